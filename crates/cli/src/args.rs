@@ -322,6 +322,9 @@ pub struct Radio {
     /// Write the report as JSON; without FILE to standard output, and the text to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
+    /// Write a page with the sound, spectra, cores, queues and hand-overs, for any browser
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// No live view
     #[arg(long)]
     pub plain: bool,

@@ -54,7 +54,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         Command::Pipeline(what) => commands::pipeline::pipeline(&what),
-        Command::Radio(radio) => radio::radio(&radio),
+        Command::Radio(radio) => radio::radio(&radio, &command_line()),
         Command::Restore(restore) => commands::restore::restore(&restore),
         #[cfg(feature = "lab")]
         Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),

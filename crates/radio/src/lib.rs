@@ -31,4 +31,4 @@ pub use options::{
 };
 pub use quality::{Quality, QualityError, quality};
 pub use receive::{Receiver, equalizer, receive};
-pub use spectrum::Spectrum;
+pub use spectrum::{InputSpectrum, Spectrum};

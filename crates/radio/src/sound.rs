@@ -196,6 +196,17 @@ fn stream_header() -> Vec<u8> {
     .concat()
 }
 
+/// A whole WAV file of sound of full scale 1.
+pub fn wav(sound: &[f32]) -> Vec<u8> {
+    let mut bytes = stream_header();
+    let length = 2 * sound.len() as u32;
+    // The two lengths of the header: of all that comes after the first one, and of the samples.
+    bytes[4..8].copy_from_slice(&(length + 36).to_le_bytes());
+    bytes[40..44].copy_from_slice(&length.to_le_bytes());
+    bytes.extend(sound.iter().flat_map(|&sample| quantized(sample).to_le_bytes()));
+    bytes
+}
+
 /// The sound in a WAV file, full scale 1.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
-use crate::options::AUDIO_RATE;
+use crate::options::{AUDIO_RATE, IQ_BYTES};
 
 /// Samples of one spectrum: 82 ms, 12 Hz apart.
 const SIZE: usize = 2048;
@@ -17,6 +17,9 @@ const FROM: f32 = 40.0;
 
 /// Quieter than this is shown as this, in decibels below full scale: 16-bit sound has no more.
 const FLOOR: f32 = -96.0;
+
+/// What a carrier of full scale has more than a sine in one half of the transform, in decibels: four times the power.
+const CARRIER: f32 = 6.020_6;
 
 /// Measures the power of the last sound in bands that are equally wide to the ear.
 #[derive(Clone)]
@@ -77,6 +80,65 @@ impl fmt::Debug for Spectrum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Spectrum")
             .field("edges", &self.edges)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Measures the power of what the receiver got, along its frequencies.
+#[derive(Clone)]
+pub struct InputSpectrum {
+    fft: Arc<dyn Fft<f32>>,
+    lines: usize,
+    window: Vec<f32>,
+    values: Vec<Complex<f32>>,
+    scratch: Vec<Complex<f32>>,
+}
+
+impl InputSpectrum {
+    /// Samples that are looked at: the last ones of what is given.
+    pub const SAMPLES: usize = SIZE;
+
+    /// For so many lines, a power of two of at most 2048, from half of [`IQ_RATE`] below the station to half of it
+    /// above.
+    pub fn new(lines: usize) -> InputSpectrum {
+        let fft = FftPlanner::new().plan_fft_forward(SIZE);
+        let scratch = vec![Complex::default(); fft.get_inplace_scratch_len()];
+        InputSpectrum {
+            fft,
+            lines: lines.next_power_of_two().clamp(1, SIZE),
+            window: (0..SIZE).map(hann).collect(),
+            values: vec![Complex::default(); SIZE],
+            scratch,
+        }
+    }
+
+    /// The power of each line in decibels, 0 for a carrier of full scale, at least -96; of the last
+    /// [`InputSpectrum::SAMPLES`] samples as received, none before them.
+    pub fn measure(&mut self, input: &[[u8; IQ_BYTES]], powers: &mut Vec<f32>) {
+        let input = &input[input.len().saturating_sub(SIZE)..];
+        self.values.fill(Complex::default());
+        let begin = SIZE - input.len();
+        for ((value, &window), &[i, q]) in self.values[begin..].iter_mut().zip(&self.window[begin..]).zip(input) {
+            let part = |byte: u8| window * (f32::from(byte) - 127.5) / 127.5;
+            *value = Complex::new(part(i), part(q));
+        }
+        self.fft.process_with_scratch(&mut self.values, &mut self.scratch);
+        // The transform begins at 0 Hz; negative frequencies are its second half.
+        self.values.rotate_right(SIZE / 2);
+        powers.clear();
+        // A carrier is in one half of the transform only, with twice the amplitude of a sine's.
+        powers.extend(
+            self.values
+                .chunks(SIZE / self.lines)
+                .map(|lines| (decibels(lines) - CARRIER).max(FLOOR)),
+        );
+    }
+}
+
+impl fmt::Debug for InputSpectrum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InputSpectrum")
+            .field("lines", &self.lines)
             .finish_non_exhaustive()
     }
 }

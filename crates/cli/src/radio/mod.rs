@@ -2,10 +2,13 @@
 
 mod decisions;
 mod display;
+mod history;
 mod meddler;
+mod page;
 mod pipes;
 mod plan;
 mod report;
+mod seen;
 mod session;
 mod shown;
 mod sink;
@@ -26,9 +29,11 @@ use decisions::Recorder;
 use display::Display;
 use plan::Plan;
 use report::Report;
+use seen::Seen;
+use session::Heard;
 
-/// Carries out `punctual radio`.
-pub fn radio(arguments: &Radio) -> Result<(), Failure> {
+/// Carries out `punctual radio`; `command` is what was typed to get it.
+pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     let plan = Plan::new(arguments)?;
     let graph = punctual_radio::graph(&plan.radio).map_err(|why| Failure::input([why.to_string()]))?;
     let options = PipelineOptions {
@@ -49,17 +54,22 @@ pub fn radio(arguments: &Radio) -> Result<(), Failure> {
     apart(&[
         ("--json", arguments.json.as_deref()),
         ("--wav", arguments.wav.as_deref()),
+        ("--html", arguments.html.as_deref()),
         ("--record", arguments.record.as_deref()),
     ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let record = Output::prepare_some(arguments.record.as_ref())?;
     let recorder = record.map(|output| Recorder::start(&pipeline, output));
+    let html = Output::prepare_some(arguments.html.as_ref())?;
     let mut display = Display::start(arguments)?;
     let heard = session::play(&plan, pipeline, &display)?;
     display.leave();
     let report = Report::new(&plan, &heard)?;
     if let Some(json) = json {
         json.json(&report)?;
+    }
+    if let (Some(html), Some(seen)) = (html, &heard.seen) {
+        html.text(&page::page(&report, &shown(&plan, &heard, seen), command))?;
     }
     let text = report.to_string();
     let to_stdout = |path: &Option<std::path::PathBuf>| path.as_deref() == Some(Path::new("-"));
@@ -71,6 +81,19 @@ pub fn radio(arguments: &Radio) -> Result<(), Failure> {
     }
     recorder.map_or(Ok(()), Recorder::write)?;
     report.verdict(arguments.check)
+}
+
+/// What the page shows besides the report.
+fn shown<'h>(plan: &Plan, heard: &'h Heard, seen: &'h Seen) -> page::Shown<'h> {
+    page::Shown {
+        history: &seen.history,
+        queues: heard.queues.iter().map(|queue| (queue.from, queue.to)).collect(),
+        slots: plan.radio.slots,
+        input: seen.input.decibels(),
+        sound: seen.sound.decibels(),
+        edges: seen.spectrum.edges().collect(),
+        samples: &heard.delivered.sound,
+    }
 }
 
 fn explained(why: &PipelineError) -> String {

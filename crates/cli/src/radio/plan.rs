@@ -38,6 +38,8 @@ pub struct Plan {
     pub upgrade_at: Option<Duration>,
     pub upgrade_to: PathBuf,
     pub wav: Option<PathBuf>,
+    /// A page is asked for.
+    pub records: bool,
     pub frames: Option<u64>,
     pub seed: u64,
 }
@@ -88,6 +90,7 @@ impl Plan {
             upgrade_at: arguments.upgrade_at,
             upgrade_to: arguments.upgrade_to.clone().unwrap_or_else(|| "/proc/self/exe".into()),
             wav: arguments.wav.clone(),
+            records: arguments.html.is_some(),
             frames: arguments.frames,
             seed: arguments.seed,
         };

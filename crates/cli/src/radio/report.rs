@@ -36,7 +36,7 @@ impl Spans {
 }
 
 /// A stage at the end.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Stage {
     pub name: String,
     /// `None`: it is pinned to the process of the command.
@@ -52,7 +52,7 @@ pub struct Stage {
 }
 
 /// What a run tells, as `--json` writes it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub recording: String,
     pub frames_offered: u64,
@@ -151,24 +151,29 @@ impl Report {
         })
     }
 
+    /// What is not as it should be: frames that were lost, came twice or late, another sound than that of one thread.
+    pub fn faults(&self) -> Option<String> {
+        let late = self.frames_late > self.frames_excused;
+        let one = self.audio_sha256_one_thread.as_ref();
+        let differs = one.is_some_and(|one| *one != self.audio_sha256);
+        match () {
+            () if self.frames_lost > 0 => Some(format!("{} frames lost", self.frames_lost)),
+            () if self.frames_duplicated > 0 => Some(format!("{} frames twice", self.frames_duplicated)),
+            () if differs => Some("the sound differs from that of one thread".into()),
+            () if late => Some(format!("{} frames late", self.frames_late - self.frames_excused)),
+            () => None,
+        }
+    }
+
     /// Whether all came, once, in time, and sounds as in one thread.
     ///
     /// # Errors
     /// [`Failure::Refuted`] where `checked` and not so.
     pub fn verdict(&self, checked: bool) -> Result<(), Failure> {
-        let late = self.frames_late > self.frames_excused;
-        let differs = self
-            .audio_sha256_one_thread
-            .as_ref()
-            .is_some_and(|it| *it != self.audio_sha256);
-        let what = match () {
-            () if self.frames_lost > 0 => format!("{} frames lost", self.frames_lost),
-            () if self.frames_duplicated > 0 => format!("{} frames twice", self.frames_duplicated),
-            () if differs => "the sound differs from that of one thread".into(),
-            () if late => format!("{} frames late", self.frames_late - self.frames_excused),
-            () => return Ok(()),
-        };
-        if checked { Err(Failure::Refuted(what)) } else { Ok(()) }
+        match self.faults().filter(|_| checked) {
+            Some(what) => Err(Failure::Refuted(what)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 use super::display::{Asked, Display};
 use super::meddler::Meddler;
 use super::plan::Plan;
+use super::seen::Seen;
 use super::shown::Observer;
 use super::sink::{self, Delivered, LEAD, Pace, Player, Wires};
 use crate::failure::Failure;
@@ -30,7 +31,6 @@ pub const PRIORITY: u8 = 40;
 const LOOK: Duration = Duration::from_micros(200);
 
 /// What came of a run.
-#[derive(Debug)]
 pub struct Heard {
     pub delivered: Delivered,
     pub offered: u64,
@@ -44,6 +44,8 @@ pub struct Heard {
     pub stages: Vec<StageNow>,
     pub measured: Vec<StageStatistics>,
     pub cores: Vec<CoreId>,
+    /// For a page, where one is asked for.
+    pub seen: Option<Seen>,
     pub seconds: f64,
     /// The user has ended it.
     pub stopped: bool,
@@ -57,7 +59,7 @@ pub struct Heard {
 /// [`Failure::Input`] where the recording cannot be read or a stage cannot go on.
 pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard, Failure> {
     let failed = |why: String| Failure::input([why]);
-    let wires = Arc::new(Wires::new(&display.stop, plan.period, Spectrum::SAMPLES));
+    let wires = Arc::new(Wires::new(plan.period, Spectrum::SAMPLES));
     let sound = sink::open(plan.wav.as_deref(), &wires.stop)?;
     let supervisor = pipeline.supervisor();
     let cores = supervisor.cores();
@@ -84,8 +86,15 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         .play(sound)
     });
     let (mut meddler, mut observer) = (Meddler::new(plan, supervisor), Observer::new(plan));
+    let mut seen = plan.records.then(|| Seen::new(&cores));
     while !playing.is_finished() && supervisor.runs() {
-        meddler.look(supervisor);
+        if display.stop.load(Ordering::Acquire) {
+            wires.stop.store(true, Ordering::Release);
+        }
+        let handovers = meddler.look(supervisor);
+        if let Some(seen) = &mut seen {
+            seen.look(supervisor, &wires, &handovers);
+        }
         while let Some(asked) = display.asked() {
             match asked {
                 Asked::Stage(wish) => meddler.wish(wish),
@@ -108,14 +117,14 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     let measured = supervisor.statistics().stages;
     let policy_moves = supervisor.coordinator().map_or(0, |coordinator| coordinator.moves);
     // Where a stage cannot go on, the source's thread ends, too.
-    let stopped = wires.stop.swap(true, Ordering::AcqRel);
+    let in_order = wires.stop.swap(true, Ordering::AcqRel);
     pipeline.end().map_err(|why| failed(why.to_string()))?;
     let joined = |thread: &str| failed(format!("the {thread}'s thread panicked"));
     let (offered, broken_off) = feeding.join().map_err(|_| joined("source"))?.map_err(failed)?;
     let delivered = playing.join().map_err(|_| joined("sink"))??;
-    wires.stop.store(stopped, Ordering::Release);
+    let stopped = display.stop.load(Ordering::Acquire);
     // What was read before has been heard to its end.
-    if let Some(why) = broken_off.filter(|_| !stopped) {
+    if let Some(why) = broken_off.filter(|_| !in_order) {
         return Err(failed(why));
     }
     Ok(Heard {
@@ -129,6 +138,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         stages,
         measured,
         cores,
+        seen,
         seconds,
         stopped: stopped && !delivered.reader_gone,
         delivered,

@@ -69,6 +69,7 @@ pub struct Delivered {
 /// What the sink's thread shares with others.
 #[derive(Debug)]
 pub struct Wires {
+    /// The radio is to end in order: the user wants it, or no process reads the sound any more.
     pub stop: Arc<AtomicBool>,
     pub pace: Pace,
     /// The latest sound, and the latest bytes of the input.
@@ -78,11 +79,11 @@ pub struct Wires {
 }
 
 impl Wires {
-    pub fn new(stop: &Arc<AtomicBool>, period: Option<Nanos>, samples: usize) -> Wires {
+    pub fn new(period: Option<Nanos>, samples: usize) -> Wires {
         let pace = Pace::default();
         pace.set(period);
         Wires {
-            stop: Arc::clone(stop),
+            stop: Arc::default(),
             pace,
             sound: Tap::new(samples),
             input: Arc::new(Tap::new(samples * punctual_radio::IQ_BYTES)),
@@ -222,7 +223,8 @@ impl Player<'_> {
                 if self.sink.is_last(0) || !self.sink.runs() {
                     return Awaited::End;
                 }
-                late |= self.due.is_some();
+                // At the end that the user wants, frames are played before they are due.
+                late |= self.due.is_some() && !self.wires.stopped();
                 self.sink.wait(heard, None);
                 continue;
             };

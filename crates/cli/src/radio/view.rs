@@ -196,11 +196,11 @@ fn draw_hints(frame: &mut Frame<'_>, area: Rect, stopping: bool) {
         true => Line::from(format!(" {}", crate::terminal::STOPPING).yellow()),
         false => Line::from(
             [
-                ("up, down", "choose"),
+                ("up down", "choose"),
                 ("m", "move"),
                 ("u", "upgrade"),
                 ("k", "kill"),
-                ("+ - r", "faster, slower, real time"),
+                ("+ - r", "faster, slower, real"),
                 ("q", "stop"),
             ]
             .into_iter()

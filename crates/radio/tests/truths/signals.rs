@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use punctual_radio::filters::{TapsError, bands, low_pass};
-use punctual_radio::sound::quantized;
-use punctual_radio::{OptionError, Options, Spectrum, receive};
+use punctual_radio::sound::{self, quantized};
+use punctual_radio::{InputSpectrum, OptionError, Options, Spectrum, receive};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -160,4 +160,36 @@ fn sixteen_bits_round_and_cut_off() {
         [0, 32767, -32767, 0, 32767, -32768]
     );
     assert_eq!(quantized(f32::NAN), 0);
+}
+
+#[test]
+fn a_carrier_is_one_line_of_the_input() {
+    let mut spectrum = InputSpectrum::new(256);
+    let carrier = |at: usize| {
+        let angle = std::f64::consts::TAU * (260.0 / 2048.0) * at as f64;
+        [angle.cos(), angle.sin()].map(|part| (127.5 + 127.0 * part).round() as u8)
+    };
+    let input: Vec<[u8; 2]> = (0..InputSpectrum::SAMPLES).map(carrier).collect();
+    let mut powers = Vec::new();
+    spectrum.measure(&input, &mut powers);
+    // The middle of a line: (1024 + 260) / 8 is 160.5.
+    assert!(powers[160].abs() < 0.5, "{}", powers[160]);
+    assert!(
+        powers
+            .iter()
+            .enumerate()
+            .all(|(at, power)| (158..=162).contains(&at) || *power < -40.0),
+        "{powers:?}"
+    );
+}
+
+#[test]
+fn a_file_in_memory_is_the_one_on_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sound.wav");
+    let samples: Vec<f32> = (0..60_000).map(|at| (at as f32 * 0.01).sin()).collect();
+    let mut file = sound::Sound::create(&path).unwrap();
+    samples.chunks(77).for_each(|part| file.write(part).unwrap());
+    file.finish().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), sound::wav(&samples));
 }

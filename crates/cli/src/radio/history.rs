@@ -1,0 +1,208 @@
+//! What the page shows along a run, in a bounded number of columns: a longer run has wider ones.
+
+use std::collections::BTreeMap;
+
+use punctual_runtime::linux::pipeline::Cause;
+use punctual_units::Nanos;
+
+/// Columns at most.
+const COLUMNS_MAX: usize = 240;
+/// The width of a column at first.
+const COLUMN: Nanos = Nanos::from_millis(5);
+/// Blackouts are told apart by so many parts of a decade...
+pub const PARTS: u32 = 10;
+/// ...from a tenth of a microsecond on, over so many decades.
+pub const DECADES: u32 = 8;
+
+/// What happened in one column.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Column {
+    pub looks: u32,
+    /// At how many looks stage `s` was on core `c`, at `s * cores + c`.
+    pub on_core: Vec<u32>,
+    /// The sum of each queue's levels.
+    pub waiting: Vec<u64>,
+    /// How many blackouts there were of that cause and part of a decade.
+    pub blackouts: BTreeMap<(Kind, u32), u32>,
+}
+
+/// Why a stage had no process for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Moved,
+    Died,
+}
+
+impl Kind {
+    /// `None` where the stage has just begun.
+    pub fn of(cause: Cause) -> Option<Kind> {
+        match cause {
+            Cause::Began => None,
+            Cause::Moved => Some(Kind::Moved),
+            Cause::Died => Some(Kind::Died),
+        }
+    }
+}
+
+impl Column {
+    /// Both as one.
+    fn with(mut self, other: Column) -> Column {
+        if self.looks == 0 && self.blackouts.is_empty() {
+            return other;
+        }
+        self.looks += other.looks;
+        add(&mut self.on_core, &other.on_core);
+        add(&mut self.waiting, &other.waiting);
+        for (what, times) in other.blackouts {
+            *self.blackouts.entry(what).or_default() += times;
+        }
+        self
+    }
+}
+
+fn add<T: Copy + Default + std::ops::AddAssign>(sums: &mut Vec<T>, more: &[T]) {
+    sums.resize(sums.len().max(more.len()), T::default());
+    sums.iter_mut().zip(more).for_each(|(sum, value)| *sum += *value);
+}
+
+/// The columns so far.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub width: Nanos,
+    pub columns: Vec<Column>,
+    cores: usize,
+}
+
+impl History {
+    /// Of a pipeline on so many cores.
+    pub fn new(cores: usize) -> History {
+        History {
+            width: COLUMN,
+            columns: Vec::new(),
+            cores,
+        }
+    }
+
+    /// A look at `at`, since the beginning: the number of each stage's core, and the levels of the queues.
+    pub fn look(&mut self, at: Nanos, on: &[Option<usize>], waiting: &[u64]) {
+        let cores = self.cores;
+        let column = self.column(at);
+        column.looks += 1;
+        let mut here = vec![0; on.len() * cores];
+        for (stage, core) in on.iter().enumerate() {
+            if let Some(core) = core.filter(|core| *core < cores) {
+                here[stage * cores + core] = 1;
+            }
+        }
+        add(&mut column.on_core, &here);
+        add(&mut column.waiting, waiting);
+    }
+
+    /// A blackout that ended at `at`.
+    pub fn blackout(&mut self, at: Nanos, kind: Kind, lasted: Nanos) {
+        *self.column(at).blackouts.entry((kind, part(lasted))).or_default() += 1;
+    }
+
+    /// The share of a column's looks at which a stage was on a core.
+    pub fn share(&self, column: &Column, stage: usize, core: usize) -> f64 {
+        let looks = column.on_core.get(stage * self.cores + core).copied().unwrap_or(0);
+        f64::from(looks) / f64::from(column.looks.max(1))
+    }
+
+    /// The column of an instant; where it would be one too many, all become twice as wide.
+    fn column(&mut self, at: Nanos) -> &mut Column {
+        while at.0 / self.width.0 >= COLUMNS_MAX as u64 {
+            self.width.0 *= 2;
+            let mut merged = Vec::with_capacity(COLUMNS_MAX);
+            let mut columns = std::mem::take(&mut self.columns).into_iter();
+            while let Some(first) = columns.next() {
+                merged.push(first.with(columns.next().unwrap_or_default()));
+            }
+            self.columns = merged;
+        }
+        let number = (at.0 / self.width.0) as usize;
+        self.columns
+            .resize(self.columns.len().max(number + 1), Column::default());
+        &mut self.columns[number]
+    }
+}
+
+/// The part of a decade in which a span lies.
+fn part(span: Nanos) -> u32 {
+    let decades = (span.as_micros_f64() * 10.0).max(1.0).log10();
+    ((decades * f64::from(PARTS)) as u32).min(PARTS * DECADES - 1)
+}
+
+/// The mean power of spectra.
+#[derive(Clone, Debug, Default)]
+pub struct Mean {
+    powers: Vec<f64>,
+    spectra: u64,
+}
+
+impl Mean {
+    /// Adds a spectrum in decibels.
+    pub fn add(&mut self, decibels: &[f32]) {
+        let powers: Vec<f64> = decibels.iter().map(|it| 10f64.powf(f64::from(*it) / 10.0)).collect();
+        add(&mut self.powers, &powers);
+        self.spectra += 1;
+    }
+
+    /// In decibels; none where there was no spectrum.
+    pub fn decibels(&self) -> Vec<f64> {
+        let mean = |power: &f64| 10.0 * (power / self.spectra as f64).log10();
+        self.powers.iter().map(mean).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn parts_of_decades() {
+        assert_eq!((part(Nanos(0)), part(Nanos(100))), (0, 0));
+        assert_eq!(part(Nanos::from_micros(100)), 30);
+        assert_eq!(part(Nanos::from_secs(1000)), 79);
+    }
+
+    #[test]
+    fn the_mean_is_of_powers() {
+        let mut mean = Mean::default();
+        assert!(mean.decibels().is_empty());
+        mean.add(&[-10.0, -20.0]);
+        mean.add(&[-10.0, -96.0]);
+        let mean = mean.decibels();
+        assert!(
+            (mean[0] + 10.0).abs() < 1e-6 && (mean[1] + 23.01).abs() < 1e-2,
+            "{mean:?}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_however_long_a_run_is(
+            looks in prop::collection::vec((0u64..1 << 45, 0usize..2, 0u64..15, any::<bool>()), 1..300),
+        ) {
+            let mut history = History::new(2);
+            for (at, core, waiting, died) in &looks {
+                history.look(Nanos(*at), &[None, Some(*core)], &[*waiting, 1]);
+                if *died {
+                    history.blackout(Nanos(*at), Kind::Died, Nanos::from_micros(*waiting));
+                }
+            }
+            prop_assert!(history.columns.len() <= COLUMNS_MAX);
+            let sum = |of: &dyn Fn(&Column) -> u64| history.columns.iter().map(of).sum::<u64>();
+            let levels = |column: &Column| column.waiting.first().copied().unwrap_or(0);
+            let deaths = |column: &Column| column.blackouts.values().map(|it| u64::from(*it)).sum::<u64>();
+            prop_assert_eq!(sum(&|it| it.looks.into()), looks.len() as u64);
+            prop_assert_eq!(sum(&levels), looks.iter().map(|it| it.2).sum::<u64>());
+            prop_assert_eq!(sum(&deaths), looks.iter().filter(|it| it.3).count() as u64);
+            for column in history.columns.iter().filter(|column| column.looks > 0) {
+                let shares = history.share(column, 1, 0) + history.share(column, 1, 1);
+                prop_assert!((shares - 1.0).abs() < 1e-9 && history.share(column, 0, 0) == 0.0);
+            }
+        }
+    }
+}

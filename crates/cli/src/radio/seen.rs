@@ -1,0 +1,85 @@
+//! What the page shows, gathered while a radio plays.
+
+use punctual_os::LinuxOs;
+use punctual_radio::{InputSpectrum, Spectrum};
+use punctual_runtime::linux::pipeline::{Handover, Supervisor};
+use punctual_units::{Clock, CoreId, Nanos, Time};
+
+use super::history::{History, Kind, Mean};
+use super::sink::Wires;
+
+/// Between two looks at cores and queues.
+const LOOK: Nanos = Nanos::from_millis(2);
+/// Between two spectra.
+const SPECTRUM: Nanos = Nanos::from_millis(100);
+/// Bands of the sound's spectrum, and lines of the input's.
+const BANDS: usize = 48;
+const LINES: usize = 256;
+
+/// Everything that is gathered.
+pub struct Seen {
+    pub history: History,
+    pub input: Mean,
+    pub sound: Mean,
+    pub spectrum: Spectrum,
+    input_spectrum: InputSpectrum,
+    cores: Vec<CoreId>,
+    begin: Time,
+    looked: Time,
+    measured: Time,
+}
+
+impl Seen {
+    /// Of a pipeline on these cores.
+    pub fn new(cores: &[CoreId]) -> Seen {
+        let now = LinuxOs.now();
+        Seen {
+            history: History::new(cores.len()),
+            input: Mean::default(),
+            sound: Mean::default(),
+            spectrum: Spectrum::new(BANDS),
+            input_spectrum: InputSpectrum::new(LINES),
+            cores: cores.to_vec(),
+            begin: now,
+            looked: now,
+            measured: now,
+        }
+    }
+
+    /// Takes in what has happened, and looks where it is time to.
+    pub fn look(&mut self, supervisor: &Supervisor, wires: &Wires, handovers: &[Handover]) {
+        let now = LinuxOs.now();
+        for handover in handovers {
+            if let Some(kind) = Kind::of(handover.cause) {
+                self.history
+                    .blackout(handover.at.since(self.begin), kind, handover.blackout);
+            }
+        }
+        if now.since(self.looked) >= LOOK {
+            self.looked = now;
+            let number = |core: CoreId| self.cores.iter().position(|it| *it == core);
+            let on: Vec<_> = supervisor.stages().iter().map(|it| it.core.and_then(number)).collect();
+            let waiting: Vec<u64> = supervisor.queues().iter().map(|queue| queue.waiting).collect();
+            self.history.look(now.since(self.begin), &on, &waiting);
+        }
+        if now.since(self.measured) >= SPECTRUM {
+            self.measured = now;
+            self.measure(wires);
+        }
+    }
+
+    /// Adds the spectra of the latest sound and input, where there is enough of both.
+    fn measure(&mut self, wires: &Wires) {
+        let (sound, input) = (wires.sound.latest(), wires.input.latest());
+        let mut powers = Vec::new();
+        if sound.len() >= Spectrum::SAMPLES {
+            self.spectrum.measure(&sound, &mut powers);
+            self.sound.add(&powers);
+        }
+        // The tap keeps an even number of bytes, but may begin within a sample.
+        if input.len() >= 2 * InputSpectrum::SAMPLES {
+            self.input_spectrum.measure(input.as_chunks().0, &mut powers);
+            self.input.add(&powers);
+        }
+    }
+}
