@@ -26,6 +26,7 @@ mod registry;
 mod shared;
 mod statistics;
 mod supervisor;
+mod watchdog;
 mod worker;
 
 use std::ffi::OsString;

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual_platform::linux::process::{ProcessId, wait_any};
-use punctual_units::{Nanos, Time};
+use punctual_units::Nanos;
 
 use super::panel::Panel;
 use super::registry::Registered;
 use super::shared::{End, Shared};
-use super::worker::STOPPED;
+use super::watchdog::Watchdog;
 use super::{Kin, PipelineError, PipelineOptions, Role, environment};
 
 /// How often the supervisor looks whether a worker hangs. Of a death it hears at once.
@@ -103,6 +103,8 @@ struct Worker {
     begun: Instant,
     /// Workers in a row that ended at once.
     failed: u32,
+    /// Over when it looked last.
+    looks: Watchdog,
 }
 
 impl Worker {
@@ -114,6 +116,7 @@ impl Worker {
             child,
             begun: Instant::now(),
             failed: 0,
+            looks: Watchdog::default(),
         }
     }
 
@@ -133,11 +136,10 @@ impl Worker {
         failed < FAILED_STARTS_MAX
     }
 
-    /// Whether it lives, and has not looked for so long that it will not again. One that has not begun is no such.
-    fn hangs(&self, shared: &Shared, core: usize) -> bool {
-        let looked = Time(shared.looked(core).load(Ordering::Relaxed));
-        let since = shared.now().0.saturating_sub(looked.0);
-        self.child.is_some() && self.begun.elapsed().as_nanos() > HANGS.0.into() && since > HANGS.0
+    /// Whether it lives, and has not looked for so long that it will not again.
+    fn hangs(&mut self, shared: &Shared, core: usize, since: Nanos) -> bool {
+        let looked = shared.looked(core).load(Ordering::Relaxed);
+        self.child.is_some() && self.looks.look(looked, since) > HANGS
     }
 }
 
@@ -146,13 +148,12 @@ fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
     let mut workers: Vec<Worker> = { 0..shared.cores() }
         .map(|core| Worker::start(shared, core, options))
         .collect();
-    let mut looked = Instant::now();
+    let mut looked = shared.now();
     while workers.iter().any(|worker| worker.child.is_some()) {
-        // Stopped itself, it cannot tell which of the others hangs.
-        let stopped = looked.elapsed().as_nanos() > STOPPED.0.into();
-        looked = Instant::now();
+        let now = shared.now();
+        let since = now.since(std::mem::replace(&mut looked, now));
         for (core, worker) in workers.iter_mut().enumerate() {
-            if !stopped && worker.hangs(shared, core) {
+            if worker.hangs(shared, core, since) {
                 // One that has ended meanwhile is reaped below.
                 let process = ProcessId::of(shared.worker(core).load(Ordering::Relaxed) as i32);
                 let _ = process.is_some_and(ProcessId::kill);

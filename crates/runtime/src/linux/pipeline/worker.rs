@@ -18,14 +18,13 @@ use super::coordinator::Duties;
 use super::instance::{DONE, FAILS, Instance, REFUSES};
 use super::planted::Point;
 use super::shared::{Bodies, End, LOOK_AGAIN, Note, Shared};
+use super::watchdog::Watchdog;
 use super::{Kin, Role, environment};
 
 /// Deaths of a stage in a row, without a step between, until the pipeline ends: one that dies at every frame is broken.
 const DEATHS_MAX: u64 = 16;
 /// Such deaths until a new version gives way to the one before.
 const DEATHS_OF_A_VERSION_MAX: u64 = 3;
-/// A worker that has not looked for so long was stopped.
-pub(super) const STOPPED: Nanos = Nanos::from_secs(1);
 /// How long a worker waits for the processes of the one before it.
 const LAST_ONES: Nanos = Nanos::from_secs(1);
 
@@ -67,9 +66,17 @@ struct Worker {
     tag: String,
     /// Each stage as it is before the first frame.
     bodies: HashMap<usize, Box<dyn AnyStage>>,
-    /// Processes by number: stage and slot.
-    children: HashMap<i32, (usize, u8)>,
+    /// Processes by number.
+    children: HashMap<i32, Instanced>,
     duties: Duties,
+}
+
+/// A process of this worker's.
+struct Instanced {
+    stage: usize,
+    slot: u8,
+    /// Over the beginning of the step under way.
+    step: Watchdog,
 }
 
 impl Worker {
@@ -123,7 +130,7 @@ impl Worker {
         match self.shared.end() {
             End::Runs => {
                 self.start_wanted();
-                self.kill_those_that_hang(looked, now);
+                self.kill_those_that_hang(now.since(looked));
             }
             _ if self.children.is_empty() => exit_now(0),
             // They end by themselves, but for one that hangs, or is no program of ours.
@@ -135,19 +142,18 @@ impl Worker {
         }
     }
 
-    /// Kills the processes whose step takes too long. Not where this worker itself has not looked for a while: all
-    /// may have been stopped (by a terminal, or a debugger) and go on now.
-    fn kill_those_that_hang(&self, looked: Time, now: Time) {
+    /// Kills the processes whose step takes too long.
+    fn kill_those_that_hang(&mut self, since: Nanos) {
         let shared = self.shared;
-        if now.0.saturating_sub(looked.0) > STOPPED.0 {
-            return;
-        }
-        for (pid, (stage, slot)) in &self.children {
-            let began = shared.note(*stage, Note::StepBegan).load(Relaxed);
-            let has_it = shared.control(*stage).owner == *slot;
-            if has_it && began != 0 && now.0.saturating_sub(began) > shared.step_max().0 {
-                shared.note(*stage, Note::StepBegan).store(0, Relaxed);
-                shared.note(*stage, Note::Hung).fetch_add(1, Relaxed);
+        for (pid, child) in &mut self.children {
+            let (stage, began) = (child.stage, shared.note(child.stage, Note::StepBegan));
+            let in_step = match shared.control(stage).owner == child.slot {
+                true => began.load(Relaxed),
+                false => 0,
+            };
+            if child.step.look(in_step, since) > shared.step_max() && in_step != 0 {
+                began.store(0, Relaxed);
+                shared.note(stage, Note::Hung).fetch_add(1, Relaxed);
                 // One that has ended meanwhile is reaped.
                 let _ = ProcessId::of(*pid).is_some_and(ProcessId::kill);
             }
@@ -177,7 +183,8 @@ impl Worker {
             false => self.fork(stage, slot)?,
         };
         shared.at(Point::Started);
-        self.children.insert(pid, (stage, slot));
+        let step = Watchdog::default();
+        self.children.insert(pid, Instanced { stage, slot, step });
         shared.set_slot(stage, slot, |it| it.pid = pid);
         Ok(())
     }
@@ -231,7 +238,7 @@ impl Worker {
     }
 
     fn ended(&mut self, ended: Ended) {
-        let Some((stage, slot)) = self.children.remove(&ended.pid) else {
+        let Some(Instanced { stage, slot, .. }) = self.children.remove(&ended.pid) else {
             return;
         };
         if ended.code == Some(FAILS) {
