@@ -98,7 +98,8 @@ impl InputSpectrum {
     /// Samples that are looked at: the last ones of what is given.
     pub const SAMPLES: usize = SIZE;
 
-    /// For so many lines, a power of two of at most 2048, from half of [`crate::IQ_RATE`] below the station to half of it
+    /// For so many lines, a power of two of at most 2048, from half of [`crate::IQ_RATE`] below the station to half
+    /// of it
     /// above.
     pub fn new(lines: usize) -> InputSpectrum {
         let fft = FftPlanner::new().plan_fft_forward(SIZE);
