@@ -21,7 +21,7 @@
 //! Beyond the paper, the law knows the steps of knobs ([`Actuator`]) and feeds set points forward
 //! ([`LqrPi::with_model`], [`SteadyState`]). Models exist for a shorter sample, too ([`quasi_static`]). A
 //! [`Supervisor`] notices when a model is wrong, a [`Pacer`] sets the clock while a job runs, and a [`Tail`] says which
-//! mean keeps a share of jobs on time.
+//! mean keeps a share of jobs on time. A [`Plant`] gives the gains of the law with which Chronos-C holds a delay.
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
 //! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
@@ -71,6 +71,7 @@ mod box_qp;
 mod excitation;
 mod feed_forward;
 mod fingerprint;
+mod gains;
 mod identify;
 mod knob;
 mod lqr;
@@ -94,6 +95,7 @@ pub use actuator::Actuator;
 pub use arx::{ArxError, ArxModel, Fit, PoorFit, R2_ACCEPTED, Size};
 pub use excitation::{Cycle, Excitation, ExcitationError};
 pub use fingerprint::{Fingerprint, NotAFingerprint};
+pub use gains::{Gains, Integration, NoGains, Plant};
 pub use identify::{IdentifyError, OperatingPoint, Orders, Recording, identify};
 pub use knob::{Knob, KnobError};
 pub use lqr::{Lqr, dlqr};

@@ -1,7 +1,7 @@
 //! Knobs with steps, alone and inside of the LQR-PI law.
 
 use proptest::prelude::*;
-use punctual_control::{Actuator, ArxModel, DMatrix, Knob, KnobError, LqrPi, LqrPiError, Weights, design};
+use punctual_control::{Actuator, ArxModel, DMatrix, Knob, KnobError, LqrPi, LqrPiError, Weights, design, steady_gain};
 
 use crate::systems::{Plant, Uniform, names, stable_arx};
 
@@ -122,10 +122,16 @@ proptest! {
         };
         prop_assert!(run(&mut law, &first, 1500) < 1e-6);
         let found = law.accumulated().to_vec();
-        for _ in 0..50 {
+        // The settings for a goal are a little off where the knobs differ much in effect: by the price of leaving the
+        // operating point (1e-9 of the largest effect squared), so by the condition number squared.
+        let effects = steady_gain(&model).unwrap().singular_values();
+        let off = 1e-9 * (effects.max() / effects.min()).powi(2) * 2.0;
+        let (samples, rounding) = (50, 1e-6);
+        for _ in 0..samples {
             run(&mut law, &second, 1);
             for (v, found) in law.accumulated().iter().zip(&found) {
-                prop_assert!((v - found).abs() < 1e-4, "{v} was {found}");
+                let bound = rounding + f64::from(samples) * off;
+                prop_assert!((v - found).abs() < bound, "{v} was {found}, off by more than {bound:e}");
             }
         }
         prop_assert!(run(&mut law, &second, 1500) < 1e-6);
