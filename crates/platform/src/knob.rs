@@ -43,6 +43,8 @@ pub enum KnobId {
     Bandwidth(CoreId),
     /// Whether an exclusive core is lent.
     Lease(CoreId),
+    /// The items that a node of a federation has admitted and not finished, at most.
+    Backlog,
 }
 
 impl KnobId {
@@ -55,7 +57,10 @@ impl KnobId {
 
 /// A name that is no knob's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is no knob; there are clock, admitted-share, best-effort-share, ways of core 2 and the like")]
+#[error(
+    "\"{0}\" is no knob; there are clock, admitted-share, best-effort-share, backlog, ways of core 2 and \
+     the like"
+)]
 pub struct UnknownKnob(pub String);
 
 impl From<KnobId> for String {
@@ -68,7 +73,8 @@ impl TryFrom<String> for KnobId {
     type Error = UnknownKnob;
 
     fn try_from(name: String) -> Result<KnobId, UnknownKnob> {
-        if let Some(knob) = KnobId::COMMON.into_iter().find(|knob| knob.to_string() == name) {
+        let plain = KnobId::COMMON.into_iter().chain([KnobId::Backlog]);
+        if let Some(knob) = { plain }.find(|knob| knob.to_string() == name) {
             return Ok(knob);
         }
         let core = |before: &str| name.strip_prefix(before)?.parse().ok().map(CoreId);
@@ -94,6 +100,7 @@ impl fmt::Display for KnobId {
             KnobId::Ways(core) => write!(f, "ways of core {core}"),
             KnobId::Bandwidth(core) => write!(f, "bandwidth of core {core}"),
             KnobId::Lease(core) => write!(f, "lease of core {core}"),
+            KnobId::Backlog => f.write_str("backlog"),
         }
     }
 }
@@ -112,6 +119,8 @@ pub enum Value {
     Parts(u8),
     /// Whether a core is lent.
     Lent(bool),
+    /// How many items.
+    Items(u64),
 }
 
 impl Value {
@@ -119,7 +128,7 @@ impl Value {
     pub fn clock(self) -> Option<Hertz> {
         match self {
             Value::Clock(clock) => Some(clock),
-            Value::Share(_) | Value::Ways(_) | Value::Parts(_) | Value::Lent(_) => None,
+            Value::Share(_) | Value::Ways(_) | Value::Parts(_) | Value::Lent(_) | Value::Items(_) => None,
         }
     }
 
@@ -132,11 +141,19 @@ impl Value {
         }
     }
 
+    /// The items, of a bound on them.
+    pub fn items(self) -> Option<u64> {
+        match self {
+            Value::Items(items) => Some(items),
+            Value::Clock(_) | Value::Share(_) | Value::Ways(_) | Value::Parts(_) | Value::Lent(_) => None,
+        }
+    }
+
     /// The share, of a knob that is one.
     pub fn share(self) -> Option<Share> {
         match self {
             Value::Share(share) => Some(share),
-            Value::Clock(_) | Value::Ways(_) | Value::Parts(_) | Value::Lent(_) => None,
+            Value::Clock(_) | Value::Ways(_) | Value::Parts(_) | Value::Lent(_) | Value::Items(_) => None,
         }
     }
 }
@@ -150,6 +167,7 @@ impl fmt::Display for Value {
             Value::Ways(ways) => write!(f, "ways {ways:#x}"),
             Value::Parts(parts) => write!(f, "{parts} partitions"),
             Value::Lent(lent) => f.write_str(if *lent { "lent" } else { "kept" }),
+            Value::Items(items) => write!(f, "{items} items"),
         }
     }
 }
@@ -335,6 +353,7 @@ mod tests {
             Just(KnobId::CLOCK),
             Just(KnobId::AdmittedShare),
             Just(KnobId::BestEffortShare),
+            Just(KnobId::Backlog),
             (0u32..20).prop_map(|core| KnobId::Ways(CoreId(core))),
             (0u32..20).prop_map(|core| KnobId::Lease(CoreId(core))),
         ]

@@ -89,6 +89,10 @@ pub enum Range {
     Ways(u8, Provenance),
     /// At 1 to so many parts; all cores together have no more.
     Parts(u8, Provenance),
+    /// Lent or kept.
+    Lent(Provenance),
+    /// At any number of items from the least to the most.
+    Items(u64, u64, Provenance),
 }
 
 impl Range {
@@ -96,7 +100,11 @@ impl Range {
     pub fn provenance(&self) -> Provenance {
         match self {
             Range::Clock(clock) => clock.provenance,
-            Range::Share(provenance) | Range::Ways(_, provenance) | Range::Parts(_, provenance) => *provenance,
+            Range::Share(provenance)
+            | Range::Ways(_, provenance)
+            | Range::Parts(_, provenance)
+            | Range::Lent(provenance)
+            | Range::Items(_, _, provenance) => *provenance,
         }
     }
 }
@@ -112,6 +120,8 @@ impl fmt::Display for Range {
             Range::Share(_) => f.write_str("0 to 1"),
             Range::Ways(ways, _) => write!(f, "of {ways} ways"),
             Range::Parts(parts, _) => write!(f, "1 to {parts}"),
+            Range::Lent(_) => f.write_str("lent or kept"),
+            Range::Items(least, most, _) => write!(f, "{least} to {most} items"),
         }
     }
 }
@@ -139,7 +149,7 @@ impl Offers {
     pub fn clock(&self) -> Option<&ClockOffer> {
         match self.range(KnobId::CLOCK)? {
             Range::Clock(clock) => Some(clock),
-            Range::Share(_) | Range::Ways(..) | Range::Parts(..) => None,
+            Range::Share(_) | Range::Ways(..) | Range::Parts(..) | Range::Lent(_) | Range::Items(..) => None,
         }
     }
 }

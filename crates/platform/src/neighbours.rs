@@ -22,6 +22,9 @@ pub struct Neighbours {
     /// Control groups that have the cores while they are lent, as `/proc/<pid>/cgroup` names them, e.g.
     /// `/system.slice/render.service`.
     pub lend_to: Vec<PathBuf>,
+    /// Control groups that share the cores all the time, named likewise: exclusive tasks preempt them there, and the
+    /// affinity of no thread in them changes.
+    pub share_with: Vec<PathBuf>,
     /// Interrupts that are steered onto the first exclusive core, the highest one: numbers, or names from the last
     /// column of `/proc/interrupts`. `eth0` stands for its queues (`eth0-rx-0`), too.
     pub interrupts: Vec<String>,
@@ -37,6 +40,7 @@ impl Default for Neighbours {
             move_init: false,
             lend: true,
             lend_to: Vec::new(),
+            share_with: Vec::new(),
             interrupts: Vec::new(),
         }
     }
@@ -64,6 +68,8 @@ pub struct Stay {
 pub enum Why {
     /// It is one of a child of the program that has the core, which places its children itself.
     Own,
+    /// Its control group shares the core, as the user said.
+    Shares,
     /// It is one of process 1, which is moved on request only.
     Init,
     /// The user named its program as one to be left alone.

@@ -19,7 +19,7 @@ use common::{Ended, all_programs_but};
 use punctual_platform::linux::exclusive::{Mechanism, SPARE};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
-use punctual_platform::{Machine, Neighbours};
+use punctual_platform::{Machine, Neighbours, Why};
 
 const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
 const ORDER: &str = "PUNCTUAL_TEST_OWN_GROUP";
@@ -189,4 +189,42 @@ fn a_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
     drop(exclusive);
     assert_eq!(machine.restore(), []);
     assert_eq!((outer.cores(), inner.cores()), (all.clone(), all));
+}
+
+/// The affinity of its threads never changes, whatever becomes of the core.
+#[test]
+fn a_group_that_shares_the_core_stays_as_it_is() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let group = match make_group(Path::new(CPUSETS).join(format!("punctual-test-shares-{}", std::process::id()))) {
+        Ok(group) => group,
+        Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),
+    };
+    let sharing = Ended(within(&group, Command::new("sleep").arg("120")).spawn().unwrap());
+    let mut machine = LinuxMachine::open(LinuxOptions {
+        clock: ClockPreference::None,
+        ..LinuxOptions::default()
+    })
+    .unwrap();
+    let (cores, affinity) = (group.cores(), allowed(sharing.0.id()));
+    let core = *machine.offers().cores.last().unwrap();
+    let name = group.0.file_name().unwrap().to_string_lossy();
+    let neighbours = Neighbours {
+        spare: all_programs_but(HELPER),
+        share_with: vec![format!("/{name}").into()],
+        ..Neighbours::default()
+    };
+    let taken = machine.exclusive_cores(&[core], &neighbours);
+    let exclusive = match taken.map(|mut cores| cores.remove(0)) {
+        Ok(exclusive) if exclusive.obtained().mechanism == Mechanism::Cpuset => exclusive,
+        other => return eprintln!("skipped: {other:?}"),
+    };
+    let is_as_before = || (group.cores(), allowed(sharing.0.id())) == (cores.clone(), affinity.clone());
+    assert!(is_as_before(), "{:?}, {}", group.cores(), allowed(sharing.0.id()));
+    let stays = &exclusive.obtained().stays;
+    let told = stays.iter().find(|stay| stay.process == sharing.0.id() as i32);
+    assert_eq!(told.map(|stay| stay.why), Some(Why::Shares), "{stays:?}");
+    assert!(!exclusive.lendable(), "nothing is lent to it");
+    drop(exclusive);
+    assert_eq!(machine.restore(), []);
+    assert!(is_as_before());
 }

@@ -23,7 +23,7 @@ use punctual_platform::Neighbours;
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, recovery};
-use punctual_testing::Kept;
+use punctual_testing::{Kept, free_cores};
 
 /// What a child is to do: take the core to lend it, or [`FOR_ITSELF`]. Where a partition can be had, that is the way
 /// of the latter alone.
@@ -252,7 +252,9 @@ impl Wanting {
             { lines.map_while(Result::ok) }.find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
         let said = said.expect("the child ended before it said anything");
         if said.starts_with("REFUSED") {
-            assert!(said.contains("claims core"), "{said}");
+            // A fork that a busy machine held up for longer than heirs are looked for (see `heirs.rs`).
+            let is_late_heir = said.contains("this process may use cores");
+            assert!(is_late_heir || said.contains("claims core"), "{said}");
             return false;
         }
         assert_eq!(said, "TAKEN Ok(())");
@@ -263,6 +265,10 @@ impl Wanting {
 /// Claims the last core in the ledger of the machine; `None` where that is refused for longer than a test takes.
 fn claim_of_the_machine() -> Option<(Journal, MutexGuard<'static, ()>)> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(holder) = free_cores(QUIET) {
+        eprintln!("skipped: {holder}");
+        return None;
+    }
     let tree = KernelTree::default();
     let (all, start) = (cores::usable(&tree), Instant::now());
     let last = *all.last()?;

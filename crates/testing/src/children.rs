@@ -16,7 +16,8 @@ use std::time::Duration;
 /// Between two looks at a child that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A child that ends with the test at the latest, and after its bound in any case.
+/// A child that ends with the test at the latest, and after its bound in any case. On Linux it also ends with the
+/// thread that has started it, so that a test that is killed leaves none which keeps a core.
 #[derive(Debug)]
 pub struct Kept {
     child: Arc<Mutex<Child>>,
@@ -33,6 +34,17 @@ pub fn start(command: &mut Command, bound: Duration) -> io::Result<Kept> {
     // SAFETY: between fork and exec only `sigaction`, `sigemptyset` and `sigprocmask` are called, which are safe to
     // call there.
     unsafe { command.pre_exec(default_signals) };
+    #[cfg(target_os = "linux")]
+    {
+        let parent = std::process::id() as i32;
+        // SAFETY: likewise two plain system calls, and `_exit`.
+        unsafe {
+            command.pre_exec(move || {
+                punctual_platform::linux::process::die_with(parent);
+                Ok(())
+            })
+        };
+    }
     let child = Arc::new(Mutex::new(command.spawn()?));
     let (over, is_over) = channel::<()>();
     let watched = Arc::clone(&child);

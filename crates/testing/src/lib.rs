@@ -3,12 +3,18 @@
 #[cfg(unix)]
 mod children;
 pub mod conformance;
+#[cfg(target_os = "linux")]
+mod free_cores;
 mod kernel;
+#[cfg(target_os = "linux")]
+pub mod power;
 mod task;
 mod virtual_os;
 
 #[cfg(unix)]
 pub use children::{Kept, output, start};
+#[cfg(target_os = "linux")]
+pub use free_cores::free_cores;
 pub use kernel::{kernel_files, shared_folder};
 pub use task::task_by_hand;
 pub use virtual_os::{

@@ -46,3 +46,44 @@ id!(
     /// The sequence number of an update within its sensor's stream: 1 is the first, 0 means "none yet".
     Seq(u64)
 );
+
+/// The number of an entry of a federation's log: 1 is the first, each is one more than the one before. 0 is that of an
+/// empty log, and of a store to which no entry has been applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Revision(pub u64);
+
+impl Revision {
+    /// Before the first entry.
+    pub const ZERO: Revision = Revision(0);
+
+    /// The revision of the entry after this one.
+    #[must_use]
+    pub const fn next(self) -> Revision {
+        Revision(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The name of something that was made while a federation runs: which source made it, in which boot, and as which one
+/// of that boot. A source counts its boots and keeps the count, so that no name comes twice, whatever it forgot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Made {
+    /// What made it: the number of a node.
+    pub source: u32,
+    /// Which start of the source, from 1.
+    pub boot: u64,
+    /// Which one of that boot, from 1.
+    pub sequence: u64,
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.source, self.boot, self.sequence)
+    }
+}

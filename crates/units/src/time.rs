@@ -169,6 +169,12 @@ pub trait Clock {
     /// The current instant. Never runs backwards.
     fn now(&self) -> Time;
 
+    /// The current instant of a clock that goes on while the machine is suspended: for ages only, and never compared
+    /// with a deadline. As [`now`](Clock::now) where the machine is never suspended.
+    fn since_boot(&self) -> Time {
+        self.now()
+    }
+
     /// A stamp for measuring short spans within one thread: only the difference of two stamps means anything, and not
     /// to the last few tens of nanoseconds. Cheaper than [`now`](Clock::now) where the machine allows.
     fn stamp(&self) -> Time {
@@ -181,6 +187,10 @@ impl<C: Clock + ?Sized> Clock for &C {
         (**self).now()
     }
 
+    fn since_boot(&self) -> Time {
+        (**self).since_boot()
+    }
+
     fn stamp(&self) -> Time {
         (**self).stamp()
     }
@@ -189,6 +199,10 @@ impl<C: Clock + ?Sized> Clock for &C {
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Time {
         (**self).now()
+    }
+
+    fn since_boot(&self) -> Time {
+        (**self).since_boot()
     }
 
     fn stamp(&self) -> Time {

@@ -1,5 +1,6 @@
 //! Linux: `CLOCK_MONOTONIC`, futexes, and threads of the kernel.
 
+mod boot;
 mod clock;
 mod stamp;
 pub mod sync;
@@ -11,6 +12,7 @@ use std::thread::Builder;
 use punctual_units::{Clock, Time};
 
 use crate::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
+pub use boot::{boot_id, clock_origin};
 use sync::{Parker, PiGuard, PiMutex};
 
 /// Linux. Takes no room and costs nothing to clone.
@@ -38,6 +40,11 @@ impl Clock for LinuxOs {
     #[inline]
     fn now(&self) -> Time {
         clock::now()
+    }
+
+    #[inline]
+    fn since_boot(&self) -> Time {
+        clock::since_boot()
     }
 
     #[inline]

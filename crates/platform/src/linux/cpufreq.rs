@@ -119,6 +119,22 @@ fn of_core(tree: &KernelTree, core: CoreId, file: &str) -> Option<Hertz> {
     parse_khz(&read_trimmed(&path).ok()?)
 }
 
+/// The cores and the steps of each policy under `tree`, by its number; none where there is no policy, or one says
+/// nothing of use. Reads only: whether they can be set, [`CpuFreq::open`] finds out.
+pub fn policies(tree: &KernelTree) -> Vec<(Vec<CoreId>, ClockOffer)> {
+    let policy = |folder: PathBuf| Some((cores_of(&folder), offer_of(&[frequencies_of(&folder)?])));
+    let found: Option<Vec<_>> = policy_folders(&tree.path(POLICIES)).into_iter().map(policy).collect();
+    found.unwrap_or_default()
+}
+
+/// The steps that all of these have.
+fn offer_of(frequencies: &[Frequencies]) -> ClockOffer {
+    ClockOffer {
+        steps: common_steps(frequencies),
+        provenance: Provenance::Real,
+    }
+}
+
 /// How a frequency is forced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
@@ -164,20 +180,15 @@ impl CpuFreq {
         }
         let frequencies: Option<Vec<Frequencies>> = policies.iter().map(|policy| frequencies_of(policy)).collect();
         let frequencies = frequencies.unwrap_or_default();
-        let offer = |policies: &[Frequencies]| ClockOffer {
-            steps: common_steps(policies),
-            provenance: Provenance::Real,
-        };
-        let common = offer(&frequencies);
+        let common = offer_of(&frequencies);
         if common.steps.is_empty() {
             return Err(no_knob(
                 format!("the {} policies have no frequency in common", policies.len()),
                 "one knob turns all cores: take the cores of the other cluster offline, or choose the emulated clock",
             ));
         }
-        let domain = |(policy, frequencies): (PathBuf, Frequencies)| {
-            Domain::open(policy, offer(std::slice::from_ref(&frequencies)), journal)
-        };
+        let domain =
+            |(policy, frequencies): (PathBuf, Frequencies)| Domain::open(policy, offer_of(&[frequencies]), journal);
         let domains: Result<_, _> = policies.into_iter().zip(frequencies).map(domain).collect();
         Ok(CpuFreq {
             domains: domains?,
@@ -266,12 +277,8 @@ impl Domain {
         for file in method.files() {
             writable(&policy.join(file))?;
         }
-        let cores = text("affected_cpus");
         Ok(Domain {
-            cores: cores
-                .split_whitespace()
-                .filter_map(|core| Some(CoreId(core.parse().ok()?)))
-                .collect(),
+            cores: cores_of(&policy),
             found_under_userspace: text("scaling_governor") == "userspace",
             policy,
             offer,
@@ -377,6 +384,13 @@ fn policy_folders(folder: &Path) -> Vec<PathBuf> {
         .collect();
     policies.sort_unstable();
     policies.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The cores of a policy that are online.
+fn cores_of(policy: &Path) -> Vec<CoreId> {
+    let cores = read_trimmed(&policy.join("affected_cpus")).unwrap_or_default();
+    let cores = cores.split_whitespace();
+    cores.filter_map(|core| Some(CoreId(core.parse().ok()?))).collect()
 }
 
 fn frequencies_of(policy: &Path) -> Option<Frequencies> {

@@ -16,6 +16,7 @@ pub mod flush;
 pub mod futex;
 mod guardian;
 mod heirs;
+mod held;
 pub mod journal;
 mod ledger;
 pub mod library;
@@ -35,6 +36,7 @@ pub mod thread;
 mod tree;
 mod undo;
 
+pub use held::HeldOutput;
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
 pub use tree::KernelTree;
 

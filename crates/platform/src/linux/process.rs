@@ -131,8 +131,11 @@ pub unsafe fn fork() -> io::Result<Option<i32>> {
     }
 }
 
+/// The number of this process where one is asked for.
+pub const OWN: i32 = 0;
+
 /// The time that all threads of a process have run, by its CPU clock (clock_getcpuclockid(3)); `None` where there is
-/// none of that number.
+/// none of that number. [`OWN`]: of this process.
 pub fn cpu_time(pid: i32) -> Option<Nanos> {
     // The kernel's number of a process's clock of run time (include/linux/posix-timers.h: CPUCLOCK_SCHED is 2).
     let clock = (!pid << 3) | 2;
@@ -175,16 +178,23 @@ pub struct Ended {
     pub pid: i32,
     /// Its exit code; `None` where a signal killed it.
     pub code: Option<i32>,
+    /// How long it had run.
+    pub ran: Nanos,
 }
 
 /// A child of this process that has ended, if there is one that was not answered yet.
 pub fn reap() -> Option<Ended> {
     let mut status = 0;
-    // SAFETY: the status is valid.
-    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+    // SAFETY: all zeros is a valid account, and status and account are valid rooms.
+    let (pid, used) = unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        (libc::wait4(-1, &mut status, libc::WNOHANG, &mut used), used)
+    };
+    let span = |time: libc::timeval| Nanos::from_secs(time.tv_sec as u64) + Nanos::from_micros(time.tv_usec as u64);
     (pid > 0).then(|| Ended {
         pid,
         code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        ran: span(used.ru_utime) + span(used.ru_stime),
     })
 }
 

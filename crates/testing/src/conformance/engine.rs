@@ -1,7 +1,8 @@
 //! What every engine must do, checked against a model that is two ordered maps.
 //!
 //! [`check`] runs a sequence of [`Step`]s on an empty engine and compares each answer with the model's: within the
-//! write transaction, in new snapshots, and in an old snapshot that another thread holds while the engine moves on.
+//! write transaction, in new snapshots, and in an old snapshot that another thread holds while the engine moves on, and
+//! which may be ended under it.
 //! [`check_limits`] tries what lies at the border of the contract. The caller supplies the steps, for example from a
 //! property test, which shrinks and replays them.
 
@@ -9,7 +10,9 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::mpsc;
 
-use punctual_store::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table, Write};
+use punctual_os::Tid;
+use punctual_store::engine::{EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, Write};
+use punctual_units::{Nanos, Time};
 
 /// Something to do to an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +33,8 @@ pub enum Step {
     TakeSnapshot,
     /// Let the other thread read its snapshot again.
     CheckSnapshot,
+    /// End the other thread's snapshot, if it has not been ended.
+    EndSnapshot,
 }
 
 /// What an engine did otherwise than the model.
@@ -90,7 +95,7 @@ pub fn check<E: Engine>(engine: &E, steps: &[Step]) -> Result<(), Violation> {
         let mut run = Run {
             engine,
             committed: Model::default(),
-            observed: Model::default(),
+            observed: Some(Model::default()),
             ask,
             answers,
             step: 0,
@@ -108,6 +113,15 @@ enum Ask {
     ReadAll,
 }
 
+/// What is noted of the other thread's snapshots.
+const OBSERVER: Reader = Reader {
+    thread: Some(Tid(77)),
+    taken_at: Some(Time(11)),
+    firm_until: Some(Time(22)),
+};
+/// What the other thread is told when its snapshot was ended.
+const ENDED: (Nanos, EndedBecause) = (Nanos(33), EndedBecause::Held);
+
 /// Holds a snapshot and reads it when asked. Ends when no caller can ask any more.
 fn observe<E: Engine>(
     engine: &E,
@@ -121,11 +135,11 @@ fn observe<E: Engine>(
         }
         let held = match snapshot.take() {
             Some(held) => Ok(held),
-            None => engine.snapshot(),
+            None => engine.snapshot_for(OBSERVER),
         };
         let records = held.and_then(|held| {
             let records = read_all(&held);
-            snapshot = Some(held);
+            snapshot = Some(held); // also where it was ended: it must stay so
             records
         });
         if answer.send(records).is_err() {
@@ -137,8 +151,8 @@ fn observe<E: Engine>(
 struct Run<'e, E> {
     engine: &'e E,
     committed: Model,
-    /// What the other thread's snapshot must show.
-    observed: Model,
+    /// What the other thread's snapshot must show; nothing once it was ended.
+    observed: Option<Model>,
     ask: mpsc::Sender<Ask>,
     answers: mpsc::Receiver<Result<[Records; 2], EngineError>>,
     step: usize,
@@ -191,10 +205,11 @@ impl<E: Engine> Run<'_, E> {
                 }
                 Step::Abort => return Ok(()),
                 Step::TakeSnapshot => {
-                    self.observed = self.committed.clone();
+                    self.observed = Some(self.committed.clone());
                     self.look(Ask::TakeSnapshot)?;
                 }
                 Step::CheckSnapshot => self.look(Ask::ReadAll)?,
+                Step::EndSnapshot => self.end_snapshot()?,
             }
         }
         Ok(()) // the last transaction is dropped: an abort
@@ -210,8 +225,30 @@ impl<E: Engine> Run<'_, E> {
     fn look(&mut self, ask: Ask) -> Result<(), Violation> {
         self.ask.send(ask).map_err(|_| Violation::ObserverGone)?;
         let found = self.answers.recv().map_err(|_| Violation::ObserverGone)?;
+        let Some(observed) = &self.observed else {
+            let told = match found {
+                Err(EngineError::SnapshotEnded { age, why }) => Some((age, why)),
+                _ => None,
+            };
+            return self.same("the other thread's ended snapshot", &told, &Some(ENDED));
+        };
         let found = self.sound(found)?;
-        self.same("the other thread's snapshot", &found, &self.observed.records())
+        self.same("the other thread's snapshot", &found, &observed.records())
+    }
+
+    /// Ends the snapshot of the other thread, which is told so from then on.
+    fn end_snapshot(&mut self) -> Result<(), Violation> {
+        let open = self.engine.snapshots();
+        let noted: Vec<_> = open.iter().map(|snapshot| snapshot.reader).collect();
+        let expected = Vec::from_iter(self.observed.is_some().then_some(OBSERVER));
+        self.same("the open snapshots", &noted, &expected)?;
+        let (age, why) = ENDED;
+        for snapshot in open {
+            self.same("an end", &self.engine.end(snapshot.id, age, why), &true)?;
+            self.same("a second end", &self.engine.end(snapshot.id, age, why), &false)?;
+        }
+        self.observed = None;
+        self.look(Ask::ReadAll)
     }
 
     fn sound<T>(&self, answer: Result<T, EngineError>) -> Result<T, Violation> {

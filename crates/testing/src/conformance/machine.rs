@@ -214,7 +214,11 @@ fn wanted(offer: &KnobOffer) -> Vec<(Value, Value)> {
             KnobId::Ways(core) => vec![(Value::Ways(1 << core.0), Value::Ways(1 << core.0))],
             _ => Vec::new(),
         },
+        Range::Lent(_) => [true, false].map(|lent| (Value::Lent(lent), Value::Lent(lent))).into(),
         Range::Parts(..) => vec![(Value::Parts(1), Value::Parts(1))],
+        Range::Items(least, most, _) => [(*least, *least), (*most, *most), (0, *least), (u64::MAX, *most)]
+            .map(|(wanted, obtained)| (Value::Items(wanted), Value::Items(obtained)))
+            .into(),
         Range::Share(_) => {
             let share = |share| Value::Share(Share::clamped(share));
             [0.5, 0.25, 1.0].map(|wanted| (share(wanted), share(wanted))).into()

@@ -28,6 +28,8 @@ pub(super) struct Kernel {
 
 struct State {
     now: Time,
+    /// By how much the clock of ages is ahead, in nanoseconds.
+    ahead: i64,
     random: Random,
     digest: u64,
     /// The number of the last lock or place.
@@ -88,6 +90,7 @@ impl Kernel {
         Kernel {
             state: Mutex::new(State {
                 now: Time::ZERO,
+                ahead: 0,
                 random: Random(seed),
                 digest: 0,
                 numbered: 0,
@@ -119,6 +122,16 @@ impl Kernel {
             state = self.go_on(state);
         }
         state.now
+    }
+
+    pub fn since_boot(&self) -> Time {
+        let now = self.now();
+        Time(now.0.saturating_add_signed(self.state().ahead))
+    }
+
+    /// Sets the clock of ages on by `nanos`.
+    pub fn set_on(&self, nanos: i64) {
+        self.state().ahead += nanos;
     }
 
     pub fn digest(&self) -> u64 {

@@ -82,6 +82,18 @@ impl VirtualOs {
         self.sleep(span);
     }
 
+    /// Suspends the machine for `span`: the clock of ages goes on, the other does not.
+    pub fn suspend(&self, span: Nanos) {
+        self.kernel.set_on(span.0 as i64);
+    }
+
+    /// Puts the system into a time namespace whose clock of ages is `nanos` ahead of the other, or behind it. Before
+    /// any instant is read.
+    pub fn in_time_namespace(self, nanos: i64) -> VirtualOs {
+        self.kernel.set_on(nanos);
+        self
+    }
+
     /// The real-time priority that `thread` runs with: its own, or the highest among the threads that wait for its
     /// locks; 0 for a thread that has ended.
     pub fn runs_as(&self, thread: Tid) -> u8 {
@@ -122,6 +134,10 @@ impl fmt::Debug for VirtualOs {
 impl Clock for VirtualOs {
     fn now(&self) -> Time {
         self.kernel.now()
+    }
+
+    fn since_boot(&self) -> Time {
+        self.kernel.since_boot()
     }
 }
 

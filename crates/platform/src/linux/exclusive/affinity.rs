@@ -40,6 +40,8 @@ pub(super) struct Affinity {
     /// The groups that have the cores while they are lent, with the cores that they had: their members lose the core
     /// with the group's list.
     groups: Vec<(PathBuf, Vec<CoreId>)>,
+    /// The groups that have them all the time.
+    shared: Vec<PathBuf>,
     /// When the first thread may have been confined, in ticks since boot: an older thread has inherited nothing.
     since: u64,
     roll: Mutex<Roll>,
@@ -86,6 +88,7 @@ impl Affinity {
             others: mask,
             spared: wanted.spared.clone(),
             groups: shrink_groups(journal, wanted)?,
+            shared: wanted.share_with.to_vec(),
             since: youngest(tree),
             roll: Mutex::default(),
             threads: Mutex::default(),
@@ -155,18 +158,13 @@ impl Affinity {
         self.threads().ancestor(&status, gives_it)
     }
 
-    /// All threads of the machine but those of groups that have the cores while they are lent.
+    /// All threads of the machine but those of groups that have the cores while they are lent, or all the time.
     fn here(&self) -> HashSet<Identity> {
         let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = threads(&self.tree);
-        if !self.groups.is_empty() {
-            let lendees: HashSet<Tid> = self
-                .groups
-                .iter()
-                .flat_map(|(group, _)| members_within(group))
-                .collect();
-            all.retain(|thread| !lendees.contains(thread));
-        }
+        let named = self.groups.iter().map(|(group, _)| group).chain(&self.shared);
+        let theirs: HashSet<Tid> = named.flat_map(|group| members_within(group)).collect();
+        all.retain(|thread| !theirs.contains(thread));
         roll.call(&self.tree, &all).into_iter().collect()
     }
 
@@ -240,12 +238,14 @@ fn shrink_groups(journal: &Journal, wanted: &Wanted) -> Result<Vec<(PathBuf, Vec
     wanted.lend_to.iter().map(shrink).collect()
 }
 
-/// The threads of `group` and of the groups in it (cgroup version 2).
-fn members_within(group: &Path) -> Vec<Tid> {
+/// The threads of `group` and of the groups in it.
+pub(super) fn members_within(group: &Path) -> Vec<Tid> {
     let mut groups = vec![group.to_owned()];
     let mut members = Vec::new();
     while let Some(group) = groups.pop() {
-        let threads = read_trimmed(&group.join("cgroup.threads")).unwrap_or_default();
+        // Version 2 has the first one, version 1 the other.
+        let threads = read_trimmed(&group.join("cgroup.threads")).or_else(|_| read_trimmed(&group.join("tasks")));
+        let threads = threads.unwrap_or_default();
         members.extend(threads.lines().filter_map(|line| line.parse().ok().map(Tid)));
         let below = std::fs::read_dir(&group).into_iter().flatten().flatten();
         let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -9,6 +9,7 @@
 //!   and goes with the last of them.
 //! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other
 //!   core keeps it. Groups that are made meanwhile are found by the sweep.
+//! - *Groups that share the cores*, as the user said, stay as they are. The groups above them keep the cores, too.
 //! - *Another process that keeps cores* places its own threads: they stay where they are, but for those that have our
 //!   core, which lose it. A process that another one has put into its pen takes its threads out first.
 //!
@@ -55,6 +56,8 @@ pub(super) struct Cpuset {
     /// Groups that lost the core, with the cores that they had: the outer ones come before those within.
     shrunk: Mutex<BTreeMap<PathBuf, Vec<CoreId>>>,
     spared: Spared,
+    /// Groups that have the cores all the time.
+    shared: Vec<PathBuf>,
     /// Threads that cannot be moved or are not to be.
     settled: Mutex<HashMap<Identity, Why>>,
 }
@@ -87,7 +90,8 @@ impl Cpuset {
             _ => home,
         };
         let all: Vec<CoreId> = others.iter().chain(exclusive).copied().collect();
-        let above = wanted.lend_to.iter().filter_map(|group| group.parent());
+        let named = wanted.lend_to.iter().chain(wanted.share_with);
+        let above = named.filter_map(|group| group.parent());
         let way = above.chain([home.as_path()]).flat_map(Path::ancestors);
         let way: BTreeSet<&Path> = way.filter(|group| group.starts_with(&root)).collect();
         let pens = way.into_iter().map(|above| Pen {
@@ -108,6 +112,7 @@ impl Cpuset {
             exclusive: exclusive.to_vec(),
             shrunk: Mutex::default(),
             spared: wanted.spared.clone(),
+            shared: wanted.share_with.to_vec(),
             settled: Mutex::default(),
         };
         if cpuset.pens.is_empty() {
@@ -163,15 +168,16 @@ impl Cpuset {
             .collect()
     }
 
-    /// Groups that are no pens and not on our way, the outer ones first.
+    /// Groups that are no pens, not on our way and do not share the cores, the outer ones first.
     fn other_groups(&self) -> Vec<PathBuf> {
         let is_pen = |group: &Path| self.pens.iter().any(|pen| pen.folder == group);
+        let stays = |group: &PathBuf| is_pen(group) || self.shared.contains(group);
         let mut groups: Vec<PathBuf> = self.pens.iter().take(1).map(|pen| pen.above.clone()).collect();
         let mut next = 0;
         while next < groups.len() && groups.len() < GROUPS_MAX {
             let below = std::fs::read_dir(&groups[next]).into_iter().flatten().flatten();
             let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            groups.extend(below.map(|entry| entry.path()).filter(|group| !is_pen(group)));
+            groups.extend(below.map(|entry| entry.path()).filter(|group| !stays(group)));
             next += 1;
         }
         groups.retain(|group| !self.pens.iter().any(|pen| pen.above == *group));

@@ -29,6 +29,8 @@ pub(super) struct Wanted<'w> {
     pub(super) lend: bool,
     /// Groups that have them while they are lent.
     pub(super) lend_to: &'w [PathBuf],
+    /// Groups that have them all the time.
+    pub(super) share_with: &'w [PathBuf],
 }
 
 /// The way in use.
@@ -52,9 +54,10 @@ impl Fence {
         better: &mut Vec<Refusal>,
     ) -> Result<(Fence, Census), Refusal> {
         let partition = |core: &CoreId| Partition::create(tree, journal, *core).map(|partition| (*core, partition));
-        let partitions = || match wanted.lend {
-            true => Err(not_while_lending(tree)),
-            false => {
+        let partitions = || match (wanted.lend, wanted.share_with) {
+            (true, _) => Err(not_with_others(tree, "lent", "lend = false")),
+            (false, [_, ..]) => Err(not_with_others(tree, "shared", "share_with = []")),
+            (false, []) => {
                 let all = wanted.exclusive.iter().map(partition).collect::<Result<_, _>>();
                 all.map(Fence::Partition)
             }
@@ -62,6 +65,7 @@ impl Fence {
         let cpuset = || Cpuset::create(tree, journal, wanted).map(|it| Fence::Cpuset(Box::new(it)));
         let affinity = || Affinity::new(tree, journal, wanted).map(|it| Fence::Affinity(Box::new(it)));
         if wanted.isolated {
+            better.extend(wanted.share_with.first().map(|_| not_isolated()));
             let strangers = || Affinity::new(tree, journal, wanted).map(|it| Fence::Isolated(Some(Box::new(it))));
             return Fence::attempt(journal, strangers).or_else(|refusal| {
                 better.push(refusal);
@@ -155,16 +159,28 @@ fn of(partitions: &[(CoreId, Partition)], core: CoreId) -> impl Iterator<Item = 
     its.map(|(_, partition)| partition)
 }
 
-/// Why a core that is to be lent has no partition.
-fn not_while_lending(tree: &KernelTree) -> Refusal {
+/// Sharing a core on which the kernel places no thread by itself.
+fn not_isolated() -> Refusal {
+    refused(
+        "sharing an isolated core",
+        "the kernel was booted to place no thread there (isolcpus)",
+        "name other cores in exclusive.cores, or pin threads of the group there",
+    )
+}
+
+/// Why a core that is to be lent or shared has no partition; `key` is what to write instead.
+fn not_with_others(tree: &KernelTree, what_for: &str, key: &str) -> Refusal {
     let what = "a cpuset partition of its own (cgroup version 2)";
     match likely::partition(tree) {
         Ok(()) => refused(
             what,
-            "the kernel keeps a partition's core from all other threads, so it cannot be lent",
-            "set exclusive.lend = false where better protection is worth more than the time that the core is idle",
+            format!("the kernel keeps a partition's core from all other threads, so it cannot be {what_for}"),
+            format!("set exclusive.{key} where better protection is worth more than the time that the core is idle"),
         ),
-        Err(why) => refused(what, why, "nothing: the core is to be lent, and a partition cannot be"),
+        Err(why) => {
+            let remedy = format!("nothing: the core is to be {what_for}, and a partition cannot be");
+            refused(what, why, remedy)
+        }
     }
 }
 

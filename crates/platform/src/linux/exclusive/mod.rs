@@ -37,6 +37,7 @@ mod population;
 mod stays;
 mod sweeper;
 
+use std::collections::HashSet;
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -178,7 +179,8 @@ impl ExclusiveCore {
             spared: &spared,
             isolated: exclusive.iter().all(|core| isolated.contains(core)),
             lend: neighbours.lend,
-            lend_to: &groups(tree, neighbours)?,
+            lend_to: &groups(tree, &neighbours.lend_to, GroupUse::Lent)?,
+            share_with: &groups(tree, &neighbours.share_with, GroupUse::Shared)?,
         };
         let mark = journal.mark();
         let (fence, threads) = Fence::best(tree, journal, &wanted, &mut better)?;
@@ -193,9 +195,13 @@ impl ExclusiveCore {
         let idle: Vec<_> = exclusive.iter().map(|core| idle::bound(tree, journal, *core)).collect();
         let (own, settled) = (std::process::id() as i32, fence.settled());
         let ours: CoreMask = exclusive.iter().copied().collect();
+        let sharing: HashSet<Tid> = { wanted.share_with.iter() }
+            .flat_map(|group| affinity::members_within(group))
+            .collect();
         let why = |present: &Present| match present.status {
             status if status.process == own => None,
             _ if present.of_kernel || present.mask.without(&ours).is_empty() => Some(Why::Bound),
+            _ if sharing.contains(&present.thread) => Some(Why::Shares),
             _ if matches!(fence, Fence::Isolated(None)) => Some(Why::NotPermitted),
             _ => settled.get(&present.thread).copied(),
         };
@@ -326,16 +332,29 @@ pub fn check_interrupts(tree: &KernelTree, neighbours: &Neighbours) -> Result<()
     kernel_work::named(tree, &neighbours.interrupts).map(drop)
 }
 
-/// Whether there are the groups that the cores are to be lent to.
+/// What a control group has of the cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupUse {
+    /// They are lent to it.
+    Lent,
+    /// It shares them.
+    Shared,
+}
+
+/// Whether there are the groups that the cores are to be lent to, or shared with.
 ///
 /// # Errors
 /// [`Refusal`] where one is not there, or cannot be lent to.
-pub fn check_groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<(), Refusal> {
-    groups(tree, neighbours).map(drop)
+pub fn check_groups(tree: &KernelTree, named: &[PathBuf], how: GroupUse) -> Result<(), Refusal> {
+    groups(tree, named, how).map(drop)
 }
 
-/// The folders of the groups to lend to.
-fn groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<Vec<PathBuf>, Refusal> {
+/// The folders of such groups.
+fn groups(tree: &KernelTree, named: &[PathBuf], how: GroupUse) -> Result<Vec<PathBuf>, Refusal> {
+    let (doing, key) = match how {
+        GroupUse::Lent => ("lending to", "exclusive.lend_to"),
+        GroupUse::Shared => ("sharing with", "exclusive.share_with"),
+    };
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let mountinfo = text("/proc/self/mountinfo");
     let root = mount_point(Some("cpuset"), &mountinfo).or_else(|| mount_point(None, &mountinfo));
@@ -343,11 +362,11 @@ fn groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<Vec<PathBuf>, Re
     let home = home.map(|home| tree.path(home.folder));
     let folder = |group: &PathBuf| {
         let refusal = |why: String, remedy: &str| {
-            let what = format!("lending to the control group {}", group.display());
+            let what = format!("{doing} the control group {}", group.display());
             Err(refused(what, why, remedy))
         };
         let Some(root) = &root else {
-            return refusal("no control groups are mounted".into(), "leave exclusive.lend_to out");
+            return refusal("no control groups are mounted".into(), &format!("leave {key} out"));
         };
         let below = group.strip_prefix("/").unwrap_or(group);
         let folder = tree.path(root).join(below);
@@ -367,7 +386,7 @@ fn groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<Vec<PathBuf>, Re
         };
         // In version 2 a group may go without a list of its own. Once it has one, it cannot give that up again while a
         // process is in it: the kernel answers ENOSPC (validate_change() in kernel/cgroup/cpuset.c).
-        if cores.is_empty() {
+        if cores.is_empty() && how == GroupUse::Lent {
             let all = read_trimmed(&folder.join("cpuset.cpus.effective")).unwrap_or_default();
             return refusal(
                 "it has no list of cores of its own, and could not be left without one again".into(),
@@ -379,7 +398,7 @@ fn groups(tree: &KernelTree, neighbours: &Neighbours) -> Result<Vec<PathBuf>, Re
         }
         Ok(folder)
     };
-    neighbours.lend_to.iter().map(folder).collect()
+    named.iter().map(folder).collect()
 }
 
 fn keeping(exclusive: &[CoreId]) -> String {

@@ -55,7 +55,7 @@ impl Census {
         match stays {
             Why::NotPermitted => self.not_ours += 1,
             Why::Bound => self.kept += 1,
-            Why::Own | Why::Init | Why::Spared => self.spared += 1,
+            Why::Own | Why::Init | Why::Spared | Why::Shares => self.spared += 1,
         }
     }
 }

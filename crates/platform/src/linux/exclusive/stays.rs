@@ -110,6 +110,7 @@ pub fn told(stays: &[Stay]) -> String {
             Why::Spared => format!("spared: {names}"),
             Why::Init => format!("process 1: {names}"),
             Why::Own => format!("children: {names}"),
+            Why::Shares => format!("of groups that share it: {names}"),
             Why::NotPermitted => format!("{threads} threads that are not this user's to move ({names})"),
         })
     });

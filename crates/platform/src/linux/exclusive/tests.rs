@@ -100,6 +100,7 @@ fn wanted<'w>(exclusive: &'w [CoreId], others: &'w [CoreId], spared: &'w Spared)
         isolated: false,
         lend: true,
         lend_to: &[],
+        share_with: &[],
     }
 }
 

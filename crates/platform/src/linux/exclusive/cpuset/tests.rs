@@ -64,6 +64,7 @@ fn create(
         isolated: false,
         lend: true,
         lend_to,
+        share_with: &[],
     };
     Cpuset::create(tree, journal, &wanted)
 }

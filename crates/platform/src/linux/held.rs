@@ -1,0 +1,119 @@
+//! Standard output, held back: what programs print while a live view has the terminal is to be read afterwards.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What is kept at most: the last of it.
+const KEPT_MAX: usize = 64 << 10;
+/// How long the end of what programs print is waited for, once they have ended.
+const LAST: Duration = Duration::from_millis(500);
+const STDOUT: RawFd = 1;
+
+/// Standard output as it was, and what was written meanwhile.
+#[derive(Debug)]
+pub struct HeldOutput {
+    kept: Arc<Mutex<Kept>>,
+    read: Receiver<()>,
+    open: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    bytes: VecDeque<u8>,
+    /// The real standard output.
+    real: File,
+    /// Whether it is written to at once.
+    passes: bool,
+}
+
+impl Kept {
+    fn take(&mut self, bytes: &[u8]) {
+        if self.passes {
+            // Closed: nothing reads it.
+            let _ = self.real.write_all(bytes);
+            return;
+        }
+        self.bytes.extend(bytes);
+        let surplus = self.bytes.len().saturating_sub(KEPT_MAX);
+        self.bytes.drain(..surplus);
+    }
+}
+
+impl HeldOutput {
+    /// Begins to hold back what this process writes to its standard output, and programs that it starts from now on.
+    ///
+    /// # Errors
+    /// What the system answers; nothing is changed then.
+    pub fn begin() -> io::Result<HeldOutput> {
+        let (mut reader, writer) = io::pipe()?;
+        let real = duplicate(STDOUT)?;
+        put(writer.as_raw_fd(), STDOUT)?;
+        let kept = Arc::new(Mutex::new(Kept {
+            bytes: VecDeque::new(),
+            real: real.into(),
+            passes: false,
+        }));
+        let (keeper, (told, read)) = (Arc::clone(&kept), channel());
+        std::thread::Builder::new().name("held output".into()).spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                keeper
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take(&bytes[..length]);
+            }
+            // Nothing waits for it any more.
+            let _ = told.send(());
+        })?;
+        Ok(HeldOutput { kept, read, open: true })
+    }
+
+    /// Writes what was held back, and whatever comes from now on.
+    pub fn pass(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let held: Vec<u8> = kept.bytes.drain(..).collect();
+        let _ = kept.real.write_all(&held);
+        kept.passes = true;
+        // Where that fails, this process goes on writing through the pipe.
+        let _ = put(kept.real.as_raw_fd(), STDOUT);
+    }
+
+    /// The same, and waits a little for what programs that have ended wrote last.
+    pub fn end(mut self) {
+        self.pass();
+        let _ = self.read.recv_timeout(LAST);
+    }
+}
+
+impl Drop for HeldOutput {
+    fn drop(&mut self) {
+        self.pass();
+    }
+}
+
+fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: a plain number; what is answered belongs to this process.
+    unsafe {
+        match libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) {
+            -1 => Err(io::Error::last_os_error()),
+            own => Ok(std::os::fd::FromRawFd::from_raw_fd(own)),
+        }
+    }
+}
+
+/// Has `to` be the same as `from`.
+fn put(from: RawFd, to: RawFd) -> io::Result<()> {
+    // SAFETY: plain numbers; whatever `to` was is closed.
+    match unsafe { libc::dup2(from, to) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
