@@ -5,7 +5,11 @@
 //! cargo run --release -p punctual-engines --example get_cost
 //! # Twice, with different numbers of gets; their difference counts, the set-up cancels out:
 //! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS
+//! # Values of so many bytes instead of 100:
+//! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS 1000
 //! ```
+//!
+//! `NO_CHECKSUMS=1` makes the store without checksums of plain records.
 //!
 //! The no-op kind shows what the loop itself costs. A run on a loaded machine says nothing below it.
 
@@ -20,7 +24,8 @@ use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreOptions};
 use punctual_units::{Clock, Nanos, SensorId, Seq};
 
-const RECORDS: usize = 100_000;
+/// All values together, in bytes: 100,000 records of 100 bytes.
+const VALUES: usize = 10_000_000;
 const VALUE_LEN: usize = 100;
 const OBJECTS: usize = 1_024;
 const ROUNDS: usize = 15;
@@ -31,51 +36,57 @@ const STRIDE: usize = 61_803;
 type AnyError = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), AnyError> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let len = match arguments.get(2) {
+        Some(len) => len.parse::<usize>()?.clamp(1, VALUES),
+        None => VALUE_LEN,
+    };
+    let records = VALUES / len;
     let directory = tempfile::tempdir()?;
-    let bare = bare(&directory.path().join("bare"))?;
-    let store = store(&directory.path().join("store"))?;
-    let keys: Vec<Vec<u8>> = (0..RECORDS).map(key).collect();
-    let mut value = Vec::with_capacity(VALUE_LEN);
+    let bare = bare(&directory.path().join("bare"), records, len)?;
+    let store = store(&directory.path().join("store"), records, len)?;
+    let keys: Vec<Vec<u8>> = (0..records).map(key).collect();
+    let (content, mut value) = (vec![7; len], Vec::with_capacity(len));
     let mut next = 0;
-    let mut step = |records: usize| {
-        next = (next + STRIDE) % records;
+    let mut step = |places: usize| {
+        next = (next + STRIDE) % places;
         next
     };
 
     let mut run = |kind: &str, gets: usize| -> Result<(), AnyError> {
         match kind {
             "no-op" => (0..gets).for_each(|_| {
-                black_box(&keys[step(RECORDS)]);
+                black_box(&keys[step(records)]);
             }),
             "bare-transaction" => {
                 for _ in 0..gets {
                     let transaction = bare.env.read_txn()?;
-                    black_box(bare.table.get(&transaction, &keys[step(RECORDS)])?);
+                    black_box(bare.table.get(&transaction, &keys[step(records)])?);
                 }
             }
             "engine-transaction" => {
                 for _ in 0..gets {
                     let snapshot = store.engine().snapshot()?;
-                    black_box(snapshot.get(Table::Data, &keys[step(RECORDS)])?);
+                    black_box(snapshot.get(Table::Data, &keys[step(records)])?);
                 }
             }
             "store-transaction" => {
                 for _ in 0..gets {
                     let transaction = store.read_transaction(Deadline::soft(store_deadline()))?;
-                    black_box(transaction.get(&keys[step(RECORDS)])?);
+                    black_box(transaction.get(&keys[step(records)])?);
                     black_box(transaction.finish());
                 }
             }
             "bare-get" => {
                 let transaction = bare.env.read_txn()?;
                 for _ in 0..gets {
-                    black_box(bare.table.get(&transaction, &keys[step(RECORDS)])?);
+                    black_box(bare.table.get(&transaction, &keys[step(records)])?);
                 }
             }
             "store-get" => {
                 let transaction = store.read_transaction(Deadline::soft(store_deadline()))?;
                 for _ in 0..gets {
-                    black_box(transaction.get(&keys[step(RECORDS)])?);
+                    black_box(transaction.get(&keys[step(records)])?);
                 }
                 black_box(transaction.finish());
             }
@@ -84,9 +95,16 @@ fn main() -> Result<(), AnyError> {
                     black_box(store.read(punctual_units::ObjectId(step(OBJECTS) as u32), &mut value)?);
                 }
             }
+            "bare-put" => {
+                for _ in 0..gets {
+                    let mut transaction = bare.env.write_txn()?;
+                    bare.table.put(&mut transaction, &keys[step(records)], &content)?;
+                    transaction.commit()?;
+                }
+            }
             "store-put" => {
                 for _ in 0..gets {
-                    store.put(&keys[step(RECORDS)], &[7; VALUE_LEN])?;
+                    store.put(&keys[step(records)], &content)?;
                 }
             }
             other => return Err(format!("{other}: choose one of {KINDS:?}").into()),
@@ -94,8 +112,7 @@ fn main() -> Result<(), AnyError> {
         Ok(())
     };
 
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [kind, gets] = arguments.as_slice() {
+    if let [kind, gets, ..] = arguments.as_slice() {
         return run(kind, gets.parse()?);
     }
     // One get at a time, as a job meets it: the clock around it waits for it to finish, and keeps the processor from
@@ -123,7 +140,7 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "no-op",
     "bare-transaction",
     "engine-transaction",
@@ -131,6 +148,7 @@ const KINDS: [&str; 8] = [
     "bare-get",
     "store-get",
     "temporal-read",
+    "bare-put",
     "store-put",
 ];
 
@@ -148,7 +166,7 @@ struct Bare {
 }
 
 /// LMDB as heed offers it, with the same records.
-fn bare(directory: &std::path::Path) -> Result<Bare, AnyError> {
+fn bare(directory: &std::path::Path, records: usize, len: usize) -> Result<Bare, AnyError> {
     std::fs::create_dir_all(directory)?;
     let mut options = EnvOpenOptions::new();
     options.map_size(1 << 30).max_dbs(3);
@@ -162,22 +180,27 @@ fn bare(directory: &std::path::Path) -> Result<Bare, AnyError> {
     })?;
     let CommitOrAbort::Commit(table) = created;
     let mut transaction = env.write_txn()?;
-    for number in 0..RECORDS {
-        table.put(&mut transaction, &key(number), &[7; VALUE_LEN])?;
+    for number in 0..records {
+        table.put(&mut transaction, &key(number), &vec![7; len])?;
     }
     transaction.commit()?;
     Ok(Bare { env, table })
 }
 
-fn store(directory: &std::path::Path) -> Result<Store<punctual_engines::Lmdb, LinuxOs>, AnyError> {
+fn store(
+    directory: &std::path::Path,
+    records: usize,
+    len: usize,
+) -> Result<Store<punctual_engines::Lmdb, LinuxOs>, AnyError> {
     let options = LmdbOptions {
         durability: Durability::Volatile,
+        checksums: std::env::var_os("NO_CHECKSUMS").is_none(),
         ..LmdbOptions::default()
     };
     let engine = options.open(directory)?;
     let mut transaction = engine.write()?;
-    for number in 0..RECORDS {
-        transaction.put(Table::Data, &key(number), &[7; VALUE_LEN])?;
+    for number in 0..records {
+        transaction.put(Table::Data, &key(number), &vec![7; len])?;
     }
     transaction.commit()?;
     let (avi, period) = (Nanos::from_secs(10), Nanos::from_secs(5));
@@ -185,7 +208,7 @@ fn store(directory: &std::path::Path) -> Result<Store<punctual_engines::Lmdb, Li
         key: format!("sensor/{number:04}").into(),
         avi,
         period,
-        max_len: VALUE_LEN,
+        max_len: len,
     };
     let objects = (0..OBJECTS).map(object).collect();
     let store = Store::open(
@@ -197,7 +220,7 @@ fn store(directory: &std::path::Path) -> Result<Store<punctual_engines::Lmdb, Li
         },
     )?;
     for sensor in 0..OBJECTS {
-        store.offer(SensorId(sensor as u32), Seq(1), LinuxOs.now(), &[7; VALUE_LEN])?;
+        store.offer(SensorId(sensor as u32), Seq(1), LinuxOs.now(), &vec![7; len])?;
     }
     store.install_pending(OBJECTS)?;
     Ok(store)

@@ -7,10 +7,45 @@
 //!
 //! Both pass the conformance suite of `punctual-testing`.
 
+mod copied;
 #[cfg(target_os = "linux")]
 pub mod lmdb;
 mod memory;
+mod noted;
+mod slot;
 
+/// What `slot.rs` is made of: the model checker has its own (`tests/slot.rs`).
+mod atomics {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    /// A place in memory that several threads touch, one at a time.
+    #[derive(Debug, Default)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(content: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(content))
+        }
+
+        #[inline]
+        pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+            look(self.0.get())
+        }
+
+        #[inline]
+        pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+            change(self.0.get())
+        }
+    }
+
+    /// About what ending a transaction of an engine's takes.
+    pub(crate) fn wait_a_little() {
+        std::thread::sleep(Duration::from_micros(20));
+    }
+}
+
+pub use copied::Copied;
 #[cfg(target_os = "linux")]
 pub use lmdb::Lmdb;
 pub use memory::Memory;

@@ -8,7 +8,15 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_store::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table, Write};
+use punctual_store::engine::{
+    Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader, SnapshotId,
+    Space, Table, Write,
+};
+use punctual_units::Nanos;
+
+use crate::Copied;
+use crate::noted::{note, open_in, refused, words};
+use crate::slot::{Slot, Ticket, Wish};
 
 type Bytes = Box<[u8]>;
 type Records = BTreeMap<Bytes, Bytes>;
@@ -17,6 +25,8 @@ type Records = BTreeMap<Bytes, Bytes>;
 struct Tables {
     data: Arc<Records>,
     temporal: Arc<Records>,
+    /// How many commits there were before.
+    commit: u64,
 }
 
 impl Tables {
@@ -54,18 +64,31 @@ impl Tables {
 /// let mut transaction = engine.write()?;
 /// transaction.put(Table::Data, b"door", b"open")?;
 /// transaction.commit()?;
-/// assert_eq!(engine.snapshot()?.get(Table::Data, b"door")?, Some(&b"open"[..]));
+/// assert_eq!(engine.snapshot()?.get(Table::Data, b"door")?.as_deref(), Some(&b"open"[..]));
 /// # Ok::<(), punctual_store::engine::EngineError>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Memory {
     committed: Mutex<Tables>,
     writer: Mutex<()>,
+    open: Arc<Mutex<Open>>,
 }
 
-/// A view of one commit.
+/// The snapshots that are open.
+#[derive(Debug, Default)]
+struct Open {
+    slots: BTreeMap<u64, Arc<Slot<Tables>>>,
+    next: u64,
+}
+
+/// A view of one commit. It keeps the maps of that commit until it is dropped or ended.
 #[derive(Debug)]
-pub struct MemorySnapshot(Tables);
+pub struct MemorySnapshot {
+    slot: Arc<Slot<Tables>>,
+    place: u64,
+    ticket: Ticket,
+    open: Arc<Mutex<Open>>,
+}
 
 /// A write transaction: a private copy of what it changed.
 #[derive(Debug)]
@@ -75,7 +98,18 @@ pub struct MemoryWrite<'e> {
     _turn: MutexGuard<'e, ()>,
 }
 
-/// Records in ascending order of keys.
+/// Records of a snapshot in ascending order of keys.
+#[derive(Debug)]
+pub struct MemorySnapshotScan<'t> {
+    snapshot: &'t MemorySnapshot,
+    table: Table,
+    /// What is left to be read; nothing after an error.
+    rest: Option<OwnedRange>,
+}
+
+type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Records of a write transaction in ascending order of keys.
 #[derive(Debug)]
 pub struct MemoryScan<'t>(Option<btree_map::Range<'t, Bytes, Bytes>>);
 
@@ -86,12 +120,66 @@ impl Memory {
     }
 }
 
+/// Slots are added and removed by one call each: a panic elsewhere leaves nothing half done.
+fn locked(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for MemorySnapshot {
+    fn drop(&mut self) {
+        self.slot.close(self.ticket);
+        locked(&self.open).slots.remove(&self.place);
+    }
+}
+
 impl Engine for Memory {
     type Snapshot<'e> = MemorySnapshot;
     type Write<'e> = MemoryWrite<'e>;
 
-    fn snapshot(&self) -> Result<MemorySnapshot, EngineError> {
-        Ok(MemorySnapshot(self.tables().clone()))
+    fn snapshot_for(&self, reader: Reader) -> Result<MemorySnapshot, EngineError> {
+        let tables = self.tables().clone();
+        let slot = Arc::new(Slot::default());
+        let note = note(reader, tables.commit);
+        let ticket = slot.open(tables, note);
+        let mut open = locked(&self.open);
+        let place = open.next;
+        open.next += 1;
+        open.slots.insert(place, Arc::clone(&slot));
+        Ok(MemorySnapshot {
+            slot,
+            place,
+            ticket,
+            open: Arc::clone(&self.open),
+        })
+    }
+
+    fn snapshots(&self) -> Vec<OpenSnapshot> {
+        let open = locked(&self.open);
+        let slots = open.slots.iter();
+        slots.filter_map(|(place, slot)| open_in(slot, *place)).collect()
+    }
+
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        // Outside of the lock: freeing large maps takes a while.
+        let slot = locked(&self.open).slots.get(&snapshot.place).cloned();
+        let ended = slot.map(|slot| slot.end(Ticket::of(snapshot.generation), words(age, why)));
+        matches!(ended, Some(Wish::Done | Wish::Asked))
+    }
+
+    fn space(&self) -> Result<Space, EngineError> {
+        let tables = self.tables().clone();
+        let bytes = |records: &Records| {
+            records
+                .iter()
+                .map(|(key, value)| (key.len() + value.len()) as u64)
+                .sum::<u64>()
+        };
+        let data = bytes(&tables.data) + bytes(&tables.temporal);
+        Ok(Space {
+            taken: data,
+            data,
+            ..Space::default()
+        })
     }
 
     fn write(&self) -> Result<MemoryWrite<'_>, EngineError> {
@@ -125,15 +213,41 @@ impl<'t> Iterator for MemoryScan<'t> {
 }
 
 impl Read for MemorySnapshot {
-    type Bytes<'t> = &'t [u8];
-    type Scan<'t> = MemoryScan<'t>;
+    type Bytes<'t> = Copied;
+    type Scan<'t> = MemorySnapshotScan<'t>;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        Ok(self.0.of(table).get(key).map(|value| &**value))
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
+        let inside = self.slot.enter(self.ticket).map_err(refused)?;
+        Ok(inside.with(|tables| tables.of(table).get(key).map(|value| Copied::of(value))))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<MemoryScan<'_>, EngineError> {
-        Ok(self.0.scan(table, range))
+    fn scan(&self, table: Table, (low, high): KeyRange<'_>) -> Result<MemorySnapshotScan<'_>, EngineError> {
+        self.slot.enter(self.ticket).map_err(refused)?;
+        Ok(MemorySnapshotScan {
+            snapshot: self,
+            table,
+            rest: Some((low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec))),
+        })
+    }
+}
+
+impl Iterator for MemorySnapshotScan<'_> {
+    type Item = Result<(Copied, Copied), EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (low, high) = self.rest.take()?;
+        let inside = match self.snapshot.slot.enter(self.snapshot.ticket) {
+            Ok(inside) => inside,
+            Err(ended) => return Some(Err(refused(ended))),
+        };
+        // Sought anew for each record: between two calls nothing of the maps may be referred to.
+        let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        let record = inside.with(|tables| {
+            let (key, value) = tables.scan(self.table, range).0?.next()?;
+            Some((Copied::of(key), Copied::of(value)))
+        })?;
+        self.rest = Some((Bound::Excluded(record.0.to_vec()), high));
+        Some(Ok(record))
     }
 }
 
@@ -172,7 +286,8 @@ impl Write for MemoryWrite<'_> {
         Ok(self.tables.of_mut(table).remove(key).is_some())
     }
 
-    fn commit(self) -> Result<(), EngineError> {
+    fn commit(mut self) -> Result<(), EngineError> {
+        self.tables.commit += 1;
         *self.engine.tables() = self.tables;
         Ok(())
     }

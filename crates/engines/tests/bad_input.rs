@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Lmdb;
-use punctual_engines::lmdb::{FORMAT, LmdbOptions};
+use punctual_engines::lmdb::{FORMAT, LmdbOptions, Progress, Verify};
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Store, StoreError, StoreOptions, UpdateMode};
@@ -16,8 +16,10 @@ use punctual_units::{Nanos, SensorId, Seq, Time};
 
 const OPTIONS: LmdbOptions = LmdbOptions {
     durability: Durability::Volatile,
-    map_size: 64 << 20,
+    quota: 64 << 20,
     readers_max: 8,
+    checksums: true,
+    verify: Verify::Full,
 };
 
 fn open(directory: &Path) -> Result<Lmdb, EngineError> {
@@ -61,7 +63,7 @@ fn exercise(engine: &Lmdb) -> Result<usize, EngineError> {
             for record in snapshot.scan(table, all)? {
                 let (key, value) = record?;
                 bytes += value.iter().map(|byte| usize::from(*byte)).sum::<usize>();
-                snapshot.get(table, key)?;
+                snapshot.get(table, &key)?;
             }
         }
     }
@@ -73,7 +75,7 @@ fn exercise(engine: &Lmdb) -> Result<usize, EngineError> {
 
 #[test]
 fn a_second_instance_is_refused_and_the_error_names_the_holder() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let first = open(directory.path()).unwrap();
     let error = open(directory.path()).map(drop).unwrap_err();
     assert!(
@@ -90,8 +92,10 @@ fn a_second_instance_is_refused_and_the_error_names_the_holder() {
 
 #[test]
 fn a_store_of_another_version_is_refused_and_left_alone() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     put(&open(directory.path()).unwrap(), b"key", b"value").unwrap();
+    let data = directory.path().join("data.mdb");
+    let own = fs::read(&data).unwrap();
     set_format(directory.path(), &(FORMAT + 41).to_le_bytes());
     let before = fs::read(directory.path().join("data.mdb")).unwrap();
     let error = open(directory.path()).map(drop).unwrap_err();
@@ -101,14 +105,15 @@ fn a_store_of_another_version_is_refused_and_left_alone() {
         "{error}"
     );
     assert_eq!(fs::read(directory.path().join("data.mdb")).unwrap(), before);
-    set_format(directory.path(), &FORMAT.to_le_bytes());
+    fs::write(&data, own).unwrap();
     assert_eq!(
         open(directory.path())
             .unwrap()
             .snapshot()
             .unwrap()
             .get(Table::Data, b"key")
-            .unwrap(),
+            .unwrap()
+            .as_deref(),
         Some(&b"value"[..])
     );
 }
@@ -117,7 +122,7 @@ fn a_store_of_another_version_is_refused_and_left_alone() {
 fn set_format(directory: &Path, format: &[u8]) {
     use heed::types::Bytes;
     let mut options = heed::EnvOpenOptions::new();
-    options.max_dbs(2).map_size(OPTIONS.map_size);
+    options.max_dbs(2).map_size(OPTIONS.quota);
     // SAFETY: no other process has the store open.
     let env = unsafe { options.open(directory) }.unwrap();
     let transaction = env.write_txn().unwrap();
@@ -131,7 +136,7 @@ fn set_format(directory: &Path, format: &[u8]) {
 
 #[test]
 fn a_file_that_is_no_store_or_of_another_lmdb_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let path = directory.path().join("data.mdb");
     for content in [&b"x"[..], &[0; 10_000], b"SQLite format 3"] {
         fs::write(&path, content).unwrap();
@@ -148,11 +153,62 @@ fn a_file_that_is_no_store_or_of_another_lmdb_is_refused() {
 }
 
 #[test]
+fn how_much_is_verified_is_chosen_and_how_far_it_is_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    write_some(directory.path());
+    let path = directory.path().join("data.mdb");
+    let len = fs::metadata(&path).unwrap().len();
+    let told = |verify| {
+        let (mut steps, mut last) = (0, None);
+        let options = LmdbOptions { verify, ..OPTIONS };
+        let opened = options.open_telling(directory.path(), |progress: Progress| {
+            steps += 1;
+            last = Some(progress);
+        });
+        opened.map(|engine| {
+            exercise(&engine).unwrap();
+            (steps, last)
+        })
+    };
+    for verify in [Verify::Structure, Verify::Full] {
+        let (steps, last) = told(verify).unwrap();
+        let last = last.expect("told at least once");
+        assert!(
+            last.read == last.all && last.all >= len,
+            "{verify:?}: {steps} steps, {last:?}"
+        );
+    }
+    assert_eq!(told(Verify::None).unwrap(), (0, None));
+    // A file that was cut off is refused all the same: a missing page would end the program.
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    for verify in [Verify::None, Verify::Structure, Verify::Full] {
+        assert!(matches!(told(verify), Err(EngineError::Corrupt { .. })), "{verify:?}");
+    }
+    // A value that was changed: found at open, or when it is read.
+    let mut changed = bytes.clone();
+    let at = changed
+        .windows(50)
+        .rposition(|window| window.iter().all(|byte| *byte == 3))
+        .expect("a value");
+    changed[at + 20] ^= 1;
+    fs::write(&path, &changed).unwrap();
+    assert!(matches!(told(Verify::Full), Err(EngineError::Corrupt { .. })));
+    let engine = LmdbOptions {
+        verify: Verify::Structure,
+        ..OPTIONS
+    }
+    .open(directory.path());
+    let found = engine.and_then(|engine| exercise(&engine));
+    assert!(matches!(found, Ok(_) | Err(EngineError::Corrupt { .. })), "{found:?}");
+}
+
+#[test]
 fn a_truncated_store_is_refused_wherever_it_is_cut() {
-    let whole = tempfile::tempdir().unwrap();
+    let whole = punctual_testing::shared_folder();
     write_some(whole.path());
     let bytes = fs::read(whole.path().join("data.mdb")).unwrap();
-    let cut = tempfile::tempdir().unwrap();
+    let cut = punctual_testing::shared_folder();
     let mut refused = 0;
     for len in (1..bytes.len()).step_by(4_096 * 3 + 100) {
         fs::write(cut.path().join("data.mdb"), &bytes[..len]).unwrap();
@@ -174,7 +230,7 @@ proptest! {
     fn a_damaged_store_never_ends_the_program(
         damages in vec((any::<prop::sample::Index>(), vec(any::<u8>(), 1..80)), 1..6), headers_only: bool,
     ) {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = punctual_testing::shared_folder();
         write_some(directory.path());
         let path = directory.path().join("data.mdb");
         let mut bytes = fs::read(&path).unwrap();
@@ -200,7 +256,7 @@ proptest! {
     fn an_intact_store_always_opens(
         transactions in vec((vec((any::<u8>(), 0usize..30_000, any::<bool>()), 1..20), any::<bool>()), 1..12),
     ) {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = punctual_testing::shared_folder();
         let mut model = std::collections::BTreeMap::new();
         for (changes, commits) in transactions {
             let engine = open(directory.path()).unwrap();
@@ -222,7 +278,7 @@ proptest! {
         let engine = open(directory.path()).unwrap();
         let snapshot = engine.snapshot().unwrap();
         for key in 0..=u8::MAX {
-            let len = snapshot.get(Table::Data, &[key]).unwrap().map(<[u8]>::len);
+            let len = snapshot.get(Table::Data, &[key]).unwrap().map(|value| value.len());
             prop_assert_eq!(len, model.get(&key).copied());
         }
     }
@@ -230,17 +286,18 @@ proptest! {
 
 #[test]
 fn a_full_map_undoes_the_transaction_and_keeps_the_rest() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let small = LmdbOptions {
-        map_size: 1 << 20,
+        quota: 1 << 20,
         ..OPTIONS
     };
     let engine = small.open(directory.path()).unwrap();
     let acknowledged = fill(&engine, |error| {
         matches!(
             error,
-            EngineError::MapFull {
-                map_size: 0x10_0000,
+            EngineError::QuotaFull {
+                quota: 0x10_0000,
+                holder: None,
                 ..
             }
         )
@@ -276,7 +333,7 @@ fn assert_holds(engine: &Lmdb, records: u32) {
     let snapshot = engine.snapshot().unwrap();
     for number in 0..records {
         assert_eq!(
-            snapshot.get(Table::Data, &number.to_be_bytes()).unwrap(),
+            snapshot.get(Table::Data, &number.to_be_bytes()).unwrap().as_deref(),
             Some(&[number as u8; 3_000][..])
         );
     }
@@ -284,7 +341,7 @@ fn assert_holds(engine: &Lmdb, records: u32) {
 
 #[test]
 fn settings_that_cannot_work_are_named() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     for (options, name) in [
         (
             LmdbOptions {
@@ -293,13 +350,13 @@ fn settings_that_cannot_work_are_named() {
             },
             "readers_max",
         ),
-        (LmdbOptions { map_size: 0, ..OPTIONS }, "map_size"),
+        (LmdbOptions { quota: 0, ..OPTIONS }, "quota"),
         (
             LmdbOptions {
-                map_size: usize::MAX,
+                quota: usize::MAX,
                 ..OPTIONS
             },
-            "map_size",
+            "quota",
         ),
     ] {
         let error = options.open(directory.path()).map(drop).unwrap_err();
@@ -316,23 +373,23 @@ fn settings_that_cannot_work_are_named() {
 
 #[test]
 fn a_refused_protection_of_the_map_is_told_and_the_store_works() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     write_some(directory.path());
     let engine = open(directory.path()).unwrap();
     let protection = engine.protection();
     println!("{protection:?}");
     if let Ok(bytes) = protection.prefaulted {
-        assert!(bytes > 0 && bytes <= OPTIONS.map_size, "{bytes}");
+        assert!(bytes > 0 && bytes <= OPTIONS.quota, "{bytes}");
     }
     if let Ok(bytes) = protection.locked {
-        assert_eq!(bytes, OPTIONS.map_size);
+        assert_eq!(bytes, OPTIONS.quota);
     }
     exercise(&engine).unwrap();
 }
 
 #[test]
 fn more_readers_than_slots_are_refused() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let engine = LmdbOptions {
         readers_max: 2,
         ..OPTIONS
@@ -360,7 +417,7 @@ fn more_readers_than_slots_are_refused() {
 
 /// Runs `test` in a mount namespace of its own on a small file system in memory; false where that is not permitted.
 fn on_small_disk(bytes: usize, test: impl FnOnce(&Path) + Send) -> bool {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let path = directory.path();
     std::thread::scope(|scope| {
         scope

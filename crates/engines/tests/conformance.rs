@@ -8,8 +8,12 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
+use punctual_store::engine::{
+    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
+    Write,
+};
 use punctual_testing::conformance::engine::{Step, check, check_limits};
+use punctual_units::Nanos;
 
 fn table() -> impl Strategy<Value = Table> {
     prop_oneof![Just(Table::Data), Just(Table::Temporal)]
@@ -47,6 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Abort),
         1 => Just(Step::TakeSnapshot),
         1 => Just(Step::CheckSnapshot),
+        1 => Just(Step::EndSnapshot),
     ];
     vec(step, 0..60)
 }
@@ -74,14 +79,15 @@ fn memory_conforms() {
 
 #[test]
 fn lmdb_conforms() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let number = std::cell::Cell::new(0);
     let fresh = || {
         number.set(number.get() + 1);
         let options = LmdbOptions {
             durability: Durability::Volatile,
-            map_size: 16 << 20,
+            quota: 16 << 20,
             readers_max: 8,
+            ..LmdbOptions::default()
         };
         options.open(directory.path().join(number.get().to_string())).unwrap()
     };
@@ -93,7 +99,7 @@ fn lmdb_conforms() {
 #[test]
 fn every_durability_level_keeps_the_limits() {
     for durability in [Durability::Durable, Durability::NoMetaSync, Durability::Volatile] {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = punctual_testing::shared_folder();
         let engine = LmdbOptions {
             durability,
             ..LmdbOptions::default()
@@ -102,13 +108,18 @@ fn every_durability_level_keeps_the_limits() {
         .unwrap();
         assert_eq!(engine.durability(), durability);
         check_limits(&engine).unwrap();
-        engine.sync().unwrap();
+        let volatile = matches!(engine.sync(), Err(EngineError::Volatile { .. }));
+        assert_eq!(
+            volatile,
+            durability == Durability::Volatile,
+            "only a volatile store refuses to sync"
+        );
     }
 }
 
 #[test]
 fn a_second_snapshot_on_one_thread_is_refused_with_a_reason() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let engine = LmdbOptions::default().open(directory.path()).unwrap();
     let first = engine.snapshot().unwrap();
     assert!(matches!(engine.snapshot(), Err(EngineError::SnapshotHeld)));
@@ -127,6 +138,9 @@ enum Fault {
     ScanIgnoresItsEnd,
     TablesAreOne,
     PutLosesEmptyValues,
+    EndIsIgnored,
+    EndedSnapshotIsListed,
+    EndedSnapshotMovesOn,
 }
 
 /// A decorator around the reference engine. Without a fault, proof that engines can be decorated, and that the bytes
@@ -134,6 +148,7 @@ enum Fault {
 struct Faulty {
     inner: Memory,
     fault: Fault,
+    listed: std::sync::Mutex<Vec<OpenSnapshot>>,
 }
 
 struct FaultySnapshot<'e> {
@@ -175,11 +190,29 @@ impl Engine for Faulty {
     type Snapshot<'e> = FaultySnapshot<'e>;
     type Write<'e> = FaultyWrite<'e>;
 
-    fn snapshot(&self) -> Result<FaultySnapshot<'_>, EngineError> {
+    fn snapshot_for(&self, reader: Reader) -> Result<FaultySnapshot<'_>, EngineError> {
         Ok(FaultySnapshot {
-            taken: self.inner.snapshot()?,
+            taken: self.inner.snapshot_for(reader)?,
             engine: self,
         })
+    }
+
+    fn snapshots(&self) -> Vec<OpenSnapshot> {
+        let open = self.inner.snapshots();
+        if self.fault != Fault::EndedSnapshotIsListed {
+            return open;
+        }
+        let mut listed = self.listed.lock().unwrap();
+        listed.extend(open);
+        listed.clone()
+    }
+
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        self.fault == Fault::EndIsIgnored || self.inner.end(snapshot, age, why)
+    }
+
+    fn space(&self) -> Result<Space, EngineError> {
+        self.inner.space()
     }
 
     fn write(&self) -> Result<FaultyWrite<'_>, EngineError> {
@@ -206,17 +239,22 @@ impl FaultySnapshot<'_> {
     /// Reads from the snapshot that was taken, or, with the fault, from a new one.
     fn view<T>(
         &self,
-        read: impl FnOnce(&<Memory as Engine>::Snapshot<'_>) -> Result<T, EngineError>,
+        read: impl Fn(&<Memory as Engine>::Snapshot<'_>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
         if self.engine.fault == Fault::SnapshotMovesOn {
             return read(&self.engine.inner.snapshot()?);
         }
-        read(&self.taken)
+        match read(&self.taken) {
+            Err(EngineError::SnapshotEnded { .. }) if self.engine.fault == Fault::EndedSnapshotMovesOn => {
+                read(&self.engine.inner.snapshot()?)
+            }
+            answer => answer,
+        }
     }
 }
 
-fn owned(value: Option<&[u8]>) -> Option<Vec<u8>> {
-    value.map(<[u8]>::to_vec)
+fn owned<B: std::ops::Deref<Target = [u8]>>(value: Option<B>) -> Option<Vec<u8>> {
+    value.map(|value| value.to_vec())
 }
 
 impl Read for FaultySnapshot<'_> {
@@ -305,6 +343,7 @@ fn a_decorated_engine_conforms_and_every_planted_fault_is_caught() {
         move || Faulty {
             inner: Memory::default(),
             fault,
+            listed: std::sync::Mutex::default(),
         }
     };
     conforms(64, engine(Fault::None)).unwrap();
@@ -316,6 +355,9 @@ fn a_decorated_engine_conforms_and_every_planted_fault_is_caught() {
         Fault::ScanIgnoresItsEnd,
         Fault::TablesAreOne,
         Fault::PutLosesEmptyValues,
+        Fault::EndIsIgnored,
+        Fault::EndedSnapshotIsListed,
+        Fault::EndedSnapshotMovesOn,
     ] {
         assert!(conforms(2_000, engine(fault)).is_err(), "{fault:?} was not caught");
     }

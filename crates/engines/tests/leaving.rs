@@ -8,13 +8,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use punctual_engines::lmdb::{Lmdb, LmdbOptions};
+use punctual_engines::lmdb::{Lmdb, LmdbOptions, Verify};
 use punctual_store::engine::{Durability, Engine, Read, Table};
 
 const OPTIONS: LmdbOptions = LmdbOptions {
     durability: Durability::Volatile,
-    map_size: 1 << 20,
+    quota: 1 << 20,
     readers_max: 16,
+    checksums: true,
+    verify: Verify::Full,
 };
 
 fn open(directory: &Path) -> Lmdb {

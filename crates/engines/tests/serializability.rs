@@ -265,7 +265,7 @@ fn check(history: &[Footprint], finals: &HashMap<u64, Vec<Write>>) -> Result<(),
 #[test]
 fn transactions_are_serializable() {
     let seed = seed();
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let lmdb = LmdbOptions {
         durability: Durability::Volatile,
         ..LmdbOptions::default()

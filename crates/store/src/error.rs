@@ -1,8 +1,9 @@
 //! What can go wrong in the store.
 
-use punctual_units::{Nanos, ObjectId};
+use punctual_units::{Nanos, ObjectId, Revision};
 
-use crate::engine::EngineError;
+use crate::batch::BatchBounds;
+use crate::engine::{EngineError, KEY_MAX_LEN};
 use crate::permit::WAITERS_MAX;
 use crate::updates::OfferError;
 
@@ -72,5 +73,68 @@ pub enum StoreError {
         len: usize,
         /// The registered maximum, in bytes.
         max_len: usize,
+    },
+    /// A key that the store itself uses.
+    #[error(
+        "temporal object {key}: keys that begin with a zero byte and \"punctual/\" belong to the store: use another",
+        key = key.escape_ascii()
+    )]
+    ReservedKey {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// More temporal objects were created than there is room for.
+    #[error("there is room for {max} created objects only: raise created_max, on all nodes alike")]
+    TooManyObjects {
+        /// The room.
+        max: usize,
+    },
+    /// A write transaction on a store whose records come from a log.
+    #[error("the records of this store come from a federation's log: write in a batch on its master")]
+    Replicated,
+    /// A batch for a store whose records do not come from a log.
+    #[error("this store is no replica: open it with `replicated`, or use a write transaction")]
+    NotReplicated,
+    /// A replicated store whose sensors would write to its engine out of the log's order.
+    #[error("a replicated store takes its sensors' updates into memory: open it with update mode memory-first")]
+    NotMemoryFirst,
+    /// An entry of the log came for a second time.
+    #[error("the store is at revision {at}, revision {revision} has been applied already: leave it out")]
+    AlreadyApplied {
+        /// The last one that was applied.
+        at: Revision,
+        /// The one that came.
+        revision: Revision,
+    },
+    /// Entries of the log are missing.
+    #[error("the store is at revision {at}, revision {revision} does not follow: apply {} first", at.next())]
+    NotNext {
+        /// The last one that was applied.
+        at: Revision,
+        /// The one that came.
+        revision: Revision,
+    },
+    /// A batch with this transaction would be larger than it may be.
+    #[error(
+        "{transactions} transactions with {bytes} bytes do not fit into a batch of at most {} transactions and {} \
+         bytes: begin another batch, or write less in one transaction",
+        bounds.transactions, bounds.bytes
+    )]
+    BatchFull {
+        /// How many transactions there would be.
+        transactions: usize,
+        /// How many bytes their write sets would have.
+        bytes: usize,
+        /// The bounds of the batch.
+        bounds: BatchBounds,
+    },
+    /// A temporal object whose key no record can have: it could never be kept.
+    #[error(
+        "temporal object {key}: a key has 1 to {KEY_MAX_LEN} bytes, this one has {len}: give it another",
+        key = key.escape_ascii(), len = key.len()
+    )]
+    ObjectKey {
+        /// The key.
+        key: Vec<u8>,
     },
 }

@@ -70,6 +70,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`]. What was not written is
     /// tried again by the next call.
     pub fn commit_group(&self) -> Result<Flushed, StoreError> {
+        self.look_at_readers(self.os.now());
         let dirty: Vec<ObjectId> = self.objects.ids().filter(|object| self.is_dirty(*object)).collect();
         for group in dirty.chunks(GROUP_OBJECTS_MAX) {
             self.commit_objects(group)?;
@@ -80,10 +81,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// A [group commit](Store::commit_group), made durable whatever the durability level.
+    /// A [group commit](Store::commit_group), made durable.
     ///
     /// # Errors
-    /// Those of [`commit_group`](Store::commit_group) and [`sync`](Store::sync).
+    /// Those of [`commit_group`](Store::commit_group) and [`sync`](Store::sync); among them
+    /// [`EngineError::Volatile`](crate::engine::EngineError::Volatile), after the group commit.
     pub fn flush(&self) -> Result<Flushed, StoreError> {
         let flushed = self.commit_group()?;
         if !flushed.durable {
@@ -99,7 +101,8 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// has written yet are not part of that; [`flush`](Store::flush) is.
     ///
     /// # Errors
-    /// [`StoreError::Engine`]; nothing has been promised then.
+    /// [`StoreError::Engine`]; nothing has been promised then. A volatile store always refuses, see
+    /// [`EngineError::Volatile`](crate::engine::EngineError::Volatile).
     pub fn sync(&self) -> Result<(), StoreError> {
         let load = |seq: &AtomicU64| seq.load(Ordering::Acquire);
         let before: Vec<u64> = self.group.committed.iter().map(load).collect();

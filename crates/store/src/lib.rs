@@ -13,16 +13,20 @@
 //!   groups, or in a transaction each: [`Store::get_fresh`], [`Store::fresh_share`];
 //! - the way of sensor updates into them ([`sensors`]), of which a controller may shed a part ([`updates`]);
 //! - an account of each transaction's time ([`Split`]) and of each sensor's updates ([`Store::reconcile`]);
+//! - several transactions in one commit that waits for a log, as values that other stores apply ([`batch`]);
+//! - readers that no writer waits for: one that is forgotten is ended ([`readers`]);
 //! - a durability that is promised only when it is there ([`Store::flush`], [`Store::durable_seq`]).
 //!
 //! [`Store`] begins with an example. Engines live in `punctual-engines` and pass the conformance suite of
 //! `punctual-testing`.
 
+pub mod batch;
 pub mod deadline;
 pub mod engine;
 mod error;
 mod group;
 pub mod permit;
+pub mod readers;
 pub mod sensors;
 mod store;
 pub mod temporal;

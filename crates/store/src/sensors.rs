@@ -31,7 +31,7 @@ use punctual_units::{ObjectId, SensorId, Seq, Share, Time};
 use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
 use crate::store::Store;
-use crate::temporal::{Installation, ObjectSpec, Sample, encode};
+use crate::temporal::{Installation, ObjectSpec, Sample, Suspensions, encode};
 use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Offered, Pending, Reconciliation, SensorSpec, Updates};
 use crate::{Deadline, StoreError, UpdateMode};
 
@@ -52,10 +52,12 @@ pub(crate) struct Sensors<O: Os> {
 }
 
 #[derive(Debug)]
-struct State {
+pub(crate) struct State {
     updates: Updates,
     /// The latest instant that the updates were given: several threads offer, each by its own reading of the clock.
     latest: Time,
+    /// From the instants of sensors to those of ages.
+    suspensions: Suspensions,
     /// What admission decided, while a log is kept.
     log: Option<Vec<AdmissionEvent>>,
     /// Out of the queue, but no thread is writing them: the update that waits for the permit, and those that were given
@@ -74,6 +76,8 @@ struct State {
 #[derive(Debug)]
 struct Update {
     pending: Pending,
+    /// What slot and record say of it.
+    sample: Sample,
     value: Vec<u8>,
     /// What came of it; none while it is not in the engine.
     installation: Option<Installation>,
@@ -93,6 +97,7 @@ impl<O: Os> Sensors<O> {
         let state = State {
             updates: Updates::new(&sensors, admission),
             latest: Time::ZERO,
+            suspensions: Suspensions::new(os),
             log: None,
             staged: VecDeque::with_capacity(OUT_OF_QUEUE_MAX),
             writing: 0,
@@ -112,7 +117,7 @@ impl<O: Os> Sensors<O> {
     }
 
     /// Does something to the state and publishes how many updates are outstanding afterwards.
-    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let answer = change(&mut state);
         let outstanding = state.updates.pending() + state.staged.len() + state.writing;
@@ -168,6 +173,10 @@ impl State {
         let mut value = self.spare.pop().unwrap_or_default();
         match self.updates.next(&mut value) {
             Some(pending) => Some(Update {
+                sample: Sample {
+                    seq: pending.seq,
+                    sampled_at: self.suspensions.since_boot(pending.sampled_at),
+                },
                 pending,
                 value,
                 installation: None,
@@ -221,8 +230,10 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// [`StoreError::Offer`]: nothing has changed, the update does not count.
     pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Offered, StoreError> {
         // Within the mutex, because instants handed to the updates must not run backwards.
-        self.sensors
-            .with(|state| state.offer(sensor, seq, sampled_at, value, self.os.now()))
+        self.sensors.with(|state| {
+            state.suspensions.notice(&self.os);
+            state.offer(sensor, seq, sampled_at, value, self.os.now())
+        })
     }
 
     /// Decides on the next reading of `sensor`, which is numbered here and stamped with the time that it has now; with
@@ -233,6 +244,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Offered, StoreError> {
         self.sensors.with(|state| {
             let seq = Seq(state.updates.last(sensor)?.0 + 1);
+            state.suspensions.notice(&self.os);
             let now = self.os.now();
             state.offer(sensor, seq, sampled_at.unwrap_or(now), value, now)
         })
@@ -250,8 +262,10 @@ impl<E: Engine, O: Os> Store<E, O> {
         value: &[u8],
         now: Time,
     ) -> Result<Offered, StoreError> {
-        self.sensors
-            .with(|state| state.offer(sensor, seq, sampled_at, value, now))
+        self.sensors.with(|state| {
+            state.suspensions.notice(&self.os);
+            state.offer(sensor, seq, sampled_at, value, now)
+        })
     }
 
     /// Offers many updates under one hold of the mutex: `offers` is called with a function that offers one update as
@@ -260,6 +274,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// dozens.
     pub fn offer_together<T>(&self, offers: impl FnOnce(&mut Offer<'_>) -> T) -> T {
         self.sensors.with(|state| {
+            state.suspensions.notice(&self.os);
             offers(&mut |sensor, seq, sampled_at, value, now| state.offer(sensor, seq, sampled_at, value, now))
         })
     }
@@ -276,8 +291,10 @@ impl<E: Engine, O: Os> Store<E, O> {
                 UpdateMode::MemoryFirst => self.install_in_memory(limit - installed),
                 UpdateMode::Transaction => match self.sensors.with(State::stage) {
                     Some(expires) => {
+                        let now = self.os.now();
+                        self.look_at_readers(now);
                         // Soft: late or not, it is the newest that is known of its object.
-                        let (permit, _) = self.permit(Deadline::soft(expires), self.os.now())?;
+                        let (permit, _) = self.permit(Deadline::soft(expires), now)?;
                         self.install_in_engine(limit - installed, &permit)?
                     }
                     None => 0,
@@ -289,6 +306,36 @@ impl<E: Engine, O: Os> Store<E, O> {
             installed += now;
         }
         Ok(installed)
+    }
+
+    /// Installs what another node's sensor says of `object`, in memory: its admission, queue and account are those of
+    /// the node that it came from. `sample` tells when it was sampled at the earliest on this machine's clock
+    /// ([`Clock::now`](punctual_units::Clock::now)); an unknown instant counts as stale.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownObject`], [`StoreError::ValueTooLong`]; [`StoreError::NotMemoryFirst`] in transaction mode.
+    pub fn install_from_peer(
+        &self,
+        object: ObjectId,
+        sample: Sample,
+        value: &[u8],
+    ) -> Result<Installation, StoreError> {
+        if self.update_mode == UpdateMode::Transaction {
+            return Err(StoreError::NotMemoryFirst);
+        }
+        let slot = self.slot(object)?;
+        let (len, max_len) = (value.len(), slot.max_len());
+        if len > max_len {
+            let key = self.objects.key(object).to_vec();
+            return Err(StoreError::ValueTooLong { key, len, max_len });
+        }
+        // Within the mutex, which serializes all installs.
+        Ok(self.sensors.with(|state| {
+            let seq = Seq(self.objects.first_seq(object).saturating_add(sample.seq.0));
+            state.suspensions.notice(&self.os);
+            let sampled_at = sample.sampled_at.and_then(|at| state.suspensions.since_boot(at));
+            slot.install(Sample { seq, sampled_at }, value)
+        }))
     }
 
     /// How many updates are admitted and not installed yet.
@@ -338,7 +385,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
         // Outside of the mutex: it goes through all objects.
         let reads = |object| self.objects.slot(object).map_or(0, |slot| slot.reads());
-        let now: Vec<u64> = self.objects.ids().map(reads).collect();
+        let now: Vec<u64> = self.objects.registered().map(reads).collect();
         self.sensors.with(|state| {
             let before = std::mem::replace(&mut state.reads_ranked, now);
             let since: Vec<u64> = state
@@ -413,18 +460,8 @@ impl<E: Engine, O: Os> Store<E, O> {
             let mut installed = 0;
             while installed < limit.min(TOGETHER) {
                 let Some(update) = state.take() else { break };
-                let Pending {
-                    sensor,
-                    seq,
-                    sampled_at,
-                    ..
-                } = update.pending;
-                let sample = Sample {
-                    seq,
-                    sampled_at: Some(sampled_at),
-                };
-                let installation = match self.objects.slot(ObjectId(sensor.0)) {
-                    Some(slot) => slot.install(sample, &update.value),
+                let installation = match self.objects.slot(ObjectId(update.pending.sensor.0)) {
+                    Some(slot) => slot.install(update.sample, &update.value),
                     None => unreachable!("sensors are numbered like objects, and unknown ones are refused on arrival"),
                 };
                 state.finished(update, installation);
@@ -461,28 +498,19 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     fn write_update(&self, update: &Update, _permit: &Permit<'_, O>) -> Result<Installation, StoreError> {
-        let Pending {
-            sensor,
-            seq,
-            sampled_at,
-            ..
-        } = update.pending;
+        let (sample, sensor) = (update.sample, update.pending.sensor);
         let object = ObjectId(sensor.0);
         let slot = self.slot(object)?;
         // The permit keeps all other writers of the slot out: its answer is final.
-        if slot.sample().is_some_and(|latest| seq <= latest.seq) {
+        if slot.sample().is_some_and(|latest| sample.seq <= latest.seq) {
             return Ok(Installation::Overtaken);
         }
-        let sample = Sample {
-            seq,
-            sampled_at: Some(sampled_at),
-        };
         let mut record = Vec::new();
         encode(&mut record, sample, &update.value, self.clock_origin);
         let mut transaction = self.engine.write()?;
         transaction.put(Table::Temporal, self.objects.key(object), &record)?;
         transaction.commit()?;
-        self.group.committed(object, seq, self.engine.durability());
+        self.group.committed(object, sample.seq, self.engine.durability());
         Ok(slot.install(sample, &[]))
     }
 }

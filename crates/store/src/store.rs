@@ -1,15 +1,20 @@
 //! The store: one keyspace, two kinds of records, one write lock that knows deadlines.
 
-use std::ops::{Bound, ControlFlow};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::ops::{Bound, ControlFlow, Deref};
+use std::sync::atomic::AtomicU64;
 
 use punctual_os::{Os, Refusal};
-use punctual_units::{Nanos, ObjectId, Share, Time};
+use punctual_units::{Made, Nanos, ObjectId, Revision, Share, Time};
 
-use crate::engine::{Durability, Engine, EngineError, KeyRange, Read, Table};
+use crate::batch::{is_reserved, read_created, read_revision};
+use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
 use crate::group::Group;
 use crate::permit::{Denied, Permit, PermitQueue};
+use crate::readers::Readers;
 use crate::sensors::Sensors;
-use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode};
+use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode, on_clock_of_ages};
 use crate::transaction::{ReadTransaction, WriteTransaction};
 use crate::updates::AdmissionOptions;
 use crate::{Deadline, StoreError, UpdateMode, Value};
@@ -36,6 +41,17 @@ pub struct StoreOptions {
     pub admission: AdmissionOptions,
     /// What the clock's instants count from.
     pub clock_origin: ClockOrigin,
+    /// Whether its records come from the log of a federation, entry by entry: they are changed by
+    /// [`apply`](Store::apply) only, and write transactions are refused. For memory-first stores. A store to which an
+    /// entry was applied stays replicated.
+    pub replicated: bool,
+    /// How many temporal objects may be [created](crate::batch::BatchTransaction::create) beside those above, over all
+    /// runs; 0 by default. Room for their names is kept from the start.
+    pub created_max: usize,
+    /// How old a snapshot may be before it is ended, so that it keeps no more from reuse; its next call is told. 10 s
+    /// by default. `None`: only firm deadlines and a full quota end snapshots, and one that is forgotten lets the store
+    /// grow up to its quota. See [`readers`](crate::readers).
+    pub reader_life_max: Option<Nanos>,
 }
 
 impl Default for StoreOptions {
@@ -48,6 +64,9 @@ impl Default for StoreOptions {
             lock_wait_max: Nanos::from_secs(1),
             admission: AdmissionOptions::default(),
             clock_origin: ClockOrigin::UNKNOWN,
+            replicated: false,
+            created_max: 0,
+            reader_life_max: Some(Nanos::from_secs(10)),
         }
     }
 }
@@ -76,15 +95,31 @@ pub enum Freshness<V> {
     Stale {
         /// How old it is; [`Nanos::MAX`] where that is not known.
         age: Nanos,
-        /// When it was sampled; `None` for a value kept from before a restart of the machine.
+        /// When it was sampled, see [`Sample::sampled_at`]; `None` for a value kept from before a restart of the
+        /// machine.
         sampled_at: Option<Time>,
     },
     /// The object has no value yet.
     NotFound,
 }
 
+impl<B: Deref<Target = [u8]>> Freshness<Value<B>> {
+    /// Whether a reading is young enough at `now`.
+    pub(crate) fn of(reading: Option<Reading<B>>, max_age: Nanos, now: Time) -> Self {
+        let Some((sample, value)) = reading else {
+            return Freshness::NotFound;
+        };
+        let age = sample.age(now);
+        // An unknown age is stale whatever was asked for.
+        match sample.sampled_at {
+            Some(_) if age <= max_age => Freshness::Fresh { value, age },
+            sampled_at => Freshness::Stale { age, sampled_at },
+        }
+    }
+}
+
 /// The value of a temporal object, and what is known of it.
-type Reading<B> = (Sample, Value<B>);
+pub(crate) type Reading<B> = (Sample, Value<B>);
 
 /// A real-time key/value store on an engine.
 ///
@@ -124,6 +159,10 @@ pub struct Store<E, O: Os> {
     pub(crate) objects: Objects,
     pub(crate) sensors: Sensors<O>,
     pub(crate) group: Group,
+    pub(crate) readers: Readers,
+    pub(crate) replicated: bool,
+    /// The last entry of the log that was applied.
+    pub(crate) revision: AtomicU64,
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
@@ -132,7 +171,9 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// Sequence numbers begin anew.
     ///
     /// # Errors
-    /// [`StoreError::DuplicateObject`], [`StoreError::ValueTooLong`], [`StoreError::Engine`].
+    /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
+    /// [`StoreError::ValueTooLong`], [`StoreError::NotMemoryFirst`], [`StoreError::TooManyObjects`],
+    /// [`StoreError::Engine`].
     pub fn open(engine: E, os: O, options: StoreOptions) -> Result<Self, StoreError> {
         let StoreOptions {
             objects: specs,
@@ -142,11 +183,32 @@ impl<E: Engine, O: Os> Store<E, O> {
             lock_wait_max,
             admission,
             clock_origin,
+            replicated,
+            created_max,
+            reader_life_max,
         } = options;
-        let objects = Objects::new(&specs, update_mode == UpdateMode::MemoryFirst)
+        specs.iter().try_for_each(check_key)?;
+        if let Some(reserved) = specs.iter().find(|spec| is_reserved(&spec.key)) {
+            return Err(StoreError::ReservedKey {
+                key: reserved.key.clone(),
+            });
+        }
+        let in_memory = update_mode == UpdateMode::MemoryFirst;
+        let objects = Objects::new(&specs, in_memory, created_max)
             .map_err(|key| StoreError::DuplicateObject { key: key.into() })?;
+        let (revision, created) = {
+            let snapshot = engine.snapshot()?;
+            let path = engine.path();
+            (read_revision(&snapshot, path)?, read_created(&snapshot, path)?)
+        };
+        let replicated = replicated || revision > Revision::ZERO;
+        if replicated && update_mode == UpdateMode::Transaction {
+            return Err(StoreError::NotMemoryFirst);
+        }
         let store = Store {
             engine,
+            replicated,
+            revision: AtomicU64::new(revision.0),
             update_mode,
             group_interval,
             helping,
@@ -154,10 +216,17 @@ impl<E: Engine, O: Os> Store<E, O> {
             clock_origin,
             permits: PermitQueue::new(os.clone()),
             sensors: Sensors::new(&os, &specs, admission),
-            group: Group::new(objects.len()),
+            group: Group::new(objects.len() + created_max),
+            readers: Readers::new(reader_life_max),
             objects,
             os,
         };
+        let mut specs = specs;
+        for creation in created {
+            store.check_creation(&creation, std::iter::empty())?;
+            store.add_object(&creation);
+            specs.push(creation.spec);
+        }
         store.load(&specs)?;
         // A clock may take some time over its first stamp: not in the first transaction.
         store.os.stamp();
@@ -165,7 +234,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     fn load(&self, specs: &[ObjectSpec]) -> Result<(), StoreError> {
-        let now = self.os.now();
+        let now = self.os.since_boot();
         let snapshot = self.engine.snapshot()?;
         for (object, spec) in self.objects.ids().zip(specs) {
             let Some(record) = snapshot.get(Table::Temporal, &spec.key)? else {
@@ -208,9 +277,8 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Begins a write transaction: waits for its turn among all writers, earliest deadline first.
     ///
-    /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`],
-    /// [`StoreError::Engine`].
+    /// # Errors [`StoreError::Replicated`], [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`],
+    /// [`StoreError::TooManyWaiters`], [`StoreError::Engine`].
     pub fn write_transaction(&self, deadline: Deadline) -> Result<WriteTransaction<'_, E, O>, StoreError> {
         WriteTransaction::begin(self, deadline)
     }
@@ -278,6 +346,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.objects.find(key)
     }
 
+    /// The temporal object that was created under this name.
+    pub fn object_made(&self, made: Made) -> Option<ObjectId> {
+        self.objects.made(made)
+    }
+
     /// How many temporal objects there are.
     pub fn objects(&self) -> usize {
         self.objects.len()
@@ -301,7 +374,7 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     fn read_record(&self, object: ObjectId, value: &mut Vec<u8>) -> Result<Option<Sample>, StoreError> {
         value.clear();
-        let snapshot = self.engine.snapshot()?;
+        let snapshot = self.snapshot(Deadline::NONE)?;
         let found = self.temporal(&snapshot, object)?;
         Ok(found.map(|(sample, content)| {
             value.extend_from_slice(&content);
@@ -327,7 +400,7 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// The part of all temporal objects that are fresh at `now`; one if there are none.
     pub fn fresh_share(&self, now: Time) -> Share {
-        self.objects.fresh_share(now)
+        self.objects.fresh_share(on_clock_of_ages(now, &self.os))
     }
 
     /// How often updates are to be written to the engine in groups; `None` where each is a transaction of its own.
@@ -402,21 +475,22 @@ impl<E: Engine, O: Os> Store<E, O> {
         max_age: Nanos,
         now: Time,
     ) -> Result<Freshness<Value<R::Bytes<'t>>>, StoreError> {
-        let Some(object) = self.objects.find(key) else {
-            return Err(StoreError::NotTemporal { key: key.to_vec() });
-        };
-        let Some((sample, value)) = self.temporal(read, object)? else {
-            return Ok(Freshness::NotFound);
-        };
-        let age = sample.age(now);
-        // An unknown age is stale whatever was asked for.
-        match sample.sampled_at {
-            Some(_) if age <= max_age => Ok(Freshness::Fresh { value, age }),
-            sampled_at => Ok(Freshness::Stale { age, sampled_at }),
+        Ok(Freshness::of(self.reading(read, key)?, max_age, now))
+    }
+
+    /// The value of the temporal object `key`, and what is known of it.
+    pub(crate) fn reading<'t, R: Read>(
+        &self,
+        read: &'t R,
+        key: &[u8],
+    ) -> Result<Option<Reading<R::Bytes<'t>>>, StoreError> {
+        match self.objects.find(key) {
+            Some(object) => self.temporal(read, object),
+            None => Err(StoreError::NotTemporal { key: key.to_vec() }),
         }
     }
 
-    fn temporal<'t, R: Read>(
+    pub(crate) fn temporal<'t, R: Read>(
         &self,
         read: &'t R,
         object: ObjectId,
@@ -447,7 +521,18 @@ impl<E: Engine, O: Os> Store<E, O> {
         range: KeyRange<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let mut temporal = self.temporal_in(range).iter().copied().peekable();
+        self.scan_readings(read, range, |key, value, _| visit(key, value))
+    }
+
+    /// The same, with what is known of each temporal value.
+    pub(crate) fn scan_readings(
+        &self,
+        read: &impl Read,
+        range: KeyRange<'_>,
+        mut visit: impl FnMut(&[u8], &[u8], Option<Sample>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let objects = self.temporal_in(range);
+        let mut temporal = objects.iter().copied().peekable();
         let mut plain = read.scan(Table::Data, range)?.peekable();
         loop {
             let plain_key = match plain.peek() {
@@ -461,12 +546,12 @@ impl<E: Engine, O: Os> Store<E, O> {
                 // A plain record under the same key, from before the object was registered, is hidden.
                 plain.next_if(|record| record.as_ref().is_ok_and(|(other, _)| **other == *key));
                 match self.temporal(read, object)? {
-                    Some((_, value)) => visit(key, &value),
+                    Some((sample, value)) => visit(key, &value, Some(sample)),
                     None => ControlFlow::Continue(()),
                 }
             } else if let Some(record) = plain.next() {
                 let (key, value) = record?;
-                visit(&key, &value)
+                visit(&key, &value, None)
             } else {
                 return Ok(());
             };
@@ -476,20 +561,26 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    fn temporal_in(&self, (low, high): KeyRange<'_>) -> &[ObjectId] {
-        let ordered = self.objects.ordered();
-        let key = |object: &ObjectId| self.objects.key(*object);
-        let begin = ordered.partition_point(|object| match low {
-            Bound::Included(low) => key(object) < low,
-            Bound::Excluded(low) => key(object) <= low,
+    fn temporal_in(&self, (low, high): KeyRange<'_>) -> Cow<'_, [ObjectId]> {
+        let before = |key: &[u8]| match low {
+            Bound::Included(low) => key < low,
+            Bound::Excluded(low) => key <= low,
             Bound::Unbounded => false,
-        });
-        let end = ordered.partition_point(|object| match high {
-            Bound::Included(high) => key(object) <= high,
-            Bound::Excluded(high) => key(object) < high,
-            Bound::Unbounded => true,
-        });
-        &ordered[begin.min(end)..end]
+        };
+        let behind = |key: &[u8]| match high {
+            Bound::Included(high) => key > high,
+            Bound::Excluded(high) => key >= high,
+            Bound::Unbounded => false,
+        };
+        self.objects.ordered(|key| {
+            if before(key) {
+                Ordering::Less
+            } else if behind(key) {
+                Ordering::Greater
+            } else {
+                Ordering::Equal
+            }
+        })
     }
 
     fn decoded<'r>(&self, key: &[u8], record: &'r [u8]) -> Result<(Sample, &'r [u8]), StoreError> {
@@ -499,4 +590,12 @@ impl<E: Engine, O: Os> Store<E, O> {
             StoreError::Engine(EngineError::Corrupt { path, reason })
         })
     }
+}
+
+/// Refuses an object that no engine could keep: the group commit that it would be part of would fail for ever.
+pub(crate) fn check_key(spec: &ObjectSpec) -> Result<(), StoreError> {
+    if (1..=KEY_MAX_LEN).contains(&spec.key.len()) {
+        return Ok(());
+    }
+    Err(StoreError::ObjectKey { key: spec.key.clone() })
 }

@@ -103,6 +103,10 @@ impl<'s, O: Os> Meter<'s, O> {
 
 /// A read-only transaction on one snapshot, which is taken by the first read. Dropping it ends it as well.
 ///
+/// A transaction that stays open for too long loses its snapshot, see [`readers`](crate::readers): its next call fails
+/// with [`EngineError::SnapshotEnded`](crate::engine::EngineError::SnapshotEnded), and so do all that follow. What it
+/// returned before stays readable.
+///
 /// In memory-first mode temporal objects are read from memory, each as it is at that moment; the snapshot covers all
 /// other records. Open at most one per thread at a time: engines may bind snapshots to threads.
 pub struct ReadTransaction<'s, E: Engine + 's, O: Os> {
@@ -134,16 +138,23 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         match self.snapshot.get() {
             Some(snapshot) => Ok(snapshot),
             None => {
-                let taken = self.store.engine.snapshot()?;
+                let taken = self.store.snapshot(self.meter.deadline)?;
                 Ok(self.snapshot.get_or_init(|| taken))
             }
         }
     }
 
-    /// The value of `key`: borrowed from the engine, or copied from memory.
+    pub(crate) fn with_snapshot<T>(
+        &self,
+        look: impl FnOnce(&Store<E, O>, &E::Snapshot<'s>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.meter.read_call(|| look(self.store, self.snapshot()?))
+    }
+
+    /// The value of `key`: of the engine's own type, or copied from memory.
     ///
     /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    /// [`StoreError::DeadlinePassed`]; [`StoreError::Engine`], among others where the snapshot was ended.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Seen<'_, 's, E>>, StoreError> {
         self.meter.read_call(|| self.store.value(self.snapshot()?, key))
@@ -154,7 +165,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Seen<'_, 's, E>>, StoreError> {
-        let now = self.meter.os.now();
+        let now = self.meter.os.since_boot();
         self.meter
             .read_call(|| self.store.fresh_value(self.snapshot()?, key, max_age, now))
     }
@@ -194,8 +205,12 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
 
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline) -> Result<Self, StoreError> {
+        if store.replicated {
+            return Err(StoreError::Replicated);
+        }
         let began = store.os.now();
         deadline.check(began)?;
+        store.look_at_readers(began);
         let pending = store.to_install_first();
         let (permit, lock) = store.permit(deadline, began)?;
         if pending > 0 {
@@ -229,8 +244,10 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Found<'_, 's, E>>, StoreError> {
-        self.meter
-            .call(|now| self.store.fresh_value(&self.engine, key, max_age, now))
+        self.meter.call(|_| {
+            self.store
+                .fresh_value(&self.engine, key, max_age, self.store.os.since_boot())
+        })
     }
 
     /// Calls `visit` with the records in `range` in ascending order, own changes included, until it breaks. The time in
@@ -256,7 +273,8 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         } = self;
         meter.call(|_| {
             store.refuse_temporal(key)?;
-            Ok(engine.put(Table::Data, key, value)?)
+            let put = engine.put(Table::Data, key, value);
+            put.map_err(|error| store.refused(error))
         })
     }
 
@@ -305,7 +323,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    fn refuse_temporal(&self, key: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn refuse_temporal(&self, key: &[u8]) -> Result<(), StoreError> {
         match self.objects.find(key) {
             Some(_) => Err(StoreError::Temporal { key: key.to_vec() }),
             None => Ok(()),

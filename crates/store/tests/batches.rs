@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
-use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
+use punctual_store::engine::{
+    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
+    Write,
+};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_units::{Clock, Nanos, SensorId, Seq};
@@ -31,8 +34,20 @@ impl<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static> Engine for
     type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
     type Write<'e> = WatchedWrite<'e, F>;
 
-    fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError> {
-        self.engine.snapshot()
+    fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError> {
+        self.engine.snapshot_for(reader)
+    }
+
+    fn snapshots(&self) -> Vec<OpenSnapshot> {
+        self.engine.snapshots()
+    }
+
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        self.engine.end(snapshot, age, why)
+    }
+
+    fn space(&self) -> Result<Space, EngineError> {
+        self.engine.space()
     }
 
     fn write(&self) -> Result<Self::Write<'_>, EngineError> {

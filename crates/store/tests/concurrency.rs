@@ -112,7 +112,7 @@ fn readers_see_what_was_admitted_in_memory_first_mode() {
 
 #[test]
 fn readers_see_what_was_admitted_in_transaction_mode() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let options = LmdbOptions {
         durability: Durability::Volatile,
         ..LmdbOptions::default()

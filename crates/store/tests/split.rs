@@ -7,7 +7,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Memory;
 use punctual_os::{Os, Thread};
-use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
+use punctual_store::engine::{
+    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
+    Write,
+};
 use punctual_store::{Deadline, Split, Store, StoreError, StoreOptions};
 use punctual_testing::{VirtualOs, explore};
 use punctual_units::{Clock, Nanos, Time};
@@ -32,12 +35,24 @@ impl Engine for Slow {
     type Snapshot<'e> = SlowRead<'e, <Memory as Engine>::Snapshot<'e>>;
     type Write<'e> = SlowRead<'e, <Memory as Engine>::Write<'e>>;
 
-    fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError> {
+    fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError> {
         self.clock.advance(BEGIN);
         Ok(SlowRead {
-            inner: self.inner.snapshot()?,
+            inner: self.inner.snapshot_for(reader)?,
             engine: self,
         })
+    }
+
+    fn snapshots(&self) -> Vec<OpenSnapshot> {
+        self.inner.snapshots()
+    }
+
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        self.inner.end(snapshot, age, why)
+    }
+
+    fn space(&self) -> Result<Space, EngineError> {
+        self.inner.space()
     }
 
     fn write(&self) -> Result<Self::Write<'_>, EngineError> {

@@ -346,7 +346,7 @@ fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
         (Durability::Volatile, false),
     ] {
         for mode in MODES {
-            let directory = tempfile::tempdir().unwrap();
+            let directory = punctual_testing::shared_folder();
             let store = open(lmdb(directory.path(), durability), &VirtualOs::new(0), options(mode, 1));
             update(&store, 0, 1, Time(0), b"value");
             let by_itself = mode == UpdateMode::Transaction && durable_at_commit;
@@ -360,13 +360,18 @@ fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
                 }
             );
             assert_eq!(store.durable_seq(object).unwrap(), Seq(u64::from(durable_at_commit)));
-            assert_eq!(
-                store.flush().unwrap(),
-                Flushed {
-                    objects: 0,
-                    durable: true
-                }
-            );
+            let flushed = store.flush();
+            if durability == Durability::Volatile {
+                let refused = matches!(
+                    flushed,
+                    Err(StoreError::Engine(punctual_store::engine::EngineError::Volatile { .. }))
+                );
+                assert!(refused && store.sync().is_err(), "{flushed:?}");
+                assert_eq!(store.durable_seq(object).unwrap(), Seq(0));
+                continue;
+            }
+            let (objects, durable) = (0, true);
+            assert_eq!(flushed.unwrap(), Flushed { objects, durable });
             assert_eq!(store.durable_seq(object).unwrap(), Seq(1));
         }
     }
@@ -375,7 +380,7 @@ fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
 #[test]
 fn a_group_larger_than_one_transaction_is_written_whole() {
     let objects = 2 * GROUP_OBJECTS_MAX + 1;
-    let directory = tempfile::tempdir().unwrap();
+    let directory = punctual_testing::shared_folder();
     let clock = VirtualOs::new(0);
     let store = open(
         lmdb(directory.path(), Durability::Volatile),
@@ -385,7 +390,7 @@ fn a_group_larger_than_one_transaction_is_written_whole() {
     for sensor in 0..objects as u32 {
         update(&store, sensor, 1, Time(0), &sensor.to_le_bytes());
     }
-    assert_eq!(store.flush().unwrap().objects, objects);
+    assert_eq!(store.commit_group().unwrap().objects, objects);
     drop(store);
     let store = open(
         lmdb(directory.path(), Durability::Volatile),
@@ -402,7 +407,7 @@ fn a_group_larger_than_one_transaction_is_written_whole() {
 #[test]
 fn after_a_restart_a_value_is_fresh_only_if_its_instant_is_known() {
     for (before, after) in [MODES, [UpdateMode::Transaction, UpdateMode::MemoryFirst]].map(|[a, b]| (a, b)) {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = punctual_testing::shared_folder();
         let clock = VirtualOs::new(0);
         clock.sleep_until(Time(5_000));
         let engine = || lmdb(directory.path(), Durability::Durable);
@@ -439,6 +444,26 @@ fn after_a_restart_a_value_is_fresh_only_if_its_instant_is_known() {
             fresh(b"new", Nanos::ZERO)
         );
     }
+}
+
+/// Such an object was accepted once, and then no group commit of its group ever succeeded.
+#[test]
+fn an_object_whose_key_no_record_can_have_is_refused_and_the_longest_key_is_kept() {
+    let open_with = |len| {
+        let mut options = options(UpdateMode::MemoryFirst, 2);
+        options.objects[1].key = vec![b'k'; len];
+        Store::open(Memory::default(), VirtualOs::new(1), options)
+    };
+    for len in [0, 512] {
+        let refused = open_with(len).map(drop).unwrap_err();
+        assert!(
+            matches!(&refused, StoreError::ObjectKey { key } if key.len() == len),
+            "{refused}"
+        );
+    }
+    let store = open_with(511).unwrap();
+    update(&store, 1, 1, Time(1), b"kept");
+    assert_eq!(store.flush().unwrap().objects, 1);
 }
 
 #[test]
@@ -523,8 +548,28 @@ impl Engine for SharedEngine {
     type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
     type Write<'e> = <Memory as Engine>::Write<'e>;
 
-    fn snapshot(&self) -> Result<Self::Snapshot<'_>, punctual_store::engine::EngineError> {
-        self.0.snapshot()
+    fn snapshot_for(
+        &self,
+        reader: punctual_store::engine::Reader,
+    ) -> Result<Self::Snapshot<'_>, punctual_store::engine::EngineError> {
+        self.0.snapshot_for(reader)
+    }
+
+    fn snapshots(&self) -> Vec<punctual_store::engine::OpenSnapshot> {
+        self.0.snapshots()
+    }
+
+    fn end(
+        &self,
+        snapshot: punctual_store::engine::SnapshotId,
+        age: Nanos,
+        why: punctual_store::engine::EndedBecause,
+    ) -> bool {
+        self.0.end(snapshot, age, why)
+    }
+
+    fn space(&self) -> Result<punctual_store::engine::Space, punctual_store::engine::EngineError> {
+        self.0.space()
     }
 
     fn write(&self) -> Result<Self::Write<'_>, punctual_store::engine::EngineError> {

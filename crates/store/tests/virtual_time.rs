@@ -12,7 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::{Os, Thread};
-use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
+use punctual_store::engine::{
+    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
+    Write,
+};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::Offered;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
@@ -75,10 +78,22 @@ impl<E: Engine> Engine for Timed<E> {
     where
         Self: 'e;
 
-    fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError> {
+    fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError> {
         self.takes(READ_US);
-        let calls = self.engine.snapshot()?;
+        let calls = self.engine.snapshot_for(reader)?;
         Ok(TimedCalls { calls, engine: self })
+    }
+
+    fn snapshots(&self) -> Vec<OpenSnapshot> {
+        self.engine.snapshots()
+    }
+
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        self.engine.end(snapshot, age, why)
+    }
+
+    fn space(&self) -> Result<Space, EngineError> {
+        self.engine.space()
     }
 
     fn write(&self) -> Result<Self::Write<'_>, EngineError> {
@@ -442,11 +457,11 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
 fn stores_on_lmdb_run_in_virtual_time_and_do_as_those_in_memory() {
     for seed in 0..5 {
         let os = VirtualOs::new(seed);
-        let directory = tempfile::tempdir().unwrap();
+        let directory = punctual_testing::shared_folder();
         let lmdb = |name: u64| {
             let options = LmdbOptions {
                 durability: Durability::Volatile,
-                map_size: 1 << 20,
+                quota: 1 << 20,
                 ..LmdbOptions::default()
             };
             options.open(directory.path().join(name.to_string())).unwrap()

@@ -4,11 +4,11 @@
 //! one in an assertion or a wild pointer. Both kill the program that embeds it.
 //!
 //! **Method.** Walk, with plain reads, every page that the newest commit can reach. Check what LMDB relies on without
-//! checking it: the page lies within the file, is the page it should be, is reached once, and its nodes lie within it.
-//! The file's length alone does not tell: LMDB counts pages at the end that were allocated and freed within one
-//! transaction, and never writes them (`mm_last_pg` in mdb.c), so an intact file may be shorter than its last page. The
-//! walk reads each page once, which also brings it into memory, where the store wants it anyway. Values carry no
-//! checksum: a flipped bit in one is not seen.
+//! checking it: the page lies within the file, is the page it should be, is reached once, and its nodes lie within it;
+//! each tree has as many pages and records as it says. The file's length alone does not tell: LMDB counts pages at the
+//! end that were allocated and freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so that an
+//! intact file may be shorter than its last page. The walk reads each page once, which also brings it into memory,
+//! where the store wants it anyway. Values carry no checksum: a flipped bit in one is not seen.
 //!
 //! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte
 //! order.
@@ -22,25 +22,25 @@ use punctual_store::engine::KEY_MAX_LEN;
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("LMDB's layout follows the machine word: the check of store files knows the 64-bit layout only");
 
-const PAGE_HEADER: usize = 16;
-const NODE_HEADER: usize = 8;
+pub(super) const PAGE_HEADER: usize = 16;
+pub(super) const NODE_HEADER: usize = 8;
 const META_LEN: usize = PAGE_HEADER + 136;
 const MAGIC: u32 = 0xBEEF_C0DE;
 /// LMDB's own format number.
 pub(super) const DATA_VERSION: u32 = 1;
-const NO_PAGE: u64 = u64::MAX;
+pub(super) const NO_PAGE: u64 = u64::MAX;
 /// `CURSOR_STACK`: LMDB cannot descend further.
 const DEPTH_MAX: u16 = 32;
 /// `sizeof(MDB_db)`.
-const TREE_LEN: usize = 48;
+pub(super) const TREE_LEN: usize = 48;
 
-const P_BRANCH: u16 = 0x01;
-const P_LEAF: u16 = 0x02;
+pub(super) const P_BRANCH: u16 = 0x01;
+pub(super) const P_LEAF: u16 = 0x02;
 const P_OVERFLOW: u16 = 0x04;
 const P_META: u16 = 0x08;
 const MDB_INTEGERKEY: u16 = 0x08;
-const F_BIGDATA: u16 = 0x01;
-const F_SUBDATA: u16 = 0x02;
+pub(super) const F_BIGDATA: u16 = 0x01;
+pub(super) const F_SUBDATA: u16 = 0x02;
 
 /// What is wrong with a file.
 #[derive(Debug)]
@@ -55,17 +55,17 @@ pub(super) enum Damage {
 
 /// What is needed of a meta page to walk its commit.
 #[derive(Debug)]
-struct Meta {
-    page_size: usize,
-    free: Tree,
-    main: Tree,
-    last_page: u64,
-    transaction: u64,
+pub(super) struct Meta {
+    pub page_size: usize,
+    pub free: Tree,
+    pub main: Tree,
+    pub last_page: u64,
+    pub transaction: u64,
 }
 
 /// What a tree's leaves hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
+pub(super) enum Content {
     /// Pages free for reuse.
     FreePages,
     /// Other trees, and a few plain records.
@@ -76,10 +76,31 @@ enum Content {
 
 /// A B+ tree (`MDB_db`).
 #[derive(Clone, Copy, Debug)]
-struct Tree {
-    content: Content,
-    root: u64,
-    depth: u16,
+pub(super) struct Tree {
+    pub content: Content,
+    pub root: u64,
+    pub depth: u16,
+    /// What it says of itself: branch, leaf and overflow pages, and records.
+    pub branches: u64,
+    pub leaves: u64,
+    pub overflows: u64,
+    pub records: u64,
+}
+
+/// Checks the length of `file`, for a store that is opened without a check: a page beyond the end would end the
+/// program.
+pub(super) fn check_length(file: &File) -> Result<(), Damage> {
+    let len = file.metadata().map_err(Damage::Io)?.len();
+    if len == 0 {
+        return Ok(());
+    }
+    let newest = Meta::newest(file)?;
+    if len / newest.page_size as u64 > newest.last_page {
+        return Ok(());
+    }
+    let reason =
+        "it is shorter than its last page: open it with verify structure, which tells whether that page is used";
+    Err(Damage::Corrupt(reason.to_owned()))
 }
 
 /// Checks the newest commit in `file`. An empty file is a store that has not begun, and passes.
@@ -88,21 +109,26 @@ pub(super) fn check(file: &File) -> Result<(), Damage> {
     if len == 0 {
         return Ok(());
     }
-    let first = Meta::read(file, 0)?;
-    let second = Meta::read(file, first.page_size as u64)?;
-    if second.page_size != first.page_size {
-        return Err(Damage::Corrupt("its two meta pages differ in page size".to_owned()));
-    }
-    let newest = if second.transaction > first.transaction {
-        second
-    } else {
-        first
-    };
+    let newest = Meta::newest(file)?;
     Walk::new(file, len, &newest).run(newest.free, newest.main)
 }
 
 impl Meta {
-    fn read(file: &File, offset: u64) -> Result<Meta, Damage> {
+    /// That of the newest commit.
+    pub(super) fn newest(file: &File) -> Result<Meta, Damage> {
+        let first = Meta::read(file, 0)?;
+        let second = Meta::read(file, first.page_size as u64)?;
+        if second.page_size != first.page_size {
+            return Err(Damage::Corrupt("its two meta pages differ in page size".to_owned()));
+        }
+        Ok(if second.transaction > first.transaction {
+            second
+        } else {
+            first
+        })
+    }
+
+    pub(super) fn read(file: &File, offset: u64) -> Result<Meta, Damage> {
         let corrupt = |reason: &str| Damage::Corrupt(format!("its meta page at byte {offset} {reason}"));
         let mut bytes = [0; META_LEN];
         match file.read_exact_at(&mut bytes, offset) {
@@ -128,7 +154,9 @@ impl Meta {
         if !meta.page_size.is_power_of_two() || !(512..=0x8000).contains(&meta.page_size) {
             return Err(corrupt("names an impossible page size"));
         }
-        if meta.last_page < 1 || meta.last_page >= 1 << 48 {
+        // `mm_mapsize`: no page lies beyond the map that the newest commit was made with.
+        let pages_max = u64_at(&bytes, 32) / meta.page_size as u64;
+        if meta.last_page < 1 || meta.last_page >= pages_max.min(1 << 48) {
             return Err(corrupt("names an impossible last page"));
         }
         Ok(meta)
@@ -137,11 +165,15 @@ impl Meta {
 
 impl Tree {
     /// `None` where LMDB would take the tree for something that this crate never writes.
-    fn read(bytes: &[u8], flags: u16, content: Content) -> Option<Tree> {
+    pub(super) fn read(bytes: &[u8], flags: u16, content: Content) -> Option<Tree> {
         let tree = Tree {
             content,
             root: u64_at(bytes, 40),
             depth: u16_at(bytes, 6),
+            branches: u64_at(bytes, 8),
+            leaves: u64_at(bytes, 16),
+            overflows: u64_at(bytes, 24),
+            records: u64_at(bytes, 32),
         };
         let sensible =
             u16_at(bytes, 4) == flags && tree.depth <= DEPTH_MAX && (tree.depth == 0) == (tree.root == NO_PAGE);
@@ -161,6 +193,8 @@ struct Walk<'f> {
     trees: Vec<Tree>,
     /// Pages of the current tree still to be visited, with their depth.
     pages: Vec<(u64, u16)>,
+    /// What the current tree has, so far: branch, leaf and overflow pages, and records.
+    counted: [u64; 4],
 }
 
 impl<'f> Walk<'f> {
@@ -174,6 +208,7 @@ impl<'f> Walk<'f> {
             seen: vec![0; pages_in_file.div_ceil(64) as usize],
             trees: Vec::new(),
             pages: Vec::new(),
+            counted: [0; 4],
         }
     }
 
@@ -184,6 +219,7 @@ impl<'f> Walk<'f> {
             if tree.root != NO_PAGE {
                 self.pages.push((tree.root, 1));
             }
+            self.counted = [0; 4];
             while let Some((number, depth)) = self.pages.pop() {
                 self.load(number, &mut page)?;
                 match (u16_at(&page, 10), depth == tree.depth) {
@@ -191,6 +227,14 @@ impl<'f> Walk<'f> {
                     (P_LEAF, true) => self.leaf(number, tree, &page)?,
                     (flags, _) => return Err(damaged(number, &format!("of kind {flags:#x} is no part of its tree"))),
                 }
+            }
+            let told = [tree.branches, tree.leaves, tree.overflows, tree.records];
+            if self.counted != told {
+                let what = format!(
+                    "has {:?} branches, leaves, large pages and records, not {told:?}",
+                    self.counted
+                );
+                return Err(damaged(tree.root, &what));
             }
         }
         Ok(())
@@ -239,6 +283,7 @@ impl<'f> Walk<'f> {
         if offsets.len() < 2 && tree.content != Content::FreePages {
             return Err(damaged(number, "is a branch with one child"));
         }
+        self.counted[0] += 1;
         for offset in offsets {
             node_fits(number, page, offset, 0)?;
             let child = u64::from(u16_at(page, offset))
@@ -252,7 +297,10 @@ impl<'f> Walk<'f> {
     }
 
     fn leaf(&mut self, number: u64, tree: Tree, page: &[u8]) -> Result<(), Damage> {
-        for offset in node_offsets(number, page)? {
+        let offsets = node_offsets(number, page)?;
+        self.counted[1] += 1;
+        self.counted[3] += offsets.len() as u64;
+        for offset in offsets {
             let flags = u16_at(page, offset + 4);
             let len = usize::from(u16_at(page, offset)) | usize::from(u16_at(page, offset + 2)) << 16;
             let inline_len = if flags & F_BIGDATA != 0 { 8 } else { len };
@@ -294,6 +342,7 @@ impl<'f> Walk<'f> {
         if u64_at(&header, 0) != first || u16_at(&header, 10) != P_OVERFLOW || pages < needed {
             return Err(damaged(first, "is not the large value it should be"));
         }
+        self.counted[2] += pages as u64;
         // Ends at the first page that is not in the file, whatever a damaged header says.
         (first + 1..first + pages as u64).try_for_each(|number| self.claim(number))
     }
@@ -318,7 +367,7 @@ impl<'f> Walk<'f> {
 }
 
 /// Where the nodes of a page begin; checked to lie within it, header included.
-fn node_offsets(number: u64, page: &[u8]) -> Result<impl ExactSizeIterator<Item = usize> + use<'_>, Damage> {
+pub(super) fn node_offsets(number: u64, page: &[u8]) -> Result<impl ExactSizeIterator<Item = usize> + use<'_>, Damage> {
     let (lower, upper) = (u16_at(page, 12) as usize, u16_at(page, 14) as usize);
     let nodes = PAGE_HEADER..lower;
     if lower <= PAGE_HEADER || lower % 2 != 0 || lower > upper || upper > page.len() {
@@ -336,7 +385,7 @@ fn node_offsets(number: u64, page: &[u8]) -> Result<impl ExactSizeIterator<Item 
 }
 
 /// Where the value of the node at `offset` begins, if key and `len` bytes of value fit into the page.
-fn node_fits(number: u64, page: &[u8], offset: usize, len: usize) -> Result<usize, Damage> {
+pub(super) fn node_fits(number: u64, page: &[u8], offset: usize, len: usize) -> Result<usize, Damage> {
     let value = offset + NODE_HEADER + u16_at(page, offset + 6) as usize;
     if value + len <= page.len() {
         Ok(value)
@@ -345,7 +394,7 @@ fn node_fits(number: u64, page: &[u8], offset: usize, len: usize) -> Result<usiz
     }
 }
 
-fn damaged(page: u64, what: &str) -> Damage {
+pub(super) fn damaged(page: u64, what: &str) -> Damage {
     Damage::Corrupt(format!("page {page} {what}"))
 }
 
@@ -356,14 +405,14 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     field
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(field(bytes, at))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(field(bytes, at))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(field(bytes, at))
 }

@@ -14,7 +14,7 @@ const FULL_BELOW_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub path: &'a Path,
-    pub map_size: usize,
+    pub quota: usize,
     pub readers_max: u32,
 }
 
@@ -39,9 +39,11 @@ pub(super) fn engine<'a>(place: Place<'a>, action: &'static str) -> impl Fn(heed
         let path = || place.path.to_path_buf();
         match error {
             heed::Error::Io(source) => io(place.path, action)(source),
-            heed::Error::Mdb(MdbError::MapFull) => EngineError::MapFull {
+            // Which reader keeps how much is told where that is known, see `Lmdb::quota_full`.
+            heed::Error::Mdb(MdbError::MapFull) => EngineError::QuotaFull {
                 path: path(),
-                map_size: place.map_size,
+                quota: place.quota as u64,
+                holder: None,
             },
             heed::Error::Mdb(MdbError::TxnFull) => EngineError::TransactionTooLarge { path: path() },
             heed::Error::Mdb(MdbError::BadRslot) => EngineError::SnapshotHeld,
@@ -49,7 +51,8 @@ pub(super) fn engine<'a>(place: Place<'a>, action: &'static str) -> impl Fn(heed
                 path: path(),
                 max: place.readers_max,
             },
-            heed::Error::Mdb(MdbError::Panic | MdbError::BadTxn) => EngineError::Broken { path: path() },
+            heed::Error::Mdb(MdbError::BadTxn) => EngineError::TransactionLost { path: path() },
+            heed::Error::Mdb(MdbError::Panic) => EngineError::Broken { path: path() },
             heed::Error::EnvAlreadyOpened => EngineError::InUse {
                 path: path(),
                 pid: Some(std::process::id()),

@@ -9,29 +9,52 @@
 //! which comes after each value has been destroyed once (POSIX, `pthread_key_create`); LMDB's runs in the first and
 //! sets no new value. Closing waits for threads in between. A thread that begins to end while the store is being closed
 //! waits until it is closed; then LMDB's destructor is gone, and is not called.
+//!
+//! **Seats.** A thread has one snapshot at a time, so it has one [`Slot`] for all its snapshots: its seat, which it
+//! gets with its first read and keeps until it ends, as it does LMDB's reader slot. A snapshot that is still in the
+//! seat when the thread ends (its owner forgot it) is ended then: afterwards LMDB gives the reader slot to another
+//! thread, and ending it later would take that other thread's pages.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
+
+use super::transactions::Pin;
+use crate::slot::Slot;
 
 /// How long closing waits for threads that are about to end. What they still do is drop their thread locals.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The threads that have read one store.
-#[derive(Debug)]
 pub(super) struct Readers {
     /// Of this store only, and not 0.
     id: u64,
     ending: Arc<Ending>,
 }
 
-#[derive(Debug, Default)]
 struct Ending {
     threads: Mutex<Threads>,
     none: Condvar,
+    seats: Box<[Seat]>,
+}
+
+/// Where a thread has its snapshots.
+#[derive(Default)]
+struct Seat {
+    taken: AtomicBool,
+    slot: Slot<Pin>,
+}
+
+/// Why a thread cannot read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoSeat {
+    /// It is about to end: no thread would wait until its slot of LMDB's is free.
+    AboutToEnd,
+    /// As many threads as there may be have a seat.
+    Full,
 }
 
 #[derive(Debug, Default)]
@@ -43,57 +66,86 @@ struct Threads {
 
 /// The stores that this thread has read.
 struct StoresRead {
-    latest: Cell<u64>,
-    stores: RefCell<Vec<(u64, Weak<Ending>)>>,
+    /// The last one: its id, and the seat there.
+    latest: Cell<(u64, usize)>,
+    stores: RefCell<Vec<StoreRead>>,
 }
 
-/// What a thread takes through its last steps.
+struct StoreRead {
+    id: u64,
+    seat: usize,
+    ending: Weak<Ending>,
+}
+
+/// What a thread takes through its last steps: the stores, and its seat in each.
 struct Last {
     round: u8,
-    stores: Vec<Arc<Ending>>,
+    stores: Vec<(Arc<Ending>, usize)>,
 }
 
 thread_local! {
-    static READ: StoresRead = const { StoresRead { latest: Cell::new(0), stores: RefCell::new(Vec::new()) } };
+    static READ: StoresRead = const { StoresRead { latest: Cell::new((0, 0)), stores: RefCell::new(Vec::new()) } };
 }
 
 /// The value of this key is a thread's [`Last`].
 static LAST: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
 impl Readers {
-    /// No thread yet.
+    /// No thread yet, and room for so many.
     ///
     /// # Errors
     /// If the process has no thread-specific key left.
-    pub(super) fn none() -> io::Result<Readers> {
+    pub(super) fn none(threads_max: u32) -> io::Result<Readers> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         key()?;
+        let ending = Ending {
+            threads: Mutex::default(),
+            none: Condvar::new(),
+            seats: (0..threads_max).map(|_| Seat::default()).collect(),
+        };
         Ok(Readers {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            ending: Arc::default(),
+            ending: Arc::new(ending),
         })
     }
 
-    /// This thread is going to read. False if it is about to end: then it must not get a slot, because no thread would
-    /// wait until it is free.
+    /// This thread is going to read: its seat's slot.
     #[inline]
-    pub(super) fn enter(&self) -> bool {
-        READ.try_with(|read| {
-            if read.latest.get() != self.id {
-                self.enter_first(read);
-            }
-        })
-        .is_ok()
+    pub(super) fn enter(&self) -> Result<&Slot<Pin>, NoSeat> {
+        let seat = READ.try_with(|read| match read.latest.get() {
+            (id, seat) if id == self.id => Ok(seat),
+            _ => self.enter_first(read),
+        });
+        let seat = seat.unwrap_or(Err(NoSeat::AboutToEnd))?;
+        Ok(&self.ending.seats[seat].slot)
     }
 
     #[cold]
-    fn enter_first(&self, read: &StoresRead) {
+    fn enter_first(&self, read: &StoresRead) -> Result<usize, NoSeat> {
         let mut stores = read.stores.borrow_mut();
-        if !stores.iter().any(|(id, _)| *id == self.id) {
-            stores.retain(|(_, ending)| ending.strong_count() > 0);
-            stores.push((self.id, Arc::downgrade(&self.ending)));
-        }
-        read.latest.set(self.id);
+        let known = stores.iter().find(|store| store.id == self.id);
+        let seat = match known {
+            Some(known) => known.seat,
+            None => {
+                stores.retain(|store| store.ending.strong_count() > 0);
+                let seat = self.ending.take_seat().ok_or(NoSeat::Full)?;
+                let (id, ending) = (self.id, Arc::downgrade(&self.ending));
+                stores.push(StoreRead { id, seat, ending });
+                seat
+            }
+        };
+        read.latest.set((self.id, seat));
+        Ok(seat)
+    }
+
+    /// The slots of all seats, in the order of the seats.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot<Pin>> {
+        self.ending.seats.iter().map(|seat| &seat.slot)
+    }
+
+    /// Ends all snapshots: those are left whose owners forgot them.
+    pub(super) fn end_all(&self) {
+        self.slots().for_each(Slot::end_any);
     }
 
     /// Closes the store by `close` when no thread is about to end. If one takes longer than [`WAIT_MAX`] over it, the
@@ -117,6 +169,11 @@ impl Ending {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn take_seat(&self) -> Option<usize> {
+        let free = |seat: &Seat| !seat.taken.swap(true, Ordering::Acquire);
+        self.seats.iter().position(free)
+    }
+
     /// One more thread begins to end, unless the store is closed.
     fn begin(&self) -> bool {
         let mut threads = self.lock();
@@ -124,7 +181,9 @@ impl Ending {
         !threads.closed
     }
 
-    fn end(&self) {
+    /// It has ended, and its seat is free.
+    fn end(&self, seat: usize) {
+        self.seats[seat].taken.store(false, Ordering::Release);
         let mut threads = self.lock();
         threads.ending -= 1;
         if threads.ending == 0 {
@@ -136,8 +195,11 @@ impl Ending {
 impl Drop for StoresRead {
     fn drop(&mut self) {
         let stores = self.stores.get_mut().drain(..);
-        let stores: Vec<_> = stores.filter_map(|(_, ending)| ending.upgrade()).collect();
-        let stores: Vec<_> = stores.into_iter().filter(|ending| ending.begin()).collect();
+        let stores = stores.filter_map(|store| Some((store.ending.upgrade()?, store.seat)));
+        let stores: Vec<_> = stores.filter(|(ending, _)| ending.begin()).collect();
+        for (ending, seat) in &stores {
+            ending.seats[*seat].slot.end_any();
+        }
         if !stores.is_empty() {
             pass_on(Box::new(Last { round: 1, stores }));
         }
@@ -159,7 +221,7 @@ unsafe extern "C" fn ended(last: *mut c_void) {
         last.round = 2;
         pass_on(last);
     } else {
-        last.stores.iter().for_each(|store| store.end());
+        last.stores.iter().for_each(|(store, seat)| store.end(*seat));
     }
 }
 

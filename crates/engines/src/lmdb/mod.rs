@@ -10,6 +10,9 @@
 //! into the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority
 //! inheritance (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
 //!
+//! **A reader may be ended** between two of its calls, by a thread that wants its pages: see `slot.rs`.
+//! What a snapshot returns is therefore a [copy](crate::Copied).
+//!
 //! **A thread frees its slot as it ends**, after its closure has returned, which `std::thread::scope` does not wait
 //! for. A store that is dropped meanwhile waits for it, see `leaving`.
 //!
@@ -18,11 +21,19 @@
 mod check;
 mod error;
 mod leaving;
+mod life;
+mod meta;
 mod owner;
 mod protect;
+mod room;
+mod space;
+mod sum;
+mod sync;
 mod transactions;
+mod unsynced;
+mod verify;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
@@ -30,27 +41,41 @@ use std::path::{Path, PathBuf};
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, WithTls};
-use punctual_store::engine::{Durability, Engine, EngineError, Table};
+use punctual_store::engine::{
+    Durability, EndedBecause, Engine, EngineError, OpenSnapshot, Reader, SnapshotId, Space, Table,
+};
+use punctual_units::Nanos;
 
-use check::Damage;
+use check::{Damage, Meta};
 use error::Place;
 use leaving::Readers;
+use life::Life;
 use owner::Owner;
 pub use protect::Protection;
 use protect::{Map, protect};
-pub use transactions::{LmdbScan, LmdbSnapshot, LmdbWrite};
+use room::Room;
+use sum::Sums;
+pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
+use unsynced::Mark;
+pub use verify::{Progress, Verify};
+
+use crate::noted::{open_in, words};
+use crate::slot::{Ticket, Wish};
 
 /// The format this crate reads and writes. It changes with the tables and with the encoding of temporal records.
 ///
 /// It is kept in LMDB's main table, beside the names of the other two: a third table of its own would be copied into
 /// every transaction.
-pub const FORMAT: u32 = 1;
+///
+/// Format 2 has checksums, see `sum`; a store of format 1 is brought up to it when it is opened.
+pub const FORMAT: u32 = 2;
 
 const DATA_FILE: &str = "data.mdb";
 const LOCK_FILE: &str = "lock.mdb";
-const FORMAT_KEY: &[u8] = b"format";
-/// The least map: room for the tables themselves.
-const MAP_SIZE_MIN: usize = 1 << 16;
+/// The least quota: room for the tables, and for a reserve that some deletes fit into.
+const QUOTA_MIN: usize = 1 << 20;
+/// A multiple of every page size that Linux knows.
+const QUOTA_STEP: usize = 1 << 16;
 
 type Records = heed::Database<'static, Bytes, Bytes>;
 
@@ -59,19 +84,28 @@ type Records = heed::Database<'static, Bytes, Bytes>;
 pub struct LmdbOptions {
     /// What is safe when a commit returns.
     pub durability: Durability,
-    /// The most the store can hold, in bytes, rounded up to whole pages; at least 64 KiB. It costs address space, not
-    /// memory or disk, and can be raised at any later open.
-    pub map_size: usize,
+    /// The most that the store's file may take, in bytes, rounded up to whole pages; at least 1 MiB. The file grows
+    /// with its records up to here. It costs address space, not memory or disk, and can be raised at any later open.
+    /// Puts are refused ([`EngineError::QuotaFull`]) an eighth of it before, at most 16 MiB: that much is left to
+    /// deletes and to group commits.
+    pub quota: usize,
     /// How many threads may read, at least 1. A slot stays with its thread until the thread ends.
     pub readers_max: u32,
+    /// Whether plain records of a *new* store carry checksums, as temporal ones always do: 4 bytes each, which every
+    /// read checks. A store that is there keeps what it was made with, see [`Lmdb::has_checksums`].
+    pub checksums: bool,
+    /// How much of the store is read and checked before it is opened.
+    pub verify: Verify,
 }
 
 impl Default for LmdbOptions {
     fn default() -> Self {
         LmdbOptions {
             durability: Durability::Durable,
-            map_size: 1 << 30,
+            quota: 1 << 30,
             readers_max: 126,
+            checksums: true,
+            verify: Verify::Full,
         }
     }
 }
@@ -86,16 +120,22 @@ impl Default for LmdbOptions {
 /// let mut transaction = engine.write()?;
 /// transaction.put(Table::Data, b"door", b"open")?;
 /// transaction.commit()?; // on the medium
-/// assert_eq!(engine.snapshot()?.get(Table::Data, b"door")?, Some(&b"open"[..]));
+/// assert_eq!(engine.snapshot()?.get(Table::Data, b"door")?.as_deref(), Some(&b"open"[..]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Lmdb {
     // The tables borrow nothing, but are meaningless without the environment: both live and end together.
     data: Records,
     temporal: Records,
+    main: Records,
+    sums: Sums,
     env: ManuallyDrop<Env<WithTls>>,
     readers: Readers,
+    life: Life,
+    /// The data file, opened before any write of this process.
+    witness: File,
     options: LmdbOptions,
+    room: Room,
     directory: PathBuf,
     protection: Protection,
     // Last: fields are dropped in order, and the next owner may only come in when the environment is closed.
@@ -106,34 +146,64 @@ impl LmdbOptions {
     /// Opens the store in `directory`; creates both if they are not there. Readers that died without a word are
     /// cleared.
     ///
-    /// The time it takes grows with the store: each page in use is read and checked once.
+    /// With [`Verify::Full`], as by default, and [`Verify::Structure`] the time it takes grows with the store: each
+    /// page in use is read and checked.
     ///
     /// # Errors
     /// [`EngineError::InUse`], [`Version`](EngineError::Version), [`Corrupt`](EngineError::Corrupt),
-    /// [`ReadOnly`](EngineError::ReadOnly), [`DiskFull`](EngineError::DiskFull), [`MapFull`](EngineError::MapFull),
-    /// [`Setting`](EngineError::Setting), [`Io`](EngineError::Io).
+    /// [`ReadOnly`](EngineError::ReadOnly), [`DiskFull`](EngineError::DiskFull),
+    /// [`QuotaFull`](EngineError::QuotaFull), [`Setting`](EngineError::Setting), [`Io`](EngineError::Io).
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Lmdb, EngineError> {
+        self.open_telling(directory, |_| ())
+    }
+
+    /// As [`open`](LmdbOptions::open), and tells how far the reading is, about once for each mebibyte.
+    ///
+    /// # Errors
+    /// Those of [`open`](LmdbOptions::open).
+    pub fn open_telling(
+        self,
+        directory: impl AsRef<Path>,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<Lmdb, EngineError> {
         let directory = directory.as_ref();
         let options = self.validated(directory)?;
-        fs::create_dir_all(directory).map_err(error::io(directory, "create the directory of the store"))?;
+        sync::make_directory(directory).map_err(error::io(directory, "create the directory of the store"))?;
         let owner = Owner::take(directory)?;
-        check_file(&directory.join(DATA_FILE))?;
+        let mark = unsynced::read(directory)?;
+        check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
+        options.check_quota(&directory.join(DATA_FILE))?;
+        sync::create(options, directory)?;
         reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max)?;
-        let readers = Readers::none().map_err(error::io(directory, "make a thread-specific key for readers"))?;
-        let env = options.open_env(directory)?;
+        let witness = sync::witness(directory)?;
+        let life = Life::begin().map_err(error::io(directory, "map a page that tells of a fork"))?;
+        let readers = Readers::none(options.readers_max)
+            .map_err(error::io(directory, "make a thread-specific key for readers"))?;
+        options.mark(directory, mark, &witness)?;
+        let env = options.open_env(directory, options.flags())?;
         let place = options.place(directory);
         env.clear_stale_readers()
             .map_err(error::engine(place, "clear readers that died"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
-        check_format(&env, main, place)?;
-        readers.enter(); // reading the format takes a slot
-        let protection = protect_map(&env, main, place)?;
+        let sums = sum::settle(&env, [main, temporal], place, options.checksums)?;
+        if options.verify == Verify::Full {
+            sum::verify(&env, sums, [(Table::Data, data), (Table::Temporal, temporal)], place)?;
+        }
+        // Reading the format takes a slot. There is one at least: no other thread has the store yet.
+        let _ = readers.enter();
+        let protection = protect_map(&env, main, place, options.verify)?;
+        let page_size = env.unnamed_database_stat().page_size as usize;
         let directory = directory.to_path_buf();
         Ok(Lmdb {
             data,
             temporal,
+            main,
+            sums,
             env: ManuallyDrop::new(env),
             readers,
+            life,
+            witness,
+            room: Room::new(options.quota, page_size),
             options,
             directory,
             protection,
@@ -157,36 +227,72 @@ impl LmdbOptions {
                 "at least one thread must be able to read",
             );
         }
-        // LMDB wants whole pages; 64 KiB is a multiple of every page size that Linux knows.
-        match self.map_size.checked_next_multiple_of(MAP_SIZE_MIN) {
-            Some(size) if self.map_size > 0 && size <= isize::MAX as usize => self.map_size = size,
+        // LMDB wants whole pages.
+        match self.quota.checked_next_multiple_of(QUOTA_STEP) {
+            Some(size) if self.quota >= QUOTA_MIN && size <= isize::MAX as usize => self.quota = size,
             _ => {
                 return refuse(
-                    "map_size",
-                    self.map_size.to_string(),
-                    "use 64 KiB up to what the address space holds",
+                    "quota",
+                    self.quota.to_string(),
+                    "use 1 MiB up to what the address space holds",
                 );
             }
         }
         Ok(self)
     }
 
+    /// LMDB would silently take more than the quota for a file that is larger.
+    fn check_quota(self, path: &Path) -> Result<(), EngineError> {
+        let Ok(file) = File::open(path) else {
+            return Ok(()); // a store that has not begun
+        };
+        let Ok(meta) = Meta::newest(&file) else {
+            return Ok(());
+        };
+        let taken = (meta.last_page as usize + 1) * meta.page_size;
+        if taken <= self.quota {
+            return Ok(());
+        }
+        Err(EngineError::Setting {
+            path: path.to_path_buf(),
+            setting: "quota",
+            value: format!("{} where the store takes {taken} bytes already", self.quota),
+            remedy: "use at least that, and a seventh more to write to it",
+        })
+    }
+
     fn place(self, path: &Path) -> Place<'_> {
         Place {
             path,
-            map_size: self.map_size,
+            quota: self.quota,
             readers_max: self.readers_max,
         }
     }
 
-    fn open_env(self, directory: &Path) -> Result<Env<WithTls>, EngineError> {
-        let mut env = EnvOpenOptions::new().read_txn_with_tls();
-        env.map_size(self.map_size).max_readers(self.readers_max).max_dbs(2);
-        let flags = match self.durability {
+    fn flags(self) -> EnvFlags {
+        match self.durability {
             Durability::Durable => EnvFlags::empty(),
             Durability::NoMetaSync => EnvFlags::NO_META_SYNC,
             Durability::Volatile => EnvFlags::NO_SYNC,
-        };
+        }
+    }
+
+    /// Says beside the file, before it is written to, whether it will be synced. What a volatile store has left in the
+    /// page cache is synced before another durability begins.
+    fn mark(self, directory: &Path, found: Mark, data: &File) -> Result<(), EngineError> {
+        match (self.durability, found) {
+            (Durability::Volatile, Mark::None) => unsynced::set(directory),
+            (Durability::Volatile, Mark::ThisBoot) | (_, Mark::None) => Ok(()),
+            (_, Mark::ThisBoot) => data
+                .sync_all()
+                .and_then(|()| unsynced::remove(directory))
+                .map_err(error::io(directory, "sync what a volatile store has left")),
+        }
+    }
+
+    fn open_env(self, directory: &Path, flags: EnvFlags) -> Result<Env<WithTls>, EngineError> {
+        let mut env = EnvOpenOptions::new().read_txn_with_tls();
+        env.map_size(self.quota).max_readers(self.readers_max).max_dbs(2);
         // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else
         // changes the mapped file: this process holds its lock, and the file has been checked since. A program that
         // ignores the lock and writes to the file breaks this, as it would break any map.
@@ -197,6 +303,15 @@ impl LmdbOptions {
 
 impl Drop for Lmdb {
     fn drop(&mut self) {
+        // Forgotten snapshots must not outlive what they read.
+        self.readers.end_all();
+        if self.life.is_forked() {
+            return; // The parent's: closing it would free what both share.
+        }
+        // A volatile store whose mark stays is refused after a power cut, and opened before one.
+        if self.options.durability == Durability::Volatile && self.life.is_sound() && self.env.force_sync().is_ok() {
+            let _ = unsynced::remove(&self.directory);
+        }
         let env = &mut self.env;
         // SAFETY: the environment is dropped here only, and not used after. A store that cannot be closed stays mapped.
         self.readers.close(|| unsafe { ManuallyDrop::drop(env) });
@@ -204,6 +319,11 @@ impl Drop for Lmdb {
 }
 
 impl Lmdb {
+    /// Where the records are.
+    fn file(&self) -> PathBuf {
+        self.directory.join(DATA_FILE)
+    }
+
     /// How well the map is kept in memory.
     pub fn protection(&self) -> &Protection {
         &self.protection
@@ -217,6 +337,11 @@ impl Lmdb {
         self.env
             .clear_stale_readers()
             .map_err(error::engine(self.place(), "clear readers that died"))
+    }
+
+    /// Whether its plain records carry checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.sums.data
     }
 
     fn table(&self, table: Table) -> &Records {
@@ -235,8 +360,30 @@ impl Engine for Lmdb {
     type Snapshot<'e> = LmdbSnapshot<'e>;
     type Write<'e> = LmdbWrite<'e>;
 
-    fn snapshot(&self) -> Result<LmdbSnapshot<'_>, EngineError> {
-        LmdbSnapshot::begin(self)
+    #[inline]
+    fn snapshot_for(&self, reader: Reader) -> Result<LmdbSnapshot<'_>, EngineError> {
+        LmdbSnapshot::begin(self, reader)
+    }
+
+    fn snapshots(&self) -> Vec<OpenSnapshot> {
+        let slots = self.readers.slots().zip(0..);
+        slots.filter_map(|(slot, place)| open_in(slot, place)).collect()
+    }
+
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        let slot = usize::try_from(snapshot.place)
+            .ok()
+            .and_then(|place| self.readers.slots().nth(place));
+        let ended = slot.map(|slot| slot.end(Ticket::of(snapshot.generation), words(age, why)));
+        matches!(ended, Some(Wish::Done | Wish::Asked))
+    }
+
+    fn is_tight(&self) -> bool {
+        self.room.is_tight()
+    }
+
+    fn space(&self) -> Result<Space, EngineError> {
+        space::space(self)
     }
 
     fn write(&self) -> Result<LmdbWrite<'_>, EngineError> {
@@ -244,9 +391,7 @@ impl Engine for Lmdb {
     }
 
     fn sync(&self) -> Result<(), EngineError> {
-        self.env
-            .force_sync()
-            .map_err(error::engine(self.place(), "sync the store"))
+        self.sync_all()
     }
 
     fn durability(&self) -> Durability {
@@ -258,12 +403,23 @@ impl Engine for Lmdb {
     }
 }
 
-fn check_file(path: &Path) -> Result<(), EngineError> {
+fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -> Result<(), EngineError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()), // a store that has not begun
         answer => answer.map_err(error::io(path, "open the store's file"))?,
     };
-    check::check(&file).map_err(|damage| match damage {
+    let checked = match verify {
+        Verify::None => check::check_length(&file),
+        Verify::Full | Verify::Structure => verify::read_through(&file, progress)
+            .map_err(Damage::Io)
+            .and_then(|()| check::check(&file)),
+    };
+    checked.and_then(|()| meta::check(&file)).map_err(damaged(path))
+}
+
+/// What is wrong with the file at `path`.
+fn damaged(path: &Path) -> impl Fn(Damage) -> EngineError + Copy + '_ {
+    move |damage| match damage {
         Damage::Corrupt(reason) => EngineError::Corrupt {
             path: path.to_path_buf(),
             reason,
@@ -274,7 +430,7 @@ fn check_file(path: &Path) -> Result<(), EngineError> {
             expected: check::DATA_VERSION,
         },
         Damage::Io(source) => error::io(path, "read the store's file")(source),
-    })
+    }
 }
 
 /// Gives the table of readers its room on the disk now. LMDB maps it as a file with holes: on a full disk, the first
@@ -310,8 +466,8 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
     let tables = env
         .create_databases_and_commit(transaction, |opener, transaction| {
             let mut create = |name| opener.create_database::<Bytes, Bytes>(transaction, name);
-            // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "format",
-            // "records" and "temporal": the one in the middle is found at once.
+            // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "commit", "format",
+            // "records", "sums" and "temporal": the one in the middle is found at once.
             let tables = (create(Some("records"))?, create(Some("temporal"))?, create(None)?);
             Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(tables))
         })
@@ -324,40 +480,12 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
     }))
 }
 
-/// Checks the format of a store, or writes it into a new one.
-fn check_format(env: &Env<WithTls>, main: Records, place: Place<'_>) -> Result<(), EngineError> {
-    let fail = error::engine(place, "read the store's format");
-    let mut transaction = env.write_txn().map_err(fail)?;
-    match main.get(&transaction, FORMAT_KEY).map_err(fail)? {
-        Some(bytes) => match bytes.try_into().map(u32::from_le_bytes) {
-            Ok(FORMAT) => Ok(()),
-            Ok(found) => Err(EngineError::Version {
-                path: place.path.to_path_buf(),
-                found,
-                expected: FORMAT,
-            }),
-            Err(_) => {
-                let reason = "its format is not a number".to_owned();
-                Err(EngineError::Corrupt {
-                    path: place.path.to_path_buf(),
-                    reason,
-                })
-            }
-        },
-        None => {
-            main.put(&mut transaction, FORMAT_KEY, &FORMAT.to_le_bytes())
-                .map_err(fail)?;
-            transaction.commit().map_err(fail)
-        }
-    }
-}
-
-fn protect_map(env: &Env<WithTls>, main: Records, place: Place<'_>) -> Result<Protection, EngineError> {
+fn protect_map(env: &Env<WithTls>, main: Records, place: Place<'_>, verify: Verify) -> Result<Protection, EngineError> {
     let fail = error::engine(place, "read the store's format");
     let info = env.info();
     let page_size = env.unnamed_database_stat().page_size as usize;
     let transaction = env.read_txn().map_err(fail)?;
-    let Some(value) = main.get(&transaction, FORMAT_KEY).map_err(fail)? else {
+    let Some(value) = main.get(&transaction, sum::FORMAT_KEY).map_err(fail)? else {
         return Err(EngineError::Corrupt {
             path: place.path.to_path_buf(),
             reason: "it lost its format".to_owned(),
@@ -375,7 +503,7 @@ fn protect_map(env: &Env<WithTls>, main: Records, place: Place<'_>) -> Result<Pr
     let map = Map {
         base,
         size: info.map_size,
-        used: used.min(file_len),
+        used: if verify == Verify::None { 0 } else { used.min(file_len) },
     };
     // SAFETY: the map lives as long as the environment, which is open.
     Ok(unsafe { protect(&map) })

@@ -1,12 +1,22 @@
-//! One instance per store: an advisory lock on a file beside the data, with the holder's pid in it.
+//! One process at a time may have a store open, and each opens it once.
 //!
-//! LMDB itself lets several processes share a store. Deadlines cannot be kept that way: another process's writer
-//! would hold the write lock without priority inheritance, outside of our queue. The kernel drops the lock when its
-//! holder ends, however it ends, so there is no stale lock to clean up; the pid is only read to name the holder.
+//! LMDB itself would let processes share a file. The real-time side must not: freshness, admission and the write
+//! permit are the state of one process. A record lock of POSIX on a file beside the data keeps others out (fcntl(2),
+//! `F_SETLK`). The kernel drops it with the process, whatever ended it, and does not give it to a forked child, which
+//! would otherwise keep the store closed after its parent has died. The process id in that file is only read to name
+//! the holder.
+//!
+//! Such a lock belongs to the process as a whole, and closing any descriptor of the file drops it. So a table of the
+//! process tells of the files that are locked, and a locked one is not opened again.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_store::engine::EngineError;
 
@@ -14,33 +24,94 @@ use super::error;
 
 const FILE_NAME: &str = "owner.pid";
 
+/// Device and inode of a file.
+type Identity = (u64, u64);
+
+/// The locked files, and the process that locked them: a forked child has a copy of the table and no lock.
+static LOCKED: Mutex<BTreeMap<Identity, u32>> = Mutex::new(BTreeMap::new());
+
+fn locked() -> MutexGuard<'static, BTreeMap<Identity, u32>> {
+    // It changes by one insertion or removal: a panic elsewhere leaves it whole.
+    LOCKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Held while the store is open; dropping it lets the next one in.
 #[derive(Debug)]
-pub(super) struct Owner(#[expect(dead_code, reason = "the open file is the lock")] File);
+pub(super) struct Owner {
+    file: ManuallyDrop<File>,
+    identity: Identity,
+}
 
 impl Owner {
     /// Takes the store in `directory` for this process.
     pub(super) fn take(directory: &Path) -> Result<Owner, EngineError> {
         let path = directory.join(FILE_NAME);
         let io = |action| error::io(&path, action);
+        let in_use = |pid| EngineError::InUse {
+            path: directory.to_path_buf(),
+            pid,
+        };
+        let own = std::process::id();
+        let mut locked = locked();
+        let known = fs::metadata(&path).ok().and_then(|about| locked.get(&identity(&about)));
+        match known {
+            Some(pid) if *pid == own => return Err(in_use(Some(own))),
+            Some(_) => {
+                return Err(EngineError::Forked {
+                    path: directory.to_path_buf(),
+                });
+            }
+            None => {}
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options
             .open(&path)
             .map_err(io("open the file that names the store's owner"))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(EngineError::InUse {
-                    path: directory.to_path_buf(),
-                    pid: holder(&mut file),
-                });
-            }
-            Err(TryLockError::Error(source)) => return Err(io("lock the file that names the store's owner")(source)),
+        if !lock(&file).map_err(io("lock the file that names the store's owner"))? {
+            return Err(in_use(holder(&mut file)));
         }
+        let about = file
+            .metadata()
+            .map_err(io("look at the file that names the store's owner"))?;
         // Not a reason to fail: the lock is what counts, and without the pid a message says less.
         let _ = name_holder(&mut file);
-        Ok(Owner(file))
+        let identity = identity(&about);
+        locked.insert(identity, own);
+        Ok(Owner {
+            file: ManuallyDrop::new(file),
+            identity,
+        })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let mut locked = locked();
+        locked.remove(&self.identity);
+        // SAFETY: dropped here only. Within the table's mutex, so that no thread locks the file in between.
+        unsafe { ManuallyDrop::drop(&mut self.file) };
+    }
+}
+
+fn identity(about: &fs::Metadata) -> Identity {
+    (about.dev(), about.ino())
+}
+
+/// Locks all of the file for this process; false if another one has it.
+fn lock(file: &File) -> io::Result<bool> {
+    // SAFETY: plain numbers, for which zero is a valid value; a length of 0 means up to the end.
+    let mut whole: libc::flock = unsafe { std::mem::zeroed() };
+    whole.l_type = libc::F_WRLCK as libc::c_short;
+    whole.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the descriptor is open, and `whole` is valid for the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &whole) } == 0 {
+        return Ok(true);
+    }
+    let refused = io::Error::last_os_error();
+    match refused.raw_os_error() {
+        Some(libc::EACCES | libc::EAGAIN) => Ok(false),
+        _ => Err(refused),
     }
 }
 

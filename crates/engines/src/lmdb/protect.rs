@@ -24,7 +24,7 @@ pub(super) struct Map {
     pub base: *mut c_void,
     /// Its size in bytes.
     pub size: usize,
-    /// How much of it, from the beginning, the file backs, in bytes.
+    /// How much of it, from the beginning, is to be faulted in, in bytes: what the file backs, or nothing.
     pub used: usize,
 }
 

@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{KEY_MAX_LEN, VALUE_MAX_LEN};
+use punctual_units::Nanos;
+
+use super::{EndedBecause, Holder, KEY_MAX_LEN, VALUE_MAX_LEN};
 
 /// A failure of a storage engine.
 #[derive(Debug, thiserror::Error)]
@@ -20,17 +22,21 @@ pub enum EngineError {
         /// The store.
         path: PathBuf,
     },
-    /// The records do not fit into the map. The transaction is undone, the store stays readable.
+    /// The store has grown up to its quota. A put of a plain record is refused so that deletes and group commits still
+    /// find room: nothing has happened, its transaction may go on. From any other call: the transaction is undone.
     #[error(
-        "{}: the store's map of {map_size} bytes is full: delete records, or open it with a larger map \
-         size",
-        path.display()
+        "{}: the store's quota of {quota} bytes is met{}: delete records, which is still possible, change less in one \
+         transaction, or raise quota",
+        path.display(),
+        holder.map_or(String::new(), |holder| holder.to_string())
     )]
-    MapFull {
+    QuotaFull {
         /// The store.
         path: PathBuf,
-        /// The map's size in bytes.
-        map_size: usize,
+        /// The quota in bytes.
+        quota: u64,
+        /// The reader that keeps most from reuse.
+        holder: Option<Holder>,
     },
     /// One transaction changed more than the engine can hold.
     #[error("{}: the transaction has changed too many records: commit in smaller steps", path.display())]
@@ -144,5 +150,63 @@ pub enum EngineError {
         action: &'static str,
         /// The operating system's answer.
         source: io::Error,
+    },
+    /// The snapshot was ended while its reader was outside of a call, so that it keeps no more from reuse. Nothing was
+    /// read; what was read before is right.
+    #[error("this snapshot was ended when it was {age} old, because {why}: begin another transaction; {}", why.remedy())]
+    SnapshotEnded {
+        /// How old it was then.
+        age: Nanos,
+        /// Why.
+        why: EndedBecause,
+    },
+    /// A sync failed: the kernel may have dropped what it could not write, and would not say so again.
+    #[error(
+        "{}: the store could not be synced, and what was written since is not to be relied upon: see to the medium, \
+         then reopen the store; nothing that was acknowledged as durable is lost",
+        path.display()
+    )]
+    SyncFailed {
+        /// The store.
+        path: PathBuf,
+    },
+    /// This process is a child of the one that opened the store.
+    #[error(
+        "{}: the store belongs to the process that this one was forked from: use it there, or start another program \
+         with exec",
+        path.display()
+    )]
+    Forked {
+        /// The store.
+        path: PathBuf,
+    },
+    /// A sync was asked of a store that cannot keep what it would promise.
+    #[error(
+        "{}: a volatile store survives no power cut, whatever is synced: open it with durability no-meta-sync or \
+         durable",
+        path.display()
+    )]
+    Volatile {
+        /// The store.
+        path: PathBuf,
+    },
+    /// A volatile store was open when the machine stopped.
+    #[error(
+        "{}: the store was open with durability volatile when the machine stopped, and what is in it cannot be told \
+         from what is lost: restore it from a copy, or move it away to begin a new one",
+        path.display()
+    )]
+    Unsynced {
+        /// The store.
+        path: PathBuf,
+    },
+    /// An earlier call of this transaction failed.
+    #[error(
+        "{}: an earlier change of this transaction failed: drop it and begin another, the store itself goes on",
+        path.display()
+    )]
+    TransactionLost {
+        /// The store.
+        path: PathBuf,
     },
 }

@@ -6,7 +6,11 @@
 //! is such a decorator: it stretches each call by real work.
 //!
 //! **Guards.** What a read returns is a type of the engine's: a slice where the engine's memory stays as it is while
-//! the transaction lives (LMDB, memory), or a guard that keeps a page in memory, or owns a copy (redb).
+//! the transaction lives (a write transaction of LMDB or memory), or a guard that keeps a page in memory, or a copy.
+//!
+//! **A snapshot may be ended by another thread** ([`Engine::end`]): from then on it keeps nothing from reuse, and each
+//! call on it is refused ([`EngineError::SnapshotEnded`]). What it returned before stays as it is: hence what a
+//! snapshot returns must not lie in memory that is used again.
 //!
 //! **Isolation.** A snapshot sees what was committed when it was taken, and nothing else, until it is dropped. A write
 //! transaction sees the latest commit and its own changes. Write transactions run one at a time, hence every history is
@@ -16,18 +20,21 @@
 //! or deleting it finds nothing, writing it is an error. Values have 0 to [`VALUE_MAX_LEN`] bytes.
 
 mod error;
+mod reader;
 
 use std::ops::{Bound, Deref};
 use std::path::Path;
 
 pub use error::EngineError;
+use punctual_units::Nanos;
 pub use punctual_workload::Durability;
+pub use reader::{EndedBecause, Holder, OpenSnapshot, Reader, SnapshotId, Space};
 
 /// The longest key that every engine takes, in bytes (LMDB's compiled-in limit).
 pub const KEY_MAX_LEN: usize = 511;
 
-/// The longest value that every engine takes, in bytes.
-pub const VALUE_MAX_LEN: usize = u32::MAX as usize;
+/// The longest value that every engine takes, in bytes: LMDB's limit, less a checksum.
+pub const VALUE_MAX_LEN: usize = u32::MAX as usize - size_of::<u32>();
 
 /// A range of keys: lower and upper bound. Bounds may be bytes of any length, the empty string included.
 pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
@@ -58,11 +65,37 @@ pub trait Engine: Send + Sync {
     where
         Self: 'e;
 
-    /// A view of the latest commit.
+    /// A view of the latest commit, with what [`snapshots`](Engine::snapshots) shall tell of it.
     ///
     /// # Errors
     /// [`EngineError::SnapshotHeld`], [`EngineError::ReadersFull`], and failures of the engine.
-    fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError>;
+    fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError>;
+
+    /// A view of the latest commit.
+    ///
+    /// # Errors
+    /// Those of [`snapshot_for`](Engine::snapshot_for).
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError> {
+        self.snapshot_for(Reader::UNKNOWN)
+    }
+
+    /// The snapshots that are open and have not been ended, in no order.
+    fn snapshots(&self) -> Vec<OpenSnapshot>;
+
+    /// Ends a snapshot, which was `age` old: it keeps nothing from reuse from now on, or, where its thread is inside of
+    /// a call right now, from the end of that call on. Its next call is told `why`. False if it is no longer open.
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool;
+
+    /// Whether even deletes may soon find no room unless snapshots are ended. A quick look.
+    fn is_tight(&self) -> bool {
+        false
+    }
+
+    /// How much room there is. It costs time in proportion to what is free: not for every transaction.
+    ///
+    /// # Errors
+    /// Failures of the engine.
+    fn space(&self) -> Result<Space, EngineError>;
 
     /// Begins a write transaction; waits, without bound, while another one is open. The store's
     /// [permit](crate::permit) in front of it bounds the wait.
@@ -71,10 +104,11 @@ pub trait Engine: Send + Sync {
     /// Failures of the engine.
     fn write(&self) -> Result<Self::Write<'_>, EngineError>;
 
-    /// Makes every commit before this call durable, whatever the durability level.
+    /// Makes every commit before this call durable.
     ///
     /// # Errors
-    /// [`EngineError::DiskFull`] and [`EngineError::Io`]; then nothing has been promised.
+    /// [`EngineError::Volatile`] for a volatile store, where later commits would undo it; [`EngineError::SyncFailed`],
+    /// and then from every call until the store is opened again. Nothing has been promised.
     fn sync(&self) -> Result<(), EngineError>;
 
     /// The level the engine was opened with.
@@ -98,13 +132,13 @@ pub trait Read {
     /// The value of `key`.
     ///
     /// # Errors
-    /// Failures of the engine.
+    /// [`EngineError::SnapshotEnded`]; failures of the engine.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError>;
 
-    /// The records whose keys lie in `range`, in ascending order.
+    /// The records whose keys lie in `range`, in ascending order. Each may be [refused](EngineError::SnapshotEnded).
     ///
     /// # Errors
-    /// Failures of the engine.
+    /// [`EngineError::SnapshotEnded`]; failures of the engine.
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError>;
 }
 
@@ -114,7 +148,8 @@ pub trait Write: Read {
     ///
     /// # Errors
     /// [`EngineError::KeyLength`], [`EngineError::ValueLength`]: nothing happened, the transaction goes on. Any
-    /// other error: the transaction is lost and must be dropped.
+    /// other error: the transaction is lost and must be dropped ([`EngineError::TransactionLost`] from then on, where
+    /// it is not); no other transaction is.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
 
     /// Removes `key`; true if it was there.

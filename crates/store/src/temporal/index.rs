@@ -71,7 +71,7 @@ impl KeyIndex {
 }
 
 #[inline]
-fn hash(key: &[u8]) -> u32 {
+pub(super) fn hash(key: &[u8]) -> u32 {
     let (words, rest) = key.as_chunks::<8>();
     let mut hash = key.len() as u64;
     for word in words {

@@ -8,13 +8,16 @@
 //! group commit writes to the engine now and then. Or in the engine, each update in a write transaction of its own. In
 //! the second case the slot keeps the sample only, so that the fresh share stays cheap.
 
+mod created;
 mod index;
 mod objects;
 mod record;
 mod slot;
+mod suspension;
 
-pub use objects::ObjectSpec;
 pub(crate) use objects::Objects;
+pub use objects::{Creation, ObjectSpec};
 pub use record::ClockOrigin;
 pub(crate) use record::{decode, encode};
 pub use slot::{Installation, Sample, Slot};
+pub(crate) use suspension::{Suspensions, on_clock_of_ages};

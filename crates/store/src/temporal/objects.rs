@@ -1,12 +1,17 @@
 //! The temporal objects of a store.
 
-use punctual_units::{Nanos, ObjectId, Share, Time};
+use std::borrow::Cow;
 
+use punctual_units::{Made, Nanos, ObjectId, Share, Time};
+use serde::{Deserialize, Serialize};
+
+use super::created::Created;
 use super::index::KeyIndex;
 use super::{Sample, Slot};
 
-/// A temporal object, as registered when the store is opened. Object i is fed by sensor i.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A temporal object, as registered when the store is opened, or created later. Object i of the registered ones is fed
+/// by sensor i.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectSpec {
     /// Its key, 1 to 511 bytes, in the one keyspace of the store.
     pub key: Vec<u8>,
@@ -37,67 +42,137 @@ impl ObjectSpec {
     }
 }
 
-#[derive(Debug)]
-struct Object {
-    slot: Slot,
-    avi: Nanos,
+/// A temporal object that was created while the store is open, or was by an earlier run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Creation {
+    /// Its name, the same on all nodes.
+    pub made: Made,
+    /// What it is.
+    pub spec: ObjectSpec,
 }
 
-/// All temporal objects: found by key, read by id.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub slot: Slot,
+    pub avi: Nanos,
+}
+
+impl Object {
+    pub fn new(spec: &ObjectSpec, value_in_memory: bool) -> Object {
+        Object {
+            slot: Slot::new(if value_in_memory { spec.max_len } else { 0 }),
+            avi: spec.avi,
+        }
+    }
+}
+
+/// All temporal objects: found by key, read by id. Those that were registered come first, and what is needed to find
+/// them never changes; those that are created follow.
 #[derive(Debug)]
 pub(crate) struct Objects {
     index: KeyIndex,
     objects: Box<[Object]>,
+    created: Created,
 }
 
 impl Objects {
-    /// Empty objects after `specs`; their slots hold values only if `values_in_memory`.
+    /// Empty objects after `specs`, and room for `created_max` more; their slots hold values only if
+    /// `values_in_memory`.
     ///
     /// # Errors
     /// A key that occurs twice.
-    pub fn new(specs: &[ObjectSpec], values_in_memory: bool) -> Result<Objects, Box<[u8]>> {
+    pub fn new(specs: &[ObjectSpec], values_in_memory: bool, created_max: usize) -> Result<Objects, Box<[u8]>> {
         let index = KeyIndex::new(specs.iter().map(|spec| spec.key.as_slice().into()).collect())?;
-        let object = |spec: &ObjectSpec| Object {
-            slot: Slot::new(if values_in_memory { spec.max_len } else { 0 }),
-            avi: spec.avi,
-        };
+        let object = |spec| Object::new(spec, values_in_memory);
         Ok(Objects {
             index,
             objects: specs.iter().map(object).collect(),
+            created: Created::new(created_max),
         })
     }
 
     pub fn len(&self) -> usize {
-        self.objects.len()
+        self.objects.len() + self.created.len()
     }
 
     pub fn ids(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        (0..self.len() as u32).map(ObjectId)
+    }
+
+    /// The objects that have a sensor of this store.
+    pub fn registered(&self) -> impl Iterator<Item = ObjectId> + use<> {
         (0..self.objects.len() as u32).map(ObjectId)
     }
 
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<ObjectId> {
-        self.index.find(key)
+        match self.index.find(key) {
+            None if self.created.len() > 0 => self.created.find(key).map(|at| self.created_id(at)),
+            found => found,
+        }
     }
 
     pub fn key(&self, object: ObjectId) -> &[u8] {
-        self.index.key(object)
+        match self.created_at(object) {
+            None => self.index.key(object),
+            Some(at) => self.created.key(at),
+        }
     }
 
-    /// Ids in ascending order of keys.
-    pub fn ordered(&self) -> &[ObjectId] {
-        self.index.ordered()
+    /// The objects whose keys are `within`, in ascending order of keys. `within` tells of a key whether it lies before
+    /// the range, in it or behind it.
+    pub fn ordered(&self, within: impl Fn(&[u8]) -> std::cmp::Ordering) -> Cow<'_, [ObjectId]> {
+        let place = |object: &ObjectId| within(self.key(*object));
+        let registered = self.index.ordered();
+        let begin = registered.partition_point(|object| place(object).is_lt());
+        let end = registered.partition_point(|object| place(object).is_le());
+        let registered = &registered[begin..end];
+        if self.created.len() == 0 {
+            return Cow::Borrowed(registered);
+        }
+        let created = (0..self.created.len()).map(|at| self.created_id(at));
+        let created = created.filter(|object| place(object).is_eq());
+        let mut all: Vec<ObjectId> = registered.iter().copied().chain(created).collect();
+        all.sort_unstable_by_key(|object| self.key(*object));
+        Cow::Owned(all)
     }
 
     #[inline]
     pub fn slot(&self, object: ObjectId) -> Option<&Slot> {
-        self.objects.get(object.index()).map(|object| &object.slot)
+        match self.objects.get(object.index()) {
+            Some(object) => Some(&object.slot),
+            None => self.created.slot(object.index() - self.objects.len()),
+        }
     }
 
     /// The part of all objects that are fresh at `now`; one if there are none.
     pub fn fresh_share(&self, now: Time) -> Share {
         let fresh = |object: &&Object| object.slot.sample().is_some_and(|sample| sample.age(now) <= object.avi);
-        Share::of(self.objects.iter().filter(fresh).count(), self.objects.len())
+        let all = self.objects.iter().chain(self.created.objects());
+        Share::of(all.filter(fresh).count(), self.len())
+    }
+
+    /// The objects that were created.
+    pub fn created(&self) -> &Created {
+        &self.created
+    }
+
+    /// What `seq` of `object` counts from in its slot.
+    pub fn first_seq(&self, object: ObjectId) -> u64 {
+        self.created_at(object).map_or(0, |at| self.created.first_seq(at))
+    }
+
+    /// The object of that name.
+    pub fn made(&self, made: Made) -> Option<ObjectId> {
+        self.created.made(made).map(|at| self.created_id(at))
+    }
+
+    fn created_at(&self, object: ObjectId) -> Option<usize> {
+        object.index().checked_sub(self.objects.len())
+    }
+
+    fn created_id(&self, at: usize) -> ObjectId {
+        ObjectId((self.objects.len() + at) as u32)
     }
 }
 

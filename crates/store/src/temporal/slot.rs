@@ -27,7 +27,9 @@ const UNKNOWN: u64 = u64::MAX;
 pub struct Sample {
     /// The update's number within its sensor's stream; 0 for a value kept from an earlier run.
     pub seq: Seq,
-    /// When the sensor took it; `None` where that is not known on this machine's clock, then it counts as stale.
+    /// When the sensor took it, on the clock that goes on while the machine is suspended
+    /// ([`Clock::since_boot`](punctual_units::Clock::since_boot)); `None` where that is not known, then it counts as
+    /// stale.
     pub sampled_at: Option<Time>,
 }
 

@@ -1,0 +1,93 @@
+//! Bytes that were copied out of an engine.
+//!
+//! A snapshot may be ended by another thread between two calls, and then its pages are used again. So what a call
+//! returns must not lie in them. A copy of a hundred bytes costs less than the memory for it: buffers are used again.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Deref;
+
+/// How many buffers a thread keeps: for a key and a value, and those of the record before.
+const SPARE_MAX: usize = 4;
+/// A larger buffer is given back to the system, in bytes.
+const KEPT_MAX: usize = 64 << 10;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A key or a value of a snapshot, readable whatever becomes of the snapshot.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Copied(Vec<u8>);
+
+impl Copied {
+    /// A copy of `bytes`.
+    #[inline]
+    pub(crate) fn of(bytes: &[u8]) -> Copied {
+        let mut buffer = SPARE
+            .try_with(|spare| spare.borrow_mut().pop())
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        Copied(buffer)
+    }
+}
+
+impl Drop for Copied {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.capacity() > KEPT_MAX {
+            return;
+        }
+        let buffer = std::mem::take(&mut self.0);
+        // A thread that ends has no buffers to keep.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(buffer);
+            }
+        });
+    }
+}
+
+impl Deref for Copied {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl PartialEq<[u8]> for Copied {
+    fn eq(&self, other: &[u8]) -> bool {
+        self.0 == other
+    }
+}
+
+impl fmt::Debug for Copied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_used_again_and_never_shared() {
+        let first = Copied::of(b"first");
+        let address = first.as_ptr();
+        let second = Copied::of(b"second");
+        assert_eq!((&*first, &*second), (&b"first"[..], &b"second"[..]));
+        drop(first);
+        let third = Copied::of(b"3");
+        assert_eq!((third.as_ptr(), &*third), (address, &b"3"[..]));
+        assert_eq!(&*second, b"second");
+        drop(Copied::of(&vec![0; KEPT_MAX + 1]));
+        assert!(SPARE.with(|spare| spare.borrow().iter().all(|buffer| buffer.capacity() <= KEPT_MAX)));
+    }
+}

@@ -1,0 +1,116 @@
+//! May this process still use the store? One word answers, in one load.
+//!
+//! **Problem.** After a fork, the child has a copy of the store that it must not use: LMDB's slots of readers and its
+//! locks are the parent's, in memory that both share. A child that only drops a snapshot takes the parent's away. And
+//! after a failed sync the kernel may have dropped the pages that it could not write, while the next sync succeeds
+//! (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020): what is read from then on may
+//! not be what was written.
+//!
+//! **Method.** The word lies in a page of its own that the kernel fills with zeros in a child (`MADV_WIPEONFORK`,
+//! madvise(2), Linux 4.14). A kernel that cannot do so finds forks unnoticed.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a child finds.
+const FORKED: u32 = 0;
+const SOUND: u32 = 1;
+const BROKEN: u32 = 2;
+
+/// The word of one open store.
+#[derive(Debug)]
+pub(super) struct Life(NonNull<AtomicU32>);
+
+// SAFETY: the word is an atomic, and its page is unmapped only by `Drop`.
+unsafe impl Send for Life {}
+// SAFETY: as above.
+unsafe impl Sync for Life {}
+
+/// Tells whether the process is a child, for what may outlive a borrow of [`Life`].
+pub(super) struct Fork(NonNull<AtomicU32>);
+
+impl Fork {
+    #[inline]
+    pub(super) fn happened(&self) -> bool {
+        // SAFETY: the page is mapped, see `Life::fork`.
+        unsafe { self.0.as_ref() }.load(Ordering::Relaxed) == FORKED
+    }
+}
+
+/// Why a store cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// This process is a child of the one that opened it.
+    Forked,
+    /// A sync failed.
+    Broken,
+}
+
+/// Enough for every page size that Linux knows; the kernel gives whole pages.
+const LEN: usize = 1 << 16;
+
+impl Life {
+    pub(super) fn begin() -> io::Result<Life> {
+        // SAFETY: a new anonymous mapping, at an address of the kernel's choice.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                LEN,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        let word = NonNull::new(page.cast::<AtomicU32>()).filter(|_| page != libc::MAP_FAILED);
+        let Some(word) = word else {
+            return Err(io::Error::last_os_error());
+        };
+        // SAFETY: the mapping is ours. A refusal leaves forks unnoticed, and all else as it is.
+        unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) };
+        let life = Life(word);
+        life.word().store(SOUND, Ordering::Release);
+        Ok(life)
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: mapped, aligned to a page, and zero is a valid value.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// What tells of a fork later.
+    ///
+    /// # Safety
+    /// It is not asked once this is dropped.
+    pub(super) unsafe fn fork(&self) -> Fork {
+        Fork(self.0)
+    }
+
+    #[inline]
+    pub(super) fn is_sound(&self) -> bool {
+        self.word().load(Ordering::Relaxed) == SOUND
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.word().load(Ordering::Relaxed) == FORKED
+    }
+
+    /// Why it is not sound.
+    #[cold]
+    pub(super) fn end(&self) -> End {
+        if self.is_forked() { End::Forked } else { End::Broken }
+    }
+
+    /// From now on the store is not used until it is opened again.
+    pub(super) fn break_off(&self) {
+        self.word().store(BROKEN, Ordering::Release);
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `begin` with this length, and used no more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), LEN) };
+    }
+}

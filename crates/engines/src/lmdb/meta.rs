@@ -1,0 +1,88 @@
+//! Are the two meta pages those of the last two commits?
+//!
+//! **Problem.** LMDB takes the meta page with the higher transaction number for the newest, and neither has a checksum:
+//! one flipped bit in a number, and a commit is rolled back without a word.
+//!
+//! **Method.** Commit n writes the meta page n mod 2, so the two numbers follow each other, whatever a power cut
+//! leaves: a commit's page is synced before the next one's is written. And each commit names itself in its main table
+//! (see `sum`), which says whether the newest meta page leads to the tree that belongs to it. The other one may not:
+//! without a sync of meta pages, a power cut may leave it with a tree whose pages are in use again.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+
+use super::FORMAT;
+use super::check::{Damage, Meta, NO_PAGE, NODE_HEADER, node_fits, node_offsets, u16_at};
+use super::sum::{COMMIT_KEY, FORMAT_KEY};
+
+/// Checks both meta pages of a file that has passed [`check`](super::check::check).
+pub(super) fn check(file: &File) -> Result<(), Damage> {
+    if file.metadata().map_err(Damage::Io)?.len() == 0 {
+        return Ok(());
+    }
+    let first = Meta::read(file, 0)?;
+    let second = Meta::read(file, first.page_size as u64)?;
+    let (even, odd) = (first.transaction, second.transaction);
+    if (even, odd) == (0, 0) {
+        return Ok(()); // no commit yet
+    }
+    if even.abs_diff(odd) != 1 || even % 2 != 0 {
+        return Err(damaged(&format!(
+            "are of transactions {even} and {odd}, which do not follow each other"
+        )));
+    }
+    let newest = if odd > even { second } else { first };
+    let main = Main::read(file, &newest)?;
+    // Formats before 2 had no names; a newer version's store is refused for its format.
+    if main.format == Some(FORMAT) && main.commit != Some(newest.transaction) {
+        return Err(damaged(&format!(
+            "lead to another commit than transaction {}",
+            newest.transaction
+        )));
+    }
+    Ok(())
+}
+
+/// What the main table of a commit says of itself.
+#[derive(Debug, Default)]
+struct Main {
+    format: Option<u32>,
+    commit: Option<u64>,
+}
+
+impl Main {
+    fn read(file: &File, meta: &Meta) -> Result<Main, Damage> {
+        let mut found = Main::default();
+        // The main table has five records, in one page; an empty store has none.
+        let root = meta.main.root;
+        if root == NO_PAGE || meta.main.depth != 1 {
+            return Ok(found);
+        }
+        if root > meta.last_page {
+            return Err(damaged("lead to a page that is none of the store's"));
+        }
+        let mut page = vec![0; meta.page_size];
+        match file.read_exact_at(&mut page, root * meta.page_size as u64) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(damaged("lead to a page that is not in the file"));
+            }
+            answer => answer.map_err(Damage::Io)?,
+        }
+        for node in node_offsets(root, &page)? {
+            let len = usize::from(u16_at(&page, node));
+            let value = node_fits(root, &page, node, len)?;
+            let (key, value) = (&page[node + NODE_HEADER..value], &page[value..value + len]);
+            match key {
+                FORMAT_KEY => found.format = value.try_into().ok().map(u32::from_le_bytes),
+                COMMIT_KEY => found.commit = value.try_into().ok().map(u64::from_le_bytes),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn damaged(what: &str) -> Damage {
+    Damage::Corrupt(format!("its meta pages {what}"))
+}

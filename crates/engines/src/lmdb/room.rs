@@ -1,0 +1,194 @@
+//! Which write may still take pages, so that a delete and a group commit always find some.
+//!
+//! **Problem.** LMDB copies each page that it changes. At a full map a delete fails, too: there is no page for the
+//! copy, and what it would free is free two commits later only.
+//!
+//! **Method.** The map is as large as the quota, so the file never outgrows it. A part of it is the *reserve*, for
+//! deletes and for temporal objects. A put of a plain record is refused where it might leave less than the reserve;
+//! then nothing has happened, and its transaction may go on.
+//!
+//! **Counting.** LMDB does not tell how many pages a transaction has taken, and the tree of its free pages is read
+//! when it must be, not for each transaction. So both sides are bounded: `spare` is at most what is there beyond the
+//! reserve, `taken` at least what was taken. Each change copies the pages from the root to its leaf and may split them
+//! ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where that bound meets `spare` are both made
+//! tight: `spare` by a look at the free pages, and `taken` by what the trees have grown by, plus a copy of each page
+//! that there was, at the most.
+//!
+//! **What a reader keeps** is not there. Where the reserve itself is half used up, the store ends readers
+//! ([`is_tight`](punctual_store::engine::Engine::is_tight)).
+
+use std::fs::File;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use heed::MdbError;
+use punctual_store::engine::{Engine, EngineError, Holder, Table};
+
+use super::check::{Damage, PAGE_HEADER};
+use super::space::Survey;
+use super::{Lmdb, LmdbWrite, damaged};
+
+/// Pages that one change takes at the most, without large values: the copied path, and its splits.
+const CHANGE_PAGES: i64 = 10;
+/// Pages that a commit takes for itself: the table of tables, and the lists of free pages.
+const COMMIT_PAGES: i64 = 16;
+/// The reserve, of the quota, and at the most, in bytes.
+const RESERVE_SHARE: usize = 8;
+const RESERVE_MAX: usize = 16 << 20;
+/// A value beyond this lies on pages of its own; LMDB's limit is not smaller.
+const INLINE_MAX: usize = 1_024;
+
+/// The room of an open store. Its writer changes it.
+#[derive(Debug)]
+pub(super) struct Room {
+    page_size: usize,
+    quota_pages: i64,
+    reserve: i64,
+    /// Pages beyond the reserve, at the least.
+    spare: AtomicI64,
+}
+
+impl Room {
+    pub(super) fn new(quota: usize, page_size: usize) -> Room {
+        let pages = |bytes: usize| (bytes / page_size) as i64;
+        Room {
+            page_size,
+            quota_pages: pages(quota),
+            reserve: pages((quota / RESERVE_SHARE).min(RESERVE_MAX)),
+            spare: AtomicI64::new(0),
+        }
+    }
+
+    /// Whether half of the reserve is used up.
+    pub(super) fn is_tight(&self) -> bool {
+        self.spare.load(Ordering::Relaxed) < -(self.reserve / 2)
+    }
+
+    /// What is spare where no snapshot is older than `oldest`.
+    fn spare(&self, survey: &Survey, oldest: u64) -> i64 {
+        let usable = survey.freed.iter().filter(|(freed_by, _)| *freed_by < oldest);
+        let free: u64 = usable.map(|(_, pages)| pages).sum();
+        self.quota_pages - survey.pages as i64 + free as i64 - self.reserve
+    }
+}
+
+/// What a write transaction may take.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    spare: i64,
+    /// At least what it has taken.
+    taken: i64,
+    /// Pages of trees when it began, once that was looked up.
+    before: Option<i64>,
+}
+
+impl Allowance {
+    pub(super) fn begin(room: &Room) -> Allowance {
+        Allowance {
+            spare: room.spare.load(Ordering::Relaxed),
+            taken: COMMIT_PAGES,
+            before: None,
+        }
+    }
+
+    /// The transaction was committed: what it took is not spare any more.
+    pub(super) fn commit(&self, room: &Room) {
+        room.spare.store(self.spare - self.taken, Ordering::Relaxed);
+    }
+}
+
+impl LmdbWrite<'_> {
+    /// Asks for the pages of a change: of a put of `len` bytes, or of a delete.
+    ///
+    /// # Errors
+    /// [`EngineError::QuotaFull`] for a plain record whose pages might be those of the reserve.
+    #[inline]
+    pub(super) fn take(&mut self, table: Table, put: Option<usize>) -> Result<(), EngineError> {
+        let pages = match put {
+            Some(len) if len > INLINE_MAX => {
+                CHANGE_PAGES + (PAGE_HEADER + len).div_ceil(self.engine.room.page_size) as i64
+            }
+            _ => CHANGE_PAGES,
+        };
+        if self.allowance.taken + pages > self.allowance.spare {
+            let fits = self.tighten(pages)?;
+            if !fits && put.is_some() && table == Table::Data {
+                return Err(self.engine.quota_full());
+            }
+        }
+        self.allowance.taken += pages;
+        Ok(())
+    }
+
+    /// Makes both bounds tight; whether `pages` fit then.
+    #[cold]
+    fn tighten(&mut self, pages: i64) -> Result<bool, EngineError> {
+        let before = match self.allowance.before {
+            Some(before) => before,
+            None => {
+                let survey = self.engine.survey()?;
+                self.allowance.spare = self.engine.room.spare(&survey, self.engine.oldest(survey.commit));
+                self.engine.room.spare.store(self.allowance.spare, Ordering::Relaxed);
+                *self.allowance.before.insert(survey.data as i64)
+            }
+        };
+        let grown = (self.pages()? - before).max(0);
+        self.allowance.taken = self.allowance.taken.min(before + grown + COMMIT_PAGES);
+        Ok(self.allowance.taken + pages <= self.allowance.spare)
+    }
+
+    /// Pages of both tables as this transaction has left them.
+    fn pages(&self) -> Result<i64, EngineError> {
+        let mut pages = 0;
+        for table in [Table::Data, Table::Temporal] {
+            let stat = self.engine.table(table).stat(&self.transaction);
+            let stat = stat.map_err(super::error::engine(self.engine.place(), "count pages"))?;
+            pages += stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+        }
+        Ok(pages as i64)
+    }
+}
+
+impl Lmdb {
+    /// The room of the newest commit.
+    pub(super) fn survey(&self) -> Result<Survey, EngineError> {
+        let path = self.file();
+        let survey = File::open(&path).map_err(Damage::Io).and_then(|file| Survey::of(&file));
+        survey.map_err(damaged(&path))
+    }
+
+    /// The commit from which on no snapshot needs what was freed before.
+    fn oldest(&self, newest: u64) -> u64 {
+        let open = self.snapshots();
+        open.iter().map(|snapshot| snapshot.commit).fold(newest, u64::min)
+    }
+
+    /// What it means that a change was refused.
+    #[cold]
+    pub(super) fn change_refused(&self, refused: heed::Error, action: &'static str) -> EngineError {
+        match refused {
+            heed::Error::Mdb(MdbError::MapFull) => self.quota_full(),
+            refused => super::error::engine(self.place(), action)(refused),
+        }
+    }
+
+    /// The quota is met: why, as far as readers go.
+    pub(super) fn quota_full(&self) -> EngineError {
+        let survey = self.survey().ok();
+        let held = |commit: u64| {
+            let freed = survey.iter().flat_map(|survey| &survey.freed);
+            let pages: u64 = freed.filter(|(by, _)| *by > commit).map(|(_, pages)| pages).sum();
+            pages * self.room.page_size as u64
+        };
+        let open = self.snapshots().into_iter();
+        let most = open.map(|snapshot| Holder {
+            held: held(snapshot.commit),
+            reader: snapshot.reader,
+            age: None,
+        });
+        EngineError::QuotaFull {
+            path: self.directory.clone(),
+            quota: self.options.quota as u64,
+            holder: most.max_by_key(|holder| holder.held).filter(|holder| holder.held > 0),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! How much of the file holds records, and which commits have freed the rest.
+//!
+//! LMDB keeps what each transaction has freed as a list under that transaction's number, in a tree of its own. A writer
+//! takes pages from the lists of transactions that no reader's snapshot is older than (`mdb_page_alloc` in mdb.c). The
+//! binding does not show that tree, so it is read from the file, as in `check`.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use punctual_store::engine::{Engine, EngineError, Reader, Space};
+
+use super::Lmdb;
+use super::check::{
+    Content, Damage, F_BIGDATA, F_SUBDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, TREE_LEN, Tree,
+    damaged, node_fits, node_offsets, u16_at, u64_at,
+};
+
+/// The room of an open store.
+pub(super) fn space(engine: &Lmdb) -> Result<Space, EngineError> {
+    // A snapshot of the newest commit keeps the trees that are read from being written over. If this thread has one
+    // already, that one does.
+    let _kept = match engine.snapshot_for(Reader::UNKNOWN) {
+        Ok(snapshot) => Some(snapshot),
+        Err(EngineError::SnapshotHeld) => None,
+        Err(error) => return Err(error),
+    };
+    let survey = engine.survey()?;
+    let bytes = |pages: u64| pages * survey.page_size;
+    Ok(Space {
+        quota: Some(engine.options.quota as u64),
+        taken: bytes(survey.pages),
+        data: bytes(survey.data),
+        freed: survey
+            .freed
+            .iter()
+            .map(|(commit, pages)| (*commit, bytes(*pages)))
+            .collect(),
+    })
+}
+
+/// Of the newest commit in a file, in pages.
+#[derive(Debug)]
+pub(super) struct Survey {
+    /// The size of a page, in bytes.
+    pub page_size: u64,
+    /// The number of the newest commit.
+    pub commit: u64,
+    /// All pages up to the last.
+    pub pages: u64,
+    /// Those of trees that hold records.
+    pub data: u64,
+    /// Those that each transaction has freed, in ascending order of transactions.
+    pub freed: Vec<(u64, u64)>,
+}
+
+impl Survey {
+    /// Reads it from `file`.
+    pub(super) fn of(file: &File) -> Result<Survey, Damage> {
+        let meta = Meta::newest(file)?;
+        let mut survey = Survey {
+            page_size: meta.page_size as u64,
+            commit: meta.transaction,
+            pages: meta.last_page + 1,
+            data: pages_of(&meta.main),
+            freed: Vec::new(),
+        };
+        let trees = Trees { file, meta: &meta };
+        trees.leaves(meta.main, |page, value, flags, _| {
+            if flags == F_SUBDATA
+                && let Some(tree) = Tree::read(page.get(value..value + TREE_LEN)?, 0, Content::Records)
+            {
+                survey.data += pages_of(&tree);
+            }
+            Some(())
+        })?;
+        trees.leaves(meta.free, |page, value, flags, key| {
+            let transaction = u64_at(page.get(key..key + 8)?, 0);
+            let list = u64_at(page.get(value..value + 8)?, 0);
+            // A long list lies on pages of its own, behind their header.
+            let pages = if flags & F_BIGDATA != 0 {
+                trees.word_of(list)?
+            } else {
+                list
+            };
+            survey.freed.push((transaction, pages));
+            Some(())
+        })?;
+        survey.freed.sort_unstable();
+        Ok(survey)
+    }
+}
+
+fn pages_of(tree: &Tree) -> u64 {
+    tree.branches.saturating_add(tree.leaves).saturating_add(tree.overflows)
+}
+
+struct Trees<'f> {
+    file: &'f File,
+    meta: &'f Meta,
+}
+
+impl Trees<'_> {
+    /// Calls `visit` with each leaf's page, where the node's value lies in it, the node's flags, and where its key
+    /// lies. Where `visit` finds a node that cannot be, it answers none.
+    fn leaves(&self, tree: Tree, mut visit: impl FnMut(&[u8], usize, u16, usize) -> Option<()>) -> Result<(), Damage> {
+        let mut page = vec![0; self.meta.page_size];
+        let mut pages: Vec<(u64, u16)> = Vec::from_iter((tree.root != NO_PAGE).then_some((tree.root, 1)));
+        let mut visited = 0;
+        while let Some((number, depth)) = pages.pop() {
+            visited += 1;
+            if visited > self.meta.last_page {
+                return Err(damaged(number, "is part of a tree without an end"));
+            }
+            self.load(number, &mut page)?;
+            for offset in node_offsets(number, &page)? {
+                match (u16_at(&page, 10), depth == tree.depth) {
+                    (P_BRANCH, false) => {
+                        node_fits(number, &page, offset, 0)?;
+                        let [low, middle, high] = [0, 2, 4].map(|at| u64::from(u16_at(&page, offset + at)));
+                        pages.push((low | middle << 16 | high << 32, depth + 1));
+                    }
+                    (P_LEAF, true) => {
+                        let value = node_fits(number, &page, offset, 0)?;
+                        let seen = visit(&page, value, u16_at(&page, offset + 4), offset + NODE_HEADER);
+                        seen.ok_or_else(|| damaged(number, "has a node that leaves the page"))?;
+                    }
+                    (flags, _) => return Err(damaged(number, &format!("of kind {flags:#x} is no part of its tree"))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&self, number: u64, page: &mut [u8]) -> Result<(), Damage> {
+        if !(2..=self.meta.last_page).contains(&number) {
+            return Err(damaged(number, "is referred to, and is none of the store's pages"));
+        }
+        let at = number * self.meta.page_size as u64;
+        self.file.read_exact_at(page, at).map_err(Damage::Io)?;
+        if u64_at(page, 0) != number {
+            return Err(damaged(number, &format!("says it is page {}", u64_at(page, 0))));
+        }
+        Ok(())
+    }
+
+    /// The first word of a large value.
+    fn word_of(&self, first: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        let at = first
+            .checked_mul(self.meta.page_size as u64)?
+            .checked_add(PAGE_HEADER as u64)?;
+        self.file.read_exact_at(&mut word, at).ok()?;
+        Some(u64::from_ne_bytes(word))
+    }
+}

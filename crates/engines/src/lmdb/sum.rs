@@ -1,0 +1,191 @@
+//! Checksums of records, and the format of the file that has them.
+//!
+//! **Problem.** Now and then, a medium returns other bytes than were written to it, and does not say so
+//! (Bairavasundaram et al., "An Analysis of Data Corruption in the Storage Stack", FAST 2008). LMDB takes them for
+//! data.
+//!
+//! **Method.** Behind the bytes of a value stand four more: CRC32C (RFC 3720, appendix B.4) of the key and the value.
+//! A read checks them. Temporal records have them always, plain records if the store was created so. A flipped bit of
+//! a key is found when all records are read, and a value that came under another key at the first read. CRC32C finds
+//! each error of up to 3 bits in a record of up to 64 KiB, and all but 1 of 2^32 others.
+//!
+//! **A commit names itself**: the main table holds the number of the commit that it belongs to. A meta page of LMDB has
+//! no checksum; but one that names another commit than its tree does is damaged.
+//!
+//! | key of the main table | value |
+//! |---|---|
+//! | `commit` | number of the transaction (`mt_txnid`), 8 bytes |
+//! | `format` | [`FORMAT`](super::FORMAT), 4 bytes |
+//! | `sums` | 1 if plain records have checksums, else 0; 1 byte |
+//!
+//! All little-endian. Format 1 had `format` only, and no checksum. Opening such a store gives temporal records theirs,
+//! in one commit; plain records stay without.
+
+use heed::{Env, RwTxn, WithTls};
+use punctual_store::engine::{EngineError, Table};
+
+use super::error::Place;
+use super::{Records, error};
+
+/// What a checksum adds to a value, in bytes.
+pub(super) const LEN: usize = size_of::<u32>();
+
+pub(super) const FORMAT_KEY: &[u8] = b"format";
+pub(super) const COMMIT_KEY: &[u8] = b"commit";
+/// Between the names of the tables, so that a search by bisection meets `records` first.
+pub(super) const SUMS_KEY: &[u8] = b"sums";
+
+/// The checksum of a record.
+#[inline]
+pub(super) fn of(key: &[u8], value: &[u8]) -> [u8; LEN] {
+    crc32c::crc32c_append(crc32c::crc32c(key), value).to_le_bytes()
+}
+
+/// The value in what is stored under `key`; `None` if it is not what was written.
+#[inline]
+pub(super) fn checked<'t>(key: &[u8], stored: &'t [u8]) -> Option<&'t [u8]> {
+    let (value, sum) = stored.split_last_chunk()?;
+    (of(key, value) == *sum).then_some(value)
+}
+
+/// Which tables of a store have checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sums {
+    /// Whether plain records have them.
+    pub data: bool,
+}
+
+impl Sums {
+    #[inline]
+    pub(super) fn has(self, table: Table) -> bool {
+        match table {
+            Table::Data => self.data,
+            Table::Temporal => true,
+        }
+    }
+}
+
+/// Reads the format, writes it into a new store, or brings an older one up to it.
+///
+/// # Errors
+/// [`EngineError::Version`] for a store of a newer format, [`EngineError::Corrupt`] for one whose format is none.
+pub(super) fn settle(
+    env: &Env<WithTls>,
+    [main, temporal]: [Records; 2],
+    place: Place<'_>,
+    sums_if_new: bool,
+) -> Result<Sums, EngineError> {
+    let fail = error::engine(place, "read the store's format");
+    let mut transaction = env.write_txn().map_err(fail)?;
+    let found = match main.get(&transaction, FORMAT_KEY).map_err(fail)? {
+        Some(bytes) => Some(number(bytes).ok_or_else(|| corrupt(place, "its format is not a number"))?),
+        None => None,
+    };
+    let sums = match found {
+        Some(super::FORMAT) => return current(main, &transaction, place),
+        Some(1) => {
+            add_sums(temporal, &mut transaction).map_err(error::engine(place, "bring the store to the new format"))?;
+            Sums { data: false }
+        }
+        None => Sums { data: sums_if_new },
+        Some(found) => {
+            return Err(EngineError::Version {
+                path: place.path.to_path_buf(),
+                found,
+                expected: super::FORMAT,
+            });
+        }
+    };
+    let write = |transaction: &mut RwTxn<'_>| {
+        main.put(transaction, FORMAT_KEY, &super::FORMAT.to_le_bytes())?;
+        main.put(transaction, SUMS_KEY, &[u8::from(sums.data)])?;
+        name_commit(main, transaction)
+    };
+    let fail = error::engine(place, "write the store's format");
+    write(&mut transaction).map_err(fail)?;
+    transaction.commit().map_err(fail)?;
+    // Once more: LMDB keeps two meta pages, and no commit of another format is left to go back to.
+    let mut transaction = env.write_txn().map_err(fail)?;
+    name_commit(main, &mut transaction).map_err(fail)?;
+    transaction.commit().map_err(fail)?;
+    Ok(sums)
+}
+
+fn current(main: Records, transaction: &RwTxn<'_>, place: Place<'_>) -> Result<Sums, EngineError> {
+    let sums = main
+        .get(transaction, SUMS_KEY)
+        .map_err(error::engine(place, "read the store's format"))?;
+    match sums {
+        Some([data @ (0 | 1)]) => Ok(Sums { data: *data == 1 }),
+        _ => Err(corrupt(place, "it does not say whether it has checksums")),
+    }
+}
+
+/// Notes in the main table which commit this is.
+pub(super) fn name_commit(main: Records, transaction: &mut RwTxn<'_>) -> heed::Result<()> {
+    let number = transaction.id() as u64;
+    main.put(transaction, COMMIT_KEY, &number.to_le_bytes())
+}
+
+/// Gives each record of a table its checksum.
+fn add_sums(table: Records, transaction: &mut RwTxn<'_>) -> heed::Result<()> {
+    let copied = table
+        .iter(transaction)?
+        .map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
+    // In memory as a whole: temporal objects live there anyway.
+    let records: Vec<_> = copied.collect::<heed::Result<_>>()?;
+    for (key, value) in records {
+        let sum = of(&key, &value);
+        table.put(transaction, &key, &[&value[..], &sum].concat())?;
+    }
+    Ok(())
+}
+
+/// Reads all records: each has its checksum, comes after the one before, and is found by its key; and none is
+/// missing.
+///
+/// # Errors
+/// [`EngineError::Corrupt`], and failures of the engine.
+pub(super) fn verify(
+    env: &Env<WithTls>,
+    sums: Sums,
+    tables: [(Table, Records); 2],
+    place: Place<'_>,
+) -> Result<(), EngineError> {
+    let fail = error::engine(place, "read all records");
+    let transaction = env.read_txn().map_err(fail)?;
+    for (_, records) in tables.into_iter().filter(|(table, _)| sums.has(*table)) {
+        let (mut before, mut count) = (None::<&[u8]>, 0);
+        for record in records.iter(&transaction).map_err(fail)? {
+            let (key, stored) = record.map_err(fail)?;
+            let found = records.get(&transaction, key).map_err(fail)?;
+            if checked(key, stored).is_none() || found != Some(stored) || before.is_some_and(|before| before >= key) {
+                return Err(damaged(place, key));
+            }
+            before = Some(key);
+            count += 1;
+        }
+        if count != records.len(&transaction).map_err(fail)? {
+            return Err(corrupt(place, "a table has another number of records than it says"));
+        }
+    }
+    Ok(())
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_le_bytes)
+}
+
+fn corrupt(place: Place<'_>, reason: &str) -> EngineError {
+    EngineError::Corrupt {
+        path: place.path.to_path_buf(),
+        reason: reason.to_owned(),
+    }
+}
+
+/// A record that is not what was written.
+#[cold]
+pub(super) fn damaged(place: Place<'_>, key: &[u8]) -> EngineError {
+    let reason = format!("the record {} is not what was written", key.escape_ascii());
+    corrupt(place, &reason)
+}

@@ -1,0 +1,158 @@
+//! What reaches the medium: names in directories, a new store as a whole, and what a failed sync means.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use heed::EnvFlags;
+use punctual_store::engine::{Durability, EngineError};
+
+use super::life::End;
+use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, error, sum};
+
+/// Where a new store is made, before it gets its name.
+const NEW: &str = "new";
+
+/// Makes `directory` and those above it, each with a name that survives a power cut.
+pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = directory
+        .ancestors()
+        .take_while(|above| !above.as_os_str().is_empty() && !above.is_dir())
+        .collect();
+    for above in missing.into_iter().rev() {
+        match fs::create_dir(above) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && above.is_dir() => {}
+            answer => answer?,
+        }
+        sync_directory(parent(above))?;
+    }
+    Ok(())
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes the names in `directory` durable.
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+    match File::open(directory)?.sync_all() {
+        // A file system that cannot sync directories has nothing to say about their names.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        answer => answer,
+    }
+}
+
+/// Makes an empty store if there is none. It is made in a folder of its own, synced, and gets its name last: a power
+/// cut leaves a whole store, or none.
+pub(super) fn create(options: LmdbOptions, directory: &Path) -> Result<(), EngineError> {
+    let data = directory.join(DATA_FILE);
+    if fs::metadata(&data).is_ok_and(|about| about.len() > 0) {
+        return Ok(());
+    }
+    let folder = directory.join(NEW);
+    let fail = |action| error::io(&folder, action);
+    clear(&folder).map_err(fail("remove what is left of a store that was not finished"))?;
+    fs::create_dir(&folder).map_err(fail("create the folder of a new store"))?;
+    let made = create_in(options, &folder);
+    let named = made.and_then(|()| {
+        let name = || {
+            File::open(folder.join(DATA_FILE))?.sync_all()?;
+            fs::rename(folder.join(DATA_FILE), &data)?;
+            sync_directory(directory)
+        };
+        name().map_err(error::io(&data, "give the new store its name"))
+    });
+    // Best effort: the next open removes what is left.
+    let _ = clear(&folder);
+    named
+}
+
+fn create_in(options: LmdbOptions, folder: &Path) -> Result<(), EngineError> {
+    let options = LmdbOptions {
+        durability: Durability::Durable,
+        ..options
+    };
+    let env = options.open_env(folder, EnvFlags::empty())?;
+    let place = options.place(folder);
+    let [_, temporal, main] = super::create_tables(&env, place)?;
+    sum::settle(&env, [main, temporal], place, options.checksums)?;
+    env.prepare_for_closing().wait();
+    Ok(())
+}
+
+fn clear(folder: &Path) -> io::Result<()> {
+    let gone = |answer: io::Result<()>| match answer {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        answer => answer,
+    };
+    gone(fs::remove_file(folder.join(DATA_FILE)))?;
+    gone(fs::remove_file(folder.join(LOCK_FILE)))?;
+    gone(fs::remove_dir(folder))
+}
+
+impl Lmdb {
+    /// Why this process cannot use the store.
+    #[cold]
+    pub(super) fn unusable(&self) -> EngineError {
+        let path = self.directory.clone();
+        match self.life.end() {
+            End::Forked => EngineError::Forked { path },
+            End::Broken => EngineError::SyncFailed { path },
+        }
+    }
+
+    pub(super) fn sync_all(&self) -> Result<(), EngineError> {
+        if !self.life.is_sound() {
+            return Err(self.unusable());
+        }
+        if self.options.durability == Durability::Volatile {
+            let path = self.directory.clone();
+            return Err(EngineError::Volatile { path });
+        }
+        self.env.force_sync().map_err(|refused| {
+            // Whatever the reason: the next sync would not tell of the pages that this one has lost.
+            self.life.break_off();
+            self.lost(&refused)
+        })
+    }
+
+    /// What it means that a commit was refused.
+    #[cold]
+    pub(super) fn commit_refused(&self, refused: heed::Error) -> EngineError {
+        if let heed::Error::Io(source) = &refused
+            && self.options.durability != Durability::Volatile
+            && self.sync_failed(source)
+        {
+            self.life.break_off();
+            return self.lost(&refused);
+        }
+        self.change_refused(refused, "commit a transaction")
+    }
+
+    fn lost(&self, refused: &heed::Error) -> EngineError {
+        let path = self.directory.clone();
+        match refused {
+            heed::Error::Io(_) => EngineError::SyncFailed { path },
+            _ => EngineError::Broken { path },
+        }
+    }
+
+    /// Whether a commit failed in its sync, and not in a write. LMDB reports both alike; but the kernel tells of a
+    /// failed sync once at each open file (`errseq_t`), and the witness was opened for that.
+    fn sync_failed(&self, source: &io::Error) -> bool {
+        let full = matches!(
+            error::io(&self.directory, "")(io::Error::from_raw_os_error(source.raw_os_error().unwrap_or(0))),
+            EngineError::DiskFull { .. }
+        );
+        !full || self.witness.sync_data().is_err()
+    }
+}
+
+/// The store's data file, opened to be asked whether a sync has failed.
+pub(super) fn witness(directory: &Path) -> Result<File, EngineError> {
+    let path: PathBuf = directory.join(DATA_FILE);
+    File::open(&path).map_err(error::io(&path, "open the store's file"))
+}

@@ -1,0 +1,68 @@
+//! The mark of a volatile store: a file that is there while the data may be in the page cache only.
+//!
+//! **Problem.** Without syncs, a power cut leaves any part of what was written. The file then often looks whole, and
+//! holds pages of several commits: it opens, and is wrong.
+//!
+//! **Method.** Before the first write of a volatile store, a file beside it names this boot. It is removed when the
+//! store has been synced: as it is closed, or opened at another durability within the same boot. A store with the mark
+//! of another boot is refused.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use punctual_store::engine::EngineError;
+
+use super::error;
+use super::sync::sync_directory;
+
+const MARK: &str = "unsynced";
+const NEW_MARK: &str = "unsynced.new";
+
+/// What a store's mark says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// There is none: all that is in the file was synced, as its durability promises.
+    None,
+    /// A process of this boot did not close it: the page cache has it all.
+    ThisBoot,
+}
+
+/// Reads the mark.
+///
+/// # Errors
+/// [`EngineError::Unsynced`] for one of another boot, or of a boot that cannot be told.
+pub(super) fn read(directory: &Path) -> Result<Mark, EngineError> {
+    let path = directory.join(MARK);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Mark::None),
+        Ok(text) if boot().is_some_and(|boot| boot == text) => Ok(Mark::ThisBoot),
+        Ok(_) => Err(EngineError::Unsynced {
+            path: directory.to_path_buf(),
+        }),
+        Err(source) => Err(error::io(&path, "read the mark of a volatile store")(source)),
+    }
+}
+
+/// Sets the mark, durably.
+pub(super) fn set(directory: &Path) -> Result<(), EngineError> {
+    let (new, path) = (directory.join(NEW_MARK), directory.join(MARK));
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(boot().unwrap_or_default().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        sync_directory(directory)
+    };
+    write().map_err(error::io(&path, "set the mark of a volatile store"))
+}
+
+/// Removes the mark; the data must have been synced.
+pub(super) fn remove(directory: &Path) -> io::Result<()> {
+    fs::remove_file(directory.join(MARK))?;
+    sync_directory(directory)
+}
+
+fn boot() -> Option<String> {
+    punctual_os::linux::boot_id()
+}

@@ -1,0 +1,152 @@
+//! Random bits of a closed store are flipped: with checksums on, the store is refused or right, and never wrong.
+//!
+//! `CORRUPTIONS=10000 cargo test -p punctual-engines --test corruption -- --nocapture` takes so many.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Bound;
+use std::path::Path;
+
+use common::{Choices, seed};
+use punctual_engines::Lmdb;
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
+use punctual_testing::shared_folder;
+
+/// How many, where the environment does not say.
+const CORRUPTIONS: u64 = 300;
+
+type Records = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
+
+fn options(checksums: bool) -> LmdbOptions {
+    LmdbOptions {
+        durability: Durability::Volatile,
+        checksums,
+        ..LmdbOptions::default()
+    }
+}
+
+/// A store with trees of some depth, large values, pages to reuse, and a history of commits.
+fn write_some(directory: &Path, checksums: bool) {
+    let engine = options(checksums).open(directory).unwrap();
+    for round in 0..6u32 {
+        let mut transaction = engine.write().unwrap();
+        for number in 0..300u32 {
+            let len = if number % 97 == 0 { 9_000 } else { 60 };
+            let key = number.to_be_bytes();
+            transaction
+                .put(Table::Data, &key, &vec![(round + number) as u8; len])
+                .unwrap();
+            transaction
+                .put(Table::Temporal, &[&key[..], &[7; 80]].concat(), &[round as u8; 20])
+                .unwrap();
+        }
+        for number in (round..300).step_by(7) {
+            transaction.delete(Table::Data, &number.to_be_bytes()).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+}
+
+/// All records by scans, each once more by a get.
+fn read_all(engine: &Lmdb) -> Result<Records, EngineError> {
+    let snapshot = engine.snapshot()?;
+    let mut all = Records::default();
+    for (table, records) in [Table::Data, Table::Temporal].into_iter().zip(&mut all) {
+        for record in snapshot.scan(table, (Bound::Unbounded, Bound::Unbounded))? {
+            let (key, value) = record?;
+            records.insert(key.to_vec(), value.to_vec());
+        }
+    }
+    Ok(all)
+}
+
+/// What came of a flipped bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Found {
+    Refused,
+    /// It met nothing that is read.
+    Right,
+    /// A read says so.
+    Told,
+    Wrong,
+}
+
+fn outcome(directory: &Path, checksums: bool, expected: &Records) -> Result<Found, EngineError> {
+    let engine = match options(checksums).open(directory) {
+        Ok(engine) => engine,
+        Err(EngineError::Corrupt { .. } | EngineError::Version { .. }) => return Ok(Found::Refused),
+        Err(other) => return Err(other),
+    };
+    let all = match read_all(&engine) {
+        Ok(all) => all,
+        Err(EngineError::Corrupt { .. }) => return Ok(Found::Told),
+        Err(other) => return Err(other),
+    };
+    let snapshot = engine.snapshot()?;
+    for (table, records) in [Table::Data, Table::Temporal].into_iter().zip(expected) {
+        for (key, value) in records {
+            match snapshot.get(table, key) {
+                Ok(found) if found.as_deref() == Some(value.as_slice()) => {}
+                Ok(_) => return Ok(Found::Wrong),
+                Err(EngineError::Corrupt { .. }) => return Ok(Found::Told),
+                Err(other) => return Err(other),
+            }
+        }
+    }
+    Ok(if all == *expected { Found::Right } else { Found::Wrong })
+}
+
+/// Flips one bit each time, anywhere in the file; one time in four in a meta page or in the table of a page.
+fn corrupt(checksums: bool, times: u64) -> BTreeMap<Found, u64> {
+    let seed = seed();
+    let mut choices = Choices::new(seed);
+    let whole = shared_folder();
+    write_some(whole.path(), checksums);
+    let expected = read_all(&options(checksums).open(whole.path()).unwrap()).unwrap();
+    let bytes = fs::read(whole.path().join("data.mdb")).unwrap();
+    let mut found = BTreeMap::new();
+    for time in 0..times {
+        let folder = shared_folder();
+        let mut damaged = bytes.clone();
+        let at = match choices.below(8) {
+            0 => choices.below(2) * 4096 + choices.below(160), // a meta page
+            1 => choices.below(bytes.len() as u64 / 4096) * 4096 + choices.below(64), // a page's header and table
+            _ => choices.below(bytes.len() as u64),
+        };
+        damaged[at as usize] ^= 1 << choices.below(8);
+        fs::write(folder.path().join("data.mdb"), &damaged).unwrap();
+        let outcome = outcome(folder.path(), checksums, &expected);
+        let outcome = outcome.unwrap_or_else(|error| panic!("time {time}, byte {at}, TEST_SEED={seed}: {error}"));
+        if outcome == Found::Wrong {
+            println!("time {time}, byte {at} of page {}: wrong", at / 4096);
+        }
+        *found.entry(outcome).or_default() += 1;
+    }
+    println!("checksums {checksums}: {found:?}");
+    found
+}
+
+fn times() -> u64 {
+    std::env::var("CORRUPTIONS")
+        .ok()
+        .and_then(|times| times.parse().ok())
+        .unwrap_or(CORRUPTIONS)
+}
+
+#[test]
+fn with_checksums_no_flipped_bit_is_read_as_data() {
+    let found = corrupt(true, times());
+    assert_eq!(found.get(&Found::Wrong), None, "{found:?}");
+}
+
+/// The planted fault: without checksums, some are.
+#[test]
+fn without_checksums_some_are() {
+    let found = corrupt(false, CORRUPTIONS);
+    assert!(found.contains_key(&Found::Wrong), "{found:?}");
+}

@@ -1,0 +1,337 @@
+//! Readers that are ended between two of their calls: no byte of a page that was used again is seen, the store does not
+//! grow beside them, and each is told.
+
+use std::ops::{Bound, ControlFlow};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_engines::{Lmdb, Memory};
+use punctual_os::Os;
+use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Read, Reader, Table, Write};
+use punctual_store::readers::{EndedReader, HELD_AFTER, HELD_MIN, LOOK_INTERVAL};
+use punctual_store::{Deadline, Store, StoreError, StoreOptions};
+use punctual_testing::VirtualOs;
+use punctual_units::{Clock, Nanos};
+
+const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
+const RECORDS: u32 = 200;
+
+fn open(directory: &Path) -> Lmdb {
+    let options = LmdbOptions {
+        durability: Durability::Volatile,
+        quota: 256 << 20,
+        readers_max: 8,
+        ..LmdbOptions::default()
+    };
+    options.open(directory).unwrap()
+}
+
+/// Sets all records to `content`, in one commit.
+fn write_all(engine: &Lmdb, content: u8) {
+    let mut transaction = engine.write().unwrap();
+    for number in 0..RECORDS {
+        let len = if number % 20 == 0 { 9_000 } else { 300 };
+        let value = vec![content; len];
+        transaction.put(Table::Data, &number.to_be_bytes(), &value).unwrap();
+    }
+    transaction.commit().unwrap();
+}
+
+fn end_all(engine: &impl Engine) -> usize {
+    let open = engine.snapshots();
+    open.iter()
+        .filter(|snapshot| engine.end(snapshot.id, Nanos(5), EndedBecause::Life))
+        .count()
+}
+
+fn is_ended<T>(answer: Result<T, EngineError>) -> bool {
+    matches!(
+        answer,
+        Err(EngineError::SnapshotEnded {
+            age: Nanos(5),
+            why: EndedBecause::Life
+        })
+    )
+}
+
+#[test]
+fn what_was_read_stays_and_what_comes_next_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 1);
+    let snapshot = engine.snapshot().unwrap();
+    let value = snapshot.get(Table::Data, &0u32.to_be_bytes()).unwrap().unwrap();
+    let mut scan = snapshot.scan(Table::Data, ALL).unwrap();
+    let first = scan.next().unwrap().unwrap();
+    assert_eq!(end_all(&engine), 1);
+    for content in 2..20 {
+        write_all(&engine, content); // the pages of the snapshot are used again
+    }
+    assert_eq!((&*value, &*first.1), (&[1; 9_000][..], &[1; 9_000][..]));
+    assert!(is_ended(snapshot.get(Table::Data, b"any")));
+    assert!(is_ended(snapshot.scan(Table::Data, ALL).map(drop)));
+    assert!(is_ended(scan.next().unwrap()));
+    assert!(scan.next().is_none());
+    // This thread may read on, beside the snapshot that is over.
+    let next = engine.snapshot().unwrap();
+    let value = next.get(Table::Data, &0u32.to_be_bytes()).unwrap().unwrap();
+    assert_eq!(&*value, &[19; 9_000][..]);
+    drop(scan);
+    drop(snapshot);
+    assert!(
+        next.get(Table::Data, b"any").unwrap().is_none(),
+        "the old one closes nothing of the new one"
+    );
+    drop(next);
+    assert_eq!(engine.snapshots(), []);
+}
+
+#[test]
+fn pages_are_used_again_as_soon_as_a_snapshot_is_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 0);
+    let _forgotten = engine.snapshot().unwrap();
+    for content in 1..10 {
+        write_all(&engine, content);
+    }
+    let kept = engine.space().unwrap();
+    let commit = engine.snapshots()[0].commit;
+    assert!(kept.held_by(commit) > kept.data, "{kept:?}");
+    assert_eq!(end_all(&engine), 1);
+    for content in 10..60 {
+        write_all(&engine, content);
+    }
+    let after = engine.space().unwrap();
+    assert!(after.taken <= kept.taken + kept.data, "grew from {kept:?} to {after:?}");
+}
+
+/// Its thread ends, LMDB gives the thread's reader slot to another thread: ending the forgotten snapshot then would
+/// take the other thread's.
+#[test]
+fn a_snapshot_forgotten_by_a_thread_that_ended_harms_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 1);
+    thread::scope(|scope| {
+        let forgets = scope.spawn(|| std::mem::forget(engine.snapshot().unwrap()));
+        forgets.join().unwrap();
+        let reads = scope.spawn(|| {
+            let snapshot = engine.snapshot().unwrap();
+            assert_eq!(engine.snapshots().len(), 1, "the forgotten one is gone");
+            for content in 2..20 {
+                write_all(&engine, content);
+            }
+            let value = snapshot.get(Table::Data, &7u32.to_be_bytes()).unwrap().unwrap();
+            assert_eq!(&*value, &[1; 300][..]);
+        });
+        reads.join().unwrap();
+    });
+    // And a store is closed with forgotten snapshots in it.
+    std::mem::forget(engine.snapshot().unwrap());
+    assert!(matches!(engine.snapshot(), Err(EngineError::SnapshotHeld)));
+    assert_eq!(end_all(&engine), 1);
+    std::mem::forget(engine.snapshot().unwrap());
+}
+
+/// Readers, a writer and a thread that ends readers at random moments: all that a snapshot shows is of one commit.
+#[test]
+fn readers_that_are_ended_at_any_moment_see_one_commit_or_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 0);
+    let over = AtomicBool::new(false);
+    let (whole, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    match contents(&engine) {
+                        Ok(contents) => {
+                            assert!(contents.iter().all(|content| *content == contents[0]), "{contents:?}");
+                            whole.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => {
+                            assert!(is_ended::<()>(Err(error)));
+                            ended.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                end_all(&engine);
+                thread::yield_now();
+            }
+        });
+        for content in 0..=255 {
+            write_all(&engine, content);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    println!("{whole:?} whole, {ended:?} ended");
+    assert!(ended.into_inner() > 0);
+}
+
+/// The first byte of each value; each value is checked to be of one byte.
+fn contents(engine: &Lmdb) -> Result<Vec<u8>, EngineError> {
+    let snapshot = engine.snapshot()?;
+    let mut contents = Vec::new();
+    for record in snapshot.scan(Table::Data, ALL)? {
+        let (key, value) = record?;
+        assert!(value.iter().all(|byte| *byte == value[0]), "a value of several commits");
+        contents.push(value[0]);
+        if key[3] % 50 == 0 {
+            let again = snapshot.get(Table::Data, &key)?.expect("the record is there");
+            assert_eq!(again, value);
+        }
+    }
+    assert_eq!(contents.len(), RECORDS as usize);
+    Ok(contents)
+}
+
+/// A store in virtual time, and what its alarm was told.
+fn watched<E: Engine>(
+    engine: E,
+    options: StoreOptions,
+) -> (Store<E, VirtualOs>, VirtualOs, Arc<Mutex<Vec<EndedReader>>>) {
+    let os = VirtualOs::new(1);
+    let store = Store::open(engine, os.clone(), options).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let alarm = Arc::clone(&told);
+    store.set_reader_alarm(move |ended| alarm.lock().unwrap().push(ended));
+    (store, os, told)
+}
+
+fn ended_because<T>(answer: Result<T, StoreError>) -> Option<EndedBecause> {
+    match answer {
+        Err(StoreError::Engine(EngineError::SnapshotEnded { why, .. })) => Some(why),
+        _ => None,
+    }
+}
+
+fn a_writer_ends_old_readers<E: Engine>(engine: E) {
+    let life = Nanos::from_millis(500);
+    let options = StoreOptions {
+        reader_life_max: Some(life),
+        ..StoreOptions::default()
+    };
+    let (store, os, told) = watched(engine, options);
+    store.put(b"key", b"1").unwrap();
+    let forgotten = store.read_transaction(Deadline::NONE).unwrap();
+    assert_eq!(forgotten.get(b"key").unwrap().as_deref(), Some(&b"1"[..]));
+    os.sleep(life);
+    store.put(b"key", b"2").unwrap();
+    assert_eq!(
+        forgotten.get(b"key").unwrap().as_deref(),
+        Some(&b"1"[..]),
+        "not before its time"
+    );
+    assert_eq!(
+        store
+            .readers()
+            .unwrap()
+            .iter()
+            .filter(|reader| reader.age == life)
+            .count(),
+        1
+    );
+    os.sleep(LOOK_INTERVAL);
+    store.put(b"key", b"3").unwrap();
+    assert_eq!(ended_because(forgotten.get(b"key")), Some(EndedBecause::Life));
+    assert_eq!(
+        ended_because(forgotten.scan(ALL, |_, _| ControlFlow::Continue(()))),
+        Some(EndedBecause::Life)
+    );
+    let ended = told.lock().unwrap().clone();
+    assert_eq!(ended.len(), 1);
+    assert_eq!(
+        (ended[0].why, ended[0].thread),
+        (EndedBecause::Life, Some(os.this_thread()))
+    );
+    assert_eq!(store.readers_ended().count, 1);
+    assert_eq!(store.readers_ended().last, Some(ended[0]));
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"3"[..]));
+    let told = forgotten.get(b"key").unwrap_err().to_string();
+    assert!(
+        told.contains("reader_life_max") && told.contains("begin another transaction"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_writer_ends_old_readers_of_either_engine() {
+    let directory = tempfile::tempdir().unwrap();
+    a_writer_ends_old_readers(open(directory.path()));
+    a_writer_ends_old_readers(Memory::default());
+}
+
+#[test]
+fn a_reader_past_its_firm_deadline_keeps_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = StoreOptions {
+        reader_life_max: None,
+        ..StoreOptions::default()
+    };
+    let (store, os, told) = watched(open(directory.path()), options);
+    store.put(b"key", b"1").unwrap();
+    let until = os.now() + Nanos::from_millis(30);
+    let late = store.read_transaction(Deadline::firm(until)).unwrap();
+    late.get(b"key").unwrap();
+    os.sleep(Nanos::from_millis(40));
+    store.put(b"key", b"2").unwrap();
+    assert_eq!(store.engine().snapshots(), []);
+    assert_eq!(told.lock().unwrap()[0].why, EndedBecause::Deadline);
+    assert!(matches!(late.get(b"key"), Err(StoreError::DeadlinePassed { .. })));
+}
+
+#[test]
+fn a_young_reader_that_keeps_more_than_the_data_is_ended_and_an_idle_one_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, os, told) = watched(open(directory.path()), StoreOptions::default());
+    let value = vec![3; 1 << 20];
+    store.put(b"large", &value).unwrap();
+    let reader = store.read_transaction(Deadline::NONE).unwrap();
+    reader.get(b"large").unwrap();
+    os.sleep(HELD_AFTER * 3);
+    store.put(b"small", b"1").unwrap();
+    assert!(reader.get(b"large").is_ok(), "old enough, and keeps little");
+    let rounds = 2 * HELD_MIN / value.len() as u64;
+    for _ in 0..rounds {
+        os.sleep(LOOK_INTERVAL);
+        store.put(b"large", &value).unwrap();
+    }
+    assert_eq!(ended_because(reader.get(b"large")), Some(EndedBecause::Held));
+    assert_eq!(told.lock().unwrap().len(), 1);
+    let space = store.engine().space().unwrap();
+    assert!(space.taken < 2 * HELD_MIN, "{space:?}");
+}
+
+/// What an alarm may do: it is called before the permit is asked for.
+#[test]
+fn an_alarm_may_read_and_write_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let os = VirtualOs::new(1);
+    let store = Arc::new(Store::open(engine, os.clone(), StoreOptions::default()).unwrap());
+    let (tell, told) = mpsc::channel();
+    let own = Arc::downgrade(&store);
+    store.set_reader_alarm(move |ended| {
+        let store = own.upgrade().expect("a writer has it");
+        store.put(b"alarm", ended.to_string().as_bytes()).unwrap();
+        tell.send(()).unwrap();
+    });
+    let reader = store.read_transaction(Deadline::NONE).unwrap();
+    reader.get(b"key").unwrap();
+    os.sleep(Nanos::from_secs(11));
+    store.put(b"key", b"1").unwrap();
+    told.try_recv().expect("the alarm was called");
+    drop(reader);
+    let alarm = store.get(b"alarm").unwrap().expect("written");
+    assert!(String::from_utf8(alarm).unwrap().contains("older than reader_life_max"));
+    assert!(store.engine().snapshot_for(Reader::UNKNOWN).is_ok());
+}

@@ -1,0 +1,330 @@
+//! Readers: which snapshots are open, and which are ended because they stand in the way of writers.
+//!
+//! **Problem.** A snapshot keeps everything that it shows from reuse, for as long as it lives. One reader that is
+//! forgotten, or stuck, lets the store's file grow with every write until it is full; then even a delete fails.
+//!
+//! **Method.** A snapshot is ended by another thread, the engine's [`Engine::end`], when it
+//!
+//! 1. is past the firm deadline of its transaction: nothing may use it any more;
+//! 2. is older than [`reader_life_max`](crate::StoreOptions::reader_life_max);
+//! 3. is older than [`HELD_AFTER`] and keeps more from reuse than all data takes, and more than [`HELD_MIN`]. So a
+//!    reader doubles the file at the most, however fast the store is written;
+//! 4. keeps pages that a delete or a group commit needs at a full quota, whatever its age.
+//!
+//! Its reader is told with its next call ([`EngineError::SnapshotEnded`](crate::engine::EngineError)); what it read
+//! before stays right. Rule 3 holds where a `reader_life_max` is set.
+//!
+//! **Which thread looks.** One that writes: only writers need what readers keep. One look every [`LOOK_INTERVAL`] at
+//! the most, before the thread asks for the permit. A group commit looks as well. So there is no thread for it, and
+//! a reader of a store that is not written is left alone.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_os::{Os, Tid};
+use punctual_units::{Nanos, Time};
+
+use crate::engine::{EndedBecause, Engine, EngineError, OpenSnapshot, Reader, Space};
+use crate::store::Store;
+use crate::{Deadline, StoreError};
+
+/// The shortest time between two looks at the readers.
+pub const LOOK_INTERVAL: Nanos = Nanos::from_millis(10);
+/// The shortest time between two looks at how much the readers keep, which reads the engine's list of what is free.
+const SPACE_INTERVAL: Nanos = Nanos::from_millis(50);
+/// A reader may keep as much as this from reuse, in bytes, however little data there is.
+pub const HELD_MIN: u64 = 16 << 20;
+/// A reader younger than this may keep any amount.
+pub const HELD_AFTER: Nanos = Nanos::from_millis(100);
+
+/// A snapshot that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenReader {
+    /// The thread that reads, where it is known.
+    pub thread: Option<Tid>,
+    /// How long it has been open; zero where that is not known.
+    pub age: Nanos,
+    /// What it keeps from reuse, in bytes; another reader may keep part of it as well.
+    pub held: u64,
+}
+
+/// A reader whose snapshot was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedReader {
+    /// The thread that read, where it is known.
+    pub thread: Option<Tid>,
+    /// How long the snapshot had been open.
+    pub age: Nanos,
+    /// Why it was ended.
+    pub why: EndedBecause,
+}
+
+impl fmt::Display for EndedReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EndedReader { thread, age, why } = self;
+        match thread {
+            Some(thread) => write!(
+                f,
+                "the snapshot of thread {thread} was ended after {age}, because {why}"
+            ),
+            None => write!(f, "a snapshot was ended after {age}, because {why}"),
+        }
+    }
+}
+
+/// How many snapshots were ended since the store was opened, and the last of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndedReaders {
+    /// How many.
+    pub count: u64,
+    /// The last one.
+    pub last: Option<EndedReader>,
+}
+
+/// What is told of each reader that is ended.
+type Alarm = dyn Fn(EndedReader) + Send + Sync;
+
+/// What a store keeps of its readers.
+pub(crate) struct Readers {
+    life_max: Option<Nanos>,
+    /// When a thread looked last, and when it looked at the space as well.
+    looked: AtomicU64,
+    surveyed: AtomicU64,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    ended: EndedReaders,
+    alarm: Option<Arc<Alarm>>,
+}
+
+impl Readers {
+    pub fn new(life_max: Option<Nanos>) -> Readers {
+        Readers {
+            life_max,
+            looked: AtomicU64::new(0),
+            surveyed: AtomicU64::new(0),
+            told: Mutex::default(),
+        }
+    }
+
+    /// Whether it is this thread's turn to look: once every [`LOOK_INTERVAL`].
+    #[inline]
+    fn turn(&self, now: Time) -> bool {
+        take_turn(&self.looked, now, LOOK_INTERVAL)
+    }
+
+    fn note(&self, reader: EndedReader) {
+        let alarm = {
+            // Two assignments that cannot panic.
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.ended.count += 1;
+            told.ended.last = Some(reader);
+            told.alarm.clone()
+        };
+        if let Some(alarm) = alarm {
+            alarm(reader);
+        }
+    }
+}
+
+/// True for one thread in each `interval`.
+fn take_turn(last: &AtomicU64, now: Time, interval: Nanos) -> bool {
+    let before = last.load(Ordering::Relaxed);
+    let due = before == 0 || now.0 >= before.saturating_add(interval.0);
+    due && last
+        .compare_exchange(before, now.0.max(1), Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// Why a snapshot is to be ended at `now`; none if it is not. `space` where it is known, `tight` where deletes may soon
+/// find no room.
+pub(crate) fn overdue(
+    snapshot: &OpenSnapshot,
+    now: Time,
+    life_max: Option<Nanos>,
+    space: Option<&Space>,
+    tight: bool,
+) -> Option<EndedBecause> {
+    let Reader { firm_until, .. } = snapshot.reader;
+    let age = snapshot.reader.age(now);
+    if firm_until.is_some_and(|until| now > until) {
+        return Some(EndedBecause::Deadline);
+    }
+    if tight {
+        return Some(EndedBecause::Quota);
+    }
+    let life_max = life_max?;
+    if age > life_max {
+        return Some(EndedBecause::Life);
+    }
+    let holds_much = |space: &Space| space.held_by(snapshot.commit) > space.data.max(HELD_MIN);
+    (age > HELD_AFTER && space.is_some_and(holds_much)).then_some(EndedBecause::Held)
+}
+
+impl<E: Engine, O: Os> Store<E, O> {
+    /// A snapshot for a transaction of this thread's with `deadline`.
+    #[inline]
+    pub(crate) fn snapshot(&self, deadline: Deadline) -> Result<E::Snapshot<'_>, StoreError> {
+        let reader = Reader {
+            thread: Some(self.os.this_thread()),
+            taken_at: Some(self.os.now()),
+            firm_until: deadline.is_firm().then_some(deadline.at()),
+        };
+        Ok(self.engine.snapshot_for(reader)?)
+    }
+
+    /// The snapshots that are open, the oldest first. It takes time in proportion to what is free in the engine.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`].
+    pub fn readers(&self) -> Result<Vec<OpenReader>, StoreError> {
+        let space = self.engine.space()?;
+        let now = self.os.now();
+        let open = self.engine.snapshots();
+        let mut readers: Vec<_> = open
+            .iter()
+            .map(|snapshot| OpenReader {
+                thread: snapshot.reader.thread,
+                age: snapshot.reader.age(now),
+                held: space.held_by(snapshot.commit),
+            })
+            .collect();
+        readers.sort_by_key(|reader| std::cmp::Reverse(reader.age));
+        Ok(readers)
+    }
+
+    /// How many readers were ended since the store was opened.
+    pub fn readers_ended(&self) -> EndedReaders {
+        self.readers.told.lock().unwrap_or_else(PoisonError::into_inner).ended
+    }
+
+    /// Has `alarm` called for each reader that is ended from now on, in place of an alarm that was set before. It is
+    /// called by a thread that is about to write, before that thread waits for the permit: it may read and write the
+    /// store, and takes that thread's time.
+    pub fn set_reader_alarm(&self, alarm: impl Fn(EndedReader) + Send + Sync + 'static) {
+        let mut told = self.readers.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.alarm = Some(Arc::new(alarm));
+    }
+
+    /// Ends the readers that are overdue, see the [module](crate::readers); how many. Writers do it by themselves; a
+    /// store that few threads write is looked after by a call of this now and then.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`].
+    pub fn look_after_readers(&self) -> Result<usize, StoreError> {
+        let now = self.os.now();
+        let open = self.engine.snapshots();
+        let old = |snapshot: &OpenSnapshot| snapshot.reader.age(now) > HELD_AFTER;
+        let survey = self.readers.life_max.is_some()
+            && open.iter().any(old)
+            && take_turn(&self.readers.surveyed, now, SPACE_INTERVAL);
+        let space = if survey { Some(self.engine.space()?) } else { None };
+        let tight = self.engine.is_tight();
+        let why = |snapshot| overdue(snapshot, now, self.readers.life_max, space.as_ref(), tight);
+        let ended = open
+            .iter()
+            .filter(|snapshot| why(snapshot).is_some_and(|why| self.end_reader(snapshot, now, why)));
+        Ok(ended.count())
+    }
+
+    /// Looks, if that is due at `now`. Where the engine cannot tell, the next look may.
+    #[inline]
+    pub(crate) fn look_at_readers(&self, now: Time) {
+        if self.readers.turn(now) || self.engine.is_tight() {
+            let _ = self.look_after_readers();
+        }
+    }
+
+    /// What a failed change is told: since when a reader keeps what was needed.
+    #[cold]
+    pub(crate) fn refused(&self, mut error: EngineError) -> StoreError {
+        if let EngineError::QuotaFull {
+            holder: Some(holder), ..
+        } = &mut error
+        {
+            holder.age = holder.reader.taken_at.map(|at| self.os.now().since(at));
+        }
+        error.into()
+    }
+
+    fn end_reader(&self, snapshot: &OpenSnapshot, now: Time, why: EndedBecause) -> bool {
+        let age = snapshot.reader.age(now);
+        let ended = self.engine.end(snapshot.id, age, why);
+        if ended {
+            let thread = snapshot.reader.thread;
+            self.readers.note(EndedReader { thread, age, why });
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::SnapshotId;
+
+    fn snapshot(reader: Reader, commit: u64) -> OpenSnapshot {
+        let id = SnapshotId {
+            place: 0,
+            generation: 1,
+        };
+        OpenSnapshot { id, reader, commit }
+    }
+
+    fn reader(taken_at: u64, firm_until: Option<u64>) -> Reader {
+        Reader {
+            thread: None,
+            taken_at: Some(Time(taken_at)),
+            firm_until: firm_until.map(Time),
+        }
+    }
+
+    proptest! {
+        /// Each bound by itself, as a plain reading of the module's rules.
+        #[test]
+        fn a_reader_is_ended_at_its_bounds_and_not_before(
+            age_ms in 0u64..400, life_ms: Option<u16>, firm_ms in prop::option::of(0u64..400),
+            held in 0u64..4 * HELD_MIN, data in 0u64..3 * HELD_MIN, known: bool,
+        ) {
+            let ms = |ms: u64| ms * 1_000_000;
+            let open = snapshot(reader(1, firm_ms.map(|firm| 1 + ms(firm))), 7);
+            let space = Space { data, freed: vec![(7, 5 * HELD_MIN), (8, held)], ..Space::default() };
+            let life = life_ms.map(|life| Nanos(ms(u64::from(life % 400))));
+            let why = overdue(&open, Time(1 + ms(age_ms)), life, known.then_some(&space), false);
+            let past_deadline = firm_ms.is_some_and(|firm| age_ms > firm);
+            let past_life = life.is_some_and(|life| ms(age_ms) > life.0);
+            let past_held = life.is_some() && known && age_ms > 100 && held > data && held > HELD_MIN;
+            let expected = match (past_deadline, past_life, past_held) {
+                (true, _, _) => Some(EndedBecause::Deadline),
+                (_, true, _) => Some(EndedBecause::Life),
+                (_, _, true) => Some(EndedBecause::Held),
+                _ => None,
+            };
+            prop_assert_eq!(why, expected);
+            let tight = overdue(&open, Time(1 + ms(age_ms)), life, None, true);
+            prop_assert_eq!(tight, Some(if past_deadline { EndedBecause::Deadline } else { EndedBecause::Quota }));
+        }
+    }
+
+    #[test]
+    fn a_reader_of_which_nothing_is_known_is_left_alone() {
+        let space = Space {
+            freed: vec![(9, u64::MAX)],
+            ..Space::default()
+        };
+        let open = snapshot(Reader::UNKNOWN, 1);
+        assert_eq!(overdue(&open, Time::MAX, Some(Nanos(1)), Some(&space), false), None);
+    }
+
+    #[test]
+    fn one_thread_looks_in_each_interval() {
+        let looked = AtomicU64::new(0);
+        let turns = (0..100u64).filter(|ms| take_turn(&looked, Time(ms * 1_000_000), LOOK_INTERVAL));
+        assert_eq!(turns.count(), 10);
+    }
+}

@@ -1,0 +1,149 @@
+//! Temporal objects that are created while the store is open.
+//!
+//! There is room for a fixed number of them. A place is filled once and never emptied, so readers need no lock: they
+//! find a key in a table of words, as they do in the index of the registered objects.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use punctual_units::Made;
+
+use super::Slot;
+use super::index::hash;
+use super::objects::{Creation, Object, ObjectSpec};
+
+/// The created objects, by place.
+#[derive(Debug)]
+pub(crate) struct Created {
+    len: AtomicUsize,
+    places: Box<[OnceLock<Place>]>,
+    /// Entries: a key's hash above its place plus one; 0: none. At most half full, its length is a power of two.
+    table: Box<[AtomicU64]>,
+    names: Mutex<BTreeMap<Made, usize>>,
+}
+
+#[derive(Debug)]
+struct Place {
+    spec: ObjectSpec,
+    object: Object,
+    /// What the numbers of its updates count from: an object that is made again by another boot of its source goes on
+    /// in the same slot, and its updates begin at 1.
+    first_seq: AtomicU64,
+}
+
+impl Created {
+    pub fn new(room: usize) -> Created {
+        Created {
+            len: AtomicUsize::new(0),
+            places: (0..room).map(|_| OnceLock::new()).collect(),
+            table: (0..(2 * room + 1).next_power_of_two())
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            names: Mutex::default(),
+        }
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// How many there may be.
+    pub fn room(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn find(&self, key: &[u8]) -> Option<usize> {
+        let hash = hash(key);
+        let mut at = hash as usize & (self.table.len() - 1);
+        // Ends at an empty entry: at least half of the table is.
+        loop {
+            let entry = self.table[at].load(Ordering::Acquire);
+            let place = (entry as u32).checked_sub(1)? as usize;
+            if (entry >> 32) as u32 == hash && self.key(place) == key {
+                return Some(place);
+            }
+            at = (at + 1) & (self.table.len() - 1);
+        }
+    }
+
+    pub fn key(&self, at: usize) -> &[u8] {
+        self.places[at].get().map_or(&[], |place| &place.spec.key)
+    }
+
+    pub fn slot(&self, at: usize) -> Option<&Slot> {
+        self.places.get(at)?.get().map(|place| &place.object.slot)
+    }
+
+    pub fn first_seq(&self, at: usize) -> u64 {
+        let place = self.places.get(at).and_then(OnceLock::get);
+        place.map_or(0, |place| place.first_seq.load(Ordering::Acquire))
+    }
+
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.places
+            .iter()
+            .map_while(|place| place.get().map(|place| &place.object))
+    }
+
+    /// The place of the object of that name.
+    pub fn made(&self, made: Made) -> Option<usize> {
+        self.names().get(&made).copied()
+    }
+
+    /// The object with `key`: its name and what it is.
+    pub fn creation(&self, key: &[u8]) -> Option<Creation> {
+        let at = self.find(key)?;
+        let names = self.names();
+        let (made, _) = names.iter().find(|(_, place)| **place == at)?;
+        Some(Creation {
+            made: *made,
+            spec: self.places[at].get()?.spec.clone(),
+        })
+    }
+
+    /// All of them, by place.
+    pub fn all(&self) -> Vec<Creation> {
+        let keys = (0..self.len()).map(|at| self.key(at));
+        keys.filter_map(|key| self.creation(key)).collect()
+    }
+
+    /// Fills the next place, or gives the object with that key its next name. One caller at a time, which has checked
+    /// that there is room.
+    pub fn add(&self, creation: &Creation) {
+        let Creation { made, spec } = creation;
+        let mut names = self.names();
+        if let Some(at) = self.find(&spec.key) {
+            names.retain(|_, place| *place != at);
+            names.insert(*made, at);
+            if let Some(place) = self.places[at].get() {
+                let last = place.object.slot.sample().map_or(0, |sample| sample.seq.0);
+                place.first_seq.store(last, Ordering::Release);
+            }
+            return;
+        }
+        let at = self.len();
+        let place = Place {
+            spec: spec.clone(),
+            object: Object::new(spec, true),
+            first_seq: AtomicU64::new(0),
+        };
+        if self.places[at].set(place).is_err() {
+            unreachable!("places are filled in order, by one thread at a time");
+        }
+        let hash = hash(&spec.key);
+        let mut entry = hash as usize & (self.table.len() - 1);
+        while self.table[entry].load(Ordering::Relaxed) != 0 {
+            entry = (entry + 1) & (self.table.len() - 1);
+        }
+        self.table[entry].store(u64::from(hash) << 32 | (at as u64 + 1), Ordering::Release);
+        names.insert(*made, at);
+        self.len.store(at + 1, Ordering::Release);
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeMap<Made, usize>> {
+        // One insertion or removal at a time: a panic elsewhere leaves nothing half done.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,123 @@
+//! When a sample was taken, on a clock that goes on while the machine is suspended.
+//!
+//! **Problem.** Deadlines, and the instants that sensors report, count on a clock that stands still while the machine
+//! is suspended (`CLOCK_MONOTONIC`): no deadline passes in a sleep. Ages must not stand still: a value from before the
+//! sleep is old. So slots and records keep instants of the other clock ([`Clock::since_boot`]), and an instant of the
+//! first must be translated, for samples that were taken before the machine slept, too.
+//!
+//! **Method.** The difference of the two clocks grows at a suspension, and never else. Each offer of an update looks at
+//! it, and notes when it has grown. The difference at an earlier instant is that of the last note before it. A sample
+//! that was taken after a suspension and before the next offer counts as taken before it: older than it is, never
+//! younger.
+
+use std::collections::VecDeque;
+
+use punctual_units::{Clock, Time};
+
+/// The most suspensions that are kept; for an instant before all of them, nothing is known.
+const KEPT_MAX: usize = 16;
+/// Differences below this, in nanoseconds, are the time between two readings of clocks.
+const LEAST: i64 = 1_000_000;
+
+/// The suspensions that were noticed.
+#[derive(Debug)]
+pub(crate) struct Suspensions {
+    /// When each was noticed, and the difference of the clocks from then on, in nanoseconds. Not empty.
+    noticed: VecDeque<(Time, i64)>,
+}
+
+/// By how much the clock of ages is ahead, at most: it is read first. Negative in some time namespaces.
+fn ahead(clock: &impl Clock) -> (Time, i64) {
+    let aged = clock.since_boot();
+    let now = clock.now();
+    (now, (aged.0 as i64).wrapping_sub(now.0 as i64))
+}
+
+impl Suspensions {
+    /// None yet.
+    pub fn new(clock: &impl Clock) -> Suspensions {
+        let (now, difference) = ahead(clock);
+        // A machine that has never slept: nothing has changed before either.
+        let since = if difference.abs() < LEAST { Time::ZERO } else { now };
+        Suspensions {
+            noticed: VecDeque::from([(since, difference)]),
+        }
+    }
+
+    /// Looks at both clocks.
+    pub fn notice(&mut self, clock: &impl Clock) {
+        let (now, difference) = ahead(clock);
+        let last = self.noticed.back().map_or(i64::MIN, |(_, difference)| *difference);
+        if difference.saturating_sub(last) > LEAST {
+            if self.noticed.len() == KEPT_MAX {
+                self.noticed.pop_front();
+            }
+            self.noticed.push_back((now, difference));
+        }
+    }
+
+    /// `at` on the clock of ages; `None` where it lies before all that is known.
+    pub fn since_boot(&self, at: Time) -> Option<Time> {
+        let (first, difference) = self.noticed.front()?;
+        // At the very instant of a note, the sample may have been taken before the machine slept.
+        let later = self.noticed.iter().skip(1).rev().find(|(since, _)| *since < at);
+        let difference = later.map_or(*difference, |(_, difference)| *difference);
+        (*first <= at).then(|| Time(at.0.saturating_add_signed(difference)))
+    }
+}
+
+/// `at` on the clock of ages, for an instant after which the machine has not slept.
+pub(crate) fn on_clock_of_ages(at: Time, clock: &impl Clock) -> Time {
+    Time(at.0.saturating_add_signed(ahead(clock).1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    struct Clocks(Cell<u64>, Cell<u64>);
+
+    impl Clock for Clocks {
+        fn now(&self) -> Time {
+            Time(self.0.get())
+        }
+
+        fn since_boot(&self) -> Time {
+            Time(self.1.get())
+        }
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn an_instant_keeps_the_difference_that_it_had() {
+        let clocks = Clocks(Cell::new(10 * SECOND), Cell::new(13 * SECOND));
+        let mut suspensions = Suspensions::new(&clocks);
+        assert_eq!(suspensions.since_boot(Time(9 * SECOND)), None);
+        assert_eq!(suspensions.since_boot(Time(11 * SECOND)), Some(Time(14 * SECOND)));
+        clocks.0.set(12 * SECOND);
+        clocks.1.set(115 * SECOND);
+        suspensions.notice(&clocks);
+        assert_eq!(suspensions.since_boot(Time(11 * SECOND)), Some(Time(14 * SECOND)));
+        assert_eq!(suspensions.since_boot(Time(12 * SECOND)), Some(Time(15 * SECOND)));
+        assert_eq!(
+            suspensions.since_boot(Time(12 * SECOND + 1)),
+            Some(Time(115 * SECOND + 1))
+        );
+    }
+
+    #[test]
+    fn what_was_before_the_suspensions_that_are_kept_is_not_known() {
+        let clocks = Clocks(Cell::new(SECOND), Cell::new(SECOND));
+        let mut suspensions = Suspensions::new(&clocks);
+        for number in 2..2 + KEPT_MAX as u64 {
+            clocks.0.set(number * SECOND);
+            clocks.1.set(2 * number * SECOND);
+            suspensions.notice(&clocks);
+        }
+        assert_eq!(suspensions.noticed.len(), KEPT_MAX);
+        assert_eq!(suspensions.since_boot(Time(SECOND)), None);
+        assert_eq!(suspensions.since_boot(Time(2 * SECOND)), Some(Time(4 * SECOND)));
+    }
+}
