@@ -1,0 +1,408 @@
+//! What stands before the executors of a node: the gate, the queue, and what is learned from those that end.
+
+use punctual_units::{Nanos, Time};
+use serde::{Deserialize, Serialize};
+
+use super::cost::Cost;
+use super::queue::{Queue, Waiting};
+use super::timely::Forecast;
+use super::{Ask, Gate, Late, Order, QUEUE_MAX, Reason};
+use crate::ids::NodeId;
+
+/// Requests on their way through one node. `T` is what the caller knows a request by.
+///
+/// The caller asks [`judge`](Intake::judge) and, where that allows it, calls [`enter`](Intake::enter). After every
+/// change it takes out what has expired ([`expired`](Intake::expired)), then starts what an executor is free for
+/// ([`start`](Intake::start)). It wakes at [`next_expiry`](Intake::next_expiry), so that a refusal is said in time.
+#[derive(Clone, Debug)]
+pub struct Intake<T> {
+    node: NodeId,
+    gate: Gate,
+    cost: Cost,
+    queue: Queue<T>,
+    executors: Vec<Option<Running>>,
+    running_items: u64,
+    running: usize,
+    backlog_max: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    ask: Ask,
+    admitted: Time,
+    since: Time,
+    forecast: f64,
+    scale: f64,
+}
+
+/// A request that an executor is to carry out now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start<T> {
+    /// Which executor, from 0: to be given back to [`Intake::finish`].
+    pub executor: usize,
+    /// The request.
+    pub ask: Ask,
+    /// What the caller knows it by.
+    pub work: T,
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Served {
+    /// The request.
+    pub ask: Ask,
+    /// From its admission to its end.
+    pub delay: Nanos,
+    /// Whether it ended by its deadline.
+    pub timely: bool,
+}
+
+/// What a node says of itself on every reply and heartbeat: enough for a balancer to decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Items admitted and not finished.
+    pub backlog: u64,
+    /// Requests admitted and not finished.
+    pub requests: u32,
+    /// Seconds of one executor for an item, as learned.
+    pub cost: f64,
+    /// How many requests run at once.
+    pub executors: u32,
+    /// d: items up to which the node admits; infinite where everything is let in.
+    pub bound: f64,
+}
+
+impl<T> Intake<T> {
+    /// Before `executors` (at least one is taken) that need about `prior` for an item: learned from then on.
+    pub fn new(node: NodeId, executors: usize, prior: Nanos, gate: Gate, order: Order) -> Intake<T> {
+        Intake {
+            node,
+            gate,
+            cost: Cost::new(prior),
+            queue: Queue::new(order),
+            executors: vec![None; executors.max(1)],
+            running_items: 0,
+            running: 0,
+            backlog_max: u64::MAX,
+        }
+    }
+
+    /// Whether the request may enter, and how long it will take. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Late`], to be said to the client at once.
+    pub fn judge(&self, ask: Ask, now: Time) -> Result<Forecast, Late> {
+        if now >= ask.deadline && self.knows_deadlines() {
+            return Err(self.late(Reason::Expired, 0.0));
+        }
+        let forecast = self.forecast(ask.items, now);
+        let left = ask.deadline.since(now).as_secs_f64();
+        let backlog = self.backlog().saturating_add(u64::from(ask.items));
+        if self.queue.len() >= QUEUE_MAX {
+            return Err(self.late(Reason::Backlog, self.drained_in(u64::from(ask.items))));
+        }
+        if backlog > self.backlog_max {
+            return Err(self.late(Reason::Backlog, self.drained_in(backlog - self.backlog_max)));
+        }
+        // A node without any other request learns from this one whether its margin has become too careful.
+        let probe = self.requests() == 0 && forecast.seconds() <= left;
+        match &self.gate {
+            Gate::Open | Gate::Dropping => Ok(forecast),
+            Gate::Timely(law) => match law.excess(forecast, left) {
+                excess if excess > 0.0 && !probe => Err(self.late(Reason::Backlog, excess)),
+                _ => Ok(forecast),
+            },
+        }
+    }
+
+    /// Takes a request in that [`judge`](Intake::judge) has let pass at this instant.
+    pub fn enter(&mut self, ask: Ask, forecast: Forecast, work: T, now: Time) {
+        let corrected = match &self.gate {
+            Gate::Timely(law) => law.corrected(forecast),
+            Gate::Open | Gate::Dropping => forecast.seconds(),
+        };
+        self.queue.push(ask, work, now, corrected, forecast.scale);
+    }
+
+    /// One request that was admitted and can no longer end in time, to be told so. Call it until it gives none.
+    pub fn expired(&mut self, now: Time) -> Option<(T, Late)> {
+        if now < self.next_expiry()? {
+            return None;
+        }
+        let dropped = self.queue.pop(0)?;
+        Some((dropped.work, self.late(Reason::Expired, 0.0)))
+    }
+
+    /// When the request that is next in line can no longer end in time; none where nothing is dropped.
+    pub fn next_expiry(&self) -> Option<Time> {
+        if !self.knows_deadlines() {
+            return None;
+        }
+        let ask = self.queue.earliest()?;
+        let own = f64::from(ask.items) * self.cost.each();
+        Some(ask.deadline - Nanos::from_secs_f64(own))
+    }
+
+    /// The next request for an executor that is free, if there are both. `draw` is a random number, used by
+    /// [`Order::Random`] alone.
+    pub fn start(&mut self, now: Time, draw: u64) -> Option<Start<T>> {
+        let executor = self.executors.iter().position(Option::is_none)?;
+        let Waiting {
+            ask,
+            work,
+            since,
+            forecast,
+            scale,
+            ..
+        } = self.queue.pop(draw)?;
+        self.executors[executor] = Some(Running {
+            ask,
+            admitted: since,
+            since: now,
+            forecast,
+            scale,
+        });
+        self.running += 1;
+        self.running_items += u64::from(ask.items);
+        Some(Start { executor, ask, work })
+    }
+
+    /// The request on `executor` has ended; none if there was none.
+    pub fn finish(&mut self, executor: usize, now: Time) -> Option<Served> {
+        let running = self.executors.get_mut(executor)?.take()?;
+        self.running -= 1;
+        self.running_items -= u64::from(running.ask.items);
+        self.cost
+            .learn(running.ask.items, now.since(running.since).as_secs_f64());
+        let delay = now.since(running.admitted);
+        match &mut self.gate {
+            Gate::Open | Gate::Dropping => {}
+            Gate::Timely(law) => law.finished(running.forecast, running.scale, delay.as_secs_f64(), now),
+        }
+        Some(Served {
+            ask: running.ask,
+            delay,
+            timely: now <= running.ask.deadline,
+        })
+    }
+
+    /// The request on `executor` has ended without having been served: nothing is learned from it.
+    pub fn abandon(&mut self, executor: usize) {
+        if let Some(running) = self.executors.get_mut(executor).and_then(Option::take) {
+            self.running -= 1;
+            self.running_items -= u64::from(running.ask.items);
+        }
+    }
+
+    /// The bound on the backlog, in items; `u64::MAX` is none.
+    pub fn backlog_max(&self) -> u64 {
+        self.backlog_max
+    }
+
+    /// Sets the bound on the backlog, in items, that holds whatever the gate says: the knob. `u64::MAX` is none.
+    pub fn set_backlog_max(&mut self, items: u64) {
+        self.backlog_max = items;
+    }
+
+    /// How many requests run at once.
+    pub fn executors(&self) -> usize {
+        self.executors.len()
+    }
+
+    /// Items admitted and not finished.
+    pub fn backlog(&self) -> u64 {
+        self.queue.items() + self.running_items
+    }
+
+    /// Requests admitted and not finished.
+    pub fn requests(&self) -> usize {
+        self.queue.len() + self.running
+    }
+
+    /// What the node says of itself.
+    pub fn report(&self) -> Report {
+        Report {
+            backlog: self.backlog(),
+            requests: self.requests() as u32,
+            cost: self.cost.each(),
+            executors: self.executors.len() as u32,
+            bound: self.bound(),
+        }
+    }
+
+    /// d: the least of the knob and of what the gate says.
+    fn bound(&self) -> f64 {
+        let knob = match self.backlog_max {
+            u64::MAX => f64::INFINITY,
+            items => items as f64,
+        };
+        match &self.gate {
+            Gate::Open | Gate::Dropping => knob,
+            Gate::Timely(law) => knob.min(law.bound(self.drain(), self.cost.request(), self.executors.len())),
+        }
+    }
+
+    /// The open gate serves what comes whenever its turn comes.
+    fn knows_deadlines(&self) -> bool {
+        !matches!(self.gate, Gate::Open)
+    }
+
+    fn forecast(&self, items: u32, now: Time) -> Forecast {
+        let own = f64::from(items) * self.cost.each();
+        let executors = self.executors.len();
+        let wait = if self.running < executors {
+            0.0
+        } else {
+            (self.queue.items() as f64 * self.cost.each() + self.remaining(now)) / executors as f64
+        };
+        Forecast::new(wait, own, self.cost.request(), executors)
+    }
+
+    /// Seconds that what runs still needs, of all executors together.
+    fn remaining(&self, now: Time) -> f64 {
+        let of = |running: &Running| {
+            let all = f64::from(running.ask.items) * self.cost.each();
+            (all - now.since(running.since).as_secs_f64()).max(0.0)
+        };
+        self.executors.iter().flatten().map(of).sum()
+    }
+
+    /// Seconds of the node for an item.
+    fn drain(&self) -> f64 {
+        self.cost.each() / self.executors.len() as f64
+    }
+
+    fn drained_in(&self, items: u64) -> f64 {
+        items as f64 * self.drain()
+    }
+
+    fn late(&self, reason: Reason, seconds: f64) -> Late {
+        Late {
+            reason,
+            retry_after: Nanos::from_secs_f64(seconds),
+            node: self.node,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::admission::Timely;
+
+    const MS: u64 = 1_000_000;
+
+    fn timely(executors: usize) -> Intake<u32> {
+        let gate = Gate::Timely(Timely::new(Nanos::from_secs(1)));
+        Intake::new(NodeId(7), executors, Nanos::from_millis(1), gate, Order::Deadline)
+    }
+
+    fn offer(intake: &mut Intake<u32>, items: u32, deadline: u64, work: u32, now: Time) -> Result<(), Late> {
+        let ask = Ask {
+            items,
+            deadline: Time(deadline),
+        };
+        let forecast = intake.judge(ask, now)?;
+        intake.enter(ask, forecast, work, now);
+        Ok(())
+    }
+
+    #[test]
+    fn the_earliest_deadline_is_first() {
+        let mut intake = timely(1);
+        let deadlines = [900, 500, 700, 500].map(|at| at * MS);
+        for (work, deadline) in (0u32..).zip(deadlines) {
+            offer(&mut intake, 10, deadline, work, Time(0)).unwrap();
+        }
+        let mut order = Vec::new();
+        while let Some(start) = intake.start(Time(0), 0) {
+            order.push(start.work);
+            intake.finish(start.executor, Time(10 * MS)).unwrap();
+        }
+        assert_eq!(order, [1, 3, 2, 0]);
+    }
+
+    #[test]
+    fn what_cannot_end_in_time_is_told_before_its_deadline() {
+        let mut intake = timely(1);
+        offer(&mut intake, 100, 1000 * MS, 0, Time(0)).unwrap();
+        offer(&mut intake, 100, 500 * MS, 1, Time(0)).unwrap();
+        assert_eq!(intake.start(Time(0), 0).map(|start| start.work), Some(1));
+        // The one that runs stalls; the other needs 100 ms of its time.
+        let expiry = intake.next_expiry().unwrap();
+        assert_eq!(expiry, Time(900 * MS));
+        assert_eq!(intake.expired(Time(expiry.0 - 1)), None);
+        let (work, late) = intake.expired(expiry).unwrap();
+        assert_eq!((work, late.reason, late.node), (0, Reason::Expired, NodeId(7)));
+        assert_eq!((intake.expired(expiry), intake.next_expiry()), (None, None));
+    }
+
+    #[test]
+    fn a_refusal_names_reason_node_and_time() {
+        let mut intake = timely(1);
+        let late = offer(&mut intake, 10, 5 * MS, 0, Time(5 * MS)).unwrap_err();
+        assert_eq!(late.reason, Reason::Expired);
+        let late = offer(&mut intake, 2000, 1000 * MS, 0, Time(0)).unwrap_err();
+        assert_eq!(
+            late.to_string(),
+            format!("late reason=backlog retry_after={}ms node=7", late.retry_after.0 / MS)
+        );
+        assert!(late.retry_after >= Nanos::from_secs(1));
+        intake.set_backlog_max(50);
+        assert_eq!(
+            offer(&mut intake, 51, 1000 * MS, 0, Time(0)).unwrap_err().reason,
+            Reason::Backlog
+        );
+        assert_eq!(offer(&mut intake, 50, 1000 * MS, 0, Time(0)), Ok(()));
+    }
+
+    #[test]
+    fn the_knob_bounds_the_backlog_and_a_dropping_gate_drops() {
+        for (gate, dropped) in [(Gate::Open, 0), (Gate::Dropping, 3)] {
+            let mut intake = Intake::new(NodeId(1), 2, Nanos::from_millis(1), gate, Order::Deadline);
+            intake.set_backlog_max(250);
+            for work in 0..4 {
+                let admitted = offer(&mut intake, 80, 1000 * MS, work, Time(0)).is_ok();
+                assert_eq!(admitted, work < 3, "{work}");
+            }
+            assert_eq!(intake.report().bound, 250.0);
+            let late = std::iter::from_fn(|| intake.expired(Time(1000 * MS)));
+            assert_eq!(late.count(), dropped);
+        }
+    }
+
+    proptest! {
+        /// Whatever comes, waits, expires and ends: nothing is lost, and in the end nothing is left.
+        #[test]
+        fn what_enters_leaves_once(
+            steps in prop::collection::vec((1u32..200, 1u64..1500, 0u64..30), 1..200),
+            executors in 1usize..4,
+        ) {
+            let mut intake = timely(executors);
+            let (mut now, mut entered, mut left) = (Time(0), 0, 0);
+            let mut running: Vec<usize> = Vec::new();
+            for (items, deadline, gap) in steps {
+                now = now + Nanos::from_millis(gap);
+                entered += usize::from(offer(&mut intake, items, now.0 + deadline * MS, 0, now).is_ok());
+                if gap % 3 == 0 && let Some(executor) = running.pop() {
+                    prop_assert!(intake.finish(executor, now).is_some());
+                    left += 1;
+                }
+                while intake.expired(now).is_some() {
+                    left += 1;
+                }
+                running.extend(std::iter::from_fn(|| intake.start(now, 0)).map(|start| start.executor));
+                prop_assert_eq!(intake.requests(), entered - left);
+                prop_assert!(running.len() <= executors);
+            }
+            while let Some(executor) = running.pop() {
+                prop_assert!(intake.finish(executor, now).is_some());
+                prop_assert!(intake.finish(executor, now).is_none());
+                running.extend(intake.start(now, 0).map(|start| start.executor));
+            }
+            prop_assert_eq!((intake.backlog(), intake.requests()), (0, 0));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Which requests does a node take? Those that it can answer in time; the others hear so at once.
+//!
+//! **Problem.** A node that takes every request answers none in time once more come than it can serve: all of them wait
+//! in one queue, and each is late. A client that is refused at once can go elsewhere, or wait on purpose.
+//!
+//! **Terms.** An *item* is one data item that a request reads or writes; how many there will be is known before the
+//! request runs. The *backlog* of a node is the items of all requests that it has admitted and not finished. The *cost*
+//! is the time that one executor takes for one item. A *forecast* is how long a request will take from now to its end.
+//! d, the *bound*, is the backlog up to which a node admits.
+//!
+//! **Method.** An [`Intake`] stands before the executors of a node. Its [`Gate`] judges each request, and its queue
+//! has an [`Order`].
+//!
+//! - [`Gate::Open`] knows no deadlines. The baselines of the paper have no admission. Chronos-C (Y. Zhou and K.-D.
+//!   Kang, "A Federated Approach for Increasing the Timely Throughput of Real-Time Data Services", 2012) is this gate
+//!   and a law that moves d once a second so that the *mean* delay is the target: `punctual_loop::backlog`.
+//! - [`Gate::Dropping`] drops what has expired. With d chosen by hand, it is what a careful engineer does.
+//! - [`Gate::Timely`] is ours: each request is forecast, and admitted if it ends in time by a learned margin
+//!   ([`timely`]).
+//!
+//! d is a knob of the loop's list, whatever the gate is: a [`BacklogMachine`] offers it.
+//!
+//! A refusal is a value, [`Late`]. It is said before the deadline of the request and means that the request was not
+//! executed and will not be.
+//!
+//! ```
+//! use punctual_federation::admission::{Ask, Gate, Intake, Order, Reason, Timely};
+//! use punctual_federation::ids::NodeId;
+//! use punctual_units::{Nanos, Time};
+//!
+//! // One executor that takes 1 ms an item; requests of 100 items with a second each.
+//! let gate = Gate::Timely(Timely::new(Nanos::from_secs(1)));
+//! let mut intake = Intake::new(NodeId(1), 1, Nanos::from_millis(1), gate, Order::Deadline);
+//! let mut admitted = 0;
+//! let late = loop {
+//!     let ask = Ask { items: 100, deadline: Time(1_000_000_000) };
+//!     match intake.judge(ask, Time(0)) {
+//!         Ok(forecast) => intake.enter(ask, forecast, admitted, Time(0)),
+//!         Err(late) => break late,
+//!     }
+//!     intake.start(Time(0), 0);
+//!     admitted += 1;
+//! };
+//! assert_eq!(late.reason, Reason::Backlog);
+//! assert!((3..10).contains(&admitted) && late.retry_after > Nanos::ZERO);
+//! ```
+
+mod cost;
+mod intake;
+mod machine;
+mod queue;
+pub mod timely;
+
+use std::fmt;
+
+use punctual_units::{Nanos, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::NodeId;
+
+pub use intake::{Intake, Report, Served, Start};
+pub use machine::{BACKLOG_MAX, BacklogMachine};
+pub use queue::{Order, QUEUE_MAX};
+pub use timely::Timely;
+
+/// A request as admission sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Data items that it will read or write, estimated before it runs.
+    pub items: u32,
+    /// The instant by which its answer must be there.
+    pub deadline: Time,
+}
+
+/// A refusal: not executed, and said before the deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Late {
+    /// Why.
+    pub reason: Reason,
+    /// After how long the same request would probably be admitted here.
+    pub retry_after: Nanos,
+    /// The node that refuses.
+    pub node: NodeId,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// What is already admitted leaves too little time.
+    Backlog,
+    /// It was admitted, and can no longer end in time; or its deadline had passed when it came.
+    Expired,
+    /// A transaction, and there is no master at present.
+    NoMaster,
+}
+
+impl fmt::Display for Late {
+    /// As in the protocol: `late reason=backlog retry_after=12ms node=3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Late {
+            reason,
+            retry_after,
+            node,
+        } = self;
+        // Rounded up: a client that comes back too early is refused again.
+        let millis = retry_after.0.div_ceil(1_000_000);
+        write!(f, "late reason={reason} retry_after={millis}ms node={node}")
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Backlog => "backlog",
+            Reason::Expired => "expired",
+            Reason::NoMaster => "no-master",
+        })
+    }
+}
+
+/// What decides whether a request is let in, besides the bound of the backlog.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Gate {
+    /// Everything that the queue has room for.
+    Open,
+    /// The same, and what cannot end in time any more is dropped unserved.
+    Dropping,
+    /// What ends in time by forecast; what cannot any more is dropped unserved.
+    Timely(Timely),
+}

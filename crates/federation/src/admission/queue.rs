@@ -1,0 +1,126 @@
+//! In which order admitted requests are served.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use punctual_units::Time;
+
+use super::Ask;
+
+/// Requests that wait at one node at most; more are refused, whatever the gate says. Far more than end within any
+/// deadline that makes sense here, and a bound on memory.
+pub const QUEUE_MAX: usize = 65_536;
+
+/// The order of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As they came.
+    Arrival,
+    /// Earliest deadline first; equal ones as they came.
+    Deadline,
+    /// Any of those that wait, all alike: threads that wait for a lock without queue, as those of a database do.
+    Random,
+}
+
+/// One that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) ask: Ask,
+    pub(super) work: T,
+    pub(super) since: Time,
+    /// Seconds from `since` to its end, as forecast.
+    pub(super) forecast: f64,
+    /// Seconds by which such a forecast is off, typically.
+    pub(super) scale: f64,
+    /// Least first.
+    rank: (u64, u64),
+}
+
+impl<T> PartialEq for Waiting<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank == other.rank
+    }
+}
+impl<T> Eq for Waiting<T> {}
+impl<T> PartialOrd for Waiting<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<T> Ord for Waiting<T> {
+    /// The heap has its greatest on top, which is to be the least rank.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.rank.cmp(&self.rank)
+    }
+}
+
+/// The requests that wait.
+#[derive(Clone, Debug)]
+pub(super) struct Queue<T> {
+    order: Order,
+    heap: BinaryHeap<Waiting<T>>,
+    pool: Vec<Waiting<T>>,
+    entered: u64,
+    items: u64,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(order: Order) -> Queue<T> {
+        Queue {
+            order,
+            heap: BinaryHeap::new(),
+            pool: Vec::new(),
+            entered: 0,
+            items: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.heap.len() + self.pool.len()
+    }
+
+    /// Items of all that wait.
+    pub(super) fn items(&self) -> u64 {
+        self.items
+    }
+
+    pub(super) fn push(&mut self, ask: Ask, work: T, since: Time, forecast: f64, scale: f64) {
+        let rank = match self.order {
+            Order::Deadline => (ask.deadline.0, self.entered),
+            Order::Arrival | Order::Random => (0, self.entered),
+        };
+        self.entered += 1;
+        self.items += u64::from(ask.items);
+        let waiting = Waiting {
+            ask,
+            work,
+            since,
+            forecast,
+            scale,
+            rank,
+        };
+        match self.order {
+            Order::Random => self.pool.push(waiting),
+            Order::Arrival | Order::Deadline => self.heap.push(waiting),
+        }
+    }
+
+    /// The next to be served. `draw` is a random number, for [`Order::Random`].
+    pub(super) fn pop(&mut self, draw: u64) -> Option<Waiting<T>> {
+        let next = match (self.order, self.pool.len() as u64) {
+            (Order::Random, 0) => None,
+            (Order::Random, waiting) => Some(self.pool.swap_remove((draw % waiting) as usize)),
+            (Order::Arrival | Order::Deadline, _) => self.heap.pop(),
+        }?;
+        self.items -= u64::from(next.ask.items);
+        Some(next)
+    }
+
+    /// The one with the earliest deadline, where that is the order.
+    pub(super) fn earliest(&self) -> Option<Ask> {
+        match self.order {
+            Order::Deadline => self.heap.peek().map(|waiting| waiting.ask),
+            Order::Arrival | Order::Random => None,
+        }
+    }
+}

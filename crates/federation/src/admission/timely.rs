@@ -1,0 +1,260 @@
+//! Our gate: a request is admitted if it will end in time.
+//!
+//! ```text
+//! wait  = backlog x cost / executors      0 while an executor is free
+//! own   = items x cost
+//! admit iff (wait + own) (1 + bias) + margin x scale <= time left
+//! ```
+//!
+//! *Feed-forward first.* Backlog, items and cost are known before the request runs, so the forecast is right from the
+//! first request of a burst on. A feedback from finished delays learns of a burst only after the burst has waited.
+//!
+//! *Feedback on what is left.* Where forecasts are off on average (another program takes part of the processor, the
+//! cost of an item depends on what is cached), a PI law trims the *bias*. What it controls is a pure delay: a forecast
+//! is checked when its request ends, up to one deadline later. The gains are those for a process of pure delay theta:
+//! proportional 0.25, integral time theta / 2 (S. Skogestad, "Simple analytic rules for model reduction and PID
+//! controller tuning", Journal of Process Control 13, 2003, has the integral gain 1 / (2 theta) for it).
+//!
+//! *The margin is learned.* A wait is a sum over many requests, so its error grows with the root of their number:
+//!
+//! ```text
+//! scale^2 = wait x (time of a request) / executors + own^2
+//! ```
+//!
+//! is the variance of such a sum where the times of requests have a relative spread of 1 (exponential). The errors of
+//! the forecasts over their scales are then comparable, short waits and long ones, and the margin is their quantile.
+//! With costs that vary little the quantile comes out small. A margin that is too wide costs next to nothing: the
+//! executors are busy as long as anything waits, and how much waits does not matter for what they serve.
+
+use punctual_units::{Nanos, Time};
+
+/// Forecasts whose errors make the margin.
+pub const ERRORS: usize = 1024;
+/// The quantile of the errors that is the margin: one admitted request in 500 ends later than forecast and margin say.
+pub const QUANTILE: f64 = 0.998;
+/// The margin before [`ERRORS_MIN`] requests have ended, in scales: three standard deviations of exponential times.
+pub const MARGIN_FIRST: f64 = 3.0;
+/// Errors from which on a quantile means something.
+pub const ERRORS_MIN: usize = 64;
+/// Steps of the law on the bias for each delay that a request may have.
+const STEPS_PER_GOAL: u32 = 8;
+/// A step late: the mean of a step is on average half a step old, and acts for another half.
+const DEAD_STEPS: f64 = STEPS_PER_GOAL as f64 + 1.0;
+/// Gains of the law on the bias, see above; the integral one for each step.
+const PROPORTIONAL: f64 = 0.25;
+const INTEGRAL: f64 = 0.5 / DEAD_STEPS;
+/// Bounds of the bias: half, and five times of what is forecast. Beyond, the cost itself is learned soon.
+const BIAS_MIN: f64 = -0.5;
+const BIAS_MAX: f64 = 4.0;
+
+/// How long a request will take from now to its end, and how far that may be off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    wait: f64,
+    own: f64,
+    /// Seconds by which it is off if the times of requests are exponential.
+    pub(super) scale: f64,
+}
+
+impl Forecast {
+    /// In seconds: until it starts, from then to its end, and the time of a mean request.
+    pub(super) fn new(wait: f64, own: f64, request: f64, executors: usize) -> Forecast {
+        let scale = (wait * request / executors as f64 + own * own).sqrt();
+        Forecast { wait, own, scale }
+    }
+
+    /// Seconds from now to its end.
+    pub fn seconds(self) -> f64 {
+        self.wait + self.own
+    }
+}
+
+/// The state of the gate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timely {
+    goal: f64,
+    margin: f64,
+    bias: f64,
+    accumulated: f64,
+    /// Sums over the requests that have ended since the last step, in seconds.
+    taken: f64,
+    foretold: f64,
+    step_from: Option<Time>,
+    /// The last errors over their scales, in a ring.
+    errors: Vec<f32>,
+    oldest: usize,
+    sorted: Vec<f32>,
+}
+
+impl Timely {
+    /// For requests that have `goal` from their start to their deadline, usually. Each request is judged by its own
+    /// deadline; the goal sets the pace of the law and what is reported as bound.
+    pub fn new(goal: Nanos) -> Timely {
+        Timely {
+            goal: goal.as_secs_f64(),
+            margin: MARGIN_FIRST,
+            bias: 0.0,
+            accumulated: 0.0,
+            taken: 0.0,
+            foretold: 0.0,
+            step_from: None,
+            errors: Vec::new(),
+            oldest: 0,
+            sorted: Vec::new(),
+        }
+    }
+
+    /// The learned margin, in scales of the forecast's error.
+    pub fn margin(&self) -> f64 {
+        self.margin
+    }
+
+    /// By which share forecasts are raised.
+    pub fn bias(&self) -> f64 {
+        self.bias
+    }
+
+    pub(super) fn corrected(&self, forecast: Forecast) -> f64 {
+        forecast.seconds() * (1.0 + self.bias)
+    }
+
+    /// By how many seconds the request would miss what is left, margin included; above 0 it is refused.
+    pub(super) fn excess(&self, forecast: Forecast, left: f64) -> f64 {
+        self.corrected(forecast) + self.margin * forecast.scale - left
+    }
+
+    /// Items of backlog with which a request of the goal's time is still admitted: [`Timely::excess`] at 0, solved
+    /// for the wait. `drain` is the node's time for an item and `request` an executor's for a request, in seconds.
+    pub(super) fn bound(&self, drain: f64, request: f64, executors: usize) -> f64 {
+        let raised = 1.0 + self.bias;
+        let half = self.margin.max(0.0) * (request / executors as f64).sqrt() / (2.0 * raised);
+        let root = (half * half + self.goal / raised).sqrt() - half;
+        if drain > 0.0 {
+            root * root / drain
+        } else {
+            f64::INFINITY
+        }
+    }
+
+    /// A request has ended after `taken` seconds, where `foretold` were forecast, off by `scale` typically.
+    pub(super) fn finished(&mut self, foretold: f64, scale: f64, taken: f64, now: Time) {
+        if scale > 0.0 {
+            self.remember(((taken - foretold) / scale) as f32);
+        }
+        self.taken += taken;
+        self.foretold += foretold;
+        let from = *self.step_from.get_or_insert(now);
+        if now.since(from).as_secs_f64() * f64::from(STEPS_PER_GOAL) >= self.goal {
+            self.step();
+            self.step_from = Some(now);
+        }
+    }
+
+    fn remember(&mut self, error: f32) {
+        if self.errors.len() < ERRORS {
+            self.errors.push(error);
+        } else {
+            self.errors[self.oldest] = error;
+            self.oldest = (self.oldest + 1) % ERRORS;
+        }
+    }
+
+    fn step(&mut self) {
+        if self.foretold > 0.0 {
+            let error = self.taken / self.foretold - 1.0;
+            self.accumulated = (self.accumulated + INTEGRAL * error).clamp(BIAS_MIN, BIAS_MAX);
+            self.bias = (self.accumulated + PROPORTIONAL * error).clamp(BIAS_MIN, BIAS_MAX);
+        }
+        (self.taken, self.foretold) = (0.0, 0.0);
+        if self.errors.len() >= ERRORS_MIN {
+            self.margin = f64::from(self.quantile()).max(0.0);
+        }
+    }
+
+    fn quantile(&mut self) -> f32 {
+        self.sorted.clear();
+        self.sorted.extend_from_slice(&self.errors);
+        let last = self.sorted.len() - 1;
+        let at = ((self.sorted.len() as f64 * QUANTILE) as usize).min(last);
+        *self.sorted.select_nth_unstable_by(at, f32::total_cmp).1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GOAL: Nanos = Nanos::from_secs(1);
+
+    /// Ends `count` requests a second for `seconds`, a deadline after their forecasts; `taken` of the plain forecast.
+    fn ended(law: &mut Timely, seconds: usize, count: usize, mut taken: impl FnMut(usize) -> f64) {
+        let forecast = Forecast::new(0.8, 0.02, 0.02, 2);
+        let mut foretold = std::collections::VecDeque::from(vec![law.corrected(forecast); count]);
+        for number in 0..seconds * count {
+            let now = Time((number as u64 * 1_000_000_000) / count as u64);
+            let before = foretold.pop_front().unwrap_or_default();
+            law.finished(before, forecast.scale, taken(number) * forecast.seconds(), now);
+            foretold.push_back(law.corrected(forecast));
+        }
+    }
+
+    #[test]
+    fn the_bias_undoes_what_forecasts_are_off() {
+        for factor in [0.7, 1.0, 1.3, 2.0] {
+            let after = |seconds| {
+                let mut law = Timely::new(GOAL);
+                ended(&mut law, seconds, 100, |_| factor);
+                law.bias() - (factor - 1.0)
+            };
+            assert!(after(40).abs() < 0.02, "{factor}: off by {}", after(40));
+            let most = (1..40).map(|seconds| after(seconds).abs()).fold(0.0, f64::max);
+            assert!(most < (factor - 1.0f64).abs() + 0.2, "{factor} swings by {most}");
+        }
+    }
+
+    #[test]
+    fn the_margin_follows_the_spread() {
+        let margin = |spread: f64| {
+            let mut law = Timely::new(GOAL);
+            // A saw tooth: errors spread evenly to both sides.
+            ended(&mut law, 40, 100, |number| {
+                1.0 + spread * ((number % 64) as f64 / 31.5 - 1.0)
+            });
+            law.margin()
+        };
+        let scale = Forecast::new(0.8, 0.02, 0.02, 2).scale;
+        for spread in [0.01, 0.05, 0.2] {
+            let quantile = spread * 0.82 / scale;
+            assert!(
+                (margin(spread) / quantile - 1.0).abs() < 0.25,
+                "{spread}: {} {quantile}",
+                margin(spread)
+            );
+        }
+    }
+
+    proptest! {
+        /// What is reported as bound is where a request of no items is just admitted.
+        #[test]
+        fn the_bound_is_where_nothing_is_left(
+            margin in 0.0f64..6.0, bias in -0.4f64..3.0, request in 1e-3f64..0.2, executors in 1usize..9,
+        ) {
+            let law = Timely { margin, bias, ..Timely::new(GOAL) };
+            let drain = 1e-4;
+            let wait = law.bound(drain, request, executors) * drain;
+            let excess = law.excess(Forecast::new(wait, 0.0, request, executors), 1.0);
+            prop_assert!(excess.abs() < 1e-9, "{}", excess);
+        }
+
+        /// More backlog or more items are never admitted where less is not.
+        #[test]
+        fn more_is_never_sooner(wait in 0.0f64..2.0, own in 0.0f64..0.5, more in 0.0f64..0.5, left in 0.0f64..2.0) {
+            let law = Timely::new(GOAL);
+            let excess = |wait, own| law.excess(Forecast::new(wait, own, 0.02, 2), left);
+            prop_assert!(excess(wait + more, own) >= excess(wait, own));
+            prop_assert!(excess(wait, own + more) >= excess(wait, own));
+        }
+    }
+}

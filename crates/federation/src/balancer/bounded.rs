@@ -1,0 +1,80 @@
+//! Consistent hashing with bounded loads (V. Mirrokni, M. Thorup and M. Zadimoghaddam, "Consistent Hashing with Bounded
+//! Loads", SODA 2018): the key's node, or the next one on the circle that has fewer than 1.25 times the mean number of
+//! queries in flight. As in HAProxy's `hash-balance-factor`, with its usual 125 %.
+
+use punctual_units::Time;
+
+use super::ring::Ring;
+use super::table::{Table, TooLarge};
+use super::{Answer, Balancer, Query, mixed};
+use crate::ids::NodeId;
+
+/// How far a node may be above the mean.
+pub const BOUND: f64 = 1.25;
+/// Points of a node on the circle.
+const POINTS: u64 = 128;
+
+/// Bounded loads.
+#[derive(Clone, Debug, Default)]
+pub struct Bounded {
+    /// Queries in flight.
+    in_flight: Table<u32>,
+    all: u64,
+    ring: Ring,
+    /// Nodes have come or gone: the circle is made anew before the next query.
+    stale: bool,
+}
+
+/// A circle on which each node has as many points as `points` says.
+pub(super) fn ring(nodes: &[NodeId], points: impl Fn(NodeId) -> u64) -> Ring {
+    let of = |node: &NodeId| {
+        let node = *node;
+        let place = move |number| (place(mixed(u64::from(node.0)) ^ number), node);
+        (0..points(node)).map(place)
+    };
+    Ring::of(nodes.iter().flat_map(of))
+}
+
+/// Where a number is on the circle.
+pub(super) fn place(number: u64) -> u32 {
+    (mixed(number) >> 32) as u32
+}
+
+impl Balancer for Bounded {
+    fn choose(&mut self, query: &Query, _now: Time) -> Option<NodeId> {
+        let nodes = self.in_flight.nodes().len();
+        if nodes == 0 {
+            return None;
+        }
+        if self.stale {
+            self.ring = ring(self.in_flight.nodes(), |_| POINTS);
+            self.stale = false;
+        }
+        let most = (BOUND * (self.all + 1) as f64 / nodes as f64).ceil() as u32;
+        let room = |node: &NodeId| self.in_flight.get(*node).is_some_and(|count| *count < most);
+        // One node at least is below the mean, so the walk ends.
+        let node = self.ring.from(place(query.key)).find(room)?;
+        *self.in_flight.get_mut(node)? += 1;
+        self.all += 1;
+        Some(node)
+    }
+
+    fn answered(&mut self, node: NodeId, _answer: &Answer, _now: Time) {
+        if let Some(count) = self.in_flight.get_mut(node).filter(|count| **count > 0) {
+            *count -= 1;
+            self.all -= 1;
+        }
+    }
+
+    fn join(&mut self, node: NodeId, _now: Time) -> Result<(), TooLarge> {
+        self.in_flight.join(node, 0)?;
+        self.stale = true;
+        Ok(())
+    }
+
+    fn leave(&mut self, node: NodeId, _now: Time) {
+        self.all -= u64::from(self.in_flight.get(node).copied().unwrap_or(0));
+        self.in_flight.leave(node);
+        self.stale = true;
+    }
+}

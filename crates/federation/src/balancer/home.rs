@@ -1,0 +1,271 @@
+//! Ours: the node that has the data cached, unless another one would answer earlier by a margin.
+//!
+//! **Method.** A key has [`HOMES`] homes on a circle. The balancer expects of each node
+//!
+//! ```text
+//! answer after = backlog x cost / executors + (items of a mean query) x cost       no wait while an executor is free
+//! backlog      = own in flight + what others had there when the node last replied
+//! ```
+//!
+//! and takes the first home that answers as soon as the mean of all nodes and [`SLACK`] of their mean wait, else the
+//! node that would answer first. That is consistent hashing with bounded loads (see [`super::bounded`]) where a load is
+//! a time: a node that is slower, or whose queries are longer, is full earlier. The busier all nodes are, the more it
+//! counts what cached data saves, and the less how soon in time an answer comes.
+//!
+//! *Why the mean and not the least.* The least of many waits falls with their number: of 1000 nodes one is idle by
+//! chance, and behind it every home is too far. Queries then leave their homes, find nothing cached elsewhere, and put
+//! what is cached there out. The mean of all nodes does not depend on how many they are.
+//!
+//! Its own count in flight is exact at every instant: a reply is old when it comes, what was sent since is not in it.
+//! So a burst is spread while it comes, and nodes that are slower or busy with other work get less.
+//!
+//! *Overflow stays together.* The second home of a key gets what the first has no time for, so a hot key is cached on
+//! two nodes and not on all.
+//!
+//! *One more try.* A refused query is sent once more, if another node would answer in time with the same slack and has
+//! as much room below its bound d_i. At most [`BUDGET`] of the queries are sent twice: with every node full, retries
+//! would only add load, and take the room of queries whose data is cached there.
+//!
+//! *A joiner is cold.* It gets its place on the circle over [`RAMP`], beside nodes that are older: shares of points are
+//! those of ages, of [`RAMP`] at most. So a balancer that has just begun ramps a joiner as any other, if it is told by
+//! [`Balancer::join`] when the node came.
+
+use punctual_units::{Nanos, Time};
+
+use super::bounded::{place, ring};
+use super::least::Least;
+use super::ring::Ring;
+use super::table::{Table, TooLarge};
+use super::{Answer, Balancer, Period, Query};
+use crate::admission::{Late, Report};
+use crate::ids::NodeId;
+
+/// Homes of a key.
+pub const HOMES: usize = 2;
+/// By which share of the mean wait of all nodes a home may be behind their mean: the quarter of bounded loads.
+pub const SLACK: f64 = 0.25;
+/// Queries sent once more, as a share of all.
+pub const BUDGET: f64 = 0.1;
+/// Queries sent once more in a row, at most.
+pub const BUDGET_MAX: f64 = 100.0;
+/// How long a joiner takes to get all of its keys.
+pub const RAMP: Nanos = Nanos::from_secs(5);
+/// Points of a node on the circle.
+const POINTS: u64 = 64;
+/// Queries over which the mean size fades.
+const SIZES: f64 = 256.0;
+/// Seconds of an executor for an item before the first report: less than any, so that a new node is tried.
+const COST_FIRST: f64 = 1e-5;
+/// Points that are looked at for the homes of a key: neighbours on the circle may belong to one node.
+const WALK_MAX: usize = 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    own_items: u64,
+    own: u32,
+    /// What other balancers had there at the last report.
+    others_items: u64,
+    others: u32,
+    /// Seconds of an executor for an item.
+    cost: f64,
+    executors: u32,
+    /// d of the last report, in items.
+    bound: f64,
+    joined: Time,
+}
+
+impl Known {
+    fn hear(&mut self, report: &Report) {
+        self.others_items = report.backlog.saturating_sub(self.own_items);
+        self.others = report.requests.saturating_sub(self.own);
+        self.cost = report.cost;
+        self.executors = report.executors.max(1);
+        self.bound = report.bound;
+    }
+
+    /// Whether the node has room for `items` and some more.
+    fn has_room(&self, items: u32) -> bool {
+        let backlog = (self.own_items + self.others_items) as f64;
+        backlog * (1.0 + SLACK) + f64::from(items) <= self.bound
+    }
+
+    /// Seconds until a query of `items` would be answered.
+    fn answer_after(&self, items: f64) -> f64 {
+        let wait = if self.own + self.others < self.executors {
+            0.0
+        } else {
+            (self.own_items + self.others_items) as f64 / f64::from(self.executors)
+        };
+        (wait + items) * self.cost
+    }
+}
+
+/// Ours.
+#[derive(Clone, Debug)]
+pub struct Home {
+    nodes: Table<Known>,
+    ring: Ring,
+    /// Seconds until a mean query would be answered, by number of node.
+    expected: Least,
+    size: f64,
+    budget: f64,
+    /// Nodes have come or gone, or are on the ramp: the circle is made anew before the next query.
+    stale: bool,
+    ramping: bool,
+}
+
+impl Default for Home {
+    fn default() -> Home {
+        Home {
+            nodes: Table::default(),
+            ring: Ring::default(),
+            expected: Least::default(),
+            size: 0.0,
+            budget: BUDGET_MAX / 10.0,
+            stale: false,
+            ramping: false,
+        }
+    }
+}
+
+impl Home {
+    fn expect(&mut self, node: NodeId) {
+        if let Some(known) = self.nodes.get(node) {
+            self.expected.set(node.0 as usize, known.answer_after(self.size));
+        }
+    }
+
+    fn send(&mut self, node: NodeId, query: &Query) {
+        if let Some(known) = self.nodes.get_mut(node) {
+            known.own_items += u64::from(query.items);
+            known.own += 1;
+        }
+        self.expect(node);
+    }
+
+    /// `expected`, in seconds until a mean query is answered, and [`SLACK`] of what is wait of it.
+    fn with_slack(&self, expected: f64, cost: f64) -> f64 {
+        expected + SLACK * (expected - self.size * cost).max(0.0)
+    }
+
+    /// The first home that is not too far behind all nodes together; `first` is the one that would answer first.
+    fn home(&self, query: &Query, first: usize) -> Option<NodeId> {
+        let cost = self.nodes.get(NodeId(first as u32)).map_or(0.0, |known| known.cost);
+        let most = self.with_slack(self.expected.mean()?, cost);
+        let mut seen = [None; HOMES];
+        let mut count = 0;
+        for node in self.ring.from(place(query.key)).take(WALK_MAX) {
+            if seen.contains(&Some(node)) {
+                continue;
+            }
+            if self.expected.get(node.0 as usize) <= most {
+                return Some(node);
+            }
+            seen[count] = Some(node);
+            count += 1;
+            if count == HOMES {
+                break;
+            }
+        }
+        None
+    }
+
+    /// A node has as large a part of its points as it has been there of the ramp.
+    fn rebuild(&mut self, now: Time) {
+        let age = |node: NodeId| {
+            self.nodes
+                .get(node)
+                .map_or(Nanos::ZERO, |known| now.since(known.joined).min(RAMP))
+        };
+        let nodes = self.nodes.nodes();
+        let oldest = nodes.iter().map(|node| age(*node)).max().unwrap_or_default();
+        // At a cold start all are equally young.
+        let share = |node| {
+            if oldest == Nanos::ZERO {
+                1.0
+            } else {
+                age(node).ratio(oldest)
+            }
+        };
+        self.ring = ring(nodes, |node| ((share(node) * POINTS as f64) as u64).max(1));
+        self.ramping = nodes.iter().any(|node| share(*node) < 1.0);
+        self.stale = false;
+    }
+}
+
+impl Balancer for Home {
+    fn choose(&mut self, query: &Query, now: Time) -> Option<NodeId> {
+        if self.stale {
+            self.rebuild(now);
+        }
+        let items = f64::from(query.items);
+        self.size = if self.size == 0.0 {
+            items
+        } else {
+            self.size + (items - self.size) / SIZES
+        };
+        self.budget = (self.budget + BUDGET).min(BUDGET_MAX);
+        let first = self.expected.least()?;
+        let node = self.home(query, first).unwrap_or(NodeId(first as u32));
+        self.send(node, query);
+        Some(node)
+    }
+
+    fn answered(&mut self, node: NodeId, answer: &Answer, _now: Time) {
+        if let Some(known) = self.nodes.get_mut(node) {
+            known.own_items = known.own_items.saturating_sub(u64::from(answer.items));
+            known.own = known.own.saturating_sub(1);
+            known.hear(&answer.report);
+        }
+        self.expect(node);
+    }
+
+    fn again(&mut self, query: &Query, late: &Late, now: Time) -> Option<NodeId> {
+        let first = self.expected.least()?;
+        let node = NodeId(first as u32);
+        let left = query.deadline.since(now).as_secs_f64();
+        let known = self.nodes.get(node)?;
+        let after = self.with_slack(self.expected.get(first), known.cost);
+        if self.budget < 1.0 || node == late.node || !known.has_room(query.items) || after > left {
+            return None;
+        }
+        self.budget -= 1.0;
+        self.send(node, query);
+        Some(node)
+    }
+
+    fn period(&mut self, nodes: &[Period], _now: Time) {
+        for said in nodes {
+            if let Some(known) = self.nodes.get_mut(said.node) {
+                known.hear(&said.report);
+            }
+            self.expect(said.node);
+        }
+        self.stale |= self.ramping;
+    }
+
+    fn join(&mut self, node: NodeId, now: Time) -> Result<(), TooLarge> {
+        let known = Known {
+            own_items: 0,
+            own: 0,
+            others_items: 0,
+            others: 0,
+            cost: COST_FIRST,
+            executors: 1,
+            bound: f64::INFINITY,
+            joined: now,
+        };
+        if self.nodes.join(node, known)? {
+            self.expect(node);
+            self.stale = true;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, node: NodeId, _now: Time) {
+        if self.nodes.leave(node) {
+            self.expected.set(node.0 as usize, f64::INFINITY);
+            self.stale = true;
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! A circle of points, each a node's: consistent hashing (D. Karger et al., "Consistent Hashing and Random Trees",
+//! STOC 1997).
+
+use crate::ids::NodeId;
+
+/// Points by place; a key belongs to the first point at or after its own place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ring {
+    points: Vec<(u32, NodeId)>,
+}
+
+impl Ring {
+    /// A circle of these points. Two at one place: the node of the lower number has it.
+    pub(super) fn of(points: impl IntoIterator<Item = (u32, NodeId)>) -> Ring {
+        let mut points: Vec<(u32, NodeId)> = points.into_iter().collect();
+        points.sort_unstable();
+        points.dedup_by_key(|point| point.0);
+        Ring { points }
+    }
+
+    /// The nodes from `place` on around the circle, each as often as it has points.
+    pub(super) fn from(&self, place: u32) -> impl Iterator<Item = NodeId> + '_ {
+        let first = self.points.partition_point(|point| point.0 < place);
+        let (before, after) = self.points.split_at(first);
+        after.iter().chain(before).map(|point| point.1)
+    }
+}

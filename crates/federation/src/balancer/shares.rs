@@ -1,0 +1,126 @@
+//! Balancers that give each node a share of the queries: equal ones in turn, or by what the last period was like.
+
+use punctual_units::Time;
+
+use super::table::{Table, TooLarge};
+use super::{Answer, Balancer, Period, Query, unit};
+use crate::ids::NodeId;
+
+/// One after the other.
+#[derive(Clone, Debug, Default)]
+pub struct RoundRobin {
+    nodes: Table<()>,
+    next: usize,
+}
+
+impl Balancer for RoundRobin {
+    fn choose(&mut self, _query: &Query, _now: Time) -> Option<NodeId> {
+        let nodes = self.nodes.nodes();
+        let at = if self.next < nodes.len() { self.next } else { 0 };
+        self.next = at + 1;
+        nodes.get(at).copied()
+    }
+
+    fn answered(&mut self, _node: NodeId, _answer: &Answer, _now: Time) {}
+
+    fn join(&mut self, node: NodeId, _now: Time) -> Result<(), TooLarge> {
+        self.nodes.join(node, ()).map(|_| ())
+    }
+
+    fn leave(&mut self, node: NodeId, _now: Time) {
+        self.nodes.leave(node);
+    }
+}
+
+/// What shares are in proportion to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The inverse of the mean delay in the last period: the paper's Prop.
+    Delay,
+    /// The bound d_i: the paper's FC-Prop, f_i = d_i / sum d (equation 7).
+    Bound,
+}
+
+impl By {
+    /// A node's weight; none where it has said nothing. A bound without end (no admission) weighs nothing by itself.
+    pub(super) fn weight(self, said: &Period) -> Option<f64> {
+        let weight = match self {
+            By::Delay => 1.0 / said.delay?.as_secs_f64(),
+            By::Bound => said.report.bound,
+        };
+        (weight.is_finite() && weight > 0.0).then_some(weight)
+    }
+}
+
+/// At random, in proportion to what the nodes said at the last sampling point.
+#[derive(Clone, Debug)]
+pub struct Proportional {
+    by: By,
+    /// The weight of each node; none before it has said something.
+    weights: Table<Option<f64>>,
+    /// Sums of the weights up to and with each node.
+    sums: Vec<f64>,
+    /// Weights have changed: they are added up before the next query.
+    stale: bool,
+}
+
+impl Proportional {
+    /// Without nodes.
+    pub fn new(by: By) -> Proportional {
+        Proportional {
+            by,
+            weights: Table::default(),
+            sums: Vec::new(),
+            stale: false,
+        }
+    }
+
+    /// A node that has said nothing counts as the mean of those that have.
+    fn add_up(&mut self) {
+        let nodes = self.weights.nodes();
+        let weight = |node: &NodeId| self.weights.get(*node).copied().flatten();
+        let mean = punctual_units::mean(nodes.iter().filter_map(weight)).unwrap_or(1.0);
+        let mut sum = 0.0;
+        let sums = nodes.iter().map(|node| {
+            sum += weight(node).unwrap_or(mean);
+            sum
+        });
+        self.sums = sums.collect();
+        self.stale = false;
+    }
+}
+
+impl Balancer for Proportional {
+    fn choose(&mut self, query: &Query, _now: Time) -> Option<NodeId> {
+        if self.stale {
+            self.add_up();
+        }
+        let at = unit(query.draw) * self.sums.last()?;
+        let place = self.sums.partition_point(|sum| *sum <= at);
+        let nodes = self.weights.nodes();
+        nodes.get(place.min(nodes.len().checked_sub(1)?)).copied()
+    }
+
+    fn answered(&mut self, _node: NodeId, _answer: &Answer, _now: Time) {}
+
+    fn period(&mut self, nodes: &[Period], _now: Time) {
+        for said in nodes {
+            let weight = self.by.weight(said);
+            if let (Some(known), Some(weight)) = (self.weights.get_mut(said.node), weight) {
+                *known = Some(weight);
+            }
+        }
+        self.stale = true;
+    }
+
+    fn join(&mut self, node: NodeId, _now: Time) -> Result<(), TooLarge> {
+        self.weights.join(node, None)?;
+        self.stale = true;
+        Ok(())
+    }
+
+    fn leave(&mut self, node: NodeId, _now: Time) {
+        self.weights.leave(node);
+        self.stale = true;
+    }
+}

@@ -1,0 +1,73 @@
+//! What a balancer knows of each node, by its number.
+
+use crate::ids::NodeId;
+
+/// Numbers of nodes are below this: tables are indexed by them.
+pub const NODES_MAX: usize = 65_536;
+
+/// A number that no node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("node {node}: numbers of nodes are below {NODES_MAX}; give it a smaller one")]
+pub struct TooLarge {
+    /// The number.
+    pub node: NodeId,
+}
+
+/// A value for each node that is there.
+#[derive(Clone, Debug)]
+pub(super) struct Table<T> {
+    values: Vec<Option<T>>,
+    /// The nodes that are there, by number.
+    nodes: Vec<NodeId>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Table<T> {
+        Table {
+            values: Vec::new(),
+            nodes: Vec::new(),
+        }
+    }
+}
+
+impl<T> Table<T> {
+    /// The nodes that are there, by number.
+    pub(super) fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    pub(super) fn get(&self, node: NodeId) -> Option<&T> {
+        self.values.get(node.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
+        self.values.get_mut(node.0 as usize)?.as_mut()
+    }
+
+    /// Adds a node; one that is there already keeps its value.
+    pub(super) fn join(&mut self, node: NodeId, value: T) -> Result<bool, TooLarge> {
+        let at = node.0 as usize;
+        if at >= NODES_MAX {
+            return Err(TooLarge { node });
+        }
+        if self.values.len() <= at {
+            self.values.resize_with(at + 1, || None);
+        }
+        let Err(place) = self.nodes.binary_search(&node) else {
+            return Ok(false);
+        };
+        self.nodes.insert(place, node);
+        self.values[at] = Some(value);
+        Ok(true)
+    }
+
+    /// Removes a node; `false` if it was not there.
+    pub(super) fn leave(&mut self, node: NodeId) -> bool {
+        let Ok(place) = self.nodes.binary_search(&node) else {
+            return false;
+        };
+        self.nodes.remove(place);
+        self.values[node.0 as usize] = None;
+        true
+    }
+}

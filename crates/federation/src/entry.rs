@@ -1,0 +1,149 @@
+//! What one entry of the log says, and how it is written.
+
+use punctual_logs::{FORMAT, FederationId, LogError};
+use punctual_store::batch::WriteSet;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{BatchId, RequestId, Revision};
+use crate::message::Stop;
+
+/// A transaction as the log has it: what it wrote, as values, so that nodes need not execute it again; and the temporal
+/// values that it read, because these are no part of the serial order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    /// The request.
+    pub id: RequestId,
+    /// What it did.
+    pub set: WriteSet,
+}
+
+/// What an entry does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Body {
+    /// The reign [`BatchId::epoch`] of [`BatchId::member`] begins.
+    Reign,
+    /// These transactions are committed, in this order.
+    Batch(Vec<Logged>),
+}
+
+/// An entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name: by it, a master finds its own again.
+    pub id: BatchId,
+    /// What it does.
+    pub body: Body,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    federation: FederationId,
+}
+
+impl Entry {
+    /// The bytes of the entry in the log of `federation`: format and federation first, so that any version can tell
+    /// whether the rest is for it.
+    pub fn encode(&self, federation: FederationId) -> Vec<u8> {
+        let header = Header {
+            format: FORMAT,
+            federation,
+        };
+        // Neither can fail: there is no map or sequence of unknown length, and a vector grows.
+        let bytes = postcard::to_stdvec(&header).unwrap_or_default();
+        postcard::to_extend(self, bytes).unwrap_or_default()
+    }
+
+    /// The entry at `revision` in the log of `federation`.
+    ///
+    /// # Errors
+    /// [`Stop::Log`] for another federation or a newer format, [`Stop::Corrupt`] for what is no entry.
+    pub fn decode(bytes: &[u8], revision: Revision, federation: FederationId) -> Result<Entry, Stop> {
+        let corrupt = |_| Stop::Corrupt { revision };
+        let (header, rest) = postcard::take_from_bytes::<Header>(bytes).map_err(corrupt)?;
+        if header.format > FORMAT {
+            return Err(Stop::Log(LogError::NewerFormat {
+                found: header.format,
+                supported: FORMAT,
+            }));
+        }
+        if header.federation != federation {
+            return Err(Stop::Log(LogError::OtherFederation {
+                found: header.federation,
+                expected: federation,
+            }));
+        }
+        postcard::from_bytes(rest).map_err(corrupt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use punctual_logs::{FORMAT, FederationId, LogError};
+    use punctual_store::batch::WriteSet;
+
+    use super::{Body, Entry, Header, Logged};
+    use crate::ids::{BatchId, RequestId, Revision};
+    use crate::message::Stop;
+
+    const OURS: FederationId = FederationId(7);
+
+    fn entry(writes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Entry {
+        let set = WriteSet {
+            changes: writes.into_iter().collect(),
+            ..WriteSet::default()
+        };
+        let id = RequestId::default();
+        let logged = Logged { id, set };
+        Entry {
+            id: BatchId::default(),
+            body: Body::Batch(vec![logged]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(writes in prop::collection::vec(any::<(Vec<u8>, Option<Vec<u8>>)>(), 0..8)) {
+            let entry = entry(writes);
+            prop_assert_eq!(Entry::decode(&entry.encode(OURS), Revision(1), OURS), Ok(entry));
+        }
+
+        #[test]
+        fn any_bytes_are_an_entry_or_refused(bytes in any::<Vec<u8>>()) {
+            let _ = Entry::decode(&bytes, Revision(1), OURS); // no panic
+        }
+    }
+
+    #[test]
+    fn an_entry_of_another_federation_is_refused() {
+        let (found, expected) = (FederationId(8), OURS);
+        let answer = Entry::decode(&entry(Vec::new()).encode(found), Revision(1), expected);
+        assert_eq!(answer, Err(Stop::Log(LogError::OtherFederation { found, expected })));
+    }
+
+    #[test]
+    fn an_entry_of_a_newer_format_is_refused_whatever_follows() {
+        let header = Header {
+            format: FORMAT + 1,
+            federation: OURS,
+        };
+        let mut bytes = postcard::to_stdvec(&header).unwrap();
+        bytes.extend(b"what only the newer version can read");
+        let newer = LogError::NewerFormat {
+            found: FORMAT + 1,
+            supported: FORMAT,
+        };
+        assert_eq!(Entry::decode(&bytes, Revision(1), OURS), Err(Stop::Log(newer)));
+    }
+
+    #[test]
+    fn an_entry_that_breaks_off_is_refused() {
+        let bytes = entry(vec![(b"key".to_vec(), Some(b"value".to_vec()))]).encode(OURS);
+        let corrupt = Stop::Corrupt { revision: Revision(3) };
+        assert_eq!(
+            Entry::decode(&bytes[..bytes.len() - 1], Revision(3), OURS),
+            Err(corrupt)
+        );
+    }
+}

@@ -1,0 +1,438 @@
+//! What stands between clients and nodes: a process that passes requests on.
+//!
+//! **Problem.** Clients should not have to know which node is the master, which one joins, pauses or is gone, and which
+//! one has their data cached and time for them.
+//!
+//! **Method.** A front hears what nodes say of themselves, with heartbeats and with replies. Queries go where a
+//! [`Balancer`] says, and transactions to the master. Each client gets exactly one answer, by the deadline. A request
+//! that was refused or whose node is gone is sent once more, while there is time and [`BUDGET`] for it: a query by the
+//! balancer's choice, a transaction to the node that the refusal names. A transaction is not sent again where its node
+//! is gone: its client asks for the outcome.
+//!
+//! **Stateless.** What a front knows it has heard within the last 200 ms, so any other one can take its place, and
+//! several work beside each other. A client of a front that dies goes to another, as where a connection breaks.
+//!
+//! **Joining.** A node says for how long it has served. So a front that has just begun knows as well as any other which
+//! nodes are new, and its balancer gives them their load bit by bit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use punctual_units::{Nanos, Time};
+
+use crate::admission::Late;
+use crate::balancer::{self, BUDGET, BUDGET_MAX, Balancer, Period, Query, mixed};
+use crate::ids::{NodeId, RequestId};
+use crate::liveness::{NODES_MAX, SUSPECT_AFTER};
+use crate::message::{Answer, Heartbeat, Key, Reason, Reply, Request, Said, Standing, Work};
+use crate::node::MARGIN;
+use crate::records::RETRY_AFTER;
+
+/// The most requests that a front has under way. As many as balancers allow at one node's gate.
+pub const FLIGHTS_MAX: usize = 65_536;
+/// What the ways to a node and back may take of a request's time: the node gets so much less.
+pub const WAY: Nanos = Nanos::from_millis(1);
+
+/// Something that happened to a front.
+#[derive(Clone, Debug)]
+pub enum FrontEvent {
+    /// An instant has come, [`Front::wake_at`] for example.
+    Wake,
+    /// A client sent a request. The shell numbers clients' connections.
+    Request(u64, Request),
+    /// A node said something of itself.
+    Heartbeat(Heartbeat),
+    /// A node answered what was sent to it under this number.
+    Reply(NodeId, u64, Reply),
+    /// The connection to a node was reset, or refused.
+    Reset(NodeId),
+}
+
+/// Something that a front wants done.
+#[derive(Clone, Debug)]
+pub enum FrontAction {
+    /// Send a request to a node; [`FrontEvent::Reply`] answers, with the same number.
+    Send(NodeId, u64, Request),
+    /// Answer a client.
+    Answer(u64, RequestId, Answer),
+}
+
+/// What a front knows of a node.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    heartbeat: Heartbeat,
+    at: Time,
+    /// A number of its own each time that the balancer is given the node: what was in flight before counts no more.
+    joins: u64,
+    /// The balancer may choose it.
+    joined: bool,
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+struct Flight {
+    client: u64,
+    request: Request,
+    deadline: Time,
+    node: NodeId,
+    /// As [`Known::joins`] was.
+    joins: u64,
+    sent: Time,
+    /// It was sent once more.
+    again: bool,
+}
+
+/// A front. It is a value: a shell passes events and the front's own time, and carries out the actions.
+#[derive(Debug)]
+pub struct Front {
+    balancer: Box<dyn Balancer>,
+    nodes: BTreeMap<NodeId, Known>,
+    flights: BTreeMap<u64, Flight>,
+    due: BTreeSet<(Time, u64)>,
+    tickets: u64,
+    joins: u64,
+    /// Requests that may still be sent once more, beside those that the balancer sends again.
+    budget: f64,
+}
+
+impl Front {
+    /// A front that has heard of no node yet. Queries are shared out by `balancer`; `draw` is a random number.
+    pub fn new(balancer: Box<dyn Balancer>, draw: u64) -> Front {
+        Front {
+            balancer,
+            nodes: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            due: BTreeSet::new(),
+            tickets: draw >> 8, // far from the end
+            joins: 0,
+            budget: BUDGET_MAX / 10.0,
+        }
+    }
+
+    /// How many requests are under way.
+    pub fn under_way(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Takes an event at the front's own time `now`; what is to be done.
+    pub fn step(&mut self, event: FrontEvent, now: Time) -> Vec<FrontAction> {
+        let mut out = Vec::new();
+        match event {
+            FrontEvent::Wake => {}
+            FrontEvent::Request(client, request) => self.request(client, request, now, &mut out),
+            FrontEvent::Heartbeat(heartbeat) => self.heartbeat(heartbeat, now),
+            FrontEvent::Reply(node, ticket, reply) => self.replied(node, ticket, reply, now, &mut out),
+            FrontEvent::Reset(node) => {
+                self.forget(node, now);
+                self.give_up(node, Gone::Reset, now, &mut out);
+            }
+        }
+        self.suspect(now, &mut out);
+        self.expire(now, &mut out);
+        out
+    }
+
+    /// The instant at which it wants [`FrontEvent::Wake`], if nothing else happens before.
+    pub fn wake_at(&self) -> Time {
+        let silence = self.nodes.values().map(|known| known.at + SUSPECT_AFTER);
+        let due = self.due.first().map(|(at, _)| *at);
+        silence.chain(due).min().unwrap_or(Time::MAX)
+    }
+
+    fn request(&mut self, client: u64, request: Request, now: Time, out: &mut Vec<FrontAction>) {
+        let id = request.id;
+        if let Err(refusal) = request.check() {
+            out.push(FrontAction::Answer(client, id, Answer::Refused(refusal)));
+        } else if request.time_left <= WAY + MARGIN {
+            out.push(FrontAction::Answer(client, id, Answer::late(Reason::Expired, None)));
+        } else if self.flights.len() >= FLIGHTS_MAX {
+            out.push(FrontAction::Answer(client, id, Answer::late(Reason::Backlog, None)));
+        } else {
+            self.budget = (self.budget + BUDGET).min(BUDGET_MAX);
+            let deadline = now + request.time_left;
+            let flight = Flight {
+                client,
+                request,
+                deadline,
+                node: NodeId::default(),
+                joins: 0,
+                sent: now,
+                again: false,
+            };
+            match self.choose(&flight, now) {
+                Some(node) => self.send(flight, node, now, out),
+                None => out.push(FrontAction::Answer(client, id, flight.nowhere())),
+            }
+        }
+    }
+
+    /// The node for a request; none where there is none.
+    fn choose(&mut self, flight: &Flight, now: Time) -> Option<NodeId> {
+        match flight.request.work.for_master() {
+            true => self.master(),
+            false => self.balancer.choose(&flight.query(self.tickets), now),
+        }
+    }
+
+    /// The node that says that it is the master; of two, the one of the later reign.
+    fn master(&self) -> Option<NodeId> {
+        let masters = self.nodes.values().map(|known| known.heartbeat);
+        let masters = masters.filter(|heartbeat| heartbeat.master && heartbeat.may_reign());
+        masters
+            .max_by_key(|heartbeat| heartbeat.epoch)
+            .map(|heartbeat| heartbeat.from.node)
+    }
+
+    fn send(&mut self, mut flight: Flight, node: NodeId, now: Time, out: &mut Vec<FrontAction>) {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        flight.node = node;
+        flight.joins = self.nodes.get(&node).map_or(0, |known| known.joins);
+        flight.sent = now;
+        let time_left = flight.deadline.since(now) - WAY;
+        let request = Request {
+            time_left,
+            ..flight.request.clone()
+        };
+        out.push(FrontAction::Send(node, ticket, request));
+        self.due.insert((flight.deadline, ticket));
+        self.flights.insert(ticket, flight);
+    }
+
+    fn remove(&mut self, ticket: u64) -> Option<Flight> {
+        let flight = self.flights.remove(&ticket)?;
+        self.due.remove(&(flight.deadline, ticket));
+        Some(flight)
+    }
+
+    fn heartbeat(&mut self, heartbeat: Heartbeat, now: Time) {
+        let node = heartbeat.from.node;
+        if !self.nodes.contains_key(&node) && self.nodes.len() >= NODES_MAX {
+            return;
+        }
+        let (joins, joined) = self
+            .nodes
+            .get(&node)
+            .map_or((0, false), |known| (known.joins, known.joined));
+        let known = Known {
+            heartbeat,
+            at: now,
+            joins,
+            joined,
+        };
+        self.nodes.insert(node, known);
+        self.obey(node, heartbeat.said, now);
+        let report = heartbeat.said.report;
+        self.balancer.period(
+            &[Period {
+                node,
+                delay: None,
+                report,
+            }],
+            now,
+        );
+    }
+
+    /// Has the balancer choose a node, or not any more, as the node says.
+    fn obey(&mut self, node: NodeId, said: Said, now: Time) {
+        let Some(known) = self.nodes.get_mut(&node) else {
+            return;
+        };
+        known.heartbeat.said = said;
+        let serves = said.standing == Standing::Serving;
+        if serves && !known.joined {
+            let since = Time(now.0.saturating_sub(said.serving_for.0));
+            self.joins += 1;
+            known.joins = self.joins;
+            known.joined = self.balancer.join(node, since).is_ok();
+        } else if !serves && known.joined {
+            known.joined = false;
+            self.balancer.leave(node, now);
+        }
+    }
+
+    /// A node's answer goes to its client, or its request to another node.
+    fn replied(&mut self, node: NodeId, ticket: u64, reply: Reply, now: Time, out: &mut Vec<FrontAction>) {
+        let Reply { id, answer, said } = reply;
+        let ours = self.flights.get(&ticket).is_some_and(|flight| flight.node == node);
+        let flight = if ours { self.remove(ticket) } else { None };
+        let late = match answer {
+            Answer::Late {
+                reason, retry_after, ..
+            } => Some(Late {
+                reason,
+                retry_after,
+                node,
+            }),
+            _ => None,
+        };
+        if let Some(flight) = &flight {
+            self.learn(flight, late, said, now);
+        }
+        self.obey(node, said, now);
+        let Some(flight) = flight else {
+            return; // it was given up
+        };
+        match self.elsewhere(&flight, &answer, late, now) {
+            Some(other) => self.send(Flight { again: true, ..flight }, other, now, out),
+            None => out.push(FrontAction::Answer(flight.client, id, answer)),
+        }
+    }
+
+    fn learn(&mut self, flight: &Flight, late: Option<Late>, said: Said, now: Time) {
+        let joins = self.nodes.get(&flight.node).map(|known| known.joins);
+        if !flight.request.work.for_master() && joins == Some(flight.joins) {
+            let answer = balancer::Answer {
+                items: flight.items(),
+                latency: now.since(flight.sent),
+                late,
+                report: said.report,
+            };
+            self.balancer.answered(flight.node, &answer, now);
+        }
+    }
+
+    /// Another node for a request that was refused, where there is time for it.
+    fn elsewhere(&mut self, flight: &Flight, answer: &Answer, late: Option<Late>, now: Time) -> Option<NodeId> {
+        let late = late.filter(|late| !flight.again && late.reason != Reason::Expired)?;
+        if !flight.has_time(now) {
+            return None;
+        }
+        if !flight.request.work.for_master() {
+            let query = flight.query(self.tickets);
+            // A node that takes nothing is no node that is full: another one is chosen as at first.
+            let paused = self.nodes.get(&flight.node).is_none_or(|known| !known.joined);
+            return match paused {
+                true => self.once_more().then(|| self.balancer.choose(&query, now)).flatten(),
+                false => self.balancer.again(&query, &late, now),
+            };
+        }
+        let Answer::Late { node: named, .. } = answer else {
+            return None;
+        };
+        let other = named.or(self.master()).filter(|other| *other != flight.node)?;
+        self.once_more().then_some(other)
+    }
+
+    /// Takes one from the budget, if there is one.
+    fn once_more(&mut self) -> bool {
+        let there = self.budget >= 1.0;
+        if there {
+            self.budget -= 1.0;
+        }
+        there
+    }
+
+    /// Nodes that have been silent for too long are gone.
+    fn suspect(&mut self, now: Time, out: &mut Vec<FrontAction>) {
+        let silent = |known: &Known| now.since(known.at) >= SUSPECT_AFTER;
+        let silent: Vec<NodeId> = self
+            .nodes
+            .iter()
+            .filter(|(_, known)| silent(known))
+            .map(|(node, _)| *node)
+            .collect();
+        for node in silent {
+            self.forget(node, now);
+            self.give_up(node, Gone::Silent, now, out);
+        }
+    }
+
+    fn forget(&mut self, node: NodeId, now: Time) {
+        if self.nodes.remove(&node).is_some_and(|known| known.joined) {
+            self.balancer.leave(node, now);
+        }
+    }
+
+    /// Does what is to be done about requests at a node that is gone.
+    fn give_up(&mut self, node: NodeId, gone: Gone, now: Time, out: &mut Vec<FrontAction>) {
+        let there = self.flights.iter().filter(|(_, flight)| flight.node == node);
+        let tickets: Vec<u64> = there.map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            let query = self.flights[&ticket].is_query();
+            if !query && gone == Gone::Silent {
+                continue; // it may still answer
+            }
+            let Some(flight) = self.remove(ticket) else { continue };
+            let (client, id) = (flight.client, flight.request.id);
+            if !query {
+                out.push(FrontAction::Answer(client, id, Answer::Unknown));
+                continue;
+            }
+            let another = !flight.again && flight.has_time(now) && self.once_more();
+            match another.then(|| self.choose(&flight, now)).flatten() {
+                Some(other) => self.send(Flight { again: true, ..flight }, other, now, out),
+                None => out.push(FrontAction::Answer(client, id, flight.nowhere())),
+            }
+        }
+    }
+
+    /// Answers what its node has not answered by the deadline.
+    fn expire(&mut self, now: Time, out: &mut Vec<FrontAction>) {
+        while let Some((_, ticket)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+            let Some(flight) = self.remove(ticket) else { return };
+            // A query leaves nothing behind: without an answer it was not executed.
+            let answer = match flight.is_query() {
+                true => Answer::late(Reason::Expired, None),
+                false => Answer::Unknown,
+            };
+            out.push(FrontAction::Answer(flight.client, flight.request.id, answer));
+        }
+    }
+}
+
+/// How it shows that a node is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    Reset,
+    Silent,
+}
+
+impl Flight {
+    fn keys(&self) -> &[Key] {
+        match &self.request.work {
+            Work::Query { keys, .. } => keys,
+            _ => &[],
+        }
+    }
+
+    fn is_query(&self) -> bool {
+        matches!(self.request.work, Work::Query { .. })
+    }
+
+    fn items(&self) -> u32 {
+        self.keys().len() as u32
+    }
+
+    /// The query as a balancer sees it: where its first record is cached, the others probably are.
+    fn query(&self, draw: u64) -> Query {
+        Query {
+            key: self.keys().first().map_or(0, |key| hashed(key)),
+            items: self.items(),
+            deadline: self.deadline,
+            draw: mixed(draw),
+        }
+    }
+
+    /// Whether another node could still answer.
+    fn has_time(&self, now: Time) -> bool {
+        self.deadline.since(now) > WAY * 2 + MARGIN
+    }
+
+    /// What to say where there is no node for it.
+    fn nowhere(&self) -> Answer {
+        Answer::Late {
+            reason: match self.request.work.for_master() {
+                true => Reason::NoMaster,
+                false => Reason::Backlog,
+            },
+            retry_after: RETRY_AFTER,
+            node: None,
+        }
+    }
+}
+
+/// A number for a key: equal keys, equal numbers, on every front (Fowler, Noll and Vo's FNV-1a).
+fn hashed(key: &[u8]) -> u64 {
+    let byte = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    key.iter().fold(0xcbf2_9ce4_8422_2325, byte)
+}

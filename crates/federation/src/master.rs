@@ -1,0 +1,513 @@
+//! The master: transactions in batches, one batch in the log at a time.
+//!
+//! ```text
+//!            execute            append                  in the log          apply
+//!   queue ──────────► Executing ──────► Appending ──────────────────► Applying ──────► replies
+//!                        │ nothing to log   │  ▲                 ▲
+//!                        ▼                  │  │ the log has     │ the log has it
+//!                    Confirming             ▼  │ not moved       │
+//!                                        Reading ───────────────┘
+//!                                           │ another entry is there
+//!                                           ▼
+//!                                     no longer master; nothing of the batch was executed
+//! ```
+//!
+//! **Unknown.** An append that was not answered, or that lost its race, is read back before anything else is done. As
+//! long as the log has not moved, the same entry is appended at the same place again: of all copies that are under way,
+//! one can arrive. Once the log has moved, the entry there says for ever what became of ours.
+//!
+//! **Too long.** What a log does not take for its length it takes at no other time either. So nothing of that batch is
+//! or will be in the log: half of it is executed anew, the rest waits again, and a transaction that is too long alone
+//! is refused.
+//!
+//! **Reads.** A batch that writes nothing is answered once the log confirms that it has not moved since: then no
+//! acknowledged write can be missing.
+
+use std::sync::Arc;
+
+use punctual_logs::{Appended, ENTRY_BYTES_MAX, LogError};
+use punctual_units::{Nanos, Time};
+
+use crate::action::{Action, Ask, Caller, LogAnswer, Performed};
+use crate::admission::{self, Gate, Intake, Order, Start};
+use crate::entry::{Body, Entry, Logged};
+use crate::follower::Placed;
+use crate::ids::{BatchId, Epoch, Member, Revision};
+use crate::line::Line;
+use crate::message::{Answer, Output, Position, Reason, Refusal, Request};
+use crate::node::MARGIN;
+use crate::outbox::Outbox;
+
+/// The most transactions of a batch: beyond, the cost of one append is shared well enough.
+pub const BATCH_MAX: usize = 64;
+/// The most bytes that a batch's write sets may take: what an entry of the log takes, less what is around them.
+pub const BATCH_BYTES_MAX: usize = ENTRY_BYTES_MAX - BATCH_MAX * 64 - 1024;
+/// What a batch takes before any has been measured: an append to a log of three nodes, as measured with etcd.
+pub const BATCH_TAKES: Nanos = Nanos::from_millis(2);
+/// The most transactions that wait or are in a batch.
+pub const QUEUE_MAX: usize = 1024;
+/// The most entries that one read returns.
+pub const READ_MAX: usize = 64;
+
+/// A transaction that waits, or is part of a batch.
+#[derive(Clone, Debug)]
+struct Queued {
+    caller: Caller,
+    request: Request,
+    deadline: Time,
+}
+
+/// A transaction in a batch.
+#[derive(Clone, Debug)]
+struct Taken {
+    queued: Queued,
+    /// Its place in the batch, as admission counts.
+    executor: usize,
+    /// `None` before it was executed.
+    done: Option<Performed>,
+    /// Before so many of the batch's logged transactions.
+    index: u32,
+    answered: bool,
+}
+
+/// How far a batch is.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// The store executes it.
+    Executing,
+    /// It writes nothing; the log is asked whether it has moved.
+    Confirming,
+    /// The log is asked to append it.
+    Appending(Arc<Entry>),
+    /// The log is asked what is there instead.
+    Reading(Arc<Entry>),
+    /// It is in the log, and the store applies it.
+    Applying,
+}
+
+#[derive(Clone, Debug)]
+struct Batch {
+    id: BatchId,
+    taken: Vec<Taken>,
+    phase: Phase,
+    /// The log did not answer at once: how long it took says nothing of the next.
+    doubted: bool,
+}
+
+/// A node as master.
+#[derive(Clone, Debug)]
+pub struct Master {
+    member: Member,
+    epoch: Epoch,
+    /// The log's end, as this master knows it; all up to it is applied.
+    last: Revision,
+    /// What waits, by deadline. A batch is what runs at once, and a transaction counts as one item: of a batch, all
+    /// take equally long.
+    intake: Intake<Queued>,
+    batch: Option<Batch>,
+    batches: u64,
+    /// The most transactions of the next batch: fewer than [`BATCH_MAX`] while the log finds entries too long.
+    batch_max: usize,
+}
+
+/// What an answer of the log means to the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// It is still the master, as far as it knows.
+    Reigning,
+    /// Its batch is in the log, and must be applied.
+    Committed(Placed),
+    /// Another node has appended to the log.
+    Deposed,
+}
+
+use Consequence::{Committed, Deposed, Reigning};
+
+impl Master {
+    /// The master of `epoch`, whose record is at `last` and applied; `batches` entries of this process have names.
+    /// Transactions are let in by `gate`, which learns what a batch takes.
+    pub fn new(member: Member, epoch: Epoch, last: Revision, batches: u64, gate: Gate) -> Master {
+        let mut intake = Intake::new(member.node, BATCH_MAX, BATCH_TAKES, gate, Order::Deadline);
+        intake.set_backlog_max(QUEUE_MAX as u64);
+        Master {
+            member,
+            epoch,
+            last,
+            intake,
+            batch: None,
+            batches,
+            batch_max: BATCH_MAX,
+        }
+    }
+
+    /// So many entries of this process have names.
+    pub fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// The log's end, as this master knows it.
+    pub fn last(&self) -> Revision {
+        self.last
+    }
+
+    /// How many transactions it has taken and not answered.
+    pub fn unanswered(&self) -> u32 {
+        let batch = self.batch.iter().flat_map(|batch| &batch.taken);
+        let answered = batch.filter(|taken| taken.answered).count();
+        (self.intake.requests() - answered) as u32
+    }
+
+    /// Whether nothing of this master's is under way.
+    pub fn idle(&self) -> bool {
+        self.batch.is_none()
+    }
+
+    /// Takes a request, or says that it comes too late.
+    pub fn request(&mut self, caller: Caller, request: Request, now: Time, out: &mut Outbox) {
+        let deadline = now + request.time_left;
+        let queued = Queued {
+            caller,
+            request,
+            deadline,
+        };
+        self.admit(queued, now, out);
+    }
+
+    fn admit(&mut self, queued: Queued, now: Time, out: &mut Outbox) {
+        let ask = admission::Ask {
+            items: 1,
+            deadline: queued.deadline - MARGIN,
+        };
+        match self.intake.judge(ask, now) {
+            Ok(forecast) => self.intake.enter(ask, forecast, queued, now),
+            Err(late) => out.refuse(queued.caller, queued.request.id, late),
+        }
+    }
+
+    /// Begins the next batch if none is under way.
+    pub fn begin(&mut self, now: Time, out: &mut Outbox) {
+        if self.batch.is_some() {
+            return;
+        }
+        let mut taken = Vec::new();
+        while taken.len() < self.batch_max
+            && let Some(Start { executor, work, .. }) = self.intake.start(now, 0)
+        {
+            taken.push(Taken {
+                queued: work,
+                executor,
+                done: None,
+                index: 0,
+                answered: false,
+            });
+        }
+        if !taken.is_empty() {
+            self.execute(taken, out);
+        }
+    }
+
+    fn execute(&mut self, taken: Vec<Taken>, out: &mut Outbox) {
+        self.batches += 1;
+        let id = BatchId {
+            member: self.member,
+            epoch: self.epoch,
+            number: self.batches,
+        };
+        let requests = taken.iter().map(|taken| taken.queued.request.clone()).collect();
+        out.push(Action::Execute(id, self.last.next(), requests));
+        self.batch = Some(Batch {
+            id,
+            taken,
+            phase: Phase::Executing,
+            doubted: false,
+        });
+    }
+
+    /// The store has executed a batch.
+    pub fn executed(&mut self, id: BatchId, done: Vec<Performed>, line: &mut Line, now: Time, out: &mut Outbox) {
+        let Some(mut batch) = self
+            .batch
+            .take_if(|batch| batch.id == id && matches!(batch.phase, Phase::Executing))
+        else {
+            return;
+        };
+        // Another transaction may have read what one wrote whose client was told that it was not executed.
+        if batch.taken.iter().any(|taken| taken.answered) {
+            let answered = batch.taken.extract_if(.., |taken| taken.answered);
+            answered.for_each(|taken| self.intake.abandon(taken.executor));
+            match batch.taken.is_empty() {
+                true => self.begin(now, out),
+                false => self.execute(batch.taken, out),
+            }
+            return;
+        }
+        let logged = self.book(&mut batch, done, now, out);
+        if logged.is_empty() {
+            batch.phase = Phase::Confirming;
+            line.ask(
+                Ask::Read {
+                    after: self.last,
+                    max: 0,
+                },
+                now,
+                out,
+            );
+        } else {
+            let body = Body::Batch(logged);
+            let entry = Arc::new(Entry { id, body });
+            batch.phase = Phase::Appending(Arc::clone(&entry));
+            line.ask(Ask::Append { last: self.last, entry }, now, out);
+        }
+        self.batch = Some(batch);
+    }
+
+    /// Notes what became of each transaction, puts those that were not run back, and returns what is to be logged.
+    fn book(&mut self, batch: &mut Batch, done: Vec<Performed>, now: Time, out: &mut Outbox) -> Vec<Logged> {
+        let mut logged = Vec::new();
+        let taken = std::mem::take(&mut batch.taken);
+        let done = done.into_iter().chain(std::iter::repeat(Performed::NotRun));
+        for (mut taken, done) in taken.into_iter().zip(done) {
+            if done == Performed::NotRun {
+                self.intake.abandon(taken.executor);
+                self.admit(taken.queued, now, out);
+                continue;
+            }
+            taken.index = logged.len() as u32;
+            if let Performed::Done { set, .. } = &done
+                && !set.changes.is_empty()
+            {
+                let (id, set) = (taken.queued.request.id, set.clone());
+                logged.push(Logged { id, set });
+            }
+            taken.done = Some(done);
+            batch.taken.push(taken);
+        }
+        logged
+    }
+
+    /// The log has answered, or has not ([`LogError::NoAnswer`]).
+    pub fn log(
+        &mut self,
+        answer: Result<LogAnswer, LogError>,
+        line: &mut Line,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Consequence {
+        let Some(batch) = &mut self.batch else {
+            return Reigning;
+        };
+        let last = self.last;
+        match (&batch.phase, answer) {
+            (Phase::Confirming, Ok(LogAnswer::Read { last: end, .. })) if end == last => self.confirmed(now, out),
+            (Phase::Confirming, Ok(_) | Err(LogError::Compacted { .. })) => return Deposed,
+            (Phase::Confirming, Err(_)) => line.ask_later(Ask::Read { after: last, max: 0 }, now),
+            (Phase::Appending(entry), Ok(LogAnswer::Appended(Appended::At(_)))) => {
+                let placed = (last.next(), Arc::clone(entry));
+                batch.phase = Phase::Applying;
+                return Committed(placed);
+            }
+            (Phase::Appending(_), Err(LogError::EntryTooLong { len })) => self.too_long(len, now, out),
+            (Phase::Appending(entry), _) => {
+                batch.doubted = true;
+                batch.phase = Phase::Reading(Arc::clone(entry));
+                line.ask(Ask::Read { after: last, max: 1 }, now, out);
+            }
+            (Phase::Reading(entry), Ok(LogAnswer::Read { entries, last: end })) => {
+                let entry = Arc::clone(entry);
+                match entries.first() {
+                    Some((_, there)) if there.id == entry.id => {
+                        batch.phase = Phase::Applying;
+                        return Committed((last.next(), entry));
+                    }
+                    Some(_) => return Deposed,
+                    // The log has moved and does not show where ours would be: that decides nothing.
+                    None if end != last => line.ask_later(Ask::Read { after: last, max: 1 }, now),
+                    None => {
+                        batch.phase = Phase::Appending(Arc::clone(&entry));
+                        line.ask_later(Ask::Append { last, entry }, now);
+                    }
+                }
+            }
+            (Phase::Reading(_), Err(LogError::Compacted { .. })) => {
+                self.cannot_tell(out);
+                return Deposed;
+            }
+            (Phase::Reading(_), _) => line.ask_later(Ask::Read { after: last, max: 1 }, now),
+            (Phase::Executing | Phase::Applying, _) => {}
+        }
+        Reigning
+    }
+
+    /// The log does not take an entry as long as this, at no time.
+    fn too_long(&mut self, len: usize, now: Time, out: &mut Outbox) {
+        let Some(mut batch) = self.batch.take() else {
+            return;
+        };
+        // Clients that were told that the outcome is unknown ask for it: nothing of theirs was executed.
+        let told = batch.taken.extract_if(.., |taken| taken.answered);
+        told.for_each(|taken| self.intake.abandon(taken.executor));
+        let writing = batch.taken.iter().filter(|taken| taken.writes()).count();
+        match writing {
+            0 | 1 => self.refuse_alone(&mut batch, len, out),
+            _ => self.put_back_half(&mut batch, writing / 2, now, out),
+        }
+        match batch.taken.is_empty() {
+            true => self.begin(now, out),
+            false => self.execute(batch.taken, out),
+        }
+    }
+
+    /// Refuses the one transaction of a batch that writes.
+    fn refuse_alone(&mut self, batch: &mut Batch, len: usize, out: &mut Outbox) {
+        for taken in batch.taken.extract_if(.., |taken| taken.writes()) {
+            self.intake.abandon(taken.executor);
+            let refused = Answer::Refused(Refusal::WritesTooLong { len });
+            out.answer(taken.queued.caller, taken.queued.request.id, refused);
+        }
+    }
+
+    /// Keeps the transactions of a batch up to the one after the first `kept` that write; the others wait again.
+    fn put_back_half(&mut self, batch: &mut Batch, kept: usize, now: Time, out: &mut Outbox) {
+        self.batch_max = kept;
+        let next = |(index, taken): (usize, &Taken)| taken.writes().then_some(index);
+        let first = batch.taken.iter().enumerate().filter_map(next).nth(kept);
+        let rest = batch.taken.split_off(first.unwrap_or(batch.taken.len()));
+        for taken in rest {
+            self.intake.abandon(taken.executor);
+            self.admit(taken.queued, now, out);
+        }
+    }
+
+    /// Says of what is under way that its outcome is unknown: the log no longer tells, or this node no longer reads it.
+    /// The requests' sessions do tell.
+    pub fn cannot_tell(&mut self, out: &mut Outbox) {
+        for taken in self.batch.iter_mut().flat_map(|batch| &mut batch.taken) {
+            if !taken.answered {
+                taken.answered = true;
+                out.answer(taken.queued.caller, taken.queued.request.id, unresolved(taken));
+            }
+        }
+    }
+
+    /// The log has not moved: what the batch read is the latest.
+    fn confirmed(&mut self, now: Time, out: &mut Outbox) {
+        let last = self.last;
+        self.reply(last, |_| Position::after(last), now, out);
+    }
+
+    /// The store has applied the batch at `revision`.
+    pub fn applied(&mut self, revision: Revision, now: Time, out: &mut Outbox) {
+        self.last = revision;
+        self.batch_max = (self.batch_max + 1).min(BATCH_MAX);
+        self.reply(revision, |index| Position { revision, index }, now, out);
+    }
+
+    /// Answers all of the batch, and begins the next.
+    fn reply(&mut self, revision: Revision, position: impl Fn(u32) -> Position, now: Time, out: &mut Outbox) {
+        if let Some(batch) = self.batch.take() {
+            for taken in batch.taken {
+                match batch.doubted || taken.answered {
+                    true => self.intake.abandon(taken.executor),
+                    false => _ = self.intake.finish(taken.executor, now),
+                }
+                let position = position(taken.index);
+                taken.reply(position, revision, out);
+            }
+        }
+        self.begin(now, out);
+    }
+
+    /// Answers what cannot wait any longer: [`MARGIN`] before the deadline.
+    pub fn expire(&mut self, now: Time, out: &mut Outbox) {
+        while let Some((queued, late)) = self.intake.expired(now) {
+            out.refuse(queued.caller, queued.request.id, late);
+        }
+        let Some(batch) = &mut self.batch else {
+            return;
+        };
+        for taken in &mut batch.taken {
+            if taken.answered || taken.queued.deadline > now + MARGIN {
+                continue;
+            }
+            let answer = match batch.phase {
+                Phase::Executing | Phase::Confirming => Answer::late(Reason::Expired, None),
+                Phase::Appending(_) | Phase::Reading(_) => unresolved(taken),
+                Phase::Applying => continue, // it is in the log, and its answer is coming
+            };
+            taken.answered = true;
+            out.answer(taken.queued.caller, taken.queued.request.id, answer);
+        }
+    }
+
+    /// The next instant at which [`expire`](Master::expire) has something to do.
+    pub fn next_due(&self) -> Time {
+        let applying = |batch: &&Batch| !matches!(batch.phase, Phase::Applying);
+        let batch = self.batch.iter().filter(applying).flat_map(|batch| &batch.taken);
+        let open = batch
+            .filter(|taken| !taken.answered)
+            .map(|taken| taken.queued.deadline - MARGIN);
+        self.intake
+            .next_expiry()
+            .into_iter()
+            .chain(open)
+            .min()
+            .unwrap_or(Time::MAX)
+    }
+
+    /// Tells everything that waits that it was not executed; for a master that is none any more, and whose batch is not
+    /// in the log and cannot come into it.
+    pub fn dismiss(&mut self, out: &mut Outbox) {
+        for taken in self.batch.take().into_iter().flat_map(|batch| batch.taken) {
+            self.intake.abandon(taken.executor);
+            if !taken.answered {
+                out.late(taken.queued.caller, taken.queued.request.id, Reason::NoMaster, None);
+            }
+        }
+        let mut taken = Vec::new();
+        loop {
+            while let Some(Start { executor, work, .. }) = self.intake.start(Time::ZERO, 0) {
+                taken.push(executor);
+                out.late(work.caller, work.request.id, Reason::NoMaster, None);
+            }
+            if taken.is_empty() {
+                return;
+            }
+            taken.drain(..).for_each(|executor| self.intake.abandon(executor));
+        }
+    }
+}
+
+/// What to say of a transaction while the log does not answer: one that writes nothing was not executed.
+fn unresolved(taken: &Taken) -> Answer {
+    match taken.writes() {
+        true => Answer::Unknown,
+        false => Answer::late(Reason::Expired, None),
+    }
+}
+
+impl Taken {
+    /// Whether there is something to log of it.
+    fn writes(&self) -> bool {
+        matches!(&self.done, Some(Performed::Done { set, .. }) if !set.changes.is_empty())
+    }
+
+    fn reply(self, position: Position, revision: Revision, out: &mut Outbox) {
+        if self.answered {
+            return;
+        }
+        let answer = match self.done {
+            Some(Performed::Done { output, .. }) => done(output, position, revision),
+            Some(Performed::Refused(refusal)) => Answer::Refused(refusal),
+            Some(Performed::NotRun) | None => Answer::late(Reason::NoMaster, None),
+        };
+        out.answer(self.queued.caller, self.queued.request.id, answer);
+    }
+}
+
+fn done(output: Output, position: Position, revision: Revision) -> Answer {
+    Answer::Done {
+        output,
+        position,
+        revision,
+    }
+}

@@ -1,0 +1,608 @@
+//! A node: master or slave, and what it does as either.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use punctual_logs::{FederationId, LogError, Revision};
+use punctual_units::{Nanos, Time};
+
+use crate::action::{Action, Ask, Caller, Event, LogAnswer, Ticket};
+use crate::admission::{BacklogMachine, Gate, Report};
+use crate::entry::Body;
+use crate::follower::Follower;
+use crate::ids::{Member, NodeId, RequestId};
+use crate::line::Line;
+use crate::liveness::{HEARTBEAT, Heard, Liveness, SUSPECT_AFTER};
+use crate::master::{Consequence, Master};
+use crate::message::{Answer, Heartbeat, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop};
+use crate::outbox::Outbox;
+use crate::queries::{Due, Queries, Values};
+use crate::slave::Slave;
+
+/// How long before a deadline a node says that a request is late, so that the word arrives in time.
+pub const MARGIN: Nanos = Nanos::from_millis(1);
+/// How often a node writes what it has applied to disk.
+pub const SYNC_EVERY: Nanos = Nanos::from_millis(100);
+/// How often a master trims the log.
+pub const TRIM_EVERY: Nanos = Nanos::from_millis(500);
+/// A node for which peers say for as long that its name is taken has stopped.
+pub const NAME_WAIT: Nanos = Nanos::from_secs(1);
+/// How long a peer waits for its next copy, so that one that restarts for ever does not keep the others busy.
+pub const COPY_EVERY: Nanos = Nanos::from_millis(400);
+
+/// What a node is told when it starts.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its name; the boot is another one at every start.
+    pub me: Member,
+    /// The federation that it belongs to.
+    pub federation: FederationId,
+    /// The nodes to look for.
+    pub peers: Vec<NodeId>,
+    /// The most entries that the log keeps for nodes that are behind; those further behind get a copy.
+    pub log_entries_max: u64,
+    /// How many queries the store answers at once.
+    pub executors: usize,
+    /// What lets requests in: one learns what queries take, a copy of it what transactions take.
+    pub gate: Gate,
+}
+
+/// What a node knows in either role.
+#[derive(Clone, Debug)]
+pub struct Core {
+    /// Its name.
+    pub me: Member,
+    /// Its peers.
+    pub liveness: Liveness,
+    /// The log, as far as it has it.
+    pub follower: Follower,
+    /// The line to the log.
+    pub line: Line,
+    /// The reign at what is applied.
+    pub reign: Reign,
+    /// So many entries of this process have names.
+    pub names: u64,
+    /// What its operator wants of it.
+    pub wish: Wish,
+}
+
+/// What an operator wants of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// To serve.
+    #[default]
+    Serve,
+    /// To take nothing new.
+    Pause,
+    /// The same, and to say when it may be ended.
+    Leave,
+}
+
+impl Core {
+    /// Whether it takes requests, and may become the master.
+    pub fn serves(&self) -> bool {
+        self.wish == Wish::Serve
+    }
+
+    /// The master, if it is another node that can be counted on.
+    pub fn master(&self, now: Time) -> Option<NodeId> {
+        let master = self.reign.master?;
+        self.liveness.counts_on(master, now).then_some(master.node)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Role {
+    Slave(Slave),
+    Master(Box<Master>),
+}
+
+/// A node. It is a value: a shell passes events and the node's own time, and carries out the actions.
+#[derive(Clone, Debug)]
+pub struct Node {
+    core: Core,
+    role: Role,
+    queries: Queries,
+    gate: Gate,
+    log_entries_max: u64,
+    beat: Time,
+    trim: Time,
+    durable: Revision,
+    /// When the write to disk that is under way began.
+    syncing: Option<Time>,
+    synced: Time,
+    /// Since when, and when last, a peer said that the name is taken.
+    refused: Option<(Time, Time)>,
+    copies: BTreeMap<NodeId, Time>,
+    /// Since when it has been at the log's end, in this boot.
+    joined: Option<Time>,
+    /// It has said that it may be ended.
+    left: bool,
+    /// What it said of itself in its last heartbeat, where a change is to be told at once.
+    told: (Standing, bool),
+    stopped: Option<Stop>,
+}
+
+impl Node {
+    /// A node that starts `now`, and whose store contains all up to `applied`, which was in `reign`.
+    pub fn new(setup: &Setup, applied: Revision, reign: Reign, now: Time) -> Node {
+        Node {
+            core: Core {
+                me: setup.me,
+                liveness: Liveness::new(setup.me.node, &setup.peers),
+                follower: Follower::new(applied),
+                line: Line::default(),
+                reign,
+                names: 0,
+                wish: Wish::Serve,
+            },
+            role: Role::Slave(Slave::new(now)),
+            queries: Queries::new(setup.me.node, setup.executors, setup.gate.clone()),
+            gate: setup.gate.clone(),
+            log_entries_max: setup.log_entries_max,
+            beat: now,
+            trim: now + TRIM_EVERY,
+            durable: applied,
+            syncing: None,
+            synced: now,
+            refused: None,
+            copies: BTreeMap::new(),
+            joined: None,
+            left: false,
+            told: (Standing::Joining, false),
+            stopped: None,
+        }
+    }
+
+    /// The node as a machine of the loop's, at `now`: the bound of its queries' backlog is a knob.
+    pub fn machine(&mut self, now: Time) -> &mut BacklogMachine<Ticket> {
+        let machine = self.queries.machine();
+        machine.at(now);
+        machine
+    }
+
+    /// Its name.
+    pub fn member(&self) -> Member {
+        self.core.me
+    }
+
+    /// All of the log up to here is applied.
+    pub fn applied(&self) -> Revision {
+        self.core.follower.applied()
+    }
+
+    /// Whether it takes itself for the master.
+    pub fn is_master(&self) -> bool {
+        matches!(self.role, Role::Master(_))
+    }
+
+    /// What it says of itself.
+    pub fn said(&self, now: Time) -> Said {
+        let standing = self.standing();
+        let (transactions, log_silent) = match &self.role {
+            Role::Slave(_) => (0, false),
+            Role::Master(master) => (master.unanswered(), self.core.line.silent_for(now) >= SUSPECT_AFTER),
+        };
+        let report = self.queries.report();
+        Said {
+            standing,
+            serving_for: self.joined.map_or(Nanos::ZERO, |since| now.since(since)),
+            transactions,
+            log_silent,
+            report: match standing {
+                Standing::Serving => report,
+                _ => Report { bound: 0.0, ..report },
+            },
+        }
+    }
+
+    /// Whether it takes requests.
+    pub fn standing(&self) -> Standing {
+        match (self.core.wish, self.joined) {
+            (Wish::Pause, _) => Standing::Paused,
+            (Wish::Leave, _) => Standing::Leaving,
+            (Wish::Serve, None) => Standing::Joining,
+            (Wish::Serve, Some(_)) => Standing::Serving,
+        }
+    }
+
+    /// Why it does nothing any more.
+    pub fn stopped(&self) -> Option<&Stop> {
+        self.stopped.as_ref()
+    }
+
+    /// Takes an event at the node's own time `now`; what is to be done.
+    pub fn step(&mut self, event: Event, now: Time) -> Vec<Action> {
+        if self.stopped.is_some() {
+            return Vec::new();
+        }
+        let mut out = Outbox::new(self.core.master(now));
+        self.take(event, now, &mut out);
+        self.go_on(now, &mut out);
+        out.actions(self.said(now))
+    }
+
+    /// The instant at which it wants [`Event::Wake`], if nothing else happens before.
+    pub fn wake_at(&self, now: Time) -> Time {
+        if self.stopped.is_some() {
+            return Time::MAX;
+        }
+        let role = match &self.role {
+            Role::Slave(slave) => slave.next_due(&self.core, now),
+            Role::Master(master) => master.next_due().min(self.trim),
+        };
+        let queries = self.queries.next_due();
+        [self.beat, role, queries, self.core.line.next_due(), self.sync_due()]
+            .into_iter()
+            .fold(Time::MAX, Time::min)
+    }
+
+    fn sync_due(&self) -> Time {
+        match self.syncing.is_none() && self.durable < self.applied() {
+            true => self.synced + SYNC_EVERY,
+            false => Time::MAX,
+        }
+    }
+
+    fn take(&mut self, event: Event, now: Time, out: &mut Outbox) {
+        match event {
+            Event::Wake => {}
+            Event::Request(client, request) => self.request(Caller::Client(client), request, now, out),
+            Event::Message(from, message) => self.message(from, message, now, out),
+            Event::Reset(peer) => self.core.liveness.reset(peer),
+            Event::Log(ticket, answer) => {
+                if !matches!(answer, Err(LogError::NoAnswer)) {
+                    self.core.line.heard();
+                }
+                if self.core.line.answered(ticket) {
+                    self.log(answer, now, out);
+                }
+            }
+            Event::Watched(entries) => self.watched(entries, now, out),
+            Event::Executed(batch, done) => {
+                if let Role::Master(master) = &mut self.role {
+                    master.executed(batch, done, &mut self.core.line, now, out);
+                }
+            }
+            Event::Applied(revision) => self.applied_one(revision, now, out),
+            Event::Queried(ticket, revision, values) => self.queried(ticket, (revision, values), now, out),
+            Event::Synced(revision) => {
+                self.durable = self.durable.max(revision);
+                self.syncing = None;
+                self.synced = now;
+            }
+            Event::Copied(peer, copy) => out.push(Action::Send(peer, Message::Copied(copy))),
+            Event::Installed(revision, reign) => self.installed(revision, reign),
+            Event::Pause => self.core.wish = Wish::Pause,
+            Event::Resume => self.core.wish = Wish::Serve,
+            Event::Leave => self.core.wish = Wish::Leave,
+            Event::Unreadable(stop) => self.stop(stop, now, out),
+        }
+    }
+
+    fn request(&mut self, caller: Caller, request: Request, now: Time, out: &mut Outbox) {
+        let id = request.id;
+        if let Err(refusal) = request.check() {
+            out.answer(caller, id, Answer::Refused(refusal));
+        } else if request.time_left <= MARGIN {
+            out.late(caller, id, Reason::Expired, None);
+        } else if !self.core.serves() {
+            self.turn_away(caller, &request, now, out);
+        } else if !request.work.for_master() {
+            self.query(caller, request, now, out);
+        } else if let Role::Master(master) = &mut self.role {
+            master.request(caller, request, now, out);
+        } else {
+            out.late(caller, id, Reason::NoMaster, None);
+        }
+    }
+
+    /// A node that takes nothing new says where to go: for queries to any node that serves.
+    fn turn_away(&self, caller: Caller, request: &Request, now: Time, out: &mut Outbox) {
+        match request.work.for_master() {
+            true => out.late(caller, request.id, Reason::NoMaster, None),
+            false => out.late(caller, request.id, Reason::Backlog, self.core.liveness.serving(now)),
+        }
+    }
+
+    fn query(&mut self, caller: Caller, request: Request, now: Time, out: &mut Outbox) {
+        if self.queries.has(caller, request.id) && request.id.session.0 != 0 {
+            return; // it came twice, and gets one answer
+        }
+        let (ticket, id) = (self.core.line.ticket(), request.id);
+        if let Err(late) = self.queries.take(ticket, caller, request, now) {
+            out.refuse(caller, id, late);
+        }
+    }
+
+    fn message(&mut self, from: NodeId, message: Message, now: Time, out: &mut Outbox) {
+        match message {
+            Message::Heartbeat(heartbeat) => self.heartbeat(heartbeat, now, out),
+            Message::NameTaken(member) => self.name_taken(member, now, out),
+            Message::CopyWanted => self.copy_wanted(from, now, out),
+            Message::Copied(copy) => {
+                if let Role::Slave(slave) = &mut self.role {
+                    slave.copy(&self.core, copy, out);
+                }
+            }
+            Message::PassedOn(request) if request.work.for_master() => {} // only queries are passed on
+            Message::PassedOn(request) => self.request(Caller::Node(from), request, now, out),
+            Message::Answered(id, answer) => self.passed_answer(id, answer, out),
+        }
+    }
+
+    fn heartbeat(&mut self, heartbeat: Heartbeat, now: Time, out: &mut Outbox) {
+        match self.core.liveness.heard(heartbeat, now) {
+            Heard::Taken => self.core.follower.reaches(heartbeat.applied),
+            Heard::NameTaken => out.push(Action::Send(heartbeat.from.node, Message::NameTaken(heartbeat.from))),
+            Heard::TooMany => {}
+        }
+        // A master with nothing under way can cede at once. Otherwise the log tells it soon enough.
+        if let Role::Master(master) = &self.role
+            && master.idle()
+            && heartbeat.epoch > self.core.reign.epoch
+        {
+            self.cede(now, out);
+        }
+    }
+
+    fn name_taken(&mut self, member: Member, now: Time, out: &mut Outbox) {
+        if member != self.core.me {
+            return;
+        }
+        let since = match self.refused {
+            Some((since, last)) if now.since(last) < SUSPECT_AFTER => since,
+            _ => now,
+        };
+        self.refused = Some((since, now));
+        if now.since(since) >= NAME_WAIT {
+            let node = member.node;
+            self.stop(Stop::NameTaken { node }, now, out);
+        }
+    }
+
+    fn copy_wanted(&mut self, peer: NodeId, now: Time, out: &mut Outbox) {
+        self.copies.retain(|_, at| now.since(*at) < COPY_EVERY);
+        if let Entry::Vacant(free) = self.copies.entry(peer) {
+            free.insert(now);
+            out.push(Action::Copy(peer));
+        }
+    }
+
+    fn passed_answer(&mut self, id: RequestId, answer: Answer, out: &mut Outbox) {
+        if let Some(waiting) = self.queries.answered(id) {
+            out.answer(waiting.caller, id, answer);
+        }
+    }
+
+    fn log(&mut self, answer: Result<LogAnswer, LogError>, now: Time, out: &mut Outbox) {
+        if let Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. })) = answer {
+            self.stop(Stop::Log(error), now, out);
+            return;
+        }
+        match &mut self.role {
+            Role::Slave(slave) => slave.log(&mut self.core, answer, now),
+            Role::Master(master) => match master.log(answer, &mut self.core.line, now, out) {
+                Consequence::Reigning => {}
+                Consequence::Committed(placed) => self.core.follower.offer(placed),
+                Consequence::Deposed => self.cede(now, out),
+            },
+        }
+    }
+
+    fn watched(&mut self, entries: Vec<crate::follower::Placed>, now: Time, out: &mut Outbox) {
+        match &mut self.role {
+            Role::Slave(slave) => {
+                slave.watched(now);
+                entries.into_iter().for_each(|placed| self.core.follower.offer(placed));
+            }
+            Role::Master(master) => {
+                let beyond = entries.iter().any(|(revision, _)| *revision > master.last());
+                if beyond && master.idle() {
+                    self.cede(now, out); // the entry is not ours: nothing of ours is under way
+                }
+            }
+        }
+    }
+
+    fn applied_one(&mut self, revision: Revision, now: Time, out: &mut Outbox) {
+        let Some(entry) = self.core.follower.done(revision) else {
+            return;
+        };
+        if let Body::Reign = entry.body {
+            let (epoch, member) = (entry.id.epoch, entry.id.member);
+            self.core.reign = Reign {
+                epoch,
+                master: Some(member),
+            };
+            // Further entries are of other masters: then this reign is over before it began.
+            if member == self.core.me && self.core.follower.end() == revision {
+                self.core.line.forget();
+                self.role = Role::Master(Box::new(Master::new(
+                    member,
+                    epoch,
+                    revision,
+                    self.core.names,
+                    self.gate.clone(),
+                )));
+                self.beat = now; // tell the others at once
+            }
+        } else if let Role::Master(master) = &mut self.role {
+            master.applied(revision, now, out);
+        }
+    }
+
+    fn queried(&mut self, ticket: Ticket, (revision, values): (Revision, Values), now: Time, out: &mut Outbox) {
+        let Some(waiting) = self.queries.queried(ticket, now) else {
+            return; // its time was over
+        };
+        let answer = Answer::Done {
+            output: Output::Values(values),
+            position: Position::after(revision),
+            revision,
+        };
+        out.answer(waiting.caller, waiting.request.id, answer);
+    }
+
+    fn installed(&mut self, revision: Revision, reign: Reign) {
+        self.core.follower.installed(revision);
+        self.core.reign = reign;
+        if let Role::Slave(slave) = &mut self.role {
+            slave.installed();
+        }
+    }
+
+    /// Is a slave from now on.
+    fn cede(&mut self, now: Time, out: &mut Outbox) {
+        if let Role::Master(master) = &mut self.role {
+            master.dismiss(out);
+            self.core.names = master.batches();
+            self.core.line.forget();
+            self.role = Role::Slave(Slave::new(now));
+        }
+    }
+
+    fn stop(&mut self, stop: Stop, now: Time, out: &mut Outbox) {
+        if let Role::Master(master) = &mut self.role {
+            master.cannot_tell(out);
+        }
+        self.cede(now, out);
+        for waiting in self.queries.dismiss() {
+            out.late(waiting.caller, waiting.request.id, Reason::NoMaster, None);
+        }
+        out.push(Action::Stop(stop.clone()));
+        self.stopped = Some(stop);
+    }
+
+    /// Does what there is to do by now.
+    fn go_on(&mut self, now: Time, out: &mut Outbox) {
+        if self.stopped.is_some() {
+            return;
+        }
+        if self.core.line.wake(now, out) {
+            self.log(Err(LogError::NoAnswer), now, out);
+        }
+        self.go_on_in_role(now, out);
+        self.answer_queries(now, out);
+        self.sync(now, out);
+        self.take_stock(now, out);
+        self.tell_peers(now, out);
+    }
+
+    /// Notes that it is at the log's end, that it has left, and what the others should know at once.
+    fn take_stock(&mut self, now: Time, out: &mut Outbox) {
+        let at_end = match &self.role {
+            Role::Slave(slave) => slave.is_at_end(&self.core),
+            Role::Master(_) => true,
+        };
+        if at_end {
+            self.joined.get_or_insert(now);
+        }
+        let (standing, idle) = (self.standing(), self.is_idle());
+        if standing == Standing::Leaving && idle && self.durable >= self.applied() && !self.left {
+            self.left = true;
+            out.push(Action::Left);
+        }
+        self.left &= standing == Standing::Leaving;
+        if self.told != (standing, idle) && (self.told.0 != standing || !self.core.serves()) {
+            self.beat = Time::ZERO;
+        }
+        self.told = (standing, idle);
+    }
+
+    /// Whether no client waits for it.
+    fn is_idle(&self) -> bool {
+        let transactions = match &self.role {
+            Role::Slave(_) => 0,
+            Role::Master(master) => master.unanswered(),
+        };
+        transactions == 0 && self.queries.count() == 0
+    }
+
+    fn go_on_in_role(&mut self, now: Time, out: &mut Outbox) {
+        match &mut self.role {
+            Role::Slave(slave) => slave.go_on(&mut self.core, now, out),
+            Role::Master(master) => {
+                master.expire(now, out);
+                master.begin(now, out);
+                if let Some((revision, entry)) = self.core.follower.next_to_apply() {
+                    out.push(Action::Apply(revision, entry));
+                }
+                self.trim_log(now, out);
+            }
+        }
+    }
+
+    fn answer_queries(&mut self, now: Time, out: &mut Outbox) {
+        for due in self.queries.enter(self.applied(), now) {
+            self.query_due(due, now, out);
+        }
+        while let Some((ticket, keys, max_age)) = self.queries.start(now) {
+            out.push(Action::Query(ticket, keys, max_age));
+        }
+        while let Some(due) = self.queries.due(now) {
+            self.query_due(due, now, out);
+        }
+    }
+
+    fn query_due(&mut self, due: Due, now: Time, out: &mut Outbox) {
+        match due {
+            Due::Late(waiting, late) => out.refuse(waiting.caller, waiting.request.id, late),
+            Due::Pass(ticket) => self.pass_on(ticket, now, out),
+        }
+    }
+
+    fn pass_on(&mut self, ticket: Ticket, now: Time, out: &mut Outbox) {
+        let came_from_client = self.queries.is_of_client(ticket);
+        match self.core.master(now).filter(|_| came_from_client) {
+            Some(master) => {
+                let request = self.queries.passed(ticket, now);
+                request
+                    .into_iter()
+                    .for_each(|request| out.push(Action::Send(master, Message::PassedOn(request))));
+            }
+            None => self.queries.keep(ticket),
+        }
+    }
+
+    fn sync(&mut self, now: Time, out: &mut Outbox) {
+        if self.sync_due() <= now {
+            self.syncing = Some(now);
+            out.push(Action::Sync);
+        }
+    }
+
+    fn tell_peers(&mut self, now: Time, out: &mut Outbox) {
+        if self.beat > now {
+            return;
+        }
+        self.beat = now + HEARTBEAT;
+        let heartbeat = Heartbeat {
+            from: self.core.me,
+            epoch: self.core.reign.epoch,
+            master: self.is_master(),
+            applied: self.applied(),
+            durable: self.durable,
+            said: self.said(now),
+        };
+        for peer in self.core.liveness.peers() {
+            out.push(Action::Send(peer, Message::Heartbeat(heartbeat)));
+        }
+        out.push(Action::Tell(heartbeat));
+    }
+
+    /// Trims the log to what all live nodes have on disk; further, where that would keep too much of it, but never
+    /// beyond what is on this node's own disk: some node must have what the log has not.
+    fn trim_log(&mut self, now: Time, out: &mut Outbox) {
+        if self.trim > now {
+            return;
+        }
+        self.trim = now + TRIM_EVERY;
+        let kept_at_most = Revision(self.applied().0.saturating_sub(self.log_entries_max));
+        let of_all = self.core.liveness.durable(now).unwrap_or_default();
+        let upto = of_all.max(kept_at_most).min(self.durable);
+        if upto > Revision::ZERO {
+            out.push(Action::Log(self.core.line.ticket(), Ask::Trim { upto }));
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What one step of a node wants done.
+
+use punctual_units::Nanos;
+
+use crate::action::{Action, Caller};
+use crate::admission::Late;
+use crate::ids::{NodeId, RequestId};
+use crate::liveness::NODES_MAX;
+use crate::master::{BATCH_MAX, QUEUE_MAX};
+use crate::message::{Answer, Message, Reason, Reply, Said};
+use crate::queries::QUERIES_MAX;
+use crate::records::RETRY_AFTER;
+
+/// The most actions of one step: an answer to all that waits, a word to each peer, and a few of the node's own.
+pub const ACTIONS_MAX: usize = QUEUE_MAX + BATCH_MAX + QUERIES_MAX + NODES_MAX + 8;
+
+/// The actions of one step.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox {
+    actions: Vec<Action>,
+    /// Where a client had better go.
+    better: Option<NodeId>,
+}
+
+impl Outbox {
+    /// No actions yet; clients whose requests are late are sent to `better`.
+    pub fn new(better: Option<NodeId>) -> Outbox {
+        let actions = Vec::new();
+        Outbox { actions, better }
+    }
+
+    /// Adds an action.
+    pub fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// Answers a request, through the node that passed it on if one did.
+    pub fn answer(&mut self, caller: Caller, id: RequestId, answer: Answer) {
+        self.push(match caller {
+            // What the node says of itself is added at the end of the step.
+            Caller::Client(client) => Action::Reply(
+                client,
+                Reply {
+                    id,
+                    answer,
+                    said: Said::default(),
+                },
+            ),
+            Caller::Node(node) => Action::Send(node, Message::Answered(id, answer)),
+        });
+    }
+
+    /// Answers that a request was not executed.
+    pub fn late(&mut self, caller: Caller, id: RequestId, reason: Reason, node: Option<NodeId>) {
+        self.answer(caller, id, Answer::late(reason, node.or(self.better)));
+    }
+
+    /// Answers that a request was not let in, or cannot end in time any more.
+    pub fn refuse(&mut self, caller: Caller, id: RequestId, late: Late) {
+        let answer = Answer::Late {
+            reason: late.reason,
+            retry_after: late.retry_after,
+            node: self.better,
+        };
+        self.answer(caller, id, answer);
+    }
+
+    /// All actions, in the order in which they were added, with what the node says of itself on each reply.
+    pub fn actions(mut self, now_said: Said) -> Vec<Action> {
+        for action in &mut self.actions {
+            if let Action::Reply(_, Reply { said, .. }) = action {
+                *said = now_said;
+            }
+        }
+        debug_assert!(
+            self.actions.len() <= ACTIONS_MAX,
+            "{} actions in a step",
+            self.actions.len()
+        );
+        self.actions
+    }
+}
+
+impl Answer {
+    /// It was not executed; `node` may be a better one.
+    pub fn late(reason: Reason, node: Option<NodeId>) -> Answer {
+        let retry_after = match reason {
+            Reason::NoMaster if node.is_some() => Nanos::ZERO,
+            _ => RETRY_AFTER,
+        };
+        Answer::Late {
+            reason,
+            retry_after,
+            node,
+        }
+    }
+}

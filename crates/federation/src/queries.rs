@@ -1,0 +1,281 @@
+//! Queries on a node: let in or refused at once, then waiting for the revision that their session has seen, for an
+//! executor, and for the store.
+//!
+//! A query waits for its session's revision for half of its time. If the node has not come so far by then, the query
+//! is passed on to the master with the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use punctual_platform::Provenance;
+use punctual_units::{Nanos, Time};
+
+use crate::action::{Caller, Ticket};
+use crate::admission::{Ask, BacklogMachine, Gate, Intake, Late, Order, Report, Start};
+use crate::ids::{NodeId, RequestId, Revision};
+use crate::message::{Key, Reason, Request, Value, Work};
+use crate::node::MARGIN;
+use crate::records::RETRY_AFTER;
+
+/// The most queries that wait on a node. A thousand of 1 ms each is a second of work for one core.
+pub const QUERIES_MAX: usize = 1024;
+/// What an item takes before any has been measured.
+pub const ITEM_TAKES: Nanos = Nanos::from_micros(10);
+
+/// Values as a query returns them.
+pub type Values = Vec<Option<Value>>;
+
+/// What a query waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// For its session's revision, and until when.
+    Behind { pass_at: Time },
+    /// For an executor.
+    Queued,
+    /// For the store.
+    Running { executor: usize },
+    /// For the master, to which it was passed on.
+    Passed,
+}
+
+/// A query that waits.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Where the answer goes.
+    pub caller: Caller,
+    /// The query.
+    pub request: Request,
+    /// By when.
+    deadline: Time,
+    stage: Stage,
+}
+
+impl Waiting {
+    /// What it reads, and how old the readings of temporal objects may be.
+    fn reads(&self) -> (&[Key], Nanos) {
+        match &self.request.work {
+            Work::Query { keys, max_age, .. } => (keys, *max_age),
+            _ => (&[], Nanos::ZERO),
+        }
+    }
+
+    /// The query as admission sees it.
+    fn ask(&self) -> Ask {
+        Ask {
+            items: self.reads().0.len() as u32,
+            deadline: self.deadline - MARGIN,
+        }
+    }
+
+    /// When something is to be done about it: [`MARGIN`] before its deadline at the latest.
+    fn due(&self) -> Time {
+        let last = self.deadline - MARGIN;
+        match self.stage {
+            Stage::Behind { pass_at } => pass_at.min(last),
+            Stage::Queued | Stage::Running { .. } | Stage::Passed => last,
+        }
+    }
+}
+
+/// What is to be done about a query.
+#[derive(Clone, Debug)]
+pub enum Due {
+    /// It is no longer kept: it is late.
+    Late(Waiting, Late),
+    /// It should be passed on to the master.
+    Pass(Ticket),
+}
+
+/// The queries of one node.
+#[derive(Clone, Debug)]
+pub struct Queries {
+    waiting: BTreeMap<Ticket, Waiting>,
+    due: BTreeSet<(Time, Ticket)>,
+    /// What is before the store, with its bound as a knob.
+    machine: BacklogMachine<Ticket>,
+    node: NodeId,
+}
+
+impl Queries {
+    /// None yet. The store answers `executors` at once, and `gate` lets in what it can answer in time.
+    pub fn new(node: NodeId, executors: usize, gate: Gate) -> Queries {
+        let intake = Intake::new(node, executors, ITEM_TAKES, gate, Order::Deadline);
+        Queries {
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
+            machine: BacklogMachine::new(format!("node {}", node.0), intake, Provenance::Real),
+            node,
+        }
+    }
+
+    /// Whether the same request waits already, for the same caller. It may come by two ways: from a balancer that took
+    /// another node for dead, and from that node, which had passed it on.
+    pub fn has(&self, caller: Caller, id: RequestId) -> bool {
+        self.waiting
+            .values()
+            .any(|waiting| waiting.request.id == id && waiting.caller == caller)
+    }
+
+    /// How many queries wait.
+    pub fn count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The queries' machine: the bound of their backlog is its knob.
+    pub fn machine(&mut self) -> &mut BacklogMachine<Ticket> {
+        &mut self.machine
+    }
+
+    /// What the node says of its backlog.
+    pub fn report(&self) -> Report {
+        self.machine.intake().report()
+    }
+
+    /// Takes a query, which waits for its session's revision until [`start`](Queries::start).
+    ///
+    /// # Errors
+    /// [`Late`]: it is not taken.
+    pub fn take(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Time) -> Result<(), Late> {
+        let pass_at = now + Nanos(request.time_left.0 / 2);
+        let waiting = Waiting {
+            deadline: now + request.time_left,
+            stage: Stage::Behind { pass_at },
+            caller,
+            request,
+        };
+        if self.waiting.len() >= QUERIES_MAX {
+            return Err(self.late(Reason::Backlog));
+        }
+        self.machine.intake().judge(waiting.ask(), now)?;
+        self.due.insert((waiting.due(), ticket));
+        self.waiting.insert(ticket, waiting);
+        Ok(())
+    }
+
+    fn late(&self, reason: Reason) -> Late {
+        Late {
+            reason,
+            retry_after: RETRY_AFTER,
+            node: self.node,
+        }
+    }
+
+    /// Queries that wait for a revision up to `applied` wait for an executor from now on, or are late after all.
+    pub fn enter(&mut self, applied: Revision, now: Time) -> Vec<Due> {
+        let ready =
+            |waiting: &Waiting| matches!(waiting.stage, Stage::Behind { .. }) && waiting.request.seen <= applied;
+        let ready = self.waiting.iter().filter(|(_, waiting)| ready(waiting));
+        let tickets: Vec<_> = ready.map(|(ticket, waiting)| (*ticket, waiting.ask())).collect();
+        let enter = |(ticket, ask)| match self.machine.intake().judge(ask, now) {
+            Ok(forecast) => {
+                self.machine.intake_mut().enter(ask, forecast, ticket, now);
+                self.stage(ticket, Stage::Queued);
+                None
+            }
+            Err(late) => self.remove(ticket).map(|waiting| Due::Late(waiting, late)),
+        };
+        tickets.into_iter().filter_map(enter).collect()
+    }
+
+    /// The next query for an executor that is free: it runs from now on.
+    pub fn start(&mut self, now: Time) -> Option<(Ticket, Vec<Key>, Nanos)> {
+        loop {
+            let Start { executor, work, .. } = self.machine.intake_mut().start(now, 0)?;
+            match self.stage(work, Stage::Running { executor }) {
+                Some(waiting) => {
+                    let (keys, max_age) = waiting.reads();
+                    return Some((work, keys.to_vec(), max_age));
+                }
+                None => self.machine.intake_mut().abandon(executor), // its time was over
+            }
+        }
+    }
+
+    fn stage(&mut self, ticket: Ticket, stage: Stage) -> Option<&Waiting> {
+        let waiting = self.waiting.get_mut(&ticket)?;
+        self.due.remove(&(waiting.due(), ticket));
+        waiting.stage = stage;
+        self.due.insert((waiting.due(), ticket));
+        Some(waiting)
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&ticket)?;
+        self.due.remove(&(waiting.due(), ticket));
+        Some(waiting)
+    }
+
+    /// The query was passed on to the master; with the time that is left.
+    pub fn passed(&mut self, ticket: Ticket, now: Time) -> Option<Request> {
+        let waiting = self.stage(ticket, Stage::Passed)?;
+        Some(Request {
+            time_left: waiting.deadline.since(now),
+            ..waiting.request.clone()
+        })
+    }
+
+    /// Whether a client asked, and not a node that passed the query on.
+    pub fn is_of_client(&self, ticket: Ticket) -> bool {
+        let caller = self.waiting.get(&ticket).map(|waiting| waiting.caller);
+        matches!(caller, Some(Caller::Client(_)))
+    }
+
+    /// A query that could not be passed on waits for its revision until its deadline.
+    pub fn keep(&mut self, ticket: Ticket) {
+        self.stage(ticket, Stage::Behind { pass_at: Time::MAX });
+    }
+
+    /// The query that the store answered, unless its time is over.
+    pub fn queried(&mut self, ticket: Ticket, now: Time) -> Option<Waiting> {
+        let waiting = self.remove(ticket)?;
+        if let Stage::Running { executor } = waiting.stage {
+            self.machine.intake_mut().finish(executor, now);
+        }
+        Some(waiting)
+    }
+
+    /// The query that the master answered, unless its time is over.
+    pub fn answered(&mut self, id: RequestId) -> Option<Waiting> {
+        let passed = |waiting: &Waiting| waiting.stage == Stage::Passed && waiting.request.id == id;
+        let ticket = *self.waiting.iter().find(|(_, waiting)| passed(waiting))?.0;
+        self.remove(ticket)
+    }
+
+    /// The next query that something is to be done about.
+    pub fn due(&mut self, now: Time) -> Option<Due> {
+        while let Some((ticket, late)) = self.machine.intake_mut().expired(now) {
+            if let Some(waiting) = self.remove(ticket) {
+                return Some(Due::Late(waiting, late));
+            }
+        }
+        let (_, ticket) = *self.due.first().filter(|(at, _)| *at <= now)?;
+        match self.waiting.get(&ticket)? {
+            waiting if waiting.deadline - MARGIN > now => Some(Due::Pass(ticket)),
+            _ => self.expire(ticket),
+        }
+    }
+
+    fn expire(&mut self, ticket: Ticket) -> Option<Due> {
+        let waiting = self.remove(ticket)?;
+        if let Stage::Running { executor } = waiting.stage {
+            self.machine.intake_mut().abandon(executor); // the store is still at it, but no client waits for it
+        }
+        let late = self.late(Reason::Expired);
+        Some(Due::Late(waiting, late))
+    }
+
+    /// Lets go of all queries.
+    pub fn dismiss(&mut self) -> Vec<Waiting> {
+        self.due.clear();
+        std::mem::take(&mut self.waiting).into_values().collect()
+    }
+
+    /// The instant for which [`due`](Queries::due) should be asked next.
+    pub fn next_due(&self) -> Time {
+        let first = self.due.first().map(|(at, _)| *at);
+        first
+            .into_iter()
+            .chain(self.machine.intake().next_expiry())
+            .min()
+            .unwrap_or(Time::MAX)
+    }
+}

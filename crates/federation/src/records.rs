@@ -1,0 +1,269 @@
+//! What a request does to the records, and what the federation keeps among them for itself.
+//!
+//! **Sessions.** A request may come twice, or come late, and its client may ask what became of it at a time when only
+//! the log knows. So each session has a record of its own, which is written in the same transaction as the client's
+//! data: the number of its last transaction with its revision, and a *floor*. A transaction whose number is not above
+//! the floor is not executed. To answer that a transaction was not executed, the master first raises the floor to its
+//! number, through the log: so that the answer stays true, whatever is still under way.
+//!
+//! Sessions are numbered as they begin; each beginning forgets the one that began [`SESSIONS_MAX`] before.
+
+use punctual_store::batch::WriteSet;
+use punctual_store::temporal::Creation;
+use punctual_units::Nanos;
+
+use crate::entry::{Body, Entry};
+use crate::ids::{RequestId, Revision, SessionId};
+use crate::message::{Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Value, Work};
+
+/// The most sessions that a federation remembers: their records take a few MB on each node.
+pub const SESSIONS_MAX: u64 = 65_536;
+
+/// How long a client should wait before it tries again, where a node knows no better.
+pub const RETRY_AFTER: Nanos = Nanos::from_millis(20);
+
+/// The records of a transaction: its own changes included, and undone as a whole by their owner.
+pub trait Records {
+    /// A failure of the store.
+    type Error;
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// A failure of the store.
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, Self::Error>;
+
+    /// The value of `key`; the reading of a temporal object only if it is `max_age` old at most, and no older than the
+    /// object's validity (`ObjectSpec::avi`): the bound of its age holds for so long, see
+    /// [`sampled_at`](crate::temporal::sampled_at). What a transaction reads becomes part of its write set.
+    ///
+    /// # Errors
+    /// A failure of the store.
+    fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, Self::Error>;
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// [`Undo`].
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Undo<Self::Error>>;
+
+    /// Removes `key`.
+    ///
+    /// # Errors
+    /// [`Undo`].
+    fn delete(&mut self, key: &[u8]) -> Result<(), Undo<Self::Error>>;
+
+    /// Creates a temporal object.
+    ///
+    /// # Errors
+    /// [`Undo`].
+    fn create(&mut self, creation: &Creation) -> Result<(), Undo<Self::Error>>;
+}
+
+/// Why a transaction must be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undo<E> {
+    /// The request asks for what cannot be.
+    Refused(Refusal),
+    /// The store failed.
+    Failed(E),
+}
+
+impl<E> From<E> for Undo<E> {
+    fn from(error: E) -> Undo<E> {
+        Undo::Failed(error)
+    }
+}
+
+/// What is remembered of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SessionRecord {
+    /// No transaction up to this number will be executed any more.
+    floor: u64,
+    /// The number of the last transaction that was.
+    number: u64,
+    /// Its revision.
+    revision: Revision,
+}
+
+impl SessionRecord {
+    fn encode(self) -> Value {
+        [self.floor, self.number, self.revision.0]
+            .map(u64::to_be_bytes)
+            .concat()
+    }
+
+    /// What is no record of ours counts as one of a new session: only we write under this key.
+    fn decode(value: &[u8]) -> SessionRecord {
+        let at = |index: usize| number(value.get(index * 8..).unwrap_or_default());
+        SessionRecord {
+            floor: at(0),
+            number: at(1),
+            revision: Revision(at(2)),
+        }
+    }
+
+    fn fate(self, number: u64) -> Fate {
+        match number {
+            _ if number == self.number => Fate::Committed(self.revision),
+            _ if number > self.number => Fate::NotExecuted,
+            _ => Fate::Forgotten,
+        }
+    }
+}
+
+fn number(value: &[u8]) -> u64 {
+    value.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+const SESSIONS_BEGUN: [u8; 2] = [RESERVED, b'n'];
+const REIGN: [u8; 2] = [RESERVED, b'r'];
+
+fn session_key(session: SessionId) -> Key {
+    [&[RESERVED, b's'][..], &session.0.to_be_bytes()].concat()
+}
+
+/// Does `work`, which the request `id` asks for, in a transaction that will be part of the entry at `revision`. After
+/// an error the caller undoes the transaction; a success that wrote nothing need not be logged.
+///
+/// # Errors
+/// [`Undo`].
+pub fn perform<R: Records>(
+    records: &mut R,
+    id: RequestId,
+    work: &Work,
+    revision: Revision,
+) -> Result<Output, Undo<R::Error>> {
+    match work {
+        Work::Open => Ok(Output::Session(open(records)?)),
+        Work::Outcome(of) => Ok(Output::Fate(outcome(records, *of)?)),
+        Work::Query { keys, max_age, .. } => {
+            let values: Result<_, _> = keys.iter().map(|key| records.fresh(key, *max_age)).collect();
+            Ok(Output::Values(values?))
+        }
+        Work::Transaction(operations) => transaction(records, id, operations, revision),
+    }
+}
+
+fn open<R: Records>(records: &mut R) -> Result<SessionId, Undo<R::Error>> {
+    let begun = records.get(&SESSIONS_BEGUN)?;
+    let session = number(&begun.unwrap_or_default()) + 1;
+    records.put(&SESSIONS_BEGUN, &session.to_be_bytes())?;
+    records.put(&session_key(SessionId(session)), &SessionRecord::default().encode())?;
+    if let Some(forgotten) = session.checked_sub(SESSIONS_MAX) {
+        records.delete(&session_key(SessionId(forgotten)))?;
+    }
+    Ok(SessionId(session))
+}
+
+fn outcome<R: Records>(records: &mut R, of: RequestId) -> Result<Fate, Undo<R::Error>> {
+    let key = session_key(of.session);
+    let Some(found) = records.get(&key)? else {
+        return Ok(Fate::Forgotten);
+    };
+    let session = SessionRecord::decode(&found);
+    if session.floor < of.number {
+        let floor = of.number;
+        records.put(&key, &SessionRecord { floor, ..session }.encode())?;
+    }
+    Ok(session.fate(of.number))
+}
+
+fn transaction<R: Records>(
+    records: &mut R,
+    id: RequestId,
+    operations: &[Operation],
+    revision: Revision,
+) -> Result<Output, Undo<R::Error>> {
+    let key = session_key(id.session);
+    let Some(found) = records.get(&key)? else {
+        return Err(Undo::Refused(Refusal::NoSession { session: id.session }));
+    };
+    let session = SessionRecord::decode(&found);
+    if id.number <= session.floor {
+        return Ok(Output::Fate(session.fate(id.number))); // it came again, or too late
+    }
+    let mut values = Vec::new();
+    for operation in operations {
+        values.extend(operate(records, operation)?);
+    }
+    if operations.iter().any(Operation::writes) {
+        let done = SessionRecord {
+            floor: id.number,
+            number: id.number,
+            revision,
+        };
+        records.put(&key, &done.encode())?;
+    }
+    Ok(Output::Values(values))
+}
+
+/// Carries out one operation; what a read found.
+fn operate<R: Records>(records: &mut R, operation: &Operation) -> Result<Option<Option<Value>>, Undo<R::Error>> {
+    match operation {
+        Operation::Get(key) => return Ok(Some(records.get(key)?)),
+        Operation::Put(key, value) => records.put(key, value)?,
+        Operation::Append(key, value) => {
+            let mut list = records.get(key)?.unwrap_or_default();
+            list.extend(value);
+            records.put(key, &list)?;
+        }
+        Operation::Delete(key) => records.delete(key)?,
+        Operation::Expect(key, expected) => {
+            if records.get(key)? != *expected {
+                return Err(Undo::Refused(Refusal::Unexpected { key: key.clone() }));
+            }
+        }
+        Operation::Fresh(object, max_age) => return Ok(Some(records.fresh(object, *max_age)?)),
+        Operation::Save {
+            object,
+            max_age,
+            record,
+        } => save(records, object, *max_age, record)?,
+        Operation::Create(creation) => records.create(creation)?,
+    }
+    Ok(None)
+}
+
+fn save<R: Records>(records: &mut R, object: &Key, max_age: Nanos, record: &Key) -> Result<(), Undo<R::Error>> {
+    match records.fresh(object, max_age)? {
+        Some(reading) => records.put(record, &reading),
+        None => Err(Undo::Refused(Refusal::Stale { object: object.clone() })),
+    }
+}
+
+/// What applying `entry` does, transaction by transaction.
+pub fn sets(entry: &Entry) -> Vec<WriteSet> {
+    match &entry.body {
+        Body::Reign => {
+            let Entry { id, .. } = entry;
+            let parts = [id.epoch.0, u64::from(id.member.node.0), id.member.boot.0];
+            let changes = [(REIGN.to_vec(), Some(parts.map(u64::to_be_bytes).concat()))];
+            vec![WriteSet {
+                changes: changes.into(),
+                ..WriteSet::default()
+            }]
+        }
+        Body::Batch(transactions) => transactions.iter().map(|logged| logged.set.clone()).collect(),
+    }
+}
+
+/// The reign that records are of; `get` reads one.
+///
+/// # Errors
+/// Those of `get`.
+pub fn reign<E>(get: impl FnOnce(&[u8]) -> Result<Option<Value>, E>) -> Result<Reign, E> {
+    use crate::ids::{Boot, Epoch, Member, NodeId};
+    let Some(value) = get(&REIGN)? else {
+        return Ok(Reign::default());
+    };
+    let at = |index: usize| number(value.get(index * 8..).unwrap_or_default());
+    let master = Member {
+        node: NodeId(u32::try_from(at(1)).unwrap_or(u32::MAX)),
+        boot: Boot(at(2)),
+    };
+    Ok(Reign {
+        epoch: Epoch(at(0)),
+        master: Some(master),
+    })
+}

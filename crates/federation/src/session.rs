@@ -1,0 +1,54 @@
+//! What a client keeps, so that it never sees time go back.
+
+use punctual_units::Nanos;
+
+use crate::ids::{RequestId, Revision, SessionId};
+use crate::message::{Answer, Output, Request, Work};
+
+/// A client's side of a session. The session goes on across nodes and masters: all that it needs is the last revision
+/// that it has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    id: SessionId,
+    numbers: u64,
+    seen: Revision,
+}
+
+impl Session {
+    /// The session; [`SessionId`] 0 before the answer to [`Work::Open`].
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The last revision that it has seen.
+    pub fn seen(&self) -> Revision {
+        self.seen
+    }
+
+    /// A request of this session. Send transactions in the order in which they were made, the next after the answer to
+    /// the one before; after [`Answer::Unknown`] or none at all, ask for the [`Work::Outcome`] first.
+    pub fn request(&mut self, work: Work, time_left: Nanos) -> Request {
+        self.numbers += 1;
+        Request {
+            id: RequestId {
+                session: self.id,
+                number: self.numbers,
+            },
+            work,
+            time_left,
+            seen: self.seen,
+        }
+    }
+
+    /// Takes note of an answer.
+    pub fn answered(&mut self, answer: &Answer) {
+        let Answer::Done { output, revision, .. } = answer else {
+            return;
+        };
+        self.seen = self.seen.max(*revision);
+        if let Output::Session(id) = output {
+            self.id = *id;
+            self.numbers = 0;
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! How does sensor data reach every node, and how old is it there?
+//!
+//! **Problem.** Each node has sensors, and transactions on every node read them. Sensor data is not worth a place in
+//! the log: the newest reading replaces all before it. And a reading is worth nothing without its age, but instants of
+//! two machines do not compare.
+//!
+//! **Terms.** The *source* of an object is the node whose sensor it is; a *peer* is a node that wants its readings. A
+//! [`Stamp`] is an instant of the peer's own clock, which the peer sends and the source sends back.
+//!
+//! **Method.** The source keeps a [`Feed`] for each peer: a conflating queue, the newest reading per object. It is the
+//! [`Updates`] of our store with everything admitted, so each reading is delivered, superseded or under way, by its
+//! sequence number. A reading stays under way until the peer acknowledges it; if that takes too long, the feed sends it
+//! again, or a newer one in its place. The peer keeps an [`Inbox`] for each source and takes newer readings only.
+//!
+//! **Age.** The age that a reading has when the feed takes it travels along. The peer adds the *way*: the whole time
+//! that has passed on its own clock since the stamp that the source had heard last *before* it took the reading.
+//!
+//! ```text
+//!     peer    ──── stamp ─────────────────────────── reading comes: now ───►  way <= now - stamp
+//!                      ╲                            ╱
+//!     source  ──────────heard ── reading taken ── sent ──────────────────►
+//! ```
+//!
+//! This is an upper bound, because the stamp was heard, hence made, before the reading was taken: an order, no
+//! difference of clocks. Rejected: half of the round trip, which is too short where the way back is the longer half.
+//! The round trip less what the source says it held the stamp: tighter by the time between two stamps, but wrong
+//! whenever the source's clock jumps. So the bound is loose by a round trip and by the time between two stamps, which
+//! come with each acknowledgement and each sign of life.
+//!
+//! **Drift.** A clock whose rate is off by at most `drift_ppm` shows at least 1 - drift of the time that has truly
+//! passed. Ages and ways are divided by that.
+//!
+//! **Supposed.** The peer's clock does not run backwards and does not stand still: it counts from boot, suspended or
+//! not. The source's clock may be wrong and jump as it likes once the feed has the reading; before that, an age is what
+//! the source's store says. A stamp is lost, late, doubled or overtaken: the bound only becomes looser.
+
+use std::collections::BTreeMap;
+
+use punctual_store::updates::{AdmissionOptions, Counts, OfferError, Pending, Reconciliation, SensorSpec, Updates};
+use punctual_units::{Made, Nanos, SensorId, Seq, Share, Time};
+use serde::{Deserialize, Serialize};
+
+/// An instant of a peer's clock, in one of its boots. It means something to that peer only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Which boot of the peer: its clock begins anew with each.
+    pub boot: u64,
+    /// When the peer made it.
+    pub at: Time,
+}
+
+/// A reading on its way from its source to a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The object.
+    pub object: Made,
+    /// The reading's number within the object.
+    pub seq: Seq,
+    /// How old it was when the feed took it, on the source's clock; [`Nanos::MAX`] where that is not known.
+    pub age: Nanos,
+    /// The newest stamp of the peer's that the source had heard by then.
+    pub stamp: Stamp,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// How much a feed holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FeedBounds {
+    /// The most objects, 1,024 by default.
+    pub objects: u32,
+    /// The longest value in bytes, 64 by default. Memory for `objects` of them is kept from the start.
+    pub value_bytes: u32,
+    /// The most readings under way at a time, 64 by default: what a link of 10,000 readings per second carries in 6 ms.
+    pub under_way: usize,
+    /// How long a reading is under way before it is sent again: 200 ms by default, several round trips.
+    pub resend_after: Nanos,
+}
+
+impl Default for FeedBounds {
+    fn default() -> Self {
+        FeedBounds {
+            objects: 1_024,
+            value_bytes: 64,
+            under_way: 64,
+            resend_after: Nanos::from_millis(200),
+        }
+    }
+}
+
+/// Why a feed did not take a reading. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeedError {
+    /// It has as many objects as it may.
+    #[error("object {object}: this feed has its {max} objects already: raise the bound of objects")]
+    TooManyObjects {
+        /// The object.
+        object: Made,
+        /// The most it may have.
+        max: u32,
+    },
+    /// The reading is not newer than the last, or too long.
+    #[error("object {object}: {source}")]
+    Refused {
+        /// The object.
+        object: Made,
+        /// Why; sensors are the feed's own numbers there.
+        source: OfferError,
+    },
+}
+
+/// What a stamp means to the feed that hears it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It is the newest so far.
+    Noted,
+    /// It was overtaken on its way: nothing changed.
+    Older,
+    /// The peer has restarted and knows nothing: begin another feed with this stamp.
+    Restarted,
+}
+
+/// A reading that waits for its acknowledgement.
+#[derive(Clone, Debug)]
+struct UnderWay {
+    pending: Pending,
+    report: Report,
+    sent_at: Time,
+}
+
+/// The readings of one source for one peer, from one boot of the peer to the next.
+///
+/// ```
+/// use punctual_federation::temporal::{Feed, FeedBounds, Inbox, InboxBounds, Received, Stamp};
+/// use punctual_units::{Made, Nanos, Seq, Time};
+/// let mut inbox = Inbox::new(InboxBounds::default());
+/// let stamp = Stamp { boot: 1, at: Time(1_000) }; // of the peer's clock
+/// let mut feed = Feed::new(FeedBounds::default(), stamp);
+/// let object = Made { source: 7, boot: 1, sequence: 1 };
+/// feed.offer(object, Seq(1), Nanos(50), b"20.5").unwrap();
+/// feed.offer(object, Seq(2), Nanos(50), b"21.5").unwrap(); // supersedes the first
+/// let report = feed.next(Time(900_000)).unwrap(); // the source's clock shows what it likes
+/// let Received::Newer { age_at_most: Some(age) } = inbox.receive(&report, 1, Time(4_000)).unwrap() else { panic!() };
+/// assert!(age >= Nanos(3_050) && age < Nanos(3_060));
+/// feed.acknowledged(object, Seq(2));
+/// assert_eq!((feed.counts().installed, feed.counts().superseded), (1, 1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Feed {
+    bounds: FeedBounds,
+    stamp: Stamp,
+    updates: Updates,
+    numbers: BTreeMap<Made, SensorId>,
+    objects: Vec<Made>,
+    /// At most one per object, and `bounds.under_way` together.
+    under_way: BTreeMap<SensorId, UnderWay>,
+}
+
+/// What travels with a value through the queue: its age and the stamp.
+const HEADER: usize = 24;
+
+impl Feed {
+    /// An empty feed for the peer and boot that have made `stamp`. What the source knows already is to be offered to
+    /// it.
+    pub fn new(bounds: FeedBounds, stamp: Stamp) -> Feed {
+        // How many readings a peer needs is the source's admission to decide: this queue asks for no minimum.
+        let admission = AdmissionOptions {
+            minimum_fresh: Share::clamped(0.0),
+            ..AdmissionOptions::default()
+        };
+        let spec = SensorSpec {
+            period: Nanos::ZERO,
+            avi: Nanos::ZERO,
+            value_bytes_max: bounds.value_bytes.saturating_add(HEADER as u32),
+        };
+        Feed {
+            bounds,
+            stamp,
+            updates: Updates::new(&vec![spec; bounds.objects as usize], admission),
+            numbers: BTreeMap::new(),
+            objects: Vec::new(),
+            under_way: BTreeMap::new(),
+        }
+    }
+
+    /// Takes note of a stamp of the peer's.
+    pub fn heard(&mut self, stamp: Stamp) -> Heard {
+        if stamp.boot > self.stamp.boot {
+            return Heard::Restarted;
+        }
+        if stamp <= self.stamp {
+            return Heard::Older;
+        }
+        self.stamp = stamp;
+        Heard::Noted
+    }
+
+    /// Takes reading `seq` of `object`, which is `age` old now. A reading of the same object that still waits is
+    /// superseded.
+    ///
+    /// # Errors
+    /// [`FeedError`]; nothing has changed.
+    pub fn offer(&mut self, object: Made, seq: Seq, age: Nanos, value: &[u8]) -> Result<(), FeedError> {
+        let known = self.numbers.get(&object).copied();
+        let sensor = match known {
+            Some(sensor) => sensor,
+            None if self.objects.len() < self.bounds.objects as usize => SensorId(self.objects.len() as u32),
+            None => {
+                let max = self.bounds.objects;
+                return Err(FeedError::TooManyObjects { object, max });
+            }
+        };
+        let mut framed = Vec::with_capacity(HEADER + value.len());
+        for number in [age.0, self.stamp.boot, self.stamp.at.0] {
+            framed.extend_from_slice(&number.to_le_bytes());
+        }
+        framed.extend_from_slice(value);
+        // Everything is admitted, at an instant that says nothing: this queue has no clock.
+        let offered = self.updates.offer(sensor, seq, Time::ZERO, &framed, Time::ZERO);
+        offered.map_err(|source| FeedError::Refused { object, source })?;
+        if known.is_none() {
+            self.objects.push(object);
+            self.numbers.insert(object, sensor);
+        }
+        Ok(())
+    }
+
+    /// What to send next, at `now` on the source's clock: what has not been acknowledged for too long, otherwise the
+    /// reading whose object has waited longest. `None` where nothing waits, or as much is under way as may be.
+    pub fn next(&mut self, now: Time) -> Option<Report> {
+        if let Some(report) = self.resend(now) {
+            return Some(report);
+        }
+        if self.under_way.len() >= self.bounds.under_way {
+            return None;
+        }
+        let mut framed = Vec::new();
+        let pending = self.updates.next(&mut framed)?;
+        let report = self.report(&pending, &framed);
+        let sent = UnderWay {
+            pending,
+            report: report.clone(),
+            sent_at: now,
+        };
+        if let Some(older) = self.under_way.insert(pending.sensor, sent) {
+            self.updates.overtaken(&older.pending);
+        }
+        Some(report)
+    }
+
+    /// The peer has reading `seq` of `object`, or a newer one.
+    pub fn acknowledged(&mut self, object: Made, seq: Seq) {
+        let Some(sensor) = self.numbers.get(&object) else {
+            return;
+        };
+        // An acknowledgement of one that was sent again, or given up for a newer one, says nothing new.
+        if self.under_way.get(sensor).is_some_and(|sent| sent.pending.seq == seq)
+            && let Some(sent) = self.under_way.remove(sensor)
+        {
+            self.updates.installed(&sent.pending);
+        }
+    }
+
+    /// What readings have come to: installed are those that the peer has acknowledged, in flight those under way.
+    pub fn counts(&self) -> Counts {
+        self.updates.counts()
+    }
+
+    /// Goes through the accounts: each reading offered is delivered, superseded, waiting or under way.
+    pub fn reconcile(&self) -> Reconciliation {
+        self.updates.reconcile()
+    }
+
+    /// The reading that has been under way longest, if that is too long. One that a newer reading waits behind is
+    /// given up for it.
+    fn resend(&mut self, now: Time) -> Option<Report> {
+        loop {
+            let (&sensor, sent) = self.under_way.iter_mut().min_by_key(|(_, sent)| sent.sent_at)?;
+            // A clock that was set back must not keep a reading under way for ever.
+            let waited = now.since(sent.sent_at).max(sent.sent_at.since(now));
+            if waited < self.bounds.resend_after {
+                return None;
+            }
+            if self.updates.last(sensor) == Ok(sent.pending.seq) {
+                sent.sent_at = now;
+                return Some(sent.report.clone());
+            }
+            if let Some(sent) = self.under_way.remove(&sensor) {
+                self.updates.overtaken(&sent.pending);
+            }
+        }
+    }
+
+    fn report(&self, pending: &Pending, framed: &[u8]) -> Report {
+        let (header, value) = framed.split_at(HEADER);
+        let number = |at: usize| {
+            header[8 * at..]
+                .first_chunk()
+                .map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        Report {
+            object: self.objects[pending.sensor.index()],
+            seq: pending.seq,
+            age: Nanos(number(0)),
+            stamp: Stamp {
+                boot: number(1),
+                at: Time(number(2)),
+            },
+            value: value.to_vec(),
+        }
+    }
+}
+
+/// What an inbox supposes, and how much it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InboxBounds {
+    /// The most objects of one source, 1,024 by default.
+    pub objects: usize,
+    /// By how much the rate of any node's clock may be off, in parts per million, below 1,000,000; 200 by default:
+    /// quartz is within 100, and the kernel slews by up to 500 only while it is told to.
+    pub drift_ppm: u32,
+}
+
+impl Default for InboxBounds {
+    fn default() -> Self {
+        InboxBounds {
+            objects: 1_024,
+            drift_ppm: 200,
+        }
+    }
+}
+
+/// What became of a report. The peer acknowledges it in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It is the newest of its object.
+    Newer {
+        /// How old the reading is at most; `None` where that cannot be told, then it is stale.
+        age_at_most: Option<Nanos>,
+    },
+    /// It came twice, or after a newer one, or from an earlier boot of the source.
+    Older,
+}
+
+/// An object too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("object {object}: {max} objects of this source are known already: raise the bound of objects")]
+pub struct InboxFull {
+    /// The object.
+    pub object: Made,
+    /// The most there may be.
+    pub max: usize,
+}
+
+/// What a peer has got from one source.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    bounds: InboxBounds,
+    /// The source's latest boot: with it, all of its objects begin anew.
+    source_boot: u64,
+    newest: BTreeMap<Made, Seq>,
+    counts: InboxCounts,
+}
+
+/// What came, since the inbox was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InboxCounts {
+    /// Reports that were the newest of their objects.
+    pub newer: u64,
+    /// All others.
+    pub older: u64,
+}
+
+impl Inbox {
+    /// Nothing has come yet.
+    pub fn new(bounds: InboxBounds) -> Inbox {
+        Inbox {
+            bounds,
+            source_boot: 0,
+            newest: BTreeMap::new(),
+            counts: InboxCounts::default(),
+        }
+    }
+
+    /// Takes a report that arrives at `now`, in boot `boot` of the peer whose inbox it is.
+    ///
+    /// # Errors
+    /// [`InboxFull`]: the report is dropped, and is not to be acknowledged.
+    pub fn receive(&mut self, report: &Report, boot: u64, now: Time) -> Result<Received, InboxFull> {
+        let object = report.object;
+        if object.boot > self.source_boot {
+            self.source_boot = object.boot;
+            self.newest.clear();
+        }
+        let newest = self.newest.get(&object).copied().unwrap_or_default();
+        if object.boot < self.source_boot || report.seq <= newest {
+            self.counts.older += 1;
+            return Ok(Received::Older);
+        }
+        let max = self.bounds.objects;
+        if newest == Seq(0) && self.newest.len() >= max {
+            return Err(InboxFull { object, max });
+        }
+        self.newest.insert(object, report.seq);
+        self.counts.newer += 1;
+        let age_at_most = age_at_most(report, boot, now, self.bounds.drift_ppm);
+        Ok(Received::Newer { age_at_most })
+    }
+
+    /// What came.
+    pub fn counts(&self) -> InboxCounts {
+        self.counts
+    }
+}
+
+/// How old the reading of a report is at most, when it arrives at `now` in boot `boot` of its peer. `None` where that
+/// cannot be told: the source did not know, or the stamp is of another boot, or of a time that has not come.
+pub fn age_at_most(report: &Report, boot: u64, now: Time, drift_ppm: u32) -> Option<Nanos> {
+    let comparable = report.age < Nanos::MAX && report.stamp.boot == boot && report.stamp.at <= now;
+    let way = now.since(report.stamp.at);
+    comparable.then(|| true_at_most(report.age, drift_ppm) + true_at_most(way, drift_ppm))
+}
+
+/// When the reading was sampled at the earliest, on the clock of the node that judges its freshness, so that this clock
+/// may be off by `drift_ppm` for another `horizon`. `None` where that lies before the clock's origin, or is not known:
+/// the value is stale then.
+pub fn sampled_at(age_at_most: Option<Nanos>, now: Time, horizon: Nanos, drift_ppm: u32) -> Option<Time> {
+    let later = true_at_most(horizon, drift_ppm) - horizon;
+    let before = age_at_most? + later;
+    now.0.checked_sub(before.0).map(Time)
+}
+
+/// The time that has passed at most while a clock that is off by at most `drift_ppm` showed `shown`.
+fn true_at_most(shown: Nanos, drift_ppm: u32) -> Nanos {
+    const PPM: u128 = 1_000_000;
+    let slowest = PPM - u128::from(drift_ppm).min(PPM - 1);
+    let most = (u128::from(shown.0) * PPM).div_ceil(slowest);
+    Nanos(u64::try_from(most).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

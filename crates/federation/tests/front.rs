@@ -1,0 +1,381 @@
+//! A front gives each request one answer by its deadline, whatever nodes say or do, and sends it where it may.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use punctual_federation::admission::Report;
+use punctual_federation::balancer::{BUDGET, BUDGET_MAX, Home};
+use punctual_federation::front::{Front, FrontAction, FrontEvent, WAY};
+use punctual_federation::ids::{Boot, Epoch, Member, NodeId, RequestId, Revision, SessionId};
+use punctual_federation::liveness::HEARTBEAT;
+use punctual_federation::message::{
+    Answer, Heartbeat, Operation, Output, Position, Reason, Reply, Request, Said, Standing, Work,
+};
+use punctual_federation::node::MARGIN;
+use punctual_units::{Nanos, Time};
+
+const NODES: u32 = 3;
+const START: Time = Time(10_000_000_000);
+
+fn said(standing: Standing) -> Said {
+    Said {
+        standing,
+        serving_for: Nanos::from_secs(3600),
+        report: Report {
+            executors: 1,
+            cost: 1e-5,
+            bound: if standing == Standing::Serving { 1e4 } else { 0.0 },
+            ..Report::default()
+        },
+        ..Said::default()
+    }
+}
+
+fn heartbeat(node: u32, standing: Standing, master: bool) -> FrontEvent {
+    FrontEvent::Heartbeat(Heartbeat {
+        from: Member {
+            node: NodeId(node),
+            boot: Boot(1),
+        },
+        epoch: Epoch(u64::from(node)),
+        master,
+        applied: Revision::ZERO,
+        durable: Revision::ZERO,
+        said: said(standing),
+    })
+}
+
+fn request(number: u64, query: bool, time_left: Nanos) -> Request {
+    let key = b"key".to_vec();
+    Request {
+        id: RequestId {
+            session: SessionId(1),
+            number,
+        },
+        work: match query {
+            true => Work::Query {
+                keys: vec![key],
+                latest: false,
+                max_age: Nanos::MAX,
+            },
+            false => Work::Transaction(vec![Operation::Delete(key)]),
+        },
+        time_left,
+        seen: Revision::ZERO,
+    }
+}
+
+fn late(reason: Reason, node: Option<NodeId>) -> Answer {
+    Answer::Late {
+        reason,
+        retry_after: Nanos::ZERO,
+        node,
+    }
+}
+
+fn done() -> Answer {
+    Answer::Done {
+        output: Output::Values(Vec::new()),
+        position: Position::default(),
+        revision: Revision::ZERO,
+    }
+}
+
+/// What happens to a front.
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    Asks {
+        query: bool,
+        millis: u64,
+    },
+    Says {
+        node: u32,
+        standing: Standing,
+        master: bool,
+    },
+    /// One of what is under way is answered.
+    Answers {
+        which: usize,
+        refused: bool,
+        named: Option<u32>,
+        standing: Standing,
+    },
+    Dies(u32),
+    Passes(u64),
+}
+
+fn standing() -> impl Strategy<Value = Standing> {
+    prop_oneof![
+        5 => Just(Standing::Serving),
+        1 => Just(Standing::Joining),
+        1 => Just(Standing::Paused),
+        1 => Just(Standing::Leaving),
+    ]
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let node = 0..NODES;
+    prop_oneof![
+        5 => (any::<bool>(), 0..300_u64).prop_map(|(query, millis)| Happens::Asks { query, millis }),
+        5 => (node.clone(), standing(), any::<bool>())
+            .prop_map(|(node, standing, master)| Happens::Says { node, standing, master }),
+        5 => (any::<usize>(), any::<bool>(), prop::option::of(node.clone()), standing())
+            .prop_map(|(which, refused, named, standing)| Happens::Answers { which, refused, named, standing }),
+        1 => node.prop_map(Happens::Dies),
+        4 => (0..60_u64).prop_map(Happens::Passes),
+    ]
+}
+
+/// A front, and what a test knows of its requests.
+struct Play {
+    front: Front,
+    now: Time,
+    asked: BTreeMap<u64, (Request, Time)>,
+    answers: BTreeMap<u64, (Answer, Time)>,
+    sent: BTreeMap<u64, Vec<NodeId>>,
+    under_way: Vec<(u64, NodeId, u64)>,
+    standings: BTreeMap<NodeId, Standing>,
+}
+
+impl Play {
+    fn new() -> Play {
+        Play {
+            front: Front::new(Box::new(Home::default()), 7),
+            now: START,
+            asked: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            under_way: Vec::new(),
+            standings: BTreeMap::new(),
+        }
+    }
+
+    fn tell(&mut self, event: FrontEvent) -> Result<(), TestCaseError> {
+        for action in self.front.step(event, self.now) {
+            match action {
+                FrontAction::Send(node, ticket, request) => {
+                    let number = request.id.number;
+                    if request.work.for_master() {
+                        self.sent.entry(number).or_default().push(node);
+                    } else {
+                        let standing = self.standings.get(&node).copied();
+                        prop_assert_eq!(standing, Some(Standing::Serving), "request {} to node {}", number, node);
+                        self.sent.entry(number).or_default().push(node);
+                    }
+                    let (_, deadline) = self.asked[&number];
+                    prop_assert_eq!(self.now + request.time_left + WAY, deadline);
+                    self.under_way.push((ticket, node, number));
+                }
+                FrontAction::Answer(client, id, answer) => {
+                    prop_assert_eq!(client, 9);
+                    let before = self.answers.insert(id.number, (answer, self.now));
+                    prop_assert!(before.is_none(), "request {} is answered twice", id);
+                }
+            }
+        }
+        prop_assert!(self.front.wake_at() > self.now);
+        Ok(())
+    }
+
+    fn pass(&mut self, span: Nanos) -> Result<(), TestCaseError> {
+        let end = self.now + span;
+        while self.front.wake_at() <= end {
+            self.now = self.front.wake_at();
+            self.tell(FrontEvent::Wake)?;
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn happen(&mut self, happens: Happens) -> Result<(), TestCaseError> {
+        match happens {
+            Happens::Asks { query, millis } => {
+                let number = self.asked.len() as u64 + 1;
+                let request = request(number, query, Nanos::from_millis(millis));
+                let deadline = self.now + request.time_left;
+                self.asked.insert(number, (request.clone(), deadline));
+                self.tell(FrontEvent::Request(9, request))
+            }
+            Happens::Says { node, standing, master } => {
+                self.standings.insert(NodeId(node), standing);
+                self.tell(heartbeat(node, standing, master))
+            }
+            Happens::Answers {
+                which,
+                refused,
+                named,
+                standing,
+            } => {
+                if self.under_way.is_empty() {
+                    return Ok(());
+                }
+                let (ticket, node, number) = self.under_way.remove(which % self.under_way.len());
+                // What an answer says counts only of a node that is not taken for dead.
+                if self.standings.contains_key(&node) {
+                    self.standings.insert(node, standing);
+                }
+                let answer = match refused {
+                    true => late(Reason::Backlog, named.map(NodeId)),
+                    false => done(),
+                };
+                let id = self.asked[&number].0.id;
+                let reply = Reply {
+                    id,
+                    answer,
+                    said: said(standing),
+                };
+                self.tell(FrontEvent::Reply(node, ticket, reply))
+            }
+            Happens::Dies(node) => {
+                self.standings.remove(&NodeId(node));
+                self.tell(FrontEvent::Reset(NodeId(node)))
+            }
+            Happens::Passes(millis) => self.pass(Nanos::from_millis(millis)),
+        }
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        let mut again = 0;
+        for (number, (request, deadline)) in &self.asked {
+            let Some((answer, at)) = self.answers.get(number) else {
+                return Err(TestCaseError::fail(format!("request {number} was never answered")));
+            };
+            prop_assert!(at <= deadline, "request {} is answered after its deadline", number);
+            let sent = self.sent.get(number).map_or(0, Vec::len);
+            prop_assert!(sent <= 2, "request {} is sent {} times", number, sent);
+            again += sent.saturating_sub(1);
+            let query = !request.work.for_master();
+            prop_assert!(!query || *answer != Answer::Unknown, "a query is never unknown");
+            prop_assert!(sent > 0 || matches!(answer, Answer::Late { .. }), "{:?}", answer);
+        }
+        // The balancer's budget and the front's own.
+        let most = 2.0 * (BUDGET_MAX / 10.0 + BUDGET * self.asked.len() as f64);
+        prop_assert!(
+            again as f64 <= most,
+            "{} of {} are sent once more",
+            again,
+            self.asked.len()
+        );
+        prop_assert_eq!(self.front.under_way(), 0);
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_request_has_one_answer_by_its_deadline(steps in prop::collection::vec(happens(), 0..150)) {
+        let mut play = Play::new();
+        for step in steps {
+            play.happen(step)?;
+        }
+        play.pass(Nanos::from_secs(2))?;
+        play.check()?;
+    }
+}
+
+/// A front that knows of three nodes that serve; node 0 is the master.
+fn front() -> Play {
+    let mut play = Play::new();
+    for node in 0..NODES {
+        let step = Happens::Says {
+            node,
+            standing: Standing::Serving,
+            master: node == 0,
+        };
+        play.happen(step).expect("a heartbeat is heard");
+    }
+    play
+}
+
+#[test]
+fn a_transaction_whose_node_is_gone_is_unknown_and_a_query_goes_elsewhere() {
+    let mut play = front();
+    play.happen(Happens::Asks {
+        query: false,
+        millis: 100,
+    })
+    .unwrap();
+    play.happen(Happens::Asks {
+        query: true,
+        millis: 100,
+    })
+    .unwrap();
+    let node = play.sent[&2][0];
+    play.happen(Happens::Dies(0)).unwrap();
+    assert_eq!(play.answers[&1].0, Answer::Unknown);
+    assert_eq!(play.sent[&1], [NodeId(0)]);
+    if node != NodeId(0) {
+        play.happen(Happens::Dies(node.0)).unwrap();
+    }
+    assert_eq!(play.sent[&2].len(), 2);
+    assert!(!play.answers.contains_key(&2));
+}
+
+#[test]
+fn a_transaction_that_was_refused_goes_to_the_master_that_the_refusal_names() {
+    let mut play = front();
+    play.happen(Happens::Asks {
+        query: false,
+        millis: 100,
+    })
+    .unwrap();
+    let (refused, named, standing) = (true, Some(1), Standing::Paused);
+    play.happen(Happens::Answers {
+        which: 0,
+        refused,
+        named,
+        standing,
+    })
+    .unwrap();
+    assert_eq!(play.sent[&1], [NodeId(0), NodeId(1)]);
+    // A second refusal is for the client.
+    play.happen(Happens::Answers {
+        which: 0,
+        refused,
+        named: Some(2),
+        standing,
+    })
+    .unwrap();
+    assert_eq!(play.answers[&1].0, late(Reason::Backlog, Some(NodeId(2))));
+}
+
+#[test]
+fn a_silent_node_is_sent_nothing_and_what_has_no_time_is_late_at_once() {
+    let mut play = front();
+    play.pass(HEARTBEAT * 5).unwrap();
+    play.happen(Happens::Asks {
+        query: true,
+        millis: 100,
+    })
+    .unwrap();
+    play.happen(Happens::Asks {
+        query: false,
+        millis: 100,
+    })
+    .unwrap();
+    assert!(matches!(
+        play.answers[&1].0,
+        Answer::Late {
+            reason: Reason::Backlog,
+            ..
+        }
+    ));
+    assert!(matches!(
+        play.answers[&2].0,
+        Answer::Late {
+            reason: Reason::NoMaster,
+            ..
+        }
+    ));
+    let mut play = front();
+    let no_time = request(1, true, WAY + MARGIN);
+    play.asked.insert(1, (no_time.clone(), play.now + no_time.time_left));
+    play.tell(FrontEvent::Request(9, no_time)).unwrap();
+    assert!(matches!(
+        play.answers[&1].0,
+        Answer::Late {
+            reason: Reason::Expired,
+            ..
+        }
+    ));
+}

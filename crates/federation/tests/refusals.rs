@@ -1,0 +1,220 @@
+//! What no node takes: a typed answer each time, and nothing lost.
+
+use punctual_federation::action::{Action, Event};
+use punctual_federation::admission::Gate;
+use punctual_federation::ids::{Boot, Epoch, FederationId, Member, NodeId, RequestId, Revision, SessionId};
+use punctual_federation::liveness::HEARTBEAT;
+use punctual_federation::message::{
+    Answer, Heartbeat, KEY_BYTES_MAX, Message, OPERATIONS_MAX, Operation, Reason, Refusal, Reign, Request, Said,
+    Standing, Stop, TIME_LEFT_MAX, VALUE_BYTES_MAX, Work,
+};
+use punctual_federation::node::{COPY_EVERY, NAME_WAIT, Node, Setup};
+use punctual_logs::LogError;
+use punctual_units::{Nanos, Time};
+
+const START: Time = Time(1_000_000_000);
+
+fn member(node: u32, boot: u64) -> Member {
+    Member {
+        node: NodeId(node),
+        boot: Boot(boot),
+    }
+}
+
+fn node() -> Node {
+    let setup = Setup {
+        me: member(0, 1),
+        federation: FederationId(1),
+        peers: (0..3).map(NodeId).collect(),
+        log_entries_max: 100,
+        executors: 1,
+        gate: Gate::Open,
+    };
+    Node::new(&setup, Revision::ZERO, Reign::default(), START)
+}
+
+fn request(work: Work, time_left: Nanos) -> Request {
+    Request {
+        id: RequestId {
+            session: SessionId(1),
+            number: 1,
+        },
+        work,
+        time_left,
+        seen: Revision::ZERO,
+    }
+}
+
+fn query() -> Work {
+    Work::Query {
+        keys: vec![b"key".to_vec()],
+        latest: false,
+        max_age: Nanos::MAX,
+    }
+}
+
+fn heartbeat(from: Member) -> Event {
+    let heartbeat = Heartbeat {
+        from,
+        epoch: Epoch(0),
+        master: false,
+        applied: Revision::ZERO,
+        durable: Revision::ZERO,
+        said: Said {
+            standing: Standing::Serving,
+            ..Said::default()
+        },
+    };
+    Event::Message(from.node, Message::Heartbeat(heartbeat))
+}
+
+/// The answers among actions.
+fn answers(actions: Vec<Action>) -> Vec<Answer> {
+    let answer = |action| match action {
+        Action::Reply(_, reply) => Some(reply.answer),
+        _ => None,
+    };
+    actions.into_iter().filter_map(answer).collect()
+}
+
+fn answer_to(work: Work, time_left: Nanos) -> Vec<Answer> {
+    answers(node().step(Event::Request(1, request(work, time_left)), START))
+}
+
+#[test]
+fn no_time_left_is_late_at_once() {
+    let late = answer_to(query(), Nanos::ZERO);
+    assert!(
+        matches!(
+            late[..],
+            [Answer::Late {
+                reason: Reason::Expired,
+                ..
+            }]
+        ),
+        "{late:?}"
+    );
+}
+
+#[test]
+fn more_time_than_makes_sense_is_refused() {
+    for asked in [TIME_LEFT_MAX + Nanos(1), Nanos::MAX] {
+        let refused = Answer::Refused(Refusal::TimeTooLong { asked });
+        assert_eq!(answer_to(query(), asked), [refused]);
+    }
+}
+
+#[test]
+fn what_is_too_long_is_refused_by_any_node() {
+    let second = Nanos::from_secs(1);
+    let transaction = |operation| Work::Transaction(vec![operation]);
+    let refused = |work, refusal| assert_eq!(answer_to(work, second), [Answer::Refused(refusal)]);
+    for len in [0, KEY_BYTES_MAX + 1] {
+        refused(transaction(Operation::Get(vec![b'k'; len])), Refusal::KeyLength { len });
+    }
+    let len = VALUE_BYTES_MAX + 1;
+    let put = Operation::Put(b"key".to_vec(), vec![0; len]);
+    refused(transaction(put), Refusal::ValueTooLong { len });
+    refused(transaction(Operation::Get(vec![0, b's'])), Refusal::ReservedKey);
+    let count = OPERATIONS_MAX + 1;
+    let keys = vec![b"key".to_vec(); count];
+    refused(
+        Work::Query {
+            keys,
+            latest: false,
+            max_age: Nanos::MAX,
+        },
+        Refusal::TooManyOperations { count },
+    );
+}
+
+#[test]
+fn a_slave_says_at_once_that_it_is_not_the_master() {
+    let late = answer_to(Work::Transaction(Vec::new()), Nanos::from_secs(1));
+    assert!(
+        matches!(
+            late[..],
+            [Answer::Late {
+                reason: Reason::NoMaster,
+                ..
+            }]
+        ),
+        "{late:?}"
+    );
+}
+
+#[test]
+fn a_node_stops_at_a_log_that_is_not_for_it_and_answers_what_waits() {
+    let reasons = [
+        LogError::OtherFederation {
+            found: FederationId(2),
+            expected: FederationId(1),
+        },
+        LogError::NewerFormat { found: 9, supported: 1 },
+    ];
+    for reason in reasons {
+        let mut node = node();
+        let mut waiting = request(query(), Nanos::from_secs(1));
+        waiting.seen = Revision(7); // nothing is there yet
+        assert!(answers(node.step(Event::Request(1, waiting), START)).is_empty());
+        let stop = Stop::Log(reason);
+        let actions = node.step(Event::Unreadable(stop.clone()), START);
+        assert!(
+            actions
+                .iter()
+                .any(|action| matches!(action, Action::Stop(told) if *told == stop)),
+            "{actions:?}"
+        );
+        assert!(matches!(answers(actions)[..], [Answer::Late { .. }]));
+        assert_eq!(node.stopped(), Some(&stop));
+        assert!(node.step(Event::Wake, START).is_empty());
+        assert_eq!(node.wake_at(START), Time::MAX);
+    }
+}
+
+#[test]
+fn of_two_processes_with_one_name_the_later_one_is_told() {
+    let mut node = node();
+    node.step(heartbeat(member(1, 5)), START);
+    let actions = node.step(heartbeat(member(1, 6)), START + HEARTBEAT);
+    let second = member(1, 6);
+    let told = |action: &Action| matches!(action, Action::Send(to, Message::NameTaken(member)) if (*to, *member) == (NodeId(1), second));
+    assert!(actions.iter().any(told), "{actions:?}");
+    // Once the first is silent, the second is the node.
+    let later = START + Nanos::from_secs(1);
+    let actions = node.step(heartbeat(member(1, 6)), later);
+    assert!(!actions.iter().any(told), "{actions:?}");
+}
+
+#[test]
+fn a_node_whose_name_stays_taken_stops_and_one_that_was_started_again_does_not() {
+    let taken = || Event::Message(NodeId(1), Message::NameTaken(member(0, 1)));
+    let mut again = node();
+    let mut other = node();
+    let mut now = START;
+    while now.since(START) < NAME_WAIT + HEARTBEAT {
+        other.step(taken(), now);
+        if now.since(START) < Nanos::from_millis(200) {
+            again.step(taken(), now); // until its former process counts as dead
+        }
+        now = now + HEARTBEAT;
+    }
+    assert_eq!(again.stopped(), None);
+    assert_eq!(other.stopped(), Some(&Stop::NameTaken { node: NodeId(0) }));
+}
+
+#[test]
+fn a_node_that_asks_for_copies_again_and_again_gets_few() {
+    let mut node = node();
+    let mut copies = 0;
+    for step in 0..100 {
+        let now = START + Nanos::from_millis(10) * step;
+        let actions = node.step(Event::Message(NodeId(1), Message::CopyWanted), now);
+        copies += actions
+            .iter()
+            .filter(|action| matches!(action, Action::Copy(_)))
+            .count();
+    }
+    let most = 1 + Nanos::from_secs(1).0 / COPY_EVERY.0;
+    assert!((1..=most).contains(&(copies as u64)), "{copies}");
+}

@@ -1,0 +1,35 @@
+//! Where does a federation keep the order of its commits? In one log that is appended to by compare-and-set.
+//!
+//! **Problem.** Nodes that take each other for dead must not both commit. A lease or a clock cannot prevent that: a
+//! node may stop between its look at the clock and its write.
+//!
+//! **Method.** One log is both the order and the fence. An append names the revision that the log is expected to be
+//! at, and is refused where it is at another. So of two nodes that append at one revision, one succeeds.
+//!
+//! **No answer is an answer.** A log is asked over a network. An append that was not answered ([`LogError::NoAnswer`])
+//! is neither done nor failed: it may be in the log, or come into it later. The caller learns which from a read, as
+//! soon as the log has moved on; until then it may only append the same entry at the same place again.
+//!
+//! ```
+//! use punctual_logs::{Appended, CommitLog, FORMAT, FederationId, Identity, Memory, Revision};
+//! let mut log = Memory::default();
+//! log.open(Identity { federation: FederationId(7), format: FORMAT })?;
+//! assert_eq!(log.append(Revision::ZERO, b"first")?, Appended::At(Revision(1)));
+//! // Another node that has not seen it loses the race.
+//! assert_eq!(log.append(Revision::ZERO, b"other")?, Appended::Lost { last: Revision(1) });
+//! # Ok::<(), punctual_logs::LogError>(())
+//! ```
+//!
+//! [`Memory`] is the reference, [`Unreliable`] loses, delays and repeats what is asked of it. Both pass
+//! [`conformance`].
+
+pub mod conformance;
+mod log;
+mod memory;
+mod revision;
+mod unreliable;
+
+pub use log::{Appended, CommitLog, ENTRY_BYTES_MAX, FORMAT, Identity, LogError, Record, Stretch};
+pub use memory::Memory;
+pub use revision::{FederationId, Revision};
+pub use unreliable::{Faults, Unreliable};
