@@ -1,5 +1,7 @@
 //! A scenario on the simulated machine: the same loop, the same policies, time that emerges from a model.
 
+mod leases;
+
 use std::ops::ControlFlow;
 
 use punctual_cores::{Limits, Placement};
@@ -12,6 +14,7 @@ use punctual_sim::{self as sim, Faulty, Load, MachineModel, Simulation, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
+use self::leases::Leases;
 use crate::allocation::splitting;
 use crate::run::{RunError, Setup};
 
@@ -30,7 +33,8 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let compiled = setup.compile(&costs)?;
     let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
     let placement = setup.place(&cores, &Limits::default())?;
-    let told = placed(scenario, &placement);
+    let lends = request.neighbours.lend && request.allocation.is_none();
+    let told = placed(scenario, &placement, lends);
     let asked = request.allocation.as_ref();
     let split = asked.map(|asked| splitting(asked, &scenario.tasks, &model, &placement));
     let (decided, split) = split.transpose()?.unzip();
@@ -39,7 +43,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let log_setup = setup.log_setup(&stream);
     let load = Load {
         tasks: scenario.tasks.iter().cloned().zip(compiled.programs).collect(),
-        placement: Some(placement),
+        placement: Some(placement.clone()),
         stream,
         admission: setup.admission(),
         update_mode: scenario.store.update_mode,
@@ -79,7 +83,9 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         collector.note(format!("a fault was simulated: {fault}"));
     }
     let log = log_setup.is_some().then(Vec::new);
+    let lent = if lends { &placement.exclusive[..] } else { &[] };
     let mut run = Run {
+        leases: Leases::of(lent, &machine.machine, log.is_some()),
         machine,
         regulator,
         splits: options.split.is_some().then(Splits::default),
@@ -105,14 +111,17 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         updates: Vec::new(),
         lending: Vec::new(),
         mapping: None,
+        clocks: None,
+        backlogs: Vec::new(),
     })))
 }
 
 /// What became of exclusive tasks; nothing without such.
-fn placed(scenario: &Scenario, placement: &Placement) -> Vec<Protection> {
+fn placed(scenario: &Scenario, placement: &Placement, lends: bool) -> Vec<Protection> {
     let names: Vec<&str> = scenario.tasks.iter().map(|task| task.name.as_str()).collect();
+    let lent = if lends { "lent" } else { "not lent" };
     let kept = |core: &CoreId| Protection {
-        what: format!("core {core} kept for exclusive tasks, and not lent while idle (simulated)"),
+        what: format!("core {core} kept for exclusive tasks, and {lent} while idle (simulated)"),
         refused: None,
         stays: Vec::new(),
     };
@@ -135,6 +144,7 @@ struct Run<'t> {
     regulator: Regulator,
     /// Where cores split cache and memory.
     splits: Option<Splits>,
+    leases: Leases,
     collector: Collector,
     log: Option<Vec<Decision>>,
     under_way: UnderWay,
@@ -167,7 +177,9 @@ impl Run<'_> {
                     return;
                 }
             }
+            self.leases.step(&mut self.machine);
             let until = due.min(end).min(now + PATIENCE).min(self.next_split());
+            let until = until.min(self.leases.next(now));
             let ticked = match self.machine.machine.run_until(until) {
                 sim::Event::Completed(outcome) => {
                     self.completed(outcome);
@@ -341,13 +353,14 @@ impl Run<'_> {
             energy_parts_j: Some(last + start_up * -1.0),
             ..Ending::default()
         };
+        let (lending, logs) = self.leases.finish(&self.machine.machine);
         let log = log.map(|log| EventLog {
             steps: self.log.unwrap_or_default(),
+            lending: logs,
             ..log
         });
-        Finished {
-            report: self.collector.finish(ending),
-            log,
-        }
+        let mut report = self.collector.finish(ending);
+        report.lending = lending;
+        Finished { report, log }
     }
 }

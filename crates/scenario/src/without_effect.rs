@@ -80,6 +80,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         cores,
         spare,
         lend_to,
+        share_with,
         move_init,
         interrupts,
         ..
@@ -88,6 +89,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         ("exclusive.spare", !spare.is_empty()),
         ("exclusive.move_init", *move_init),
         ("exclusive.lend_to", !lend_to.is_empty()),
+        ("exclusive.share_with", !share_with.is_empty()),
         ("exclusive.cores", *cores != CoreChoice::Any),
         ("exclusive.interrupts", !interrupts.is_empty()),
     ] {

@@ -5,6 +5,7 @@
 
 use punctual_units::{Nanos, Time};
 
+use crate::leases::Lease;
 use crate::model::Effort;
 use crate::queue::Queued;
 use crate::split::Holding;
@@ -122,6 +123,8 @@ pub(crate) struct Core {
     pub holding: Holding,
     /// Its place in a queue that cores share.
     pub queued: Queued,
+    /// Whether it is lent, where cores have tasks of their own.
+    pub lease: Lease,
 }
 
 impl Core {
@@ -138,6 +141,7 @@ impl Core {
             since: Time::ZERO,
             holding: Holding::default(),
             queued: Queued::default(),
+            lease: Lease::default(),
         }
     }
 

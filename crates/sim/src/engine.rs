@@ -13,9 +13,9 @@
 
 use std::collections::VecDeque;
 
-use punctual_platform::{Offers, Parts};
+use punctual_platform::{KnobId, KnobOffer, Offers, Parts, Provenance, Range};
 use punctual_store::updates::Updates;
-use punctual_units::{Nanos, Share, TaskId, Time};
+use punctual_units::{CoreId, Nanos, Share, TaskId, Time};
 use punctual_workload::{JobProgress, Op, Surge, UpdateMode, checkpoint};
 
 use crate::committer::Committer;
@@ -41,7 +41,7 @@ use crate::traffic::Shared;
 ///
 /// Tasks run where the load's placement says. On each core real-time and exclusive tasks come first, the shorter
 /// deadline before the longer; update transactions run in what they leave on the last real-time core. Best-effort tasks
-/// run in the order of their release, below all else. An exclusive core is not lent while it is idle.
+/// run in the order of their release, below all else; on an exclusive core, too, while it is lent ([`KnobId::Lease`]).
 ///
 /// ```
 /// use punctual_sim::{Event, Load, MachineModel, Simulation};
@@ -193,6 +193,11 @@ impl<'t> Simulation<'t> {
         }
         let split = machine.split.as_ref().map(|split| split.model);
         machine.offers.knobs.extend(split.iter().flat_map(SplitModel::offers));
+        let lease = |core: &CoreId| KnobOffer {
+            knob: KnobId::Lease(*core),
+            range: Range::Lent(Provenance::Simulated),
+        };
+        machine.offers.knobs.extend(placement.exclusive.iter().map(lease));
         Ok(machine)
     }
 
@@ -485,6 +490,7 @@ impl<'t> Simulation<'t> {
             self.untold.push_back(Event::Completed(outcome));
             self.next_wake = self.next_wake.min(self.runners[r].next_release);
         }
+        self.go_home(r);
         // A job that follows at once goes on with the core of the one before.
         if self.queue().is_some() && self.runners[r].next_release <= now {
             self.release(r);

@@ -18,13 +18,14 @@
 //! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work are the kernel's governors,
 //! which set the clock while no controller does (`governor`), and faults of knobs and meters (`faults`). [`split::run`]
 //! runs tasks from the first release to the end of the last job under an allocator. [`pipeline`] simulates pipelines
-//! whose stages move between cores with clocks of their own.
+//! whose stages move between cores with clocks of their own. [`cluster`] simulates a federation of nodes under faults.
 //!
 //! **Left out.** Write-backs, the size of values, the cost of scheduling outside of queues and of turning a knob,
 //! interrupts: commits are volatile.
 
 mod cache;
 mod check;
+pub mod cluster;
 mod committer;
 mod cores;
 mod costs;
@@ -35,6 +36,7 @@ mod file;
 mod governed;
 pub mod governor;
 mod job;
+mod leases;
 mod load;
 mod machine;
 pub mod media;
@@ -58,6 +60,7 @@ pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty};
 pub use file::{MachineFileError, read as read_file};
 pub use governor::{Governor, UnknownGovernor};
+pub use leases::LENDING_COSTS;
 pub use load::{Event, Load, SimulationError, SplitLoad, placed};
 pub use model::{
     CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,

@@ -57,6 +57,10 @@ impl Machine for Simulation<'_> {
                     let turned = split.get_or_insert_with(|| self.turn_split(plan));
                     turned.clone().map(|()| value)
                 }
+                (KnobId::Lease(core), Value::Lent(lend)) if self.offers.range(knob).is_some() => {
+                    self.turn_lease(core.index(), lend);
+                    Ok(value)
+                }
                 _ => Err(Refusal {
                     what: format!("setting the {knob} to {value}"),
                     why: "this machine has no such knob".into(),
@@ -83,6 +87,7 @@ impl Machine for Simulation<'_> {
     fn restore(&mut self) -> Vec<Refusal> {
         self.throttle.share = Share::ONE;
         self.stale = true;
+        (0..self.cores.len()).for_each(|core| self.turn_lease(core, false));
         self.restore_split();
         self.retune(self.model.top());
         self.resume_governor();

@@ -19,8 +19,10 @@ pub const BACKLOG_MAX: usize = 8;
 pub(crate) struct Runner {
     pub task: TaskId,
     pub deadline: Option<Nanos>,
-    /// The core that it is pinned to, or else the one on which it ran last.
+    /// The core that it is pinned to, the lent one that its job was put on, or else the one on which it ran last.
     pub core: usize,
+    /// The core that it is pinned to.
+    pub home: usize,
     pub pinned: bool,
     jobs: Box<[Box<[Step]>]>,
     /// Which of `jobs` is that of the running one.
@@ -72,6 +74,7 @@ impl Runner {
             task: id,
             deadline: task.deadline,
             core: task.core.unwrap_or(0),
+            home: task.core.unwrap_or(0),
             pinned: task.core.is_some(),
             jobs: task.jobs.lists().iter().map(|steps| steps.as_slice().into()).collect(),
             at: 0,

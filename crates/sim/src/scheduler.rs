@@ -76,7 +76,10 @@ impl Simulation<'_> {
     pub(crate) fn schedule(&mut self) {
         match self.queue() {
             Some(queue) => self.schedule_queue(queue),
-            None => self.schedule_cores(),
+            None => {
+                self.schedule_cores();
+                self.hand_over();
+            }
         }
         self.serve();
     }
@@ -128,7 +131,10 @@ impl Simulation<'_> {
     }
 
     /// Puts on this core the job that is to run there now.
-    fn schedule_core(&mut self, core: usize) {
+    pub(crate) fn schedule_core(&mut self, core: usize) {
+        if self.cores[core].occupant() == Some(Occupant::TakeBack) {
+            return;
+        }
         let chosen = self.choose(core);
         if chosen == self.cores[core].occupant() {
             return;

@@ -117,15 +117,17 @@ pub enum UpdateMode {
     Transaction,
 }
 
-/// What a commit survives.
+/// What a commit survives. Any of them survives the death of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// Power loss: data and metadata are flushed at every commit.
+    /// A power cut: a commit that has returned is there afterwards.
     Durable,
-    /// Power loss, except for the newest commits; never corrupt.
+    /// A power cut, but for the newest commit: one that has returned is there afterwards if another has returned since,
+    /// or a sync. The store is never damaged.
     NoMetaSync,
-    /// The death of the process, not of the machine.
+    /// No power cut: a store that was open at that moment is refused afterwards. A sync is refused, too, because later
+    /// commits would undo it.
     Volatile,
 }
 

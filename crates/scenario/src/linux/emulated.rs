@@ -18,7 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_store::engine::{Durability, Engine, EngineError, KeyRange, Read, Table, Write};
+use punctual_store::engine::{
+    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
+    Write,
+};
 use punctual_units::{Clock, Nanos};
 
 /// A call that took longer than this was preempted in between; only so much of it is stretched. Ten times the cost
@@ -88,9 +91,25 @@ impl<E: Engine> Engine for Emulated<E> {
     where
         Self: 'e;
 
-    fn snapshot(&self) -> Result<Self::Snapshot<'_>, EngineError> {
-        let (transaction, took) = self.pace.time(|| self.engine.snapshot());
+    fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError> {
+        let (transaction, took) = self.pace.time(|| self.engine.snapshot_for(reader));
         Ok(Paced::new(transaction?, &self.pace, took))
+    }
+
+    fn snapshots(&self) -> Vec<OpenSnapshot> {
+        self.engine.snapshots()
+    }
+
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        self.engine.end(snapshot, age, why)
+    }
+
+    fn is_tight(&self) -> bool {
+        self.engine.is_tight()
+    }
+
+    fn space(&self) -> Result<Space, EngineError> {
+        self.engine.space()
     }
 
     fn write(&self) -> Result<Self::Write<'_>, EngineError> {

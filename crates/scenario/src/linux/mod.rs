@@ -14,13 +14,13 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::exclusive::{check_groups, check_interrupts};
+use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
 use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{CoreChoice, KnobId, Machine, Neighbours, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Job, Prepared, RunOptions, TASK_PRIORITY, TaskSetup, limits_beside};
 use punctual_runtime::report::{Finished, Progress, Watch};
-use punctual_store::temporal::ObjectSpec;
+use punctual_store::temporal::{ClockOrigin, ObjectSpec};
 use punctual_store::updates::SensorSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
 use punctual_units::{CoreId, Nanos, Time};
@@ -67,11 +67,18 @@ fn check_named(scenario: &Scenario, open: &[CoreId]) -> Result<(), Problem> {
     })
 }
 
-/// Refuses cores that are asked for and that another process claims.
-fn check_claims(machine: &LinuxMachine, neighbours: &Neighbours) -> Result<(), Problem> {
+/// Refuses cores that are asked for and that another process claims, where a task is to have one.
+fn check_claims(scenario: &Scenario, machine: &LinuxMachine, neighbours: &Neighbours) -> Result<(), Problem> {
     let CoreChoice::These(cores) = &neighbours.cores else {
         return Ok(());
     };
+    if !scenario
+        .tasks
+        .iter()
+        .any(|task| matches!(task.class, Class::Exclusive { .. }))
+    {
+        return Ok(());
+    }
     let claimed = machine.claims_of_others();
     let clash = claimed.iter().find(|(core, _)| cores.contains(core));
     clash.map_or(Ok(()), |(_, refusal)| Err(unfit_cores(refusal)))
@@ -83,10 +90,18 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         // In use, damaged, of another version, read-only: said before real-time work disturbs other programs.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
-    check_groups(&KernelTree::default(), &setup.request.neighbours).map_err(|refusal| Problem {
-        key: "exclusive.lend_to".into(),
-        what: refusal.to_string(),
-    })?;
+    let Neighbours {
+        lend_to, share_with, ..
+    } = &setup.request.neighbours;
+    for (key, groups, how) in [
+        ("exclusive.lend_to", lend_to, GroupUse::Lent),
+        ("exclusive.share_with", share_with, GroupUse::Shared),
+    ] {
+        check_groups(&KernelTree::default(), groups, how).map_err(|refusal| Problem {
+            key: key.into(),
+            what: refusal.to_string(),
+        })?;
+    }
     check_interrupts(&KernelTree::default(), &setup.request.neighbours).map_err(|refusal| Problem {
         key: "exclusive.interrupts".into(),
         what: refusal.to_string(),
@@ -97,7 +112,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     stage(watch, "measuring what store accesses cost here")?;
     let costs = measure(setup, placement.update_core(), watch)?;
     let machine = LinuxMachine::open(LinuxOptions::default())?;
-    check_claims(&machine, &setup.request.neighbours)?;
+    check_claims(setup.scenario(), &machine, &setup.request.neighbours)?;
     let emulated = machine.emulated_clock();
     let place = Place {
         given: setup.request.store_path.as_deref(),
@@ -273,10 +288,16 @@ impl Placing<'_, '_> {
     }
 }
 
+/// What the instants of this boot, and of this time namespace, count from.
+fn clock_origin() -> ClockOrigin {
+    let name = punctual_os::linux::clock_origin();
+    name.map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes()))
+}
+
 fn engine_options(setup: &Setup, map_bytes: u64) -> LmdbOptions {
     LmdbOptions {
         durability: setup.scenario().store.durability,
-        map_size: map_bytes as usize,
+        quota: map_bytes as usize,
         ..LmdbOptions::default()
     }
 }
@@ -309,6 +330,7 @@ fn open_store(
         },
         group_interval: needs.group_commit,
         admission: setup.admission(),
+        clock_origin: clock_origin(),
         ..StoreOptions::default()
     };
     Ok(Store::open(

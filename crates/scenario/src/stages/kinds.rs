@@ -1,73 +1,73 @@
 //! Stages that are built in.
 
 use punctual_pipeline::{AnyStage, Failure, Frames, Stage, StageSpec, erase};
-use punctual_radio::{DECIMATION, Options};
+use punctual_radio::{BANDS_MAX, DECIMATION, Options};
 
-/// A built-in kind of stage.
-#[derive(Clone, Copy, Debug)]
-pub struct Kind {
-    /// As a scenario names it.
-    pub name: &'static str,
-    /// The radio's stage that it is; `None`: it copies frames.
-    radio: Option<&'static str>,
-    /// The longest frame that it makes of one of so many bytes.
-    made: fn(usize) -> usize,
-}
+/// The kinds of the radio have this before the name of its stage...
+const RADIO: &str = "fm-";
+/// ...and behind it how many bands the radio has, if not as many as this.
+const OF: &str = "-of-";
+const BANDS: usize = 4;
 
-const fn of_radio(name: &'static str, radio: &'static str, made: fn(usize) -> usize) -> Kind {
-    Kind {
-        name,
-        radio: Some(radio),
-        made,
-    }
-}
+/// What kinds there are, for a message.
+pub const KINDS: &str = "copy, fm-low-pass, fm-demodulator, fm-band-1 to fm-band-4, fm-sum; of a radio with another \
+                         number of bands, 1 to 16, fm-band-1-of-6 and fm-sum-of-6";
 
-/// All kinds: a copy, and the stages of `punctual radio` with four bands at equal gains. Frames are bytes I and Q, then
+/// A built-in kind of stage: a copy, or a stage of `punctual radio` at equal gains. Frames are bytes I and Q, then
 /// complex numbers and sound as 32-bit floats.
-pub const KINDS: [Kind; 8] = [
-    Kind {
-        name: "copy",
-        radio: None,
-        made: |bytes| bytes,
-    },
-    of_radio("fm-low-pass", "low-pass", |bytes| bytes / 2 * 8),
-    of_radio("fm-demodulator", "demodulator", |bytes| {
-        bytes / 8 / DECIMATION as usize * 4 + 4
-    }),
-    of_radio("fm-band-1", "band-1", |bytes| bytes),
-    of_radio("fm-band-2", "band-2", |bytes| bytes),
-    of_radio("fm-band-3", "band-3", |bytes| bytes),
-    of_radio("fm-band-4", "band-4", |bytes| bytes),
-    of_radio("fm-sum", "sum", |bytes| bytes),
-];
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// The radio's stage, and the radio's bands; `None`: it copies frames.
+    radio: Option<(String, Options)>,
+}
 
 /// The kind of that name.
 pub fn kind(name: &str) -> Option<Kind> {
-    KINDS.into_iter().find(|kind| kind.name == name)
+    if name == "copy" {
+        return Some(Kind { radio: None });
+    }
+    let (stage, bands) = match name.strip_prefix(RADIO)?.split_once(OF) {
+        // Only these differ with the number of bands.
+        Some((stage, _)) if !stage.starts_with("band-") && stage != "sum" => return None,
+        Some((stage, bands)) => (stage, bands.parse().ok()?),
+        None => (name.strip_prefix(RADIO)?, BANDS),
+    };
+    let options = Options {
+        gains: vec![0.0; bands.min(BANDS_MAX + 1)],
+        ..Options::default()
+    };
+    options.check().ok()?;
+    punctual_radio::stage(stage, &options).ok()?;
+    Some(Kind {
+        radio: Some((stage.into(), options)),
+    })
 }
 
 impl Kind {
     /// Its stage before the first frame.
-    pub fn body(self) -> Option<Box<dyn AnyStage>> {
-        match self.radio {
+    pub fn body(&self) -> Option<Box<dyn AnyStage>> {
+        match &self.radio {
             None => Some(erase(Copy)),
-            Some(name) => punctual_radio::stage(name, &Options::default()).ok(),
+            Some((name, options)) => punctual_radio::stage(name, options).ok(),
         }
     }
 
     /// Its ports and its state.
-    pub fn spec(self) -> StageSpec {
-        let radio = || punctual_radio::graph(&Options::default()).ok();
-        let of_radio = self.radio.and_then(|name| {
-            let graph = radio()?;
+    pub fn spec(&self) -> StageSpec {
+        let of_radio = self.radio.as_ref().and_then(|(name, options)| {
+            let graph = punctual_radio::graph(options).ok()?;
             Some(graph.stages()[graph.number(name)?].clone())
         });
-        of_radio.unwrap_or_else(|| StageSpec::new(self.name).takes(&[1]).makes(&[1]))
+        of_radio.unwrap_or_else(|| StageSpec::new("copy").takes(&[1]).makes(&[1]))
     }
 
     /// The longest frame that it makes of one of so many bytes.
-    pub fn makes_bytes(self, bytes: usize) -> usize {
-        (self.made)(bytes)
+    pub fn makes_bytes(&self, bytes: usize) -> usize {
+        match self.radio.as_ref().map(|(name, _)| name.as_str()) {
+            Some("low-pass") => bytes / 2 * 8,
+            Some("demodulator") => bytes / 8 / DECIMATION as usize * 4 + 4,
+            _ => bytes,
+        }
     }
 }
 
@@ -94,5 +94,44 @@ impl Stage for Copy {
             frames.make(0, input.len(), head);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_any_number_of_bands_fit_each_other() {
+        for (name, takes) in [
+            ("copy", 1),
+            ("fm-sum", 4),
+            ("fm-sum-of-6", 6),
+            ("fm-band-6-of-6", 1),
+            ("fm-band-4", 1),
+        ] {
+            let kind = kind(name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(kind.spec().takes.len(), takes, "{name}");
+            assert!(kind.body().is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_kind_is_none() {
+        let wrong = [
+            "",
+            "sum",
+            "fm-",
+            "fm-source",
+            "fm-band-5",
+            "fm-band-7-of-6",
+            "fm-sum-of-17",
+            "fm-sum-of-0",
+            "fm-low-pass-of-6",
+            "fm-sum-of-six",
+        ];
+        for name in wrong {
+            assert!(kind(name).is_none(), "{name}");
+        }
     }
 }

@@ -33,6 +33,8 @@ pub struct StagesSpec {
     pub priority: Option<u8>,
     /// What decides where they run.
     pub policy: MappingPolicy,
+    /// Whether the rows of a table set clocks: not beside tasks, of which the loop may turn them.
+    pub turns_clocks: bool,
     /// Frames per second that policies count on; none: those that come.
     pub rate: Option<f64>,
     /// The longest that a step may take: a process that takes longer is killed, and the step is done again.

@@ -155,12 +155,8 @@ fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &St
                 own.state_room
             }
             None => {
-                let names = KINDS.map(|kind| kind.name).join(", ");
-                problems.require(
-                    false,
-                    key("kind"),
-                    format!("\"{name}\" is no kind of stage; there are {names}"),
-                );
+                let what = format!("\"{name}\" is no kind of stage; there are {KINDS}");
+                problems.require(false, key("kind"), what);
                 0
             }
         },

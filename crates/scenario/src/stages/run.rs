@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipeline::{Failure, TardinessFigures};
 use punctual_platform::linux::{KernelTree, cores};
 use punctual_runtime::linux::pipeline::{
-    Cause, Peer, PipeError, PipeReport, Piped, Pipeline, PipelineError, PipelineOptions, Pipes,
+    Cause, ClockOptions, Panel, Peer, PipeError, PipeReport, Piped, Pipeline, PipelineError, PipelineOptions, Pipes,
 };
 use punctual_runtime::report::{Quantiles, StageReport};
 use punctual_units::{CoreId, Nanos};
@@ -65,12 +66,13 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Starts the processes of stages that may move. In a process that a pipeline has started, this serves and does not
-    /// return: no other thread may run there yet.
+    /// Starts the processes of stages that may move; decisions on clocks are kept for a log where it `records`, and
+    /// processes are told `tag` ([`PipelineOptions::tag`]). In a process that a pipeline has started, this serves and
+    /// does not return: no other thread may run there yet.
     ///
     /// # Errors
     /// [`StageError`].
-    pub fn prepare(name: &str, spec: &StagesSpec) -> Result<Stages, StageError> {
+    pub fn prepare(name: &str, spec: &StagesSpec, records: bool, tag: String) -> Result<Stages, StageError> {
         let plan = StagePlan::new(name, spec).map_err(StageError::Problems)?;
         let cores = match spec.cores.is_empty() {
             true => cores::usable(&KernelTree::default()),
@@ -88,8 +90,10 @@ impl Stages {
             policy: spec.policy,
             rate: spec.rate,
             step_max: spec.step_max,
+            clocks: clocks(spec, records),
             placement,
             cores,
+            tag,
             ..PipelineOptions::default()
         };
         let made = spec.clone();
@@ -100,6 +104,11 @@ impl Stages {
             plan,
             pipeline,
         })
+    }
+
+    /// The pipeline of which the processes are there.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
     }
 
     /// Lets frames flow: opens files, starts programs and the stages that stay here.
@@ -226,6 +235,17 @@ fn write(path: &Path) -> io::Result<Box<dyn Write + Send>> {
     Ok(Box::new(io::BufWriter::new(File::create(path)?)))
 }
 
+/// How clocks are turned, where a table decides: for the first stage with a goal, above the table's rows.
+fn clocks(spec: &StagesSpec, records: bool) -> Option<ClockOptions> {
+    let table = matches!(spec.policy, MappingPolicy::Table | MappingPolicy::TableOff);
+    let goal = |stage: &StageNeeds| Some((stage.name.clone(), stage.goal?));
+    (table && spec.turns_clocks).then(|| ClockOptions {
+        tree: KernelTree::default(),
+        holds: spec.stages.iter().find_map(goal),
+        records,
+    })
+}
+
 /// Stages that run.
 pub struct StageRun {
     stages: Stages,
@@ -252,6 +272,11 @@ impl StageRun {
         self.stages.pipeline.supervisor().runs() && !over && !late
     }
 
+    /// To ask and tell the pipeline by.
+    pub fn panel(&self) -> Panel {
+        self.stages.pipeline.panel()
+    }
+
     /// The stages that take frames and make none, and how late these were so far.
     pub fn sinks(&self) -> impl Iterator<Item = (&str, TardinessFigures)> {
         let sinks = self
@@ -263,6 +288,15 @@ impl StageRun {
             .filter(|stage| stage.makes.is_empty());
         let names = sinks.map(|stage| stage.name.as_str());
         names.filter_map(|name| Some((name, self.stages.pipeline.tardiness(name)?)))
+    }
+
+    /// The stages that have goals, and how late the frames were so far that they took.
+    pub fn goals(&self) -> impl Iterator<Item = (&str, TaskGoal, TardinessFigures)> {
+        let stages = self.stages.spec.stages.iter().zip(&self.stages.plan.parts);
+        stages.filter_map(|(stage, parts)| {
+            let figures = self.stages.pipeline.tardiness(&parts.takes)?;
+            Some((stage.name.as_str(), stage.goal?, figures))
+        })
     }
 
     /// Ends the sources; what is under way goes on to the sinks.

@@ -1,0 +1,237 @@
+//! Exclusive cores of the simulated machine are lent as those of a real one: by the same policy, told the same things.
+//!
+//! On Linux each task of such a core tells the policy when it leaves and is called. Here the run looks after every
+//! event of the machine which tasks have a job. The machine is told by its knobs ([`KnobId::Lease`]).
+
+use punctual_cores::{LendingDecision, LendingLog, TenantEvent, Tenants, Usage};
+use punctual_platform::{KnobId, Machine, Plan, Value};
+use punctual_runtime::report::LendingReport;
+use punctual_sim::{Faulty, LENDING_COSTS, Simulation};
+use punctual_units::{Clock, CoreId, Nanos, Share, Time};
+
+/// How long a window of [`Usage`] is; as on Linux.
+const WINDOW: Nanos = Nanos::from_millis(250);
+/// Decisions about a core that a log holds; as on Linux.
+const LOGGED_MAX: usize = 1 << 16;
+
+/// The exclusive cores of a run.
+pub(super) struct Leases {
+    homes: Vec<Home>,
+    /// When it is looked at next whether lent cores are used.
+    look: Time,
+}
+
+/// An exclusive core.
+struct Home {
+    core: CoreId,
+    occupants: Vec<Occupant>,
+    tenants: Tenants,
+    usage: Usage,
+    useful: bool,
+    log: LendingLog,
+    /// Decisions that the log may hold.
+    logged_max: usize,
+    account: Account,
+}
+
+/// A task of the core.
+struct Occupant {
+    /// By its place among the machine's runners.
+    runner: usize,
+    /// What it told last.
+    told: Told,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Working,
+    /// Its next job is released then.
+    Away(Time),
+    Ended,
+}
+
+/// What became of lending a core.
+#[derive(Default)]
+struct Account {
+    leases: u64,
+    late: u64,
+    /// When the lease began that is on.
+    since: Option<Time>,
+    /// For how long it was lent before that.
+    lent: Nanos,
+    /// Of `lent`, what guests worked.
+    used: Nanos,
+    /// What the core had worked when the lease began.
+    worked: Nanos,
+    /// At the last look: what it had been lent and used in all.
+    looked: (Nanos, Nanos),
+}
+
+impl Leases {
+    /// Of these cores.
+    pub fn of(cores: &[CoreId], machine: &Simulation, logged: bool) -> Leases {
+        let home = |core: &CoreId| Home::new(*core, machine.tenants(*core), if logged { LOGGED_MAX } else { 0 });
+        Leases {
+            homes: cores.iter().map(home).collect(),
+            look: machine.now() + WINDOW,
+        }
+    }
+
+    /// Tells the policy what has changed, and the machine what it says.
+    pub fn step(&mut self, machine: &mut Faulty) {
+        let now = machine.now();
+        let look = now >= self.look;
+        for home in &mut self.homes {
+            home.step(machine);
+            if look {
+                home.look(&machine.machine);
+            }
+        }
+        if look {
+            self.look = now + WINDOW;
+        }
+    }
+
+    /// When it is to be looked at again without an event of the machine.
+    pub fn next(&self, now: Time) -> Time {
+        let due = self.homes.iter().filter_map(|home| home.next(now)).min();
+        match self.homes.is_empty() {
+            true => Time::MAX,
+            false => due.unwrap_or(Time::MAX).min(self.look),
+        }
+    }
+
+    /// What became of it, and the decisions.
+    pub fn finish(self, machine: &Simulation) -> (Vec<LendingReport>, Vec<LendingLog>) {
+        let reports = self.homes.iter().map(|home| home.report(machine)).collect();
+        (reports, self.homes.into_iter().map(|home| home.log).collect())
+    }
+}
+
+impl Home {
+    fn new(core: CoreId, runners: Vec<usize>, logged_max: usize) -> Home {
+        let occupant = |runner| Occupant {
+            runner,
+            told: Told::Working,
+        };
+        Home {
+            core,
+            tenants: Tenants::new(runners.len(), LENDING_COSTS),
+            log: LendingLog {
+                core,
+                tenants: runners.len(),
+                costs: LENDING_COSTS,
+                decisions: Vec::new(),
+                lost: 0,
+            },
+            occupants: runners.into_iter().map(occupant).collect(),
+            usage: Usage::default(),
+            useful: true,
+            logged_max,
+            account: Account::default(),
+        }
+    }
+
+    fn step(&mut self, machine: &mut Faulty) {
+        let now = machine.now();
+        for tenant in 0..self.occupants.len() {
+            let Occupant { runner, told } = self.occupants[tenant];
+            let event = match (told, machine.machine.rests_until(runner)) {
+                (Told::Working, Some(Time::MAX)) => (Told::Ended, TenantEvent::Ended),
+                (Told::Working, Some(release)) if release > now => {
+                    let costs = LENDING_COSTS;
+                    (Told::Away(release), TenantEvent::Leaves { release, costs })
+                }
+                (Told::Away(release), _) if self.tenants.call_at(release) <= now => {
+                    let late = self.tenants.is_lent() && now + LENDING_COSTS.take_back > release;
+                    self.account.late += u64::from(late);
+                    (Told::Working, TenantEvent::Called)
+                }
+                _ => continue,
+            };
+            self.tell(tenant, event, machine);
+        }
+    }
+
+    fn tell(&mut self, tenant: usize, (told, event): (Told, TenantEvent), machine: &mut Faulty) {
+        self.occupants[tenant].told = told;
+        if self.decide(tenant, event, machine.now()) {
+            let lend = event != TenantEvent::Called;
+            machine.apply(&Plan::of(KnobId::Lease(self.core), Value::Lent(lend)));
+            self.account
+                .turned(lend, worked(self.core, &machine.machine), machine.now());
+        }
+    }
+
+    /// Decides, and logs the decision where there is room.
+    fn decide(&mut self, tenant: usize, event: TenantEvent, now: Time) -> bool {
+        let answer = self.tenants.step(tenant, event, now);
+        let decision = LendingDecision {
+            now,
+            tenant,
+            event,
+            answer,
+        };
+        match self.log.decisions.len() < self.logged_max {
+            true => self.log.decisions.push(decision),
+            false => self.log.lost += 1,
+        }
+        answer
+    }
+
+    /// Whether the core was used in the window that is over decides on the next leases.
+    fn look(&mut self, machine: &Simulation) {
+        let (lent, used) = self.account.so_far(worked(self.core, machine), machine.now());
+        let (lent_before, used_before) = std::mem::replace(&mut self.account.looked, (lent, used));
+        let (lent, used) = (lent - lent_before, used - used_before);
+        let useful = self.usage.step(lent, lent - used);
+        if useful != self.useful {
+            self.useful = useful;
+            self.decide(0, TenantEvent::Useful(useful), machine.now());
+        }
+    }
+
+    /// When the first of its tasks is to be called.
+    fn next(&self, now: Time) -> Option<Time> {
+        let call = |occupant: &Occupant| match occupant.told {
+            Told::Away(release) => Some(self.tenants.call_at(release)),
+            Told::Working | Told::Ended => None,
+        };
+        self.occupants.iter().filter_map(call).min().map(|call| call.max(now))
+    }
+
+    fn report(&self, machine: &Simulation) -> LendingReport {
+        let (lent, used) = self.account.so_far(worked(self.core, machine), machine.now());
+        LendingReport {
+            core: self.core,
+            leases: self.account.leases,
+            lent_s: lent.as_secs_f64(),
+            used_share: (lent > Nanos::ZERO).then(|| Share::clamped(used.ratio(lent)).get()),
+            take_back_us: None,
+            late: self.account.late,
+        }
+    }
+}
+
+impl Account {
+    /// The core is lent or taken back now, having worked for so long in all.
+    fn turned(&mut self, lend: bool, worked: Nanos, now: Time) {
+        (self.lent, self.used) = self.so_far(worked, now);
+        self.since = lend.then_some(now);
+        self.worked = worked;
+        self.leases += u64::from(lend);
+    }
+
+    /// For how long it has been lent in all, and used of that.
+    fn so_far(&self, worked: Nanos, now: Time) -> (Nanos, Nanos) {
+        match self.since {
+            Some(since) => (self.lent + now.since(since), self.used + (worked - self.worked)),
+            None => (self.lent, self.used),
+        }
+    }
+}
+
+/// What this core has worked since the start. While it is lent, only guests work on it.
+fn worked(core: CoreId, machine: &Simulation) -> Nanos {
+    machine.core_times()[core.index()].working
+}

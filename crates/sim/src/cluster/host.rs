@@ -1,0 +1,500 @@
+//! A host: a node while it is up, its disk always, and the shell around both that carries out what the node wants.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use punctual_federation::action::{Action, Ask, Event, LogAnswer, Ticket};
+use punctual_federation::admission::{Gate, Timely};
+use punctual_federation::entry::Entry;
+use punctual_federation::follower::Placed;
+use punctual_federation::ids::{Boot, Member, NodeId, RequestId};
+use punctual_federation::message::{Answer, Message, Reply, Request, Said, Standing, Stop};
+use punctual_federation::node::{Node, Setup};
+use punctual_logs::{LogError, Record, Stretch};
+use punctual_store::batch::Image;
+use punctual_units::{Nanos, Time};
+use rand::RngExt;
+
+use super::clock::{NodeClock, NodeOs};
+use super::plant::Mischief;
+use super::replica::{Replica, cost};
+use super::sensing::Sensing;
+use super::world::{FEDERATION, Happening, Packet, Place, Question, Work, World};
+use super::{Mark, Settings};
+
+/// A request that a node has taken and not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) id: RequestId,
+    /// Where the answer goes.
+    from: Place,
+    /// How the asker numbers it.
+    ticket: u64,
+    /// By the node's own clock.
+    deadline: Time,
+    /// The node stood still or its clock jumped since: then it may be late to say that a request is late.
+    disturbed: bool,
+}
+
+/// A node that is up.
+pub(super) struct Up {
+    pub(super) node: Node,
+    pub(super) replica: Replica,
+    os: NodeOs,
+    /// The next instant at which the node is woken.
+    wake: Time,
+    /// Requests without an answer, by the number of their connection.
+    pub(super) open: BTreeMap<u64, Open>,
+    pub(super) mischief: Mischief,
+    pub(super) sensing: Sensing,
+}
+
+/// A host.
+pub(super) struct Host {
+    pub(super) node: NodeId,
+    pub(super) clock: NodeClock,
+    /// What a crash leaves.
+    disk: Image,
+    pub(super) boots: u64,
+    pub(super) up: Option<Up>,
+    /// Why it does not start any more.
+    pub(super) stopped: Option<Stop>,
+    pub(super) paused_until: Time,
+    /// What arrives while it stands still.
+    inbox: Vec<(Place, Packet)>,
+}
+
+impl Host {
+    pub(super) fn new(number: u32, settings: &Settings, random: &mut impl rand::Rng) -> Host {
+        let drift = i64::from(settings.drift_ppm_max);
+        let offset = Nanos::from_micros(random.random_range(0..1_000_000_000));
+        Host {
+            node: NodeId(number),
+            clock: NodeClock::new(offset, random.random_range(-drift..=drift)),
+            disk: Image::default(),
+            boots: 0,
+            up: None,
+            stopped: None,
+            paused_until: Time::ZERO,
+            inbox: Vec::new(),
+        }
+    }
+
+    /// Notes that deadlines may be missed through no fault of the node's.
+    pub(super) fn disturb(&mut self) {
+        let open = self.up.iter_mut().flat_map(|up| up.open.values_mut());
+        open.for_each(|open| open.disturbed = true);
+    }
+}
+
+impl World {
+    /// A node starts with what is on its disk.
+    pub(super) fn start(&mut self, number: usize) {
+        let (now, nodes) = (self.now, self.hosts.len() as u32);
+        let host = &mut self.hosts[number];
+        if host.up.is_some() || host.stopped.is_some() {
+            return;
+        }
+        host.boots += 1;
+        let local = host.clock.local(now);
+        let os = NodeOs::default();
+        os.set(local);
+        let objects = nodes as usize;
+        let opened = Replica::open(&host.disk, os.clone(), objects).and_then(|replica| Ok((replica.reign()?, replica)));
+        let setup = Setup {
+            me: Member {
+                node: host.node,
+                boot: Boot((host.boots << 16) | number as u64), // two hosts of one name differ as well
+            },
+            federation: FEDERATION,
+            peers: (0..nodes).map(NodeId).collect(),
+            log_entries_max: self.settings.log_entries_max,
+            executors: 2,
+            gate: Gate::Timely(Timely::new(Nanos::from_millis(100))),
+        };
+        match opened {
+            Ok((reign, replica)) => {
+                host.up = Some(Up {
+                    node: Node::new(&setup, replica.revision(), reign, local),
+                    replica,
+                    os,
+                    wake: Time::MAX,
+                    open: BTreeMap::new(),
+                    mischief: Mischief::default(),
+                    sensing: Sensing::default(),
+                });
+                self.note(Place::Host(number), Mark::Restart, || format!("starts as {}", setup.me));
+                self.tell(number, Event::Wake);
+            }
+            Err(error) => self.store_failed("open", error),
+        }
+    }
+
+    /// A node is gone at once; what it had not written to disk may be, too.
+    pub(super) fn crash(&mut self, number: usize) {
+        let keeps_all = !self.settings.unsynced_loss || self.random.random_bool(0.5);
+        let host = &mut self.hosts[number];
+        let Some(up) = host.up.take() else {
+            return;
+        };
+        if keeps_all && let Ok(image) = up.replica.image() {
+            host.disk = image;
+        }
+        host.inbox.clear();
+        host.paused_until = Time::ZERO;
+        let node = host.node;
+        for open in up.open.into_values() {
+            if let Place::Client(_) = open.from {
+                self.send(Place::Host(number), open.from, Packet::Broken(open.id));
+            }
+        }
+        if self.random.random_bool(0.5) {
+            let hosts = (0..self.hosts.len()).filter(|peer| *peer != number).map(Place::Host);
+            for peer in hosts.chain((0..self.fronts.len()).map(Place::Front)) {
+                self.send(Place::Host(number), peer, Packet::Reset(node));
+            }
+        }
+    }
+
+    /// A node has stopped for good: its process ends.
+    fn stops(&mut self, number: usize, stop: Stop) {
+        self.note(Place::Host(number), Mark::Note, || format!("stops: {stop}"));
+        self.crash(number);
+        self.hosts[number].stopped = Some(stop);
+    }
+
+    /// A node that stood still goes on, with all that came meanwhile.
+    pub(super) fn resumes(&mut self, number: usize) {
+        if self.hosts[number].paused_until > self.now {
+            return; // it was stopped again
+        }
+        self.note(Place::Host(number), Mark::Resume, || "goes on".to_owned());
+        for (from, packet) in std::mem::take(&mut self.hosts[number].inbox) {
+            self.host_hears(number, from, packet);
+        }
+        self.tell(number, Event::Wake);
+    }
+
+    pub(super) fn paused(&self, number: usize) -> bool {
+        self.hosts[number].paused_until > self.now
+    }
+
+    pub(super) fn wakes(&mut self, number: usize, boot: Boot) {
+        let now = self.now;
+        if let Some(up) = self.up(number, boot)
+            && up.wake <= now
+        {
+            up.wake = Time::MAX;
+            self.tell(number, Event::Wake);
+        }
+    }
+
+    /// The node of a host, if it is still the same process.
+    pub(super) fn up(&mut self, number: usize, boot: Boot) -> Option<&mut Up> {
+        let up = self.hosts[number].up.as_mut();
+        up.filter(|up| up.node.member().boot == boot)
+    }
+
+    /// Something arrives at a host.
+    pub(super) fn host_hears(&mut self, number: usize, from: Place, packet: Packet) {
+        if self.paused(number) {
+            self.hosts[number].inbox.push((from, packet));
+            return;
+        }
+        let Some(up) = &self.hosts[number].up else {
+            let node = self.hosts[number].node;
+            match (from, packet) {
+                (Place::Client(_), Packet::Request(_, request)) => {
+                    self.send(Place::Host(number), from, Packet::Broken(request.id));
+                }
+                (Place::Front(_), Packet::Request(..)) => self.send(Place::Host(number), from, Packet::Reset(node)),
+                _ => {}
+            }
+            return;
+        };
+        let boot = up.node.member().boot;
+        match (from, packet) {
+            (_, Packet::Peer(node, message)) => self.tell(number, Event::Message(node, message)),
+            (_, Packet::Stamp(node, stamp)) => self.stamped(number, node, stamp),
+            (_, Packet::Report(node, report)) => self.reported(number, node, report),
+            (_, Packet::Taken(node, object, seq)) => self.taken(number, node, object, seq),
+            (_, Packet::Reset(node)) => self.tell(number, Event::Reset(node)),
+            (_, Packet::Request(ticket, request)) => self.takes(number, from, ticket, request),
+            (_, Packet::Appended(to, ticket, answer)) if to == boot => {
+                self.log_answers(number, ticket, answer.map(LogAnswer::Appended));
+            }
+            (_, Packet::Read(to, ticket, answer)) if to == boot => self.log_read(number, ticket, answer),
+            (_, Packet::Watched(record)) => match decoded(&[record]) {
+                Ok(entries) => self.tell(number, Event::Watched(entries)),
+                Err(stop) => self.tell(number, Event::Unreadable(stop)),
+            },
+            _ => {}
+        }
+    }
+
+    /// A node takes a request, which it must answer once; at once, if it was told to pause.
+    fn takes(&mut self, number: usize, from: Place, ticket: u64, request: Request) {
+        let now = self.now;
+        self.connections += 1;
+        let connection = self.connections;
+        let host = &mut self.hosts[number];
+        let (node, local, id) = (host.node, host.clock.local(now), request.id);
+        let mut pauses = false;
+        if let Some(up) = &mut host.up {
+            let open = Open {
+                id,
+                from,
+                ticket,
+                deadline: local + request.time_left,
+                disturbed: false,
+            };
+            up.open.insert(connection, open);
+            pauses = matches!(up.node.standing(), Standing::Paused | Standing::Leaving);
+        }
+        let request = self.planted_request(number, request);
+        self.tell(number, Event::Request(connection, request));
+        let up = self.hosts[number].up.as_ref();
+        if pauses && up.is_some_and(|up| up.open.contains_key(&connection)) {
+            self.broken(format!("node {node} was told to pause, and has taken request {id}"));
+        }
+    }
+
+    /// What a node says of itself.
+    pub(super) fn said(&self, number: usize) -> Said {
+        let host = &self.hosts[number];
+        let local = host.clock.local(self.now);
+        host.up.as_ref().map_or(Said::default(), |up| up.node.said(local))
+    }
+
+    fn log_read(&mut self, number: usize, ticket: Ticket, answer: Result<Stretch, LogError>) {
+        let answer = match answer {
+            Ok(Stretch { records, last }) => match decoded(&records) {
+                Ok(entries) => Ok(LogAnswer::Read { entries, last }),
+                Err(stop) => return self.tell(number, Event::Unreadable(stop)),
+            },
+            Err(error) => Err(error),
+        };
+        self.log_answers(number, ticket, answer);
+    }
+
+    fn log_answers(&mut self, number: usize, ticket: Ticket, answer: Result<LogAnswer, LogError>) {
+        if let Some(answer) = self.planted_answer(number, ticket, answer) {
+            self.tell(number, Event::Log(ticket, answer));
+        }
+    }
+
+    /// Passes an event to a node, and carries out what it wants done.
+    pub(super) fn tell(&mut self, number: usize, event: Event) {
+        let now = self.now;
+        if self.paused(number) {
+            return; // a store that has done its work tells when the node goes on
+        }
+        let host = &mut self.hosts[number];
+        let Some(up) = &mut host.up else {
+            return;
+        };
+        let local = host.clock.local(now);
+        up.os.set(local);
+        let before = up.node.is_master();
+        let actions = up.node.step(event, local);
+        if up.node.is_master() != before {
+            let label = if before { "cedes" } else { "is the master" };
+            self.note(Place::Host(number), Mark::Takeover, || label.to_owned());
+        }
+        for action in actions {
+            self.act(number, action);
+        }
+        self.set_wake(number);
+    }
+
+    fn set_wake(&mut self, number: usize) {
+        let now = self.now;
+        let host = &mut self.hosts[number];
+        let Some(up) = &mut host.up else {
+            return;
+        };
+        let wanted = up.node.wake_at(host.clock.local(now));
+        if wanted == Time::MAX {
+            return;
+        }
+        let local = host.clock.local(now);
+        if wanted <= local {
+            let node = host.node;
+            self.broken(format!(
+                "node {node} wants to be woken at {wanted:?}, and it is {local:?} already"
+            ));
+            return;
+        }
+        let at = host.clock.when(wanted, now);
+        if at < up.wake {
+            up.wake = at;
+            let boot = up.node.member().boot;
+            self.at(at, Happening::Wake(number, boot));
+        }
+    }
+
+    fn act(&mut self, number: usize, action: Action) {
+        let here = Place::Host(number);
+        let Some(up) = &self.hosts[number].up else {
+            return;
+        };
+        let Member { node, boot } = up.node.member();
+        match action {
+            Action::Send(to, message) => {
+                for host in self.named(to).into_iter().filter(|host| *host != number) {
+                    self.send(here, Place::Host(host), Packet::Peer(node, message.clone()));
+                }
+            }
+            Action::Reply(connection, reply) => self.reply(number, connection, reply),
+            Action::Tell(heartbeat) => {
+                for front in 0..self.fronts.len() {
+                    let packet = Packet::Peer(node, Message::Heartbeat(heartbeat));
+                    self.send(here, Place::Front(front), packet);
+                }
+            }
+            Action::Log(ticket, ask) => self.ask_log(number, boot, ticket, &ask),
+            Action::Execute(batch, revision, requests) => {
+                let records = requests.len() * 4;
+                self.planted_execute(number, batch, revision, &requests);
+                self.work(number, boot, Work::Execute(batch, revision, requests), records);
+            }
+            Action::Apply(revision, entry) => self.work(number, boot, Work::Apply(revision, entry), 8),
+            Action::Query(ticket, keys, max_age) => {
+                let (records, early) = (keys.len(), self.planted_query(number, &keys, max_age));
+                self.work(number, boot, Work::Query(ticket, keys, max_age, early), records);
+            }
+            Action::Sync => self.work(number, boot, Work::Sync, 100),
+            Action::Copy(peer) => self.work(number, boot, Work::Copy(peer), 100),
+            Action::Install(image) => self.work(number, boot, Work::Install(image), 100),
+            Action::Left => self.left(number),
+            Action::Stop(stop) => self.stops(number, stop),
+        }
+    }
+
+    fn ask_log(&mut self, number: usize, boot: Boot, ticket: Ticket, ask: &Ask) {
+        if self.planted_ask(number, boot, ticket, ask) {
+            return;
+        }
+        let question = Question::of(ask);
+        self.send(Place::Host(number), Place::Log, Packet::Ask(boot, ticket, question));
+    }
+
+    /// A store works for a while, now and then for a long one.
+    fn work(&mut self, number: usize, boot: Boot, work: Work, records: usize) {
+        let factor = match self.per_mille(10) {
+            true => self.random.random_range(10.0..100.0),
+            false => self.random.random_range(0.5..2.0),
+        };
+        self.after(cost(records).scaled(factor), Happening::Worked(number, boot, work));
+    }
+
+    /// A store's work is done. A node that stands still learns of it later.
+    pub(super) fn worked(&mut self, number: usize, boot: Boot, work: Work) {
+        let resumes = self.hosts[number].paused_until;
+        if resumes > self.now {
+            self.at(resumes, Happening::Worked(number, boot, work));
+            return;
+        }
+        let local = self.hosts[number].clock.local(self.now);
+        let skips = self.planted_skip();
+        let work = self.planted_work(number, work);
+        let read = match &work {
+            Work::Query(_, keys, max_age, _) => Some((keys.clone(), *max_age)),
+            _ => None,
+        };
+        let Some(up) = self.up(number, boot) else {
+            return;
+        };
+        up.os.set(local);
+        match up.carry_out(work, skips) {
+            Ok((event, disk)) => {
+                if let Some(image) = disk {
+                    self.hosts[number].disk = image;
+                }
+                self.copies += u64::from(matches!(event, Event::Installed(..)));
+                self.check_readings(number, &event, read);
+                let event = self.planted_event(number, event);
+                self.tell(number, event);
+            }
+            Err(error) => self.store_failed("do its work", error),
+        }
+    }
+
+    /// A node answers a client or a front.
+    pub(super) fn reply(&mut self, number: usize, connection: u64, reply: Reply) {
+        if let Some(reply) = self.planted_reply(number, connection, reply) {
+            self.reply_truly(number, connection, reply);
+        }
+    }
+
+    pub(super) fn reply_truly(&mut self, number: usize, connection: u64, reply: Reply) {
+        let local = self.hosts[number].clock.local(self.now);
+        let node = self.hosts[number].node;
+        let id = reply.id;
+        let up = self.hosts[number].up.as_mut();
+        let Some(open) = up.and_then(|up| up.open.remove(&connection)) else {
+            let again = super::label::of_answer(&reply.answer);
+            self.broken(format!("node {node} answered request {id} twice, now with {again}"));
+            return;
+        };
+        if matches!(reply.answer, Answer::Late { .. }) && local > open.deadline && !open.disturbed {
+            let late = local.since(open.deadline);
+            self.broken(format!(
+                "node {node} said of request {id} {late} after its deadline that it is late"
+            ));
+        }
+        let packet = match open.from {
+            Place::Front(_) => Packet::Reply(open.ticket, reply),
+            _ => Packet::Answer(id, reply.answer),
+        };
+        self.send(Place::Host(number), open.from, packet);
+    }
+}
+
+impl Up {
+    /// Does what a node wants of its store; what to tell the node, and what is on disk now.
+    fn carry_out(&self, work: Work, skips: bool) -> Result<(Event, Option<Image>), punctual_store::StoreError> {
+        let replica = &self.replica;
+        let event = match work {
+            Work::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),
+            Work::Apply(revision, entry) => {
+                match skips {
+                    true => replica.skip(revision)?,
+                    false => replica.apply(revision, &entry)?,
+                }
+                Event::Applied(revision)
+            }
+            Work::Query(ticket, keys, max_age, early) => {
+                let (revision, values) = replica.query(&keys, max_age)?;
+                match early {
+                    None => Event::Queried(ticket, revision, values),
+                    Some((before, first)) => {
+                        let rest = values.into_iter().skip(first.len());
+                        Event::Queried(ticket, before, first.into_iter().chain(rest).collect())
+                    }
+                }
+            }
+            Work::Sync => {
+                let image = replica.image()?;
+                return Ok((Event::Synced(image.revision), Some(image)));
+            }
+            Work::Copy(peer) => Event::Copied(peer, Arc::new(replica.image()?)),
+            Work::Install(image) => {
+                replica.install(&image)?;
+                Event::Installed(image.revision, replica.reign()?)
+            }
+        };
+        Ok((event, None))
+    }
+}
+
+/// Records of the log as entries.
+fn decoded(records: &[Record]) -> Result<Vec<Placed>, Stop> {
+    let entry = |record: &Record| {
+        Ok((
+            record.revision,
+            Arc::new(Entry::decode(&record.bytes, record.revision, FEDERATION)?),
+        ))
+    };
+    records.iter().map(entry).collect()
+}

@@ -1,0 +1,622 @@
+//! Events in order of time.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use punctual_federation::admission::{Ask, Late, Reason, Report};
+use punctual_federation::balancer::{Answer, Balancer, Probe, Query};
+use punctual_federation::ids::NodeId;
+use punctual_loop::backlog::{Backlog, BacklogGround, BacklogLog};
+use punctual_units::{Nanos, Time};
+
+use super::clients::{Drawn, Draws};
+use super::node::{Node, Number};
+use super::summary::{Answered, Counts, Summary};
+use super::{BalancerKind, Change, Clients, GateKind, HEARTBEAT, PERIOD, Policy, Setup, TRANSACTION, Waiting};
+
+/// What happens at an instant. Nodes, balancers and changes are numbers here: events are copied often.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A client that thinks in between sends; in an open loop, one more query comes.
+    Client(u32),
+    /// A query reaches its node.
+    Arrive {
+        number: Number,
+        trip: u64,
+    },
+    /// An executor is done.
+    Finish {
+        node: u32,
+        executor: u32,
+        life: u32,
+    },
+    /// A reply reaches its balancer.
+    Reply(Number),
+    /// A query in a queue can no longer end in time.
+    Expire(u32),
+    /// A probe reaches a node, and its answer the balancer.
+    Ask {
+        node: u32,
+        balancer: u32,
+    },
+    Said {
+        node: u32,
+        balancer: u32,
+        probe: Probe,
+    },
+    /// All nodes and balancers.
+    Sample,
+    Heartbeat,
+    /// Something happens to a node.
+    Change(u32),
+    /// Balancers learn that a node is dead.
+    Eject(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: Time,
+    /// Of events at one instant the earlier made comes first.
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// A query on its way.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    drawn: Drawn,
+    client: u32,
+    balancer: u32,
+    /// When the client sent it, and when it was sent to the node that it is at now.
+    sent: Time,
+    sent_here: Time,
+    node: NodeId,
+    /// Told apart from other ways of this place in the list.
+    trip: u64,
+    /// At the node when it came.
+    in_flight: u32,
+    /// Whether it was sent to another node already.
+    again: bool,
+    state: State,
+    report: Report,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// The place is free.
+    Free,
+    /// On its way to a node, waiting there for a connection or for an executor, or running.
+    Away,
+    /// Answered by the node after this long there, and on its way back.
+    Answered(Nanos),
+    /// Refused, and on its way back.
+    Refused(Late),
+}
+
+const NO_REPORT: Report = Report {
+    backlog: 0,
+    requests: 0,
+    cost: 0.0,
+    executors: 1,
+    bound: 0.0,
+};
+
+/// One run.
+pub(super) struct Engine<'s> {
+    setup: &'s Setup,
+    policy: &'s Policy,
+    held: Vec<u64>,
+    now: Time,
+    events: BinaryHeap<Reverse<Entry>>,
+    made: u64,
+    nodes: Vec<Node>,
+    law: Option<Backlog>,
+    /// How often each node has died: what it had begun before does not finish.
+    lives: Vec<u32>,
+    balancers: Vec<Box<dyn Balancer>>,
+    draws: Draws,
+    flights: Vec<Flight>,
+    free: Vec<Number>,
+    counts: Counts,
+    samples: usize,
+    asked: Vec<NodeId>,
+}
+
+impl<'s> Engine<'s> {
+    /// Where a law turns the nodes' knobs, it is the same for all: `law`, made from its ground.
+    pub(super) fn new(setup: &'s Setup, policy: &'s Policy, law: Option<(BacklogGround, Backlog)>, seed: u64) -> Self {
+        let (ground, law) = law.unzip();
+        let numbers = 0..setup.nodes.len();
+        let balancer = |_| policy.balancer.balancer();
+        let mut engine = Engine {
+            setup,
+            policy,
+            held: match &policy.gate {
+                GateKind::Held(bounds) => bounds.clone(),
+                _ => Vec::new(),
+            },
+            now: Time(0),
+            events: BinaryHeap::new(),
+            made: 0,
+            nodes: numbers
+                .map(|number| Node::new(setup, number, &policy.gate, law.clone()))
+                .collect(),
+            law: law.clone(),
+            lives: vec![0; setup.nodes.len()],
+            balancers: (0..setup.balancers).map(balancer).collect(),
+            draws: Draws::new(seed),
+            flights: Vec::new(),
+            free: Vec::new(),
+            counts: Counts::new(setup.judged_from, setup.until, setup.deadline),
+            samples: 0,
+            asked: Vec::new(),
+        };
+        if let Some(ground) = ground {
+            engine.nodes[0].record(BacklogLog::new(ground));
+        }
+        engine.begin();
+        engine
+    }
+
+    pub(super) fn run(mut self) -> Summary {
+        while let Some(Reverse(entry)) = self.events.pop() {
+            if entry.at > self.setup.until {
+                break;
+            }
+            self.now = entry.at;
+            self.happens(entry.event);
+        }
+        let under_way = self.flights.iter().filter(|flight| flight.state != State::Free);
+        let under_way = under_way.count() as u64;
+        let log = self.nodes[0].take_log();
+        self.counts.end(under_way, log)
+    }
+
+    fn begin(&mut self) {
+        for number in 0..self.nodes.len() {
+            if self.nodes[number].alive {
+                self.joined(number);
+            }
+            self.hold(number);
+        }
+        match &self.setup.clients {
+            Clients::Closed { count, .. } => {
+                let most = self.setup.think(self.now).1;
+                for client in 0..*count {
+                    let first = self.draws.between(Nanos::ZERO, most);
+                    self.after(first, Event::Client(client));
+                }
+            }
+            Clients::Open { .. } => self.next_arrival(),
+        }
+        for (number, (at, _)) in self.setup.changes.iter().enumerate() {
+            self.at(*at, Event::Change(number as u32));
+        }
+        self.after(PERIOD, Event::Sample);
+        self.after(HEARTBEAT, Event::Heartbeat);
+    }
+
+    fn at(&mut self, at: Time, event: Event) {
+        self.made += 1;
+        let number = self.made;
+        self.events.push(Reverse(Entry { at, number, event }));
+    }
+
+    fn after(&mut self, span: Nanos, event: Event) {
+        self.at(self.now + span, event);
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Client(client) => self.client(client),
+            Event::Arrive { number, trip } => {
+                // It may have been sent elsewhere since, or be another query by now.
+                if self.flights[number as usize].trip == trip {
+                    self.arrive(number);
+                }
+            }
+            Event::Finish { node, executor, life } => {
+                if self.lives[node as usize] == life {
+                    self.finish(node as usize, executor as usize);
+                }
+            }
+            Event::Reply(number) => self.reply(number),
+            Event::Expire(node) => {
+                self.nodes[node as usize].wake = Time(u64::MAX);
+                self.pump(node as usize);
+            }
+            Event::Ask { node, balancer } => self.ask(node, balancer),
+            Event::Said { node, balancer, probe } => {
+                self.balancers[balancer as usize].probed(NodeId(node), probe, self.now);
+            }
+            Event::Sample => self.sample(),
+            Event::Heartbeat => self.heartbeat(),
+            Event::Change(number) => self.change(self.setup.changes[number as usize].1),
+            Event::Eject(node) => self.eject(node as usize),
+        }
+    }
+
+    // Clients.
+
+    fn next_arrival(&mut self) {
+        let rate = self.setup.rate(self.now);
+        if rate > 0.0 {
+            let gap = self.draws.gap(rate);
+            self.after(gap, Event::Client(0));
+        }
+    }
+
+    fn client(&mut self, client: u32) {
+        if let Clients::Closed { transactions, .. } = self.setup.clients {
+            if self.draws.happens(transactions) {
+                self.think(client, TRANSACTION);
+                return;
+            }
+        } else {
+            self.next_arrival();
+        }
+        self.counts.offered(self.now);
+        let drawn = self.draws.query(&self.setup.work, self.now);
+        let balancer = match self.setup.clients {
+            Clients::Closed { .. } => client % self.setup.balancers,
+            Clients::Open { .. } => (drawn.draw % u64::from(self.setup.balancers)) as u32,
+        };
+        let number = self.take_off(Flight {
+            drawn,
+            client,
+            balancer,
+            sent: self.now,
+            sent_here: self.now,
+            node: NodeId(0),
+            trip: 0,
+            in_flight: 0,
+            again: false,
+            state: State::Away,
+            report: NO_REPORT,
+        });
+        let query = self.query(number);
+        match self.balancers[balancer as usize].choose(&query, self.now) {
+            Some(node) => self.send(number, node),
+            None => {
+                self.counts.refused(self.now);
+                self.land(number);
+            }
+        }
+        self.probe(&query, balancer);
+    }
+
+    /// The client thinks, from `rest` on, and sends its next one.
+    fn think(&mut self, client: u32, rest: Nanos) {
+        let (least, most) = self.setup.think(self.now);
+        let thought = self.draws.between(least, most);
+        self.after(rest + thought, Event::Client(client));
+    }
+
+    fn take_off(&mut self, flight: Flight) -> Number {
+        match self.free.pop() {
+            Some(number) => {
+                self.flights[number as usize] = flight;
+                number
+            }
+            None => {
+                self.flights.push(flight);
+                (self.flights.len() - 1) as Number
+            }
+        }
+    }
+
+    /// A query is over, and its client goes on.
+    fn land(&mut self, number: Number) {
+        let flight = &mut self.flights[number as usize];
+        flight.state = State::Free;
+        flight.trip = u64::MAX;
+        let client = flight.client;
+        self.free.push(number);
+        if let Clients::Closed { .. } = self.setup.clients {
+            self.think(client, Nanos::ZERO);
+        }
+    }
+
+    fn deadline(&self, flight: &Flight) -> Time {
+        flight.sent + self.setup.deadline
+    }
+
+    fn query(&self, number: Number) -> Query {
+        let flight = &self.flights[number as usize];
+        Query {
+            key: u64::from(flight.drawn.key),
+            items: flight.drawn.items,
+            deadline: self.deadline(flight),
+            draw: flight.drawn.draw,
+        }
+    }
+
+    // Balancers.
+
+    fn send(&mut self, number: Number, node: NodeId) {
+        let trip = self.made;
+        let flight = &mut self.flights[number as usize];
+        flight.node = node;
+        flight.sent_here = self.now;
+        flight.trip = trip;
+        flight.state = State::Away;
+        self.after(self.setup.wire, Event::Arrive { number, trip });
+    }
+
+    fn probe(&mut self, query: &Query, balancer: u32) {
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.clear();
+        self.balancers[balancer as usize].probes(query, &mut asked);
+        for node in &asked {
+            let node = node.0;
+            self.after(self.setup.wire, Event::Ask { node, balancer });
+        }
+        self.asked = asked;
+    }
+
+    fn ask(&mut self, node: u32, balancer: u32) {
+        let asked = &self.nodes[node as usize];
+        if asked.alive {
+            let probe = asked.meter.probe(asked.intake().requests());
+            self.after(self.setup.wire, Event::Said { node, balancer, probe });
+        }
+    }
+
+    fn reply(&mut self, number: Number) {
+        let flight = self.flights[number as usize];
+        let late = match flight.state {
+            State::Refused(late) => Some(late),
+            State::Answered(_) => None,
+            State::Free | State::Away => return,
+        };
+        let answer = Answer {
+            items: flight.drawn.items,
+            latency: self.now.since(flight.sent_here),
+            late,
+            report: flight.report,
+        };
+        self.balancers[flight.balancer as usize].answered(flight.node, &answer, self.now);
+        match flight.state {
+            State::Answered(at_node) => {
+                let answered = Answered {
+                    items: flight.drawn.items,
+                    gone: self.nodes[flight.node.0 as usize].leaving,
+                    at_node,
+                    delay: self.now.since(flight.sent),
+                };
+                self.counts.answered(self.now, &answered);
+                self.land(number);
+            }
+            _ => self.refused(number, late),
+        }
+    }
+
+    /// Another node, or the client hears of it.
+    fn refused(&mut self, number: Number, late: Option<Late>) {
+        if !self.send_again(number, late) {
+            self.counts.refused(self.now);
+            self.land(number);
+        }
+    }
+
+    fn send_again(&mut self, number: Number, late: Option<Late>) -> bool {
+        let flight = self.flights[number as usize];
+        let Some(late) = late.filter(|late| !flight.again && late.reason == Reason::Backlog) else {
+            return false;
+        };
+        let query = self.query(number);
+        let Some(node) = self.balancers[flight.balancer as usize].again(&query, &late, self.now) else {
+            return false;
+        };
+        self.flights[number as usize].again = true;
+        self.counts.again(self.now);
+        self.send(number, node);
+        true
+    }
+
+    // Nodes.
+
+    fn arrive(&mut self, number: Number) {
+        let (now, flight) = (self.now, self.flights[number as usize]);
+        let at = flight.node.0 as usize;
+        let node = &mut self.nodes[at];
+        if !node.alive {
+            // Balancers learn of it and look for what they have sent here.
+            return;
+        }
+        if let Waiting::Places { places, retry } = self.setup.waiting
+            && node.intake().requests() >= places
+        {
+            let trip = flight.trip;
+            self.after(retry, Event::Arrive { number, trip });
+            return;
+        }
+        let ask = Ask {
+            items: flight.drawn.items,
+            deadline: flight.sent + self.setup.deadline,
+        };
+        node.account(now);
+        let in_flight = node.intake().requests() as u32;
+        match node.intake().judge(ask, now) {
+            Ok(forecast) => {
+                node.intake_mut().enter(ask, forecast, number, now);
+                self.flights[number as usize].in_flight = in_flight;
+                self.pump(at);
+            }
+            Err(late) => self.refuse(number, late),
+        }
+    }
+
+    fn refuse(&mut self, number: Number, late: Late) {
+        let at = self.flights[number as usize].node.0 as usize;
+        let report = self.nodes[at].intake().report();
+        let flight = &mut self.flights[number as usize];
+        flight.state = State::Refused(late);
+        flight.report = report;
+        let deadline = flight.sent + self.setup.deadline;
+        self.counts.said(self.now, deadline);
+        self.after(self.setup.wire, Event::Reply(number));
+    }
+
+    /// Drops what cannot end in time any more, starts what an executor is free for.
+    fn pump(&mut self, at: usize) {
+        let now = self.now;
+        if !self.nodes[at].alive {
+            return;
+        }
+        self.nodes[at].account(now);
+        while let Some((number, late)) = self.nodes[at].intake_mut().expired(now) {
+            self.refuse(number, late);
+        }
+        let mut draw = self.made;
+        while let Some(start) = self.nodes[at].intake_mut().start(now, draw) {
+            draw = self.flights[start.work as usize].drawn.draw;
+            let Drawn { key, factor, .. } = self.flights[start.work as usize].drawn;
+            let (cached, span) = self.nodes[at].serve(self.setup, &start, key, factor, draw);
+            self.counts.started(now, cached, span);
+            let life = self.lives[at];
+            let (node, executor) = (at as u32, start.executor as u32);
+            self.after(span, Event::Finish { node, executor, life });
+        }
+        if let Some(expiry) = self.nodes[at].intake().next_expiry()
+            && expiry < self.nodes[at].wake
+        {
+            self.nodes[at].wake = expiry;
+            self.at(expiry.max(now), Event::Expire(at as u32));
+        }
+    }
+
+    fn finish(&mut self, at: usize, executor: usize) {
+        let node = &mut self.nodes[at];
+        node.account(self.now);
+        let number = node.running[executor];
+        let Some(served) = node.intake_mut().finish(executor, self.now) else {
+            return;
+        };
+        node.ended(served.delay);
+        let flight = &mut self.flights[number as usize];
+        node.meter.ended(flight.in_flight as usize, served.delay);
+        flight.state = State::Answered(served.delay);
+        flight.report = node.intake().report();
+        self.after(self.setup.wire, Event::Reply(number));
+        self.pump(at);
+    }
+
+    // Periods and changes.
+
+    fn sample(&mut self) {
+        self.samples += 1;
+        let mut said = Vec::with_capacity(self.nodes.len());
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            let (period, sample) = node.sample(self.now);
+            if node.alive {
+                said.push(period);
+            }
+            if number == 0 {
+                self.counts.sampled(sample);
+            }
+        }
+        for number in 0..self.nodes.len() {
+            self.hold(number);
+        }
+        if self.policy.balancer != BalancerKind::Home {
+            self.balancers
+                .iter_mut()
+                .for_each(|balancer| balancer.period(&said, self.now));
+        }
+        self.after(PERIOD, Event::Sample);
+    }
+
+    /// Turns the knob for the coming period, where it is turned by hand.
+    fn hold(&mut self, number: usize) {
+        if !self.held.is_empty() {
+            self.nodes[number].hold(self.held[self.samples % self.held.len()]);
+        }
+    }
+
+    fn heartbeat(&mut self) {
+        if self.policy.balancer != BalancerKind::Home {
+            return;
+        }
+        let alive = self.nodes.iter().filter(|node| node.alive);
+        let said: Vec<_> = alive.map(Node::beat).collect();
+        self.balancers
+            .iter_mut()
+            .for_each(|balancer| balancer.period(&said, self.now));
+        self.after(HEARTBEAT, Event::Heartbeat);
+    }
+
+    fn joined(&mut self, number: usize) {
+        let id = self.nodes[number].id;
+        for balancer in &mut self.balancers {
+            // The setup was checked: there are at most as many nodes as numbers.
+            let _ = balancer.join(id, self.now);
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Join(number) => {
+                self.nodes[number].alive = true;
+                self.nodes[number].leaving = false;
+                self.joined(number);
+            }
+            Change::Leave(number) => {
+                self.nodes[number].leaving = true;
+                self.left(number);
+            }
+            Change::Crash(number) => {
+                self.nodes[number] = Node::new(self.setup, number, &self.policy.gate, self.law.clone());
+                self.nodes[number].alive = false;
+                self.lives[number] += 1;
+                self.after(self.setup.detection, Event::Eject(number as u32));
+            }
+            Change::Speed(number, speed) => self.nodes[number].speed = speed,
+        }
+    }
+
+    fn left(&mut self, number: usize) {
+        let id = self.nodes[number].id;
+        for balancer in &mut self.balancers {
+            balancer.leave(id, self.now);
+        }
+    }
+
+    /// A query reads only: one that died with its node may be sent again.
+    fn eject(&mut self, number: usize) {
+        self.left(number);
+        let id = self.nodes[number].id;
+        let there = |flight: &Flight| flight.node == id && flight.state == State::Away;
+        let lost: Vec<Number> = (0..self.flights.len() as Number)
+            .filter(|at| there(&self.flights[*at as usize]))
+            .collect();
+        let late = Late {
+            reason: Reason::Backlog,
+            retry_after: Nanos::ZERO,
+            node: id,
+        };
+        for number in lost {
+            if !self.send_again(number, Some(late)) {
+                self.counts.lost(self.now);
+                self.land(number);
+            }
+        }
+    }
+}

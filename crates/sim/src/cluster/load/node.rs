@@ -1,0 +1,206 @@
+//! A simulated slave: the real intake before executors that take time.
+
+use punctual_federation::admission::{BacklogMachine, Intake, Order, Start};
+use punctual_federation::balancer::Period;
+use punctual_federation::balancer::prequal::ProbeMeter;
+use punctual_federation::ids::NodeId;
+use punctual_loop::backlog::{Backlog, BacklogDecision, BacklogLog, BacklogSeen};
+use punctual_platform::{Applied, KnobId, Machine, Plan, Provenance, Value};
+use punctual_units::{Nanos, Time};
+
+use super::cache::Cache;
+use super::summary::NodeSample;
+use super::{COST_FIRST, GateKind, NodeModel, PERIOD, Setup};
+
+/// A query at a node, by its number in the engine.
+pub(super) type Number = u32;
+
+/// A slave.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    pub(super) alive: bool,
+    /// Whether it has said that it goes: it finishes what it has.
+    pub(super) leaving: bool,
+    pub(super) speed: f64,
+    machine: BacklogMachine<Number>,
+    /// What turns its knob, if anything does; what came of the last plan; and what was decided, where that is kept.
+    law: Option<Backlog>,
+    applied: Option<Applied>,
+    log: Option<BacklogLog>,
+    pub(super) meter: ProbeMeter,
+    /// The query on each executor.
+    pub(super) running: Vec<Number>,
+    /// When it is to look for expired ones.
+    pub(super) wake: Time,
+    cache: Cache,
+    delays: Nanos,
+    ended: u32,
+    /// Items of backlog times seconds, since the last sampling point.
+    area: f64,
+    since: Time,
+    bound: f64,
+}
+
+/// What a simulated node is called as a machine.
+fn machine_name(number: usize) -> String {
+    format!("simulated node {number}")
+}
+
+/// The machine of a node before its executors.
+pub(super) fn machine(setup: &Setup, number: usize, gate: &GateKind) -> BacklogMachine<Number> {
+    let order = match gate {
+        GateKind::Timely | GateKind::Limited(_) => Order::Deadline,
+        GateKind::Open | GateKind::Published { .. } | GateKind::Held(_) => setup.order,
+    };
+    let id = NodeId(number as u32);
+    let executors = setup.nodes[number].executors;
+    let intake = Intake::new(id, executors, COST_FIRST, gate.gate(setup.deadline), order);
+    BacklogMachine::new(machine_name(number), intake, Provenance::Simulated)
+}
+
+impl Node {
+    /// With `law`, where one turns its knob.
+    pub(super) fn new(setup: &Setup, number: usize, gate: &GateKind, law: Option<Backlog>) -> Node {
+        let NodeModel {
+            executors,
+            speed,
+            present,
+        } = setup.nodes[number];
+        let mut node = Node {
+            id: NodeId(number as u32),
+            alive: present,
+            leaving: false,
+            speed,
+            machine: machine(setup, number, gate),
+            applied: None,
+            log: None,
+            law: None,
+            meter: ProbeMeter::default(),
+            running: vec![0; executors],
+            wake: Time(u64::MAX),
+            cache: Cache::new(setup.work.cached),
+            delays: Nanos::ZERO,
+            ended: 0,
+            area: 0.0,
+            since: Time(0),
+            bound: f64::INFINITY,
+        };
+        let first = match (&law, gate) {
+            (Some(law), _) => Some(law.plan()),
+            (None, GateKind::Limited(items)) => Some(bound(*items)),
+            (None, _) => None,
+        };
+        node.law = law;
+        node.bound = node.intake().report().bound;
+        if let Some(plan) = first {
+            node.turn(&plan);
+        }
+        node
+    }
+
+    /// Keeps what is decided about its knob from now on.
+    pub(super) fn record(&mut self, log: BacklogLog) {
+        self.log = Some(log);
+    }
+
+    pub(super) fn take_log(&mut self) -> Option<BacklogLog> {
+        self.log.take()
+    }
+
+    pub(super) fn intake(&self) -> &Intake<Number> {
+        self.machine.intake()
+    }
+
+    pub(super) fn intake_mut(&mut self) -> &mut Intake<Number> {
+        self.machine.intake_mut()
+    }
+
+    /// The one door to the knob.
+    fn turn(&mut self, plan: &Plan) {
+        self.applied = Some(self.machine.apply(plan));
+        self.bound = self.intake().report().bound;
+    }
+
+    /// The law's turn at a sampling point.
+    fn regulate(&mut self, delay: Option<Nanos>, now: Time) {
+        let Some(law) = &mut self.law else { return };
+        self.machine.at(now);
+        let seen = BacklogSeen {
+            delay,
+            applied: self.applied.take(),
+        };
+        let plan = law.step(&seen);
+        if let Some(log) = &mut self.log {
+            log.note(BacklogDecision { now, seen, plan });
+        }
+        self.turn(&plan);
+    }
+
+    /// Whether the data of a query was cached; and how long an executor takes for it.
+    pub(super) fn serve(
+        &mut self,
+        setup: &Setup,
+        start: &Start<Number>,
+        key: u32,
+        factor: f32,
+        draw: u64,
+    ) -> (bool, Nanos) {
+        let cached = self.cache.touch(key, draw);
+        let saved = if cached { setup.work.saved.get() } else { 0.0 };
+        let cost = setup.work.cost.as_secs_f64() * (1.0 - saved) * f64::from(factor) / self.speed;
+        self.running[start.executor] = start.work;
+        (cached, Nanos::from_secs_f64(cost * f64::from(start.ask.items)))
+    }
+
+    /// To be called before the backlog changes.
+    pub(super) fn account(&mut self, now: Time) {
+        self.area += self.intake().backlog() as f64 * now.since(self.since).as_secs_f64();
+        self.since = now;
+    }
+
+    pub(super) fn ended(&mut self, delay: Nanos) {
+        self.delays += delay;
+        self.ended += 1;
+    }
+
+    /// A sampling point: what a period was like, before the law moves the bound for the next.
+    pub(super) fn sample(&mut self, now: Time) -> (Period, NodeSample) {
+        self.account(now);
+        let delay = (self.ended > 0).then(|| Nanos(self.delays.0 / u64::from(self.ended)));
+        let sample = NodeSample {
+            delay: delay.map(Nanos::as_secs_f64),
+            backlog: self.area / PERIOD.as_secs_f64(),
+            bound: self.bound,
+        };
+        self.regulate(delay, now);
+        (self.delays, self.ended, self.area) = (Nanos::ZERO, 0, 0.0);
+        let report = self.intake().report();
+        self.bound = report.bound;
+        let period = Period {
+            node: self.id,
+            delay,
+            report,
+        };
+        (period, sample)
+    }
+
+    /// What a heartbeat says.
+    pub(super) fn beat(&self) -> Period {
+        Period {
+            node: self.id,
+            delay: None,
+            report: self.intake().report(),
+        }
+    }
+
+    /// The knob, turned by hand.
+    pub(super) fn hold(&mut self, items: u64) {
+        self.turn(&bound(items));
+    }
+}
+
+/// A plan for the knob.
+fn bound(items: u64) -> Plan {
+    Plan::of(KnobId::Backlog, Value::Items(items))
+}

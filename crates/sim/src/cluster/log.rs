@@ -1,0 +1,145 @@
+//! The log's place in the cluster: a log in memory, behind a network, that does not answer for a while.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use punctual_federation::entry::{Body, Entry};
+use punctual_federation::ids::{Member, Revision};
+use punctual_logs::{Appended, CommitLog, FORMAT, Identity, LogError, Memory};
+use punctual_units::{Made, Time};
+use rand::RngExt;
+
+use super::Plant;
+use super::world::{FEDERATION, Packet, Place, Question, World};
+
+/// How a log that does not answer behaves meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deaf {
+    /// It does not get what it is asked.
+    Requests,
+    /// It does what it is asked, and its answers are lost.
+    Answers,
+}
+
+/// The log of the cluster.
+#[derive(Debug)]
+pub(super) struct LogPlace {
+    log: Memory,
+    /// Until when it does not answer, and how.
+    pub(super) deaf: Option<(Time, Deaf)>,
+    /// From when until when it is gone.
+    pub(super) gone: Option<(Time, Time)>,
+    /// The master, by its last record.
+    pub(super) reign: Option<Member>,
+    /// The longest entry that it takes.
+    entry_bytes_max: usize,
+    /// The temporal objects that it says were created.
+    pub(super) created: BTreeSet<Made>,
+}
+
+impl LogPlace {
+    /// An empty log that takes entries up to a length.
+    pub(super) fn new(entry_bytes_max: usize) -> LogPlace {
+        let mut log = Memory::default();
+        let (federation, format) = (FEDERATION, FORMAT);
+        let _ = log.open(Identity { federation, format }); // a new one takes any federation
+        LogPlace {
+            log,
+            deaf: None,
+            gone: None,
+            reign: None,
+            entry_bytes_max,
+            created: BTreeSet::new(),
+        }
+    }
+
+    /// The revision of its last entry.
+    pub(super) fn last(&self) -> Revision {
+        self.log.last()
+    }
+}
+
+impl World {
+    pub(super) fn log_arrives(&mut self, from: Place, packet: Packet) {
+        let Packet::Ask(boot, ticket, question) = packet else {
+            return;
+        };
+        let deaf = self.log.deaf.filter(|(until, _)| *until > self.now).map(|(_, how)| how);
+        let gone = self
+            .log
+            .gone
+            .is_some_and(|(from, until)| (from..until).contains(&self.now));
+        if gone || deaf == Some(Deaf::Requests) {
+            return;
+        }
+        let answer = match question {
+            Question::Append(last, bytes) => Packet::Appended(boot, ticket, self.append(last, &bytes)),
+            Question::Read(after, max) => Packet::Read(boot, ticket, self.log.log.read_from(after, max)),
+            Question::Trim(upto) => {
+                let _ = self.log.log.trim(upto); // it cannot fail, and no node waits for it
+                return;
+            }
+        };
+        if deaf.is_none() {
+            self.send(Place::Log, from, answer);
+        }
+    }
+
+    fn append(&mut self, last: Revision, bytes: &Arc<[u8]>) -> Result<Appended, LogError> {
+        let len = bytes.len();
+        if len > self.log.entry_bytes_max {
+            return Err(LogError::EntryTooLong { len });
+        }
+        let twice = self.plant == Some(Plant::BatchTwice) && self.is_there(bytes);
+        let last = match twice || self.plant == Some(Plant::NoFence) {
+            true => self.log.last(),
+            false => last,
+        };
+        let answer = self.log.log.append(last, bytes);
+        if let Ok(Appended::At(revision)) = answer {
+            self.appended(revision, bytes);
+        }
+        answer
+    }
+
+    /// Keeps the entry for the check, and tells the nodes.
+    fn appended(&mut self, revision: Revision, bytes: &Arc<[u8]>) {
+        match Entry::decode(bytes, revision, FEDERATION) {
+            Ok(entry) => {
+                match &entry.body {
+                    Body::Reign => self.log.reign = Some(entry.id.member),
+                    Body::Batch(batch) => {
+                        let created = batch.iter().flat_map(|logged| &logged.set.created);
+                        self.log.created.extend(created.map(|creation| creation.made));
+                    }
+                }
+                self.history.log.push(Arc::new(entry));
+                self.history.logged.push(self.now);
+            }
+            Err(stop) => self.broken(format!("a node wrote an entry that cannot be read: {stop}")),
+        }
+        for host in 0..self.hosts.len() {
+            let watched = self.log.log.watch_from(Revision(revision.0 - 1), 1).unwrap_or_default();
+            for record in watched {
+                self.send(Place::Log, Place::Host(host), Packet::Watched(record));
+            }
+        }
+    }
+
+    /// Whether these bytes are the log's last entry.
+    fn is_there(&mut self, bytes: &Arc<[u8]>) -> bool {
+        let before = Revision(self.log.last().0.saturating_sub(1));
+        let last = self.log.log.read_from(before, 1);
+        last.is_ok_and(|last| last.records.first().is_some_and(|record| record.bytes == *bytes))
+    }
+
+    /// The log does not answer for a while.
+    pub(super) fn deafen(&mut self) {
+        let how = match self.random.random_bool(0.5) {
+            true => Deaf::Requests,
+            false => Deaf::Answers,
+        };
+        let until = self.now + self.micros(20_000, 500_000);
+        self.log.deaf = Some((until, how));
+    }
+}

@@ -1,0 +1,311 @@
+//! A federation under every fault: nodes, a network and a log in virtual time, from a seed.
+//!
+//! **Problem.** What a federation promises must hold whatever is lost, repeated, delayed or dead, and in whatever
+//! order. No test on machines comes across the rare orders, and none can be repeated.
+//!
+//! **Method.** The nodes are those of [`punctual_federation`], each with a real store. Between them a network loses,
+//! repeats and reorders messages, ways are cut in one direction, nodes stand still, crash with and without what they
+//! had not written to disk, leave and join with an empty disk, clocks are skewed, drift and jump, and the log does not
+//! answer for a while. Clients open sessions and do transactions, list appends and queries. Everything follows from a
+//! seed: the same seed gives the same run, to the last bit.
+//!
+//! **Check.** The log is the serial order, so it is replayed, and every answer and every node's records are compared
+//! ([`check`]). What a single look can tell is told at once: a request that is answered twice, or said to be late after
+//! its deadline. In the end faults stop, and the federation must come to rest: one master, all nodes at the log's end,
+//! every request answered. [`Plant`]ed faults show that the check finds what it is for.
+//!
+//! **Left out.** Bytes that change on their way or on disk, and a log that forgets what it acknowledged: no order of
+//! messages makes up for these (docs/federation.md says what is supposed). Clocks that run backwards.
+
+pub mod check;
+mod client;
+mod clock;
+mod front;
+pub mod history;
+mod host;
+mod label;
+pub mod load;
+mod log;
+mod nemesis;
+mod plant;
+mod replica;
+mod sensing;
+mod trace;
+mod world;
+
+use std::collections::BTreeMap;
+
+use punctual_federation::entry::Body;
+use punctual_federation::ids::NodeId;
+use punctual_federation::message::{Answer, Reason, Standing, Stop};
+use punctual_logs::ENTRY_BYTES_MAX;
+use punctual_units::{Nanos, Time};
+
+pub use plant::Plant;
+pub use trace::{Mark, Row, TRACE_ROWS_MAX, Trace, What};
+
+use history::{Deed, History};
+use host::Open;
+use world::World;
+
+/// The most nodes, joiners included, and the most clients of a simulated cluster.
+pub const PLACES_MAX: u32 = 32;
+/// The least that a log must take: the record of a reign.
+pub const ENTRY_BYTES_MIN: usize = 64;
+/// The longest run: its history is kept in memory.
+pub const DURATION_MAX: Nanos = Nanos::from_secs(3600);
+
+/// What is simulated, and how often what goes wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Nodes at the beginning.
+    pub nodes: u32,
+    /// Nodes that join later, with empty disks.
+    pub joiners: u32,
+    /// Fronts between clients and nodes. Every fourth client asks nodes itself; all do where there is no front.
+    pub fronts: u32,
+    /// Clients, each with one request at a time.
+    pub clients: u32,
+    /// For how long there are faults; some time without follows.
+    pub duration: Nanos,
+    /// The mean span between two faults; zero: none.
+    pub fault_every: Nanos,
+    /// How many of 1000 messages between nodes, or to and from the log, are lost.
+    pub loss_per_mille: u32,
+    /// How many of 1000 come twice.
+    pub repeat_per_mille: u32,
+    /// How many of 1000 take up to 60 ms.
+    pub slow_per_mille: u32,
+    /// Whether a crash takes what was not written to disk, every other time.
+    pub unsynced_loss: bool,
+    /// How much a clock is too fast or too slow at most, in millionths.
+    pub drift_ppm_max: u32,
+    /// How many entries the log keeps for nodes that are behind.
+    pub log_entries_max: u64,
+    /// The longest entry that the log takes, in bytes.
+    pub entry_bytes_max: usize,
+    /// Whether node 0 ends a moment after each start, for as long as there are faults.
+    pub restless: bool,
+    /// Whether another process starts after a while that goes by the name of node 0.
+    pub namesake: bool,
+    /// From when on the log answers nothing until faults end, as if most of its own nodes were gone.
+    pub log_gone_from: Option<Nanos>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            nodes: 3,
+            joiners: 1,
+            fronts: 2,
+            clients: 4,
+            duration: Nanos::from_millis(2500),
+            fault_every: Nanos::from_millis(150),
+            loss_per_mille: 10,
+            repeat_per_mille: 10,
+            slow_per_mille: 20,
+            unsynced_loss: true,
+            drift_ppm_max: 10_000,
+            log_entries_max: 60,
+            entry_bytes_max: ENTRY_BYTES_MAX,
+            restless: false,
+            namesake: false,
+            log_gone_from: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks what was asked for.
+    ///
+    /// # Errors
+    /// The key that is wrong; why, and what to do.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        let within = |key, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
+            true => Ok(()),
+            false => Err((
+                key,
+                format!("{value} is not within {least} and {most}: choose a value between them"),
+            )),
+        };
+        within("nodes", self.nodes.into(), 1, PLACES_MAX.into())?;
+        within("joiners", self.joiners.into(), 0, (PLACES_MAX - self.nodes).into())?;
+        within("fronts", self.fronts.into(), 0, PLACES_MAX.into())?;
+        within("clients", self.clients.into(), 1, PLACES_MAX.into())?;
+        let span = |key, value: Nanos, least: Nanos| match (least..=DURATION_MAX).contains(&value) {
+            true => Ok(()),
+            false => Err((
+                key,
+                format!("{value} is not within {least} and {DURATION_MAX}: choose a span between them"),
+            )),
+        };
+        span("duration", self.duration, Nanos::from_millis(1))?;
+        span("fault_every", self.fault_every, Nanos::ZERO)?;
+        within("loss_per_mille", self.loss_per_mille.into(), 0, 1000)?;
+        within("repeat_per_mille", self.repeat_per_mille.into(), 0, 1000)?;
+        within("slow_per_mille", self.slow_per_mille.into(), 0, 1000)?;
+        within("drift_ppm_max", self.drift_ppm_max.into(), 0, 100_000)?;
+        within("log_entries_max", self.log_entries_max, 1, 1 << 20)?;
+        let (least, most) = (ENTRY_BYTES_MIN as u64, ENTRY_BYTES_MAX as u64);
+        within("entry_bytes_max", self.entry_bytes_max as u64, least, most)
+    }
+}
+
+/// Whether a run keeps what a person can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Only what the check needs.
+    Nothing,
+    /// The last rows of what happened.
+    Trace,
+    /// The last rows of what happened up to this instant.
+    TraceUntil(Time),
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Violation {
+    /// When it showed, in the simulation's time.
+    pub at: Time,
+    /// What was broken, and how it shows.
+    pub what: String,
+}
+
+/// What came out of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// The seed; with the same settings it gives the same run.
+    pub seed: u64,
+    /// How many faults of each kind there were.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// How many requests ended how.
+    pub requests: BTreeMap<&'static str, u64>,
+    /// How many reigns the log has.
+    pub takeovers: u64,
+    /// The longest span in which no node that was up was the master.
+    pub longest_without_master: Nanos,
+    /// How many times a node began anew from another node's copy.
+    pub copies: u64,
+    /// How many readings of sensors came to another node, each with a bound of its age.
+    pub readings: u64,
+    /// The names of nodes that stopped, and why.
+    pub stopped: Vec<(NodeId, Stop)>,
+    /// The first broken promise, if any was.
+    pub violation: Option<Violation>,
+    /// What happened, if it was to be kept.
+    pub trace: Option<Trace>,
+    /// What clients did, and what the log had.
+    pub history: History,
+}
+
+/// Simulates a federation. The same settings, seed and planted fault give the same report.
+pub fn run(settings: &Settings, seed: u64, plant: Option<Plant>, keep: Keep) -> Report {
+    let mut world = World::new(settings, seed, plant, keep);
+    world.run();
+    let violation = world
+        .violation
+        .take()
+        .or_else(|| check::check(&world.history).err())
+        .or_else(|| world.unrest());
+    if let Some(Violation { at, what }) = &violation {
+        world.now = (*at).min(world.now);
+        world.note(world::Place::Log, Mark::Violation, || what.clone());
+    }
+    Report {
+        seed,
+        requests: count(&world.history.deeds),
+        takeovers: world
+            .history
+            .log
+            .iter()
+            .filter(|entry| entry.body == Body::Reign)
+            .count() as u64,
+        longest_without_master: world.without_master,
+        copies: world.copies,
+        readings: world.readings,
+        stopped: world.stopped(),
+        faults: world.faults,
+        violation,
+        trace: world.trace,
+        history: world.history,
+    }
+}
+
+fn count(deeds: &[Deed]) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for deed in deeds {
+        *counts.entry(ending(deed)).or_default() += 1;
+    }
+    counts
+}
+
+fn ending(deed: &Deed) -> &'static str {
+    match &deed.returned {
+        None => "no answer",
+        Some((_, Answer::Done { .. })) => "done",
+        Some((_, Answer::Unknown)) => "unknown",
+        Some((_, Answer::Refused(_))) => "refused",
+        Some((_, Answer::Late { reason, .. })) => match reason {
+            Reason::Backlog => "late: backlog",
+            Reason::Expired => "late: expired",
+            Reason::NoMaster => "late: no master",
+        },
+    }
+}
+
+impl World {
+    /// What is not as it should be after a time without faults.
+    fn unrest(&self) -> Option<Violation> {
+        let what = self.restless()?;
+        Some(Violation { at: self.now, what })
+    }
+
+    fn waiting_front(&self) -> Option<usize> {
+        let waits = |place: &front::FrontPlace| place.up.as_ref().is_some_and(|up| up.front.under_way() > 0);
+        self.fronts.iter().position(waits)
+    }
+
+    fn stopped(&self) -> Vec<(NodeId, Stop)> {
+        let stopped = self
+            .hosts
+            .iter()
+            .filter_map(|host| Some((host.node, host.stopped.clone()?)));
+        stopped.collect()
+    }
+
+    fn restless(&self) -> Option<String> {
+        let last = self.log.last();
+        let reigning = |host: &&host::Host| host.up.as_ref().is_some_and(|up| up.node.is_master());
+        let masters = self.hosts.iter().filter(reigning).count();
+        if masters != 1 {
+            return Some(format!(
+                "{masters} nodes take themselves for the master after a time without faults"
+            ));
+        }
+        for host in self.hosts.iter().filter(|host| host.stopped.is_none()) {
+            let Some(up) = &host.up else {
+                return Some(format!("node {} is down after a time without faults", host.node));
+            };
+            if up.node.applied() != last {
+                let (node, at) = (host.node, up.node.applied());
+                return Some(format!(
+                    "node {node} is at {at} after a time without faults, the log at {last}"
+                ));
+            }
+            if let Some(Open { id, .. }) = up.open.values().next() {
+                return Some(format!("node {} never answered request {id}", host.node));
+            }
+            if up.node.standing() != Standing::Serving {
+                return Some(format!("node {} does not serve after a time without faults", host.node));
+            }
+        }
+        if let Some(front) = self.waiting_front() {
+            return Some(format!(
+                "front {front} has not answered all requests after a time without faults"
+            ));
+        }
+        let waits = self.clients.iter().position(client::Client::waits)?;
+        Some(format!("client {waits} still waits after a time without faults"))
+    }
+}

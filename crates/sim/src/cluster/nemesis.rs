@@ -1,0 +1,205 @@
+//! What goes wrong: which fault, where and for how long follows from the seed.
+
+use std::collections::BTreeMap;
+
+use punctual_federation::action::Event;
+use punctual_units::{Nanos, Time};
+use rand::RngExt;
+
+use super::Mark;
+use super::world::{Happening, Place, World};
+
+/// The state of the network.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Weather {
+    /// Which ways are cut, each in one direction, and until when.
+    cuts: BTreeMap<(Place, Place), Time>,
+    /// A time of heavy loss.
+    storm: Option<(Time, u32)>,
+}
+
+impl Weather {
+    /// Whether nothing gets from one place to another.
+    pub(super) fn cut(&self, from: Place, to: Place, now: Time) -> bool {
+        self.cuts.get(&(from, to)).is_some_and(|until| *until > now)
+    }
+
+    /// How many of 1000 packets are lost because of a storm.
+    pub(super) fn loss(&self, now: Time) -> u32 {
+        self.storm.filter(|(until, _)| *until > now).map_or(0, |(_, loss)| loss)
+    }
+}
+
+impl World {
+    /// Has the next fault come, unless there are to be none.
+    pub(super) fn next_fault(&mut self) {
+        let every = self.settings.fault_every.0 / 1000;
+        if every > 0 {
+            let span = self.micros(every / 4, every * 2);
+            self.after(span, Happening::Fault);
+        }
+    }
+
+    /// Something goes wrong.
+    pub(super) fn fault(&mut self) {
+        if self.calm() {
+            self.heal();
+            return;
+        }
+        let host = self.random.random_range(0..self.hosts.len());
+        match self.random.random_range(0..100) {
+            0..20 => self.cut_one_way(host),
+            20..35 => self.isolate(host),
+            35..50 => self.pause(host),
+            50..70 => self.crash_for_a_while(host),
+            70..81 => {
+                self.note_fault("log silent", Place::Log, Mark::Pause);
+                self.deafen();
+            }
+            81..86 => self.jump(host),
+            86..90 => self.storm(),
+            90..92 => self.front_dies(),
+            92..96 => self.pauses_by_hand(host),
+            _ => self.leave(host),
+        }
+        self.next_fault();
+    }
+
+    fn heal(&mut self) {
+        self.weather = Weather::default();
+        self.log.deaf = None;
+    }
+
+    fn cut_one_way(&mut self, host: usize) {
+        let (hosts, fronts) = (self.hosts.len(), self.fronts.len());
+        let other = match self.random.random_range(0..hosts + fronts + 2) {
+            number if number < hosts => Place::Host(number),
+            number if number < hosts + fronts => Place::Front(number - hosts),
+            number if number == hosts + fronts => Place::Log,
+            _ => Place::Client(self.random.random_range(0..self.clients.len().max(1))),
+        };
+        let until = self.now + self.micros(30_000, 900_000);
+        let way = match self.random.random_bool(0.5) {
+            true => (Place::Host(host), other),
+            false => (other, Place::Host(host)),
+        };
+        self.weather.cuts.insert(way, until);
+        self.note_fault("one-way cut", way.0, Mark::Cut);
+    }
+
+    /// A host hears and is heard by no other, or by no place at all.
+    fn isolate(&mut self, host: usize) {
+        let until = self.now + self.micros(30_000, 900_000);
+        let hosts = (0..self.hosts.len()).map(Place::Host);
+        let log = self.random.random_bool(0.5).then_some(Place::Log);
+        for other in hosts.chain(log) {
+            self.weather.cuts.insert((Place::Host(host), other), until);
+            self.weather.cuts.insert((other, Place::Host(host)), until);
+        }
+        self.note_fault("isolated", Place::Host(host), Mark::Cut);
+    }
+
+    fn pause(&mut self, host: usize) {
+        let until = self.now + self.micros(10_000, 900_000);
+        self.hosts[host].disturb();
+        self.hosts[host].paused_until = until;
+        self.note_fault("pause", Place::Host(host), Mark::Pause);
+        self.at(until, Happening::Resumes(host));
+    }
+
+    fn crash_for_a_while(&mut self, host: usize) {
+        if self.hosts[host].up.is_none() {
+            return;
+        }
+        self.note_fault("crash", Place::Host(host), Mark::Crash);
+        self.crash(host);
+        let span = self.micros(5_000, 900_000);
+        self.after(span, Happening::Starts(host));
+    }
+
+    fn jump(&mut self, host: usize) {
+        let span = self.micros(1_000, 3_000_000);
+        self.hosts[host].disturb();
+        self.hosts[host].clock.jump(span);
+        self.note_fault("clock jump", Place::Host(host), Mark::Jump);
+    }
+
+    fn storm(&mut self) {
+        let until = self.now + self.micros(50_000, 500_000);
+        self.weather.storm = Some((until, self.random.random_range(100..600)));
+        self.note_fault("heavy loss", Place::Log, Mark::Cut);
+    }
+
+    fn leave(&mut self, host: usize) {
+        if self.hosts[host].up.is_none() || self.paused(host) {
+            return;
+        }
+        self.note_fault("leave", Place::Host(host), Mark::Note);
+        self.tell(host, Event::Leave);
+    }
+
+    /// An operator has a node pause, and go on after a while.
+    fn pauses_by_hand(&mut self, host: usize) {
+        if self.hosts[host].up.is_none() || self.paused(host) {
+            return;
+        }
+        self.note_fault("told to pause", Place::Host(host), Mark::Pause);
+        self.tell(host, Event::Pause);
+        let span = self.micros(50_000, 900_000);
+        self.after(span, Happening::GoesOn(host));
+    }
+
+    /// A node that was told to pause is told to go on; where it stands still, a little later.
+    pub(super) fn goes_on(&mut self, host: usize) {
+        if self.paused(host) {
+            let resumes = self.hosts[host].paused_until;
+            self.at(resumes + Nanos(1), Happening::GoesOn(host));
+            return;
+        }
+        self.note(Place::Host(host), Mark::Resume, || "told to go on".to_owned());
+        self.tell(host, Event::Resume);
+    }
+
+    fn front_dies(&mut self) {
+        if self.fronts.is_empty() {
+            return;
+        }
+        let front = self.random.random_range(0..self.fronts.len());
+        self.note_fault("front gone", Place::Front(front), Mark::Crash);
+        self.front_ends(front);
+        let span = self.micros(5_000, 300_000);
+        self.after(span, Happening::FrontStarts(front));
+    }
+
+    /// Node 0 ends a moment after each start.
+    pub(super) fn ends_again(&mut self) {
+        if self.calm() {
+            return;
+        }
+        let span = self.micros(20_000, 300_000);
+        self.after(span, Happening::EndsAgain);
+        self.crash_for_a_moment(0);
+    }
+
+    fn crash_for_a_moment(&mut self, host: usize) {
+        if self.hosts[host].up.is_some() {
+            self.note_fault("crash", Place::Host(host), Mark::Crash);
+            self.crash(host);
+            let span = self.micros(1_000, 10_000);
+            self.after(span, Happening::Starts(host));
+        }
+    }
+
+    /// A node that has left ends, and comes back later. No client may be waiting for it.
+    pub(super) fn left(&mut self, host: usize) {
+        let open = self.hosts[host].up.iter().flat_map(|up| up.open.values());
+        if let Some(open) = open.map(|open| open.id).next() {
+            let node = self.hosts[host].node;
+            self.broken(format!("node {node} left, and request {open} has no answer"));
+        }
+        self.note_fault("left", Place::Host(host), Mark::Crash);
+        self.crash(host);
+        let span = self.micros(5_000, 300_000);
+        self.after(span, Happening::Starts(host));
+    }
+}

@@ -1,0 +1,323 @@
+//! Faults, planted around the nodes and the log, that the check must find. Nothing of the product knows of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use punctual_federation::action::{Ask, Event, LogAnswer, Performed, Ticket};
+use punctual_federation::entry::{Body, Entry};
+use punctual_federation::ids::{BatchId, Boot, Member, NodeId, RequestId, Revision};
+use punctual_federation::message::{Answer, Key, Position, Reply, Request, Value, Work};
+use punctual_logs::{Appended, LogError};
+use punctual_units::{Nanos, Time};
+
+use super::world::{Happening, Work as StoreWork, World};
+
+/// A fault that breaks a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plant {
+    /// The master answers before the log has.
+    AcknowledgedBeforeLog,
+    /// The log appends wherever its end is.
+    NoFence,
+    /// An append without an answer counts as one that failed.
+    UnknownTakenForFailed,
+    /// An append that comes again is appended again.
+    BatchTwice,
+    /// A node now and then leaves an entry out.
+    BatchSkipped,
+    /// A query reads its first records earlier than the rest.
+    QueryOverTwoSnapshots,
+    /// A node does not wait for what the session has seen.
+    SessionGoingBack,
+    /// A reading counts as being as young as it was when it was sent.
+    AgeWithoutTheWay,
+    /// A master that heard the log lately does not ask it whether it still is the master.
+    LeaseByClock,
+    /// A request that was said to be late stays in the queue.
+    RefusedYetExecuted,
+    /// A reading is kept in the store as being as young as it was when it was sent.
+    StoredWithoutTheWay,
+    /// A slave writes what its own sensors read where the log says what the master's did.
+    ReadAnewBySlaves,
+    /// A front says of a transaction whose node is gone that it was not executed.
+    GoneTakenForLate,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Plant; 13] = [
+        Plant::AcknowledgedBeforeLog,
+        Plant::NoFence,
+        Plant::UnknownTakenForFailed,
+        Plant::BatchTwice,
+        Plant::BatchSkipped,
+        Plant::QueryOverTwoSnapshots,
+        Plant::SessionGoingBack,
+        Plant::AgeWithoutTheWay,
+        Plant::LeaseByClock,
+        Plant::RefusedYetExecuted,
+        Plant::StoredWithoutTheWay,
+        Plant::ReadAnewBySlaves,
+        Plant::GoneTakenForLate,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Plant::AcknowledgedBeforeLog => "acknowledged-before-log",
+            Plant::NoFence => "no-fence",
+            Plant::UnknownTakenForFailed => "unknown-taken-for-failed",
+            Plant::BatchTwice => "batch-twice",
+            Plant::BatchSkipped => "batch-skipped",
+            Plant::QueryOverTwoSnapshots => "query-over-two-snapshots",
+            Plant::SessionGoingBack => "session-going-back",
+            Plant::AgeWithoutTheWay => "age-without-the-way",
+            Plant::LeaseByClock => "lease-by-clock",
+            Plant::RefusedYetExecuted => "refused-yet-executed",
+            Plant::StoredWithoutTheWay => "stored-without-the-way",
+            Plant::ReadAnewBySlaves => "read-anew-by-slaves",
+            Plant::GoneTakenForLate => "gone-taken-for-late",
+        }
+    }
+}
+
+/// After so long without an answer an append counts as failed, where that is planted.
+const PATIENCE: Nanos = Nanos::from_millis(40);
+/// For so long a master trusts its clock, where that is planted.
+const LEASE: Nanos = Nanos::from_secs(2);
+/// The caller of requests that should no longer be there.
+const GHOST: u64 = u64::MAX;
+
+/// What planted faults keep on a node.
+#[derive(Debug, Default)]
+pub(super) struct Mischief {
+    /// The batch that is being executed.
+    executing: Option<(BatchId, Revision, Vec<Request>)>,
+    /// Requests that were answered too early.
+    early: BTreeSet<RequestId>,
+    /// Appends without an answer, and where they are to go.
+    asked: BTreeMap<Ticket, Revision>,
+    /// The place at which the node is made to believe that another entry is.
+    lost_at: Option<Revision>,
+    /// When the log was heard last.
+    heard: Option<Time>,
+    requests: BTreeMap<RequestId, Request>,
+}
+
+impl World {
+    fn planted(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
+    }
+
+    fn mischief(&mut self, number: usize) -> Option<&mut Mischief> {
+        self.hosts[number].up.as_mut().map(|up| &mut up.mischief)
+    }
+
+    fn local(&self, number: usize) -> Time {
+        self.hosts[number].clock.local(self.now)
+    }
+
+    /// A request, on its way to a node.
+    pub(super) fn planted_request(&mut self, number: usize, mut request: Request) -> Request {
+        if self.planted(Plant::SessionGoingBack) {
+            request.seen = Revision::ZERO;
+        }
+        if self.planted(Plant::RefusedYetExecuted)
+            && let Some(mischief) = self.mischief(number)
+        {
+            mischief.requests.insert(request.id, request.clone());
+        }
+        request
+    }
+
+    /// A node executes a batch.
+    pub(super) fn planted_execute(&mut self, number: usize, batch: BatchId, revision: Revision, requests: &[Request]) {
+        if self.planted(Plant::AcknowledgedBeforeLog)
+            && let Some(mischief) = self.mischief(number)
+        {
+            mischief.executing = Some((batch, revision, requests.to_vec()));
+        }
+    }
+
+    /// What a node's store has done, on its way to the node.
+    pub(super) fn planted_event(&mut self, number: usize, event: Event) -> Event {
+        if let Event::Executed(batch, performed) = &event
+            && let Some(mischief) = self.mischief(number)
+            && let Some((_, revision, requests)) = mischief.executing.take_if(|(executing, ..)| executing == batch)
+        {
+            self.acknowledge(number, revision, &requests, performed);
+        }
+        event
+    }
+
+    fn acknowledge(&mut self, number: usize, revision: Revision, requests: &[Request], performed: &[Performed]) {
+        let mut index = 0;
+        for (request, performed) in requests.iter().zip(performed) {
+            let Performed::Done { output, set } = performed else {
+                continue;
+            };
+            let connection = self.connection_of(number, request.id);
+            if let (false, Some(connection)) = (set.changes.is_empty(), connection) {
+                let position = Position { revision, index };
+                let output = output.clone();
+                index += 1;
+                let answer = Answer::Done {
+                    output,
+                    position,
+                    revision,
+                };
+                let (id, said) = (request.id, self.said(number));
+                self.reply_truly(number, connection, Reply { id, answer, said });
+                self.mischief(number).map(|mischief| mischief.early.insert(request.id));
+            }
+        }
+    }
+
+    /// The connection on which the answer to a request is waited for.
+    fn connection_of(&self, number: usize, id: RequestId) -> Option<u64> {
+        let up = self.hosts[number].up.as_ref()?;
+        let (connection, _) = up.open.iter().find(|(_, open)| open.id == id)?;
+        Some(*connection)
+    }
+
+    /// An answer, on its way; `None`: it is held back.
+    pub(super) fn planted_reply(&mut self, number: usize, connection: u64, reply: Reply) -> Option<Reply> {
+        if connection == GHOST {
+            return None;
+        }
+        let id = reply.id;
+        if self.mischief(number).is_some_and(|mischief| mischief.early.remove(&id)) {
+            return None;
+        }
+        let late = matches!(reply.answer, Answer::Late { .. });
+        if late && self.planted(Plant::RefusedYetExecuted) {
+            let request = self.mischief(number).and_then(|mischief| mischief.requests.remove(&id));
+            self.reply_truly(number, connection, reply);
+            if let Some(request) = request.filter(|request| matches!(request.work, Work::Transaction(_))) {
+                let time_left = Nanos::from_secs(1);
+                self.tell(number, Event::Request(GHOST, Request { time_left, ..request }));
+            }
+            return None;
+        }
+        Some(reply)
+    }
+
+    /// A question to the log; true: it does not get there.
+    pub(super) fn planted_ask(&mut self, number: usize, boot: Boot, ticket: Ticket, ask: &Ask) -> bool {
+        match (self.plant, ask) {
+            (Some(Plant::UnknownTakenForFailed), Ask::Append { last, entry }) if entry.body != Body::Reign => {
+                let last = *last;
+                self.mischief(number)
+                    .map(|mischief| mischief.asked.insert(ticket, last));
+                self.after(PATIENCE, Happening::Planted(number, boot, ticket));
+                false
+            }
+            (Some(Plant::UnknownTakenForFailed), Ask::Read { .. }) => self.believes_lost(number, ticket),
+            (Some(Plant::LeaseByClock), Ask::Read { after, max: 0 }) => self.trusts_clock(number, ticket, *after),
+            _ => false,
+        }
+    }
+
+    /// Tells a node that another entry is where it wanted to append.
+    fn believes_lost(&mut self, number: usize, ticket: Ticket) -> bool {
+        let Some(last) = self.mischief(number).and_then(|mischief| mischief.lost_at.take()) else {
+            return false;
+        };
+        let member = Member {
+            node: NodeId(u32::MAX),
+            boot: Boot(0),
+        };
+        let id = BatchId {
+            member,
+            ..BatchId::default()
+        };
+        let entry = Arc::new(Entry { id, body: Body::Reign });
+        let answer = LogAnswer::Read {
+            entries: vec![(last.next(), entry)],
+            last: last.next(),
+        };
+        self.tell(number, Event::Log(ticket, Ok(answer)));
+        true
+    }
+
+    fn trusts_clock(&mut self, number: usize, ticket: Ticket, after: Revision) -> bool {
+        let now = self.local(number);
+        let heard = self.mischief(number).and_then(|mischief| mischief.heard);
+        if heard.is_none_or(|heard| now.since(heard) > LEASE) {
+            return false;
+        }
+        let (entries, last) = (Vec::new(), after);
+        self.tell(number, Event::Log(ticket, Ok(LogAnswer::Read { entries, last })));
+        true
+    }
+
+    /// An answer of the log, on its way to a node; `None`: it comes too late for what the node believes.
+    pub(super) fn planted_answer(
+        &mut self,
+        number: usize,
+        ticket: Ticket,
+        answer: Result<LogAnswer, LogError>,
+    ) -> Option<Result<LogAnswer, LogError>> {
+        let now = self.local(number);
+        if let Some(mischief) = self.mischief(number) {
+            mischief.heard = Some(now);
+            mischief.asked.remove(&ticket);
+        }
+        Some(answer)
+    }
+
+    /// The planted patience with an append ends.
+    pub(super) fn planted_timeout(&mut self, number: usize, boot: Boot, ticket: Ticket) {
+        let Some(last) = self.up(number, boot).and_then(|up| up.mischief.asked.remove(&ticket)) else {
+            return;
+        };
+        self.mischief(number).map(|mischief| mischief.lost_at.insert(last));
+        let lost = Appended::Lost { last: last.next() };
+        self.tell(number, Event::Log(ticket, Ok(LogAnswer::Appended(lost))));
+    }
+
+    /// What a query reads too early.
+    pub(super) fn planted_query(
+        &mut self,
+        number: usize,
+        keys: &[Key],
+        max_age: Nanos,
+    ) -> Option<(Revision, Vec<Option<Value>>)> {
+        if !self.planted(Plant::QueryOverTwoSnapshots) {
+            return None;
+        }
+        let up = self.hosts[number].up.as_ref()?;
+        up.replica.query(&keys[..keys.len() / 2], max_age).ok()
+    }
+
+    /// What a node's store is to do.
+    pub(super) fn planted_work(&mut self, number: usize, work: StoreWork) -> StoreWork {
+        match work {
+            StoreWork::Apply(revision, entry) if self.planted(Plant::ReadAnewBySlaves) => {
+                StoreWork::Apply(revision, Arc::new(self.read_anew(number, &entry)))
+            }
+            work => work,
+        }
+    }
+
+    fn read_anew(&self, number: usize, entry: &Entry) -> Entry {
+        let mut entry = entry.clone();
+        let up = self.hosts[number].up.as_ref();
+        let (Body::Batch(batch), Some(up)) = (&mut entry.body, up) else {
+            return entry;
+        };
+        for set in batch.iter_mut().map(|logged| &mut logged.set) {
+            for read in &set.read {
+                let own = up.replica.reading(&read.key).ok().flatten();
+                let copies = set.changes.values_mut().filter(|value| **value == read.value);
+                copies.for_each(|value| value.clone_from(&own));
+            }
+        }
+        entry
+    }
+
+    /// Whether an entry is left out.
+    pub(super) fn planted_skip(&mut self) -> bool {
+        self.planted(Plant::BatchSkipped) && self.per_mille(2)
+    }
+}

@@ -1,0 +1,242 @@
+//! One node's store: the real one, with an engine in memory, in the node's own time.
+
+use punctual_engines::Memory;
+use punctual_federation::action::Performed;
+use punctual_federation::entry::Entry;
+use punctual_federation::ids::Revision;
+use punctual_federation::master::{BATCH_BYTES_MAX, BATCH_MAX};
+use punctual_federation::message::{Key, Output, Refusal, Reign, Request, Value};
+use punctual_federation::records::{self, Records, Undo};
+use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image};
+use punctual_store::temporal::{Creation, Sample};
+use punctual_store::{Deadline, Freshness, Store, StoreError, StoreOptions};
+use punctual_units::{Made, Nanos, Seq, Time};
+
+use super::clock::NodeOs;
+use super::sensing::HORIZON;
+
+/// A store that follows the log.
+pub struct Replica {
+    store: Store<Memory, NodeOs>,
+}
+
+/// A transaction of the store, as the federation writes to it.
+struct View<'b, 's>(BatchTransaction<'b, 's, Memory, NodeOs>);
+
+impl Records for View<'_, '_> {
+    type Error = StoreError;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        Ok(self.0.get(key)?.map(punctual_store::Value::into_owned))
+    }
+
+    fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, StoreError> {
+        match self.0.get_fresh(key, max_age.min(HORIZON)) {
+            Ok(Freshness::Fresh { value, .. }) => Ok(Some(value.into_owned())),
+            Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
+            Err(StoreError::NotTemporal { .. }) => self.get(key),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Undo<StoreError>> {
+        self.0.put(key, value).map_err(undo)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), Undo<StoreError>> {
+        self.0.delete(key).map(drop).map_err(undo)
+    }
+
+    fn create(&mut self, creation: &Creation) -> Result<(), Undo<StoreError>> {
+        self.0.create(creation.clone()).map_err(|error| match error {
+            StoreError::DuplicateObject { .. } | StoreError::ReservedKey { .. } | StoreError::TooManyObjects { .. } => {
+                Undo::Refused(Refusal::NotCreated {
+                    key: creation.spec.key.clone(),
+                    why: error.to_string(),
+                })
+            }
+            error => Undo::Failed(error),
+        })
+    }
+}
+
+/// Why a transaction is undone whose write the store did not take.
+fn undo(error: StoreError) -> Undo<StoreError> {
+    match error {
+        StoreError::Temporal { key } => Undo::Refused(Refusal::Temporal { key }),
+        error => Undo::Failed(error),
+    }
+}
+
+impl Replica {
+    /// A store that begins with what was on disk, and has room for so many temporal objects.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn open(disk: &Image, os: NodeOs, objects: usize) -> Result<Replica, StoreError> {
+        let options = StoreOptions {
+            replicated: true,
+            created_max: objects,
+            ..StoreOptions::default()
+        };
+        let store = Store::open(Memory::default(), os, options)?;
+        if disk.revision > Revision::ZERO {
+            store.install_image(disk)?;
+        }
+        Ok(Replica { store })
+    }
+
+    /// All of the log up to here is in it.
+    pub fn revision(&self) -> Revision {
+        self.store.revision()
+    }
+
+    /// The reign at its revision.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn reign(&self) -> Result<Reign, StoreError> {
+        records::reign(|key| self.store.get(key))
+    }
+
+    /// Executes requests one after the other, each undone alone; nothing is to be seen of it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn execute(&self, revision: Revision, requests: &[Request]) -> Result<Vec<Performed>, StoreError> {
+        let (transactions, bytes) = (BATCH_MAX, BATCH_BYTES_MAX);
+        let bounds = BatchBounds { transactions, bytes };
+        let mut batch = self.store.batch(bounds)?;
+        let outcomes = requests.iter().map(|request| execute(&mut batch, request, revision));
+        let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
+        let mut sets = batch.close().into_iter();
+        let performed = outcomes.into_iter().map(|outcome| match outcome {
+            Outcome::Kept(output) => Performed::Done {
+                output,
+                set: sets.next().unwrap_or_default(),
+            },
+            Outcome::Undone(performed) => performed,
+        });
+        Ok(performed.collect())
+    }
+
+    /// Applies an entry of the log in one commit of the engine.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn apply(&self, revision: Revision, entry: &Entry) -> Result<(), StoreError> {
+        self.store.apply(revision, &records::sets(entry))
+    }
+
+    /// Counts an entry as applied and leaves out what it says: a planted fault.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn skip(&self, revision: Revision) -> Result<(), StoreError> {
+        self.store.apply(revision, &[])
+    }
+
+    /// Installs a reading of an object, if that was created here.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn install_reading(
+        &self,
+        object: Made,
+        seq: Seq,
+        sampled_at: Option<Time>,
+        value: &[u8],
+    ) -> Result<bool, StoreError> {
+        let Some(object) = self.store.object_made(object) else {
+            return Ok(false);
+        };
+        let sample = Sample { seq, sampled_at };
+        self.store.install_from_peer(object, sample, value)?;
+        Ok(true)
+    }
+
+    /// Whether an object of that name is here.
+    pub fn has_object(&self, object: Made) -> bool {
+        self.store.object_made(object).is_some()
+    }
+
+    /// What a temporal object reads here.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn reading(&self, object: &[u8]) -> Result<Option<Value>, StoreError> {
+        self.store.get(object)
+    }
+
+    /// Reads records from one snapshot, and readings that are at most so old.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn query(&self, keys: &[Key], max_age: Nanos) -> Result<(Revision, Vec<Option<Value>>), StoreError> {
+        let transaction = self.store.read_transaction(Deadline::NONE)?;
+        let read = |key: &Key| match transaction.get_fresh(key, max_age.min(HORIZON)) {
+            Ok(Freshness::Fresh { value, .. }) => Ok(Some(value.into_owned())),
+            Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
+            Err(StoreError::NotTemporal { .. }) => Ok(transaction.get(key)?.map(punctual_store::Value::into_owned)),
+            Err(error) => Err(error),
+        };
+        let values = keys.iter().map(read).collect::<Result<_, StoreError>>()?;
+        Ok((transaction.revision()?, values))
+    }
+
+    /// All of it, from one snapshot.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn image(&self) -> Result<Image, StoreError> {
+        self.store.image()
+    }
+
+    /// Replaces all of it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn install(&self, image: &Image) -> Result<(), StoreError> {
+        self.store.install_image(image)
+    }
+}
+
+/// What became of one request.
+enum Outcome {
+    /// Its write set is part of the batch.
+    Kept(Output),
+    Undone(Performed),
+}
+
+fn execute(
+    batch: &mut Batch<'_, Memory, NodeOs>,
+    request: &Request,
+    revision: Revision,
+) -> Result<Outcome, StoreError> {
+    let full = |len| match len {
+        0 => Outcome::Undone(Performed::NotRun),
+        len => Outcome::Undone(Performed::Refused(Refusal::WritesTooLong { len })),
+    };
+    let first = batch.kept() == 0;
+    let transaction = match batch.transaction(Deadline::NONE) {
+        Ok(transaction) => transaction,
+        Err(StoreError::BatchFull { .. }) => return Ok(full(0)),
+        Err(error) => return Err(error),
+    };
+    let mut view = View(transaction);
+    match records::perform(&mut view, request.id, &request.work, revision) {
+        Ok(output) => {
+            view.0.keep()?;
+            Ok(Outcome::Kept(output))
+        }
+        Err(Undo::Refused(refusal)) => Ok(Outcome::Undone(Performed::Refused(refusal))),
+        // Alone it would not fit either, if it was the first.
+        Err(Undo::Failed(StoreError::BatchFull { bytes, .. })) => Ok(full(if first { bytes } else { 0 })),
+        Err(Undo::Failed(error)) => Err(error),
+    }
+}
+
+/// How long a store works on so many records, by a small multiple of what the store measures on one core.
+pub fn cost(records: usize) -> Nanos {
+    Nanos::from_micros(20) + Nanos::from_micros(5) * records as u64
+}

@@ -1,0 +1,449 @@
+//! The cluster: what is under way, and what happens next. One event after the other, in the order of their instants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use punctual_federation::action::{Ask, Ticket};
+use punctual_federation::entry::Entry;
+use punctual_federation::ids::{BatchId, Boot, FederationId, NodeId, RequestId, Revision};
+use punctual_federation::message::{Answer, Key, Message, Reply, Request, Value};
+use punctual_federation::temporal::{Report, Stamp};
+use punctual_logs::{Appended, LogError, Record, Stretch};
+use punctual_store::batch::Image;
+use punctual_units::{Made, Nanos, Seq, Time};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::client::Client;
+use super::front::FrontPlace;
+use super::history::{History, Look};
+use super::host::Host;
+use super::log::LogPlace;
+use super::nemesis::Weather;
+use super::{Keep, Mark, Plant, Settings, Trace, Violation};
+
+/// From so long on a packet's way is a slow one.
+const SLOW: Nanos = Nanos::from_millis(1);
+
+/// The federation that is simulated.
+pub(super) const FEDERATION: FederationId = FederationId(0x70_756e_6374_7561);
+
+/// A place that messages leave and arrive at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// A host, by its number.
+    Host(usize),
+    /// The log.
+    Log,
+    /// A front.
+    Front(usize),
+    /// A client.
+    Client(usize),
+}
+
+/// A message under way.
+#[derive(Clone, Debug)]
+pub(super) enum Packet {
+    /// From node to node.
+    Peer(NodeId, Message),
+    /// A connection between nodes was reset.
+    Reset(NodeId),
+    /// From a client or a front, which numbers its requests.
+    Request(u64, Request),
+    /// A node's answer to a front, with the request's number.
+    Reply(u64, Reply),
+    /// The answer, at the client.
+    Answer(RequestId, Answer),
+    /// A client's connection was reset, or refused.
+    Broken(RequestId),
+    /// From a node to the log.
+    Ask(Boot, Ticket, Question),
+    /// The answer to an append or a trim.
+    Appended(Boot, Ticket, Result<Appended, LogError>),
+    /// The answer to a read.
+    Read(Boot, Ticket, Result<Stretch, LogError>),
+    /// What the log tells all nodes.
+    Watched(Record),
+    /// A node's stamp, for the readings of its peers' sensors.
+    Stamp(NodeId, Stamp),
+    /// A reading, from its source.
+    Report(NodeId, Report),
+    /// Its acknowledgement.
+    Taken(NodeId, Made, Seq),
+}
+
+/// What a log is asked, as bytes.
+#[derive(Clone, Debug)]
+pub(super) enum Question {
+    Append(Revision, Arc<[u8]>),
+    Read(Revision, usize),
+    Trim(Revision),
+}
+
+impl Question {
+    pub(super) fn of(ask: &Ask) -> Question {
+        match ask {
+            Ask::Append { last, entry } => Question::Append(*last, entry.encode(FEDERATION).into()),
+            Ask::Read { after, max } => Question::Read(*after, *max),
+            Ask::Trim { upto } => Question::Trim(*upto),
+        }
+    }
+}
+
+/// What a node's store is at.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    Execute(BatchId, Revision, Vec<Request>),
+    Apply(Revision, Arc<Entry>),
+    /// With what was read at an earlier instant already, where that is planted.
+    Query(Ticket, Vec<Key>, Nanos, Option<(Revision, Vec<Option<Value>>)>),
+    Sync,
+    Copy(NodeId),
+    Install(Arc<Image>),
+}
+
+/// What happens at an instant.
+#[derive(Clone, Debug)]
+pub(super) enum Happening {
+    Arrives(Place, Place, Packet),
+    /// A node's clock shows what it waits for.
+    Wake(usize, Boot),
+    /// A node's store has done its work.
+    Worked(usize, Boot, Work),
+    /// A node stood still and goes on.
+    Resumes(usize),
+    /// A node starts again.
+    Starts(usize),
+    /// A node that was told to pause is told to go on.
+    GoesOn(usize),
+    /// A front starts again.
+    FrontStarts(usize),
+    /// A front's clock shows what it waits for, if it is still in the same start.
+    FrontWakes(usize, u64),
+    /// A client begins its next request.
+    Turn(usize),
+    /// A client's patience ends.
+    GivesUp(usize, RequestId),
+    /// A node's sensor speaks.
+    Senses(usize),
+    /// A node that is restless ends once more.
+    EndsAgain,
+    /// The next fault.
+    Fault,
+    /// Nodes are looked at.
+    Look,
+    /// A planted fault's own time-out.
+    Planted(usize, Boot, Ticket),
+}
+
+/// The simulated cluster.
+pub(super) struct World {
+    pub(super) settings: Settings,
+    pub(super) plant: Option<Plant>,
+    pub(super) now: Time,
+    pub(super) random: ChaCha8Rng,
+    coming: BTreeMap<(Time, u64), Happening>,
+    numbers: u64,
+    pub(super) hosts: Vec<Host>,
+    pub(super) fronts: Vec<FrontPlace>,
+    pub(super) clients: Vec<Client>,
+    pub(super) log: LogPlace,
+    pub(super) weather: Weather,
+    pub(super) history: History,
+    pub(super) violation: Option<Violation>,
+    pub(super) trace: Option<Trace>,
+    pub(super) faults: BTreeMap<&'static str, u64>,
+    pub(super) copies: u64,
+    pub(super) readings: u64,
+    /// How many connections of clients and fronts nodes have taken.
+    pub(super) connections: u64,
+    /// When a master was seen last, and the longest span without one.
+    master_seen: Time,
+    pub(super) without_master: Nanos,
+    /// Faults and new requests end here.
+    pub(super) calm_from: Time,
+}
+
+/// From here on there are no faults, and all must be well again soon.
+pub(super) const CALM: Nanos = Nanos::from_millis(2500);
+/// How often nodes are looked at.
+const LOOK_EVERY: Nanos = Nanos::from_millis(300);
+/// The most events of a run: far more than any takes that does not go round in circles.
+const EVENTS_MAX: u64 = 20_000_000;
+
+impl World {
+    pub(super) fn new(settings: &Settings, seed: u64, plant: Option<Plant>, keep: Keep) -> World {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let calm_from = Time::ZERO + settings.duration;
+        let namesake = settings.namesake.then_some(0);
+        let names = (0..settings.nodes + settings.joiners).chain(namesake);
+        let hosts: Vec<_> = names.map(|name| Host::new(name, settings, &mut random)).collect();
+        let clients: Vec<_> = (0..settings.clients)
+            .map(|number| Client::new(number, settings))
+            .collect();
+        let front = |_| FrontPlace::new(settings, &mut random);
+        let fronts: Vec<_> = (0..settings.fronts).map(front).collect();
+        let trace = || Trace::new(columns(hosts.len(), fronts.len(), clients.len()));
+        let trace = match keep {
+            Keep::Nothing => None,
+            Keep::Trace => Some(trace()),
+            Keep::TraceUntil(until) => Some(trace().until(until)),
+        };
+        let mut world = World {
+            settings: settings.clone(),
+            plant,
+            now: Time::ZERO,
+            random,
+            coming: BTreeMap::new(),
+            numbers: 0,
+            hosts,
+            fronts,
+            clients,
+            log: LogPlace::new(settings.entry_bytes_max),
+            weather: Weather::default(),
+            history: History::default(),
+            violation: None,
+            trace,
+            faults: BTreeMap::new(),
+            copies: 0,
+            readings: 0,
+            connections: 0,
+            master_seen: Time::ZERO,
+            without_master: Nanos::ZERO,
+            calm_from,
+        };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        for host in 0..self.settings.nodes as usize {
+            self.start(host);
+        }
+        for front in 0..self.fronts.len() {
+            self.front_starts(front);
+        }
+        for joiner in self.settings.nodes as usize..self.hosts.len() {
+            let span = Nanos(self.random.random_range(0..self.settings.duration.0.max(1)));
+            self.after(span, Happening::Starts(joiner));
+        }
+        for client in 0..self.clients.len() {
+            self.after(Nanos::from_millis(1 + client as u64), Happening::Turn(client));
+        }
+        for host in 0..self.hosts.len() {
+            self.after(Nanos::from_millis(10 + host as u64), Happening::Senses(host));
+        }
+        if self.settings.restless {
+            self.after(Nanos::from_millis(300), Happening::EndsAgain);
+        }
+        if let Some(from) = self.settings.log_gone_from {
+            self.log.gone = Some((Time::ZERO + from, self.calm_from));
+        }
+        self.after(LOOK_EVERY, Happening::Look);
+        self.next_fault();
+    }
+
+    /// Runs to the end, or to the first broken promise that shows at once.
+    pub(super) fn run(&mut self) {
+        let end = self.calm_from + CALM;
+        while let Some(((at, _), happening)) = self.coming.pop_first() {
+            if at > end || self.violation.is_some() {
+                break;
+            }
+            if self.numbers > EVENTS_MAX {
+                self.broken("the simulation goes round in circles".to_owned());
+                break;
+            }
+            self.now = at;
+            self.happen(happening);
+            self.watch_master();
+        }
+        self.now = self.now.max(end);
+        self.look();
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrives(from, to, packet) => self.arrives(from, to, packet),
+            Happening::Wake(host, boot) => self.wakes(host, boot),
+            Happening::Worked(host, boot, work) => self.worked(host, boot, work),
+            Happening::Resumes(host) => self.resumes(host),
+            Happening::Starts(host) => self.start(host),
+            Happening::GoesOn(host) => self.goes_on(host),
+            Happening::FrontStarts(front) => self.front_starts(front),
+            Happening::FrontWakes(front, starts) => self.front_wakes(front, starts),
+            Happening::Turn(client) => self.turn(client),
+            Happening::GivesUp(client, id) => self.gives_up(client, id),
+            Happening::Senses(host) => self.senses(host),
+            Happening::EndsAgain => self.ends_again(),
+            Happening::Fault => self.fault(),
+            Happening::Look => {
+                self.look();
+                self.after(LOOK_EVERY, Happening::Look);
+            }
+            Happening::Planted(host, boot, ticket) => self.planted_timeout(host, boot, ticket),
+        }
+    }
+
+    /// Has something happen in a while.
+    pub(super) fn after(&mut self, span: Nanos, happening: Happening) {
+        self.at(self.now + span, happening);
+    }
+
+    /// Has something happen at an instant.
+    pub(super) fn at(&mut self, at: Time, happening: Happening) {
+        self.numbers += 1;
+        self.coming.insert((at, self.numbers), happening);
+    }
+
+    /// Whether faults are over.
+    pub(super) fn calm(&self) -> bool {
+        self.now >= self.calm_from
+    }
+
+    /// A number from a range, in microseconds.
+    pub(super) fn micros(&mut self, from: u64, to: u64) -> Nanos {
+        Nanos::from_micros(self.random.random_range(from..to))
+    }
+
+    /// True so many times out of a thousand.
+    pub(super) fn per_mille(&mut self, times: u32) -> bool {
+        self.random.random_range(0..1000) < times
+    }
+
+    /// Sends a packet. Between nodes, and to the log, packets get lost, overtake each other and come twice. Connections
+    /// of clients and fronts lose nothing but what they carry when they are cut.
+    pub(super) fn send(&mut self, from: Place, to: Place, packet: Packet) {
+        let connected = |place| matches!(place, Place::Client(_) | Place::Front(_));
+        let (loss, repeat) = match connected(from) || connected(to) || self.calm() {
+            true => (0, 0),
+            false => (
+                self.settings.loss_per_mille.max(self.weather.loss(self.now)),
+                self.settings.repeat_per_mille,
+            ),
+        };
+        if self.weather.cut(from, to, self.now) || self.per_mille(loss) {
+            self.trace_sent(from, to, None, &packet);
+            return;
+        }
+        if self.per_mille(repeat) {
+            self.send_once(from, to, packet.clone());
+        }
+        self.send_once(from, to, packet);
+    }
+
+    fn send_once(&mut self, from: Place, to: Place, packet: Packet) {
+        let slow = !self.calm() && self.per_mille(self.settings.slow_per_mille);
+        let delay = match slow {
+            true => self.micros(SLOW.0 / 1000, 60_000),
+            false => self.micros(100, 700),
+        };
+        self.trace_sent(from, to, Some(self.now + delay), &packet);
+        self.after(delay, Happening::Arrives(from, to, packet));
+    }
+
+    fn arrives(&mut self, from: Place, to: Place, packet: Packet) {
+        match to {
+            Place::Log => self.log_arrives(from, packet),
+            Place::Front(front) => self.front_hears(front, from, packet),
+            Place::Client(client) => self.client_hears(client, packet),
+            Place::Host(host) => self.host_hears(host, from, packet),
+        }
+    }
+
+    /// The hosts that go by a name.
+    pub(super) fn named(&self, node: NodeId) -> Vec<usize> {
+        (0..self.hosts.len())
+            .filter(|host| self.hosts[*host].node == node)
+            .collect()
+    }
+
+    /// A promise was broken, as shows at once.
+    pub(super) fn broken(&mut self, what: String) {
+        let at = self.now;
+        self.violation.get_or_insert(Violation { at, what });
+    }
+
+    /// Keeps the records of all nodes for the check.
+    fn look(&mut self) {
+        let at = self.now;
+        let mut seen = BTreeSet::new();
+        for host in &self.hosts {
+            if let Some(up) = &host.up
+                && let Ok(image) = up.replica.image()
+                && seen.insert((host.node, image.revision))
+            {
+                let node = host.node;
+                self.history.looks.push(Look { node, at, image });
+            }
+        }
+    }
+
+    fn watch_master(&mut self) {
+        let paused = |host: &Host| host.paused_until > self.now;
+        let reign = self.log.reign;
+        let there = |host: &Host| {
+            let up = host.up.as_ref();
+            up.is_some_and(|up| up.node.is_master() && Some(up.node.member()) == reign) && !paused(host)
+        };
+        if self.hosts.iter().any(there) {
+            self.without_master = self.without_master.max(self.now.since(self.master_seen));
+            self.master_seen = self.now;
+        }
+    }
+
+    /// Counts a fault, and tells of it.
+    pub(super) fn note_fault(&mut self, name: &'static str, place: Place, mark: Mark) {
+        *self.faults.entry(name).or_default() += 1;
+        self.note(place, mark, || name.to_owned());
+    }
+
+    /// Tells of something, where a trace is kept.
+    pub(super) fn note(&mut self, place: Place, mark: Mark, label: impl FnOnce() -> String) {
+        let (at, column) = (self.now, self.column(place));
+        if let Some(trace) = &mut self.trace {
+            trace.noted(at, column, mark, label());
+        }
+    }
+
+    fn trace_sent(&mut self, from: Place, to: Place, arrives: Option<Time>, packet: &Packet) {
+        // Most messages are heartbeats and readings that arrive as ever: a chart of them hides all else.
+        let routine = match packet {
+            Packet::Peer(_, Message::Heartbeat(_)) => arrives.is_some(),
+            Packet::Stamp(..) | Packet::Report(..) | Packet::Taken(..) => {
+                arrives.is_some_and(|arrives| arrives.since(self.now) < SLOW)
+            }
+            _ => false,
+        };
+        if routine {
+            return;
+        }
+        let (at, from, to) = (self.now, self.column(from), self.column(to));
+        if let Some(trace) = &mut self.trace {
+            trace.sent(at, from, to, arrives, super::label::of(packet));
+        }
+    }
+
+    fn column(&self, place: Place) -> usize {
+        match place {
+            Place::Host(host) => host,
+            Place::Log => self.hosts.len(),
+            Place::Front(front) => self.hosts.len() + 1 + front,
+            Place::Client(client) => self.hosts.len() + 1 + self.fronts.len() + client,
+        }
+    }
+
+    /// A store in memory does not fail.
+    pub(super) fn store_failed(&mut self, what: &str, error: impl std::fmt::Display) {
+        self.broken(format!("a store failed to {what}: {error}"));
+    }
+}
+
+fn columns(hosts: usize, fronts: usize, clients: usize) -> Vec<String> {
+    let several = |name: &'static str, count| (0..count).map(move |number| format!("{name} {number}"));
+    several("node", hosts)
+        .chain(["log".to_owned()])
+        .chain(several("front", fronts))
+        .chain(several("client", clients))
+        .collect()
+}

@@ -1,0 +1,255 @@
+//! The simulated federation keeps its promises under every fault, and the check finds planted ones.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use punctual_federation::ids::NodeId;
+use punctual_federation::message::{Answer, Fate, Output, Refusal, Stop};
+use punctual_sim::cluster::history::Deed;
+use punctual_sim::cluster::{Keep, Plant, Report, Settings, run};
+use punctual_units::{Nanos, Time};
+
+/// How many seeds each commit tries; `punctual federation sim --seeds N` tries as many as one likes.
+const SEEDS: u64 = 1_000;
+
+/// Runs seeds on all cores until `stop` says so of a report: that of the least seed of which it does.
+fn first(
+    settings: &Settings,
+    seeds: Range<u64>,
+    plant: Option<Plant>,
+    stop: impl Fn(&Report) -> bool + Sync,
+) -> Option<Report> {
+    let next = AtomicU64::new(seeds.start);
+    let end = AtomicU64::new(seeds.end);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = || {
+        let mut found: Option<Report> = None;
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end.load(Ordering::Relaxed) {
+                return found;
+            }
+            let report = run(settings, seed, plant, Keep::Nothing);
+            if stop(&report) && found.as_ref().is_none_or(|found| seed < found.seed) {
+                end.fetch_min(seed, Ordering::Relaxed);
+                found = Some(report);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let found = threads
+            .into_iter()
+            .filter_map(|thread| thread.join().expect("a run does not panic"));
+        found.min_by_key(|report| report.seed)
+    })
+}
+
+fn assert_clean(settings: &Settings, seeds: Range<u64>) {
+    let violated = |report: &Report| report.violation.is_some();
+    if let Some(Report { seed, violation, .. }) = first(settings, seeds, None, violated) {
+        let what = violation.map_or(String::new(), |violation| violation.to_string());
+        panic!("seed {seed}: {what}\nreplay it: cluster::run({settings:?}, {seed}, None, Keep::Trace)");
+    }
+}
+
+#[test]
+fn without_faults_all_is_served() {
+    let settings = Settings {
+        fault_every: Nanos::ZERO,
+        loss_per_mille: 0,
+        repeat_per_mille: 0,
+        slow_per_mille: 0,
+        joiners: 0,
+        clients: 1,
+        ..Settings::default()
+    };
+    for seed in 0..10 {
+        let report = run(&settings, seed, None, Keep::Nothing);
+        assert_eq!(report.violation, None, "seed {seed}");
+        assert_eq!(report.takeovers, 1, "seed {seed}");
+        let done = report.requests.get("done").copied().unwrap_or_default();
+        assert!(done > 100, "seed {seed}: {:?}", report.requests);
+    }
+}
+
+#[test]
+fn a_thousand_seeds_are_clean() {
+    assert_clean(&Settings::default(), 0..SEEDS);
+}
+
+#[test]
+fn every_planted_fault_is_found_within_a_thousand_seeds() {
+    for plant in Plant::ALL {
+        let found = first(&Settings::default(), 0..SEEDS, Some(plant), |report| {
+            report.violation.is_some()
+        });
+        let Some(Report { seed, violation, .. }) = found else {
+            panic!("{} was not found", plant.name());
+        };
+        println!(
+            "{}: seed {seed}: {}",
+            plant.name(),
+            violation.map_or(String::new(), |violation| violation.to_string())
+        );
+    }
+}
+
+#[test]
+fn everything_happens_that_should_be_survived() {
+    let reports: Vec<_> = (0..60)
+        .map(|seed| run(&Settings::default(), seed, None, Keep::Nothing))
+        .collect();
+    let times = |count: &dyn Fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
+    for fault in [
+        "one-way cut",
+        "isolated",
+        "pause",
+        "crash",
+        "log silent",
+        "clock jump",
+        "heavy loss",
+        "leave",
+        "left",
+        "told to pause",
+        "front gone",
+    ] {
+        let found = times(&|report| report.faults.get(fault).copied().unwrap_or(0));
+        assert!(found > 10, "{fault}: {found}");
+    }
+    for ending in [
+        "done",
+        "unknown",
+        "refused",
+        "late: expired",
+        "late: no master",
+        "no answer",
+    ] {
+        assert!(
+            times(&|report| report.requests.get(ending).copied().unwrap_or(0)) > 10,
+            "{ending}"
+        );
+    }
+    let fates = |wanted: fn(&Fate) -> bool| {
+        let fate = move |deed: &Deed| match &deed.returned {
+            Some((
+                _,
+                Answer::Done {
+                    output: Output::Fate(fate),
+                    ..
+                },
+            )) => wanted(fate),
+            _ => false,
+        };
+        times(&|report| report.history.deeds.iter().filter(|deed| fate(deed)).count() as u64)
+    };
+    assert!(
+        fates(|fate| matches!(fate, Fate::Committed(_))) > 10,
+        "unknown requests that were executed"
+    );
+    assert!(
+        fates(|fate| matches!(fate, Fate::NotExecuted)) > 10,
+        "unknown requests that were not"
+    );
+    assert!(times(&|report| report.takeovers) > 120, "takeovers");
+    assert!(times(&|report| report.copies) > 20, "copies");
+    assert!(times(&|report| report.readings) > 1_000, "readings of sensors");
+}
+
+/// Faults other than the one that a test is about.
+fn calm() -> Settings {
+    Settings {
+        fault_every: Nanos::ZERO,
+        joiners: 0,
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn a_node_that_restarts_for_ever_harms_no_other() {
+    let settings = Settings {
+        restless: true,
+        ..calm()
+    };
+    assert_clean(&settings, 0..50);
+    for seed in 0..5 {
+        let report = run(&settings, seed, None, Keep::Nothing);
+        assert!(report.requests["done"] > 200, "seed {seed}: {:?}", report.requests);
+    }
+}
+
+#[test]
+fn of_two_nodes_of_one_name_one_stops_and_nothing_is_lost() {
+    let settings = Settings {
+        namesake: true,
+        ..calm()
+    };
+    assert_clean(&settings, 0..50);
+    for seed in 0..5 {
+        let report = run(&settings, seed, None, Keep::Nothing);
+        let node = NodeId(0);
+        assert_eq!(report.stopped, [(node, Stop::NameTaken { node })], "seed {seed}");
+    }
+}
+
+#[test]
+fn while_the_log_is_gone_reads_go_on_and_nothing_is_acknowledged() {
+    let gone = Nanos::from_secs(1);
+    let settings = Settings {
+        log_gone_from: Some(gone),
+        ..calm()
+    };
+    assert_clean(&settings, 0..50);
+    let mut reads = 0;
+    for seed in 0..10 {
+        let report = run(&settings, seed, None, Keep::Nothing);
+        let meanwhile = |deed: &&Deed| {
+            let at = deed.returned.as_ref().map_or(Time::ZERO, |(at, _)| *at);
+            at > Time::ZERO + gone + Nanos::from_millis(300) && at < Time::ZERO + settings.duration
+        };
+        let done = |deed: &&Deed| matches!(deed.returned, Some((_, Answer::Done { .. })));
+        let answered = report.history.deeds.iter().filter(meanwhile).filter(done);
+        let (written, read): (Vec<_>, Vec<_>) = answered.partition(|deed| deed.request.work.for_master());
+        assert!(written.is_empty(), "seed {seed}: {written:?}");
+        reads += read.len();
+    }
+    assert!(reads > 100, "{reads}"); // clients stop to read as soon as they wait for an outcome
+}
+
+#[test]
+fn a_log_that_takes_short_entries_splits_batches_and_loses_nothing() {
+    let settings = Settings {
+        entry_bytes_max: 300,
+        clients: 12,
+        ..Settings::default()
+    };
+    assert_clean(&settings, 0..20);
+    let too_long = |deed: &&Deed| {
+        matches!(
+            &deed.returned,
+            Some((_, Answer::Refused(Refusal::WritesTooLong { .. })))
+        )
+    };
+    let report = run(&settings, 0, None, Keep::Nothing);
+    let refused = report.history.deeds.iter().filter(too_long).count();
+    let done = report.requests["done"];
+    assert!(refused > 10 && done > 100, "{refused} refused, {done} done");
+}
+
+#[test]
+fn without_fronts_clients_ask_nodes_and_nothing_is_lost() {
+    let settings = Settings {
+        fronts: 0,
+        ..Settings::default()
+    };
+    assert_clean(&settings, 0..30);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..5 {
+        let runs = [(); 2].map(|()| run(&Settings::default(), seed, None, Keep::Trace));
+        let [first, second] = runs.map(|report| format!("{report:?}"));
+        assert!(first == second, "seed {seed}");
+    }
+}
