@@ -8,9 +8,14 @@
 //!   while a job runs, and `exciter` moves the knobs to learn a model instead;
 //! * `document` holds models and gains as files, `record` the log that replays to the same decisions.
 //!
+//! `backlog` moves the bound of what a node of a federation admits. `clocks` puts a regulator above the rows of a
+//! mapping's table, for the clocks beneath a pipeline.
+//!
 //! `punctual-runtime` drives the [`Regulator`] on Linux, `punctual-scenario` on the simulated machine as well.
 
+pub mod backlog;
 mod best_effort;
+mod clocks;
 mod controller;
 mod document;
 mod event;
@@ -25,6 +30,7 @@ mod split;
 mod tick;
 
 pub use best_effort::BestEffortRange;
+pub use clocks::{CLOCKS_EVERY, ClockDecision, ClockDomain, ClockGround, ClockLog, Clocks, ClocksSeen};
 pub use controller::{Knobs, knobs_of};
 pub use document::{
     ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, ModelError, TARDINESS, Unfit,

@@ -3,24 +3,27 @@
 //! Policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor updates are
 //! let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is lent, at the
 //! very instants at which a job ends or begins. Where stages of a pipeline run is decided by a
-//! [`Coordinator`](punctual_allocation::mapping::Coordinator), period by period. One log holds the events and answers
+//! [`Coordinator`](punctual_allocation::mapping::Coordinator), period by period, and the clocks beneath them by
+//! [`Clocks`](crate::Clocks). One log holds the events and answers
 //! of each in their own order, and nothing but values.
 
-use punctual_allocation::mapping::MappingLog;
+use punctual_allocation::mapping::{MappingError, MappingLog};
 use punctual_cores::LendingLog;
 pub use punctual_store::updates::AdmissionEvent;
 use punctual_store::updates::{AdmissionOptions, Offered, SensorSpec, Updates};
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
-use crate::document::Mismatch;
+use crate::backlog::{BacklogError, BacklogLog};
+use crate::clocks::ClockLog;
+use crate::document::{Mismatch, ModelError};
 use crate::event::{Answer, Event};
 use crate::tick::{Regulator, RegulatorOptions};
 
 /// The version of the logs that this program writes and replays. It changes with what events and answers hold: 2 has
 /// plans as lists of knobs, 3 has decisions about cache ways, bandwidth, and lending cores, 4 about where stages of a
-/// pipeline run.
-pub const LOG_VERSION: u32 = 4;
+/// pipeline run, 5 about the bounds of backlogs.
+pub const LOG_VERSION: u32 = 5;
 
 fn first_version() -> u32 {
     1
@@ -41,6 +44,21 @@ pub enum ReplayError {
     /// The logged options make no regulator.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
+    /// Decisions on where stages run that are of another pipeline.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    /// The logged bounds of a backlog have no law.
+    #[error(transparent)]
+    Backlog(#[from] BacklogError),
+    /// The logged clocks have no law.
+    #[error("{0}")]
+    Clocks(String),
+}
+
+impl From<ModelError> for ReplayError {
+    fn from(error: ModelError) -> ReplayError {
+        ReplayError::Clocks(error.to_string())
+    }
 }
 
 /// All events of one run with the decisions they led to.
@@ -64,6 +82,12 @@ pub struct EventLog {
     /// What was decided about where stages of a pipeline run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<MappingLog>,
+    /// What was decided about the clocks beneath the pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<ClockLog>,
+    /// What was decided about the bound of each node's backlog.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backlogs: Vec<BacklogLog>,
 }
 
 /// One event of the regulator.
@@ -90,7 +114,33 @@ impl EventLog {
     /// How many decisions the log holds: the regulator's answers, and the verdicts of admission.
     pub fn decisions(&self) -> usize {
         let offered = |event: &&AdmissionEvent| matches!(event, AdmissionEvent::Offered { .. });
-        self.steps.len() + self.updates.iter().filter(offered).count() + self.lendings() + self.mappings()
+        let loops = self.steps.len() + self.updates.iter().filter(offered).count();
+        loops + self.lendings() + self.mappings() + self.clocks() + self.backlogs()
+    }
+
+    /// How many decisions about the clocks beneath a pipeline the log holds.
+    pub fn clocks(&self) -> usize {
+        self.clocks.as_ref().map_or(0, |log| log.decisions.len())
+    }
+
+    /// How many decisions about the bounds of backlogs the log holds.
+    pub fn backlogs(&self) -> usize {
+        self.backlogs.iter().map(|log| log.decisions.len()).sum()
+    }
+
+    /// A log of federated nodes alone.
+    pub fn of_backlogs(backlogs: Vec<BacklogLog>) -> EventLog {
+        EventLog {
+            version: LOG_VERSION,
+            regulator: None,
+            steps: Vec::new(),
+            admission: AdmissionSetup::default(),
+            updates: Vec::new(),
+            lending: Vec::new(),
+            mapping: None,
+            clocks: None,
+            backlogs,
+        }
     }
 
     /// How many decisions about where stages run the log holds.
@@ -105,7 +155,7 @@ impl EventLog {
     }
 
     /// A log of a pipeline alone.
-    pub fn of_pipeline(mapping: MappingLog) -> EventLog {
+    pub fn of_pipeline(mapping: MappingLog, clocks: Option<ClockLog>) -> EventLog {
         EventLog {
             version: LOG_VERSION,
             regulator: None,
@@ -114,6 +164,8 @@ impl EventLog {
             updates: Vec::new(),
             lending: Vec::new(),
             mapping: Some(mapping),
+            clocks,
+            backlogs: Vec::new(),
         }
     }
 
@@ -132,8 +184,8 @@ impl EventLog {
 /// A decision that the replay takes differently.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Index into [`EventLog::steps`], [`EventLog::updates`], or the decisions of one of [`EventLog::lending`] or of
-    /// [`EventLog::mapping`].
+    /// Index into [`EventLog::steps`], [`EventLog::updates`], or the decisions of one of [`EventLog::lending`], of
+    /// [`EventLog::mapping`], of [`EventLog::clocks`] or of one of [`EventLog::backlogs`].
     pub index: usize,
     /// What was logged and what the replay decided.
     pub what: String,
@@ -142,7 +194,8 @@ pub struct Difference {
 /// Replays `log` through fresh policies and returns every decision that differs; empty means that all are identical.
 ///
 /// # Errors
-/// [`ReplayError`] where the log has another version, or its options make no regulator.
+/// [`ReplayError`] where the log has another version, its options make no regulator, or its decisions on where stages
+/// run are of another pipeline.
 pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
     if log.version != LOG_VERSION {
         return Err(ReplayError::Version(log.version));
@@ -191,9 +244,41 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
         }
     }
     if let Some(log) = &log.mapping {
+        log.check()?;
         differences.extend(other_mappings(log));
     }
+    if let Some(log) = &log.clocks {
+        differences.extend(other_clocks(log)?);
+    }
+    for log in &log.backlogs {
+        differences.extend(other_bounds(log)?);
+    }
     Ok(differences)
+}
+
+/// Decisions about the bound of a backlog that the replay takes differently.
+fn other_bounds(log: &BacklogLog) -> Result<Vec<Difference>, BacklogError> {
+    let pairs = log.decisions.iter().zip(log.replayed()?).enumerate();
+    let others = pairs.filter(|(_, (logged, plan))| logged.plan != *plan);
+    let told = others.map(|(index, (logged, plan))| Difference {
+        index,
+        what: format!("bound of the backlog: logged {:?}, replayed {plan:?}", logged.plan),
+    });
+    Ok(told.collect())
+}
+
+/// Decisions about clocks that the replay takes differently.
+fn other_clocks(log: &ClockLog) -> Result<Vec<Difference>, ModelError> {
+    let pairs = log.decisions.iter().zip(log.replayed()?).enumerate();
+    let others = pairs.filter(|(_, (logged, plan))| logged.plan != *plan);
+    let told = others.map(|(index, (logged, plan))| Difference {
+        index,
+        what: format!(
+            "clocks beneath the pipeline: logged {:?}, replayed {plan:?}",
+            logged.plan
+        ),
+    });
+    Ok(told.collect())
 }
 
 /// Decisions about where stages run that the replay takes differently. Those after a gap of the log cannot be told.

@@ -14,7 +14,7 @@ use crate::tardiness::{self, Tardiness};
 /// "punctual", as a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"punctual");
 /// Of the layout: changed with every change below.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Words before the stages: magic, version, fingerprint, bytes; the rest is the caller's ([`Layout::shared`]).
 const HEADER_WORDS: usize = 1024;
 /// Where the caller's begin.
@@ -26,7 +26,7 @@ const BELLS: usize = 16;
 /// Words of the caller's for what happened: see [`Layout::log`].
 const LOG_WORDS: usize = 1024 * 16;
 /// Words of the caller's for what decides where stages run: see [`Layout::desk`].
-const DESK_WORDS: usize = 5 * 1024;
+const DESK_WORDS: usize = 6 * 1024;
 
 /// Bytes of the text in which a stage says why it cannot go on: see [`Layout::last_words`].
 pub const LAST_WORDS_MAX: usize = 256;
@@ -78,7 +78,10 @@ pub enum LayoutError {
         needed: usize,
     },
     /// Another program has written it, or another version of this.
-    #[error("the shared memory is that of no pipeline of this version: end the programs that use it")]
+    #[error(
+        "the shared memory is that of no pipeline of this version: use the version of this program that started it, or \
+         end the programs that use it"
+    )]
     Foreign,
     /// It is that of another graph.
     #[error("the shared memory is that of a pipeline with other stages or edges: start both from the same graph")]
@@ -252,13 +255,15 @@ impl Layout {
     /// # Errors
     /// [`LayoutError`] where it is not.
     pub fn check(&self, region: &Region) -> Result<(), LayoutError> {
-        self.check_length(region)?;
+        if region.bytes() < HEADER_WORDS * 8 {
+            return self.check_length(region);
+        }
         let header = region.words(0, HEADER_WORDS);
         let value = |at: usize| header[at].load(Ordering::Acquire);
         match () {
             () if (value(0), value(1)) != (MAGIC, VERSION) => Err(LayoutError::Foreign),
             () if (value(2), value(3)) != (self.fingerprint, self.bytes as u64) => Err(LayoutError::OtherGraph),
-            () => Ok(()),
+            () => self.check_length(region),
         }
     }
 
@@ -281,7 +286,7 @@ impl Layout {
         region.words(self.log_at, LOG_WORDS)
     }
 
-    /// Words of the caller's, for what decides where stages run, and from what: 5120.
+    /// Words of the caller's, for what decides where stages run, and from what: 6144.
     pub fn desk<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
         region.words(self.desk_at, DESK_WORDS)
     }

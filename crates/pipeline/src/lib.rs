@@ -38,9 +38,11 @@ pub use control::{Control, Phase, SLOTS_MAX};
 pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};
 pub use layout::{Bell, LAST_WORDS_MAX, Layout, LayoutError};
-pub use life::{Doing, Granted, Slot, Version, Versions, Wish, after_end, doing, grant, may_go_on, starts};
+pub use life::{
+    Death, Doing, Granted, Slot, Version, Versions, Wish, after_end, buried, doing, emptied, grant, may_go_on, starts,
+};
 pub use region::Region;
 pub use runner::{Runner, TakeError, Turn};
 pub use serial::run_serially;
 pub use stage::{AnyStage, Failure, Stage, State, erase};
-pub use tardiness::{Tardiness, TardinessFigures};
+pub use tardiness::{Tardiness, TardinessFigures, TardinessOf, TardinessSince};

@@ -184,16 +184,55 @@ pub fn starts(control: Control, slot: u8, said: Slot, now: Version) -> Option<Sl
     })
 }
 
-/// What is said of a slot once its process has ended, which `refused` the stage's state or not. `owned`: it had the
-/// stage.
-pub fn after_end(said: Slot, owned: bool, refused: bool, now: Version) -> Slot {
+/// Why a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// It found that it is [not needed](Doing::Ends), and may have been asked for since.
+    NotNeeded,
+    /// It does not read the stage's state.
+    Refused,
+    /// Anything else.
+    Died,
+}
+
+/// The control word once the process in `slot` has ended; `None`: it stays. To be written before the slot is said to
+/// be empty: else it would call off a hand-over to the process that comes next. `spare` may have the stage.
+pub fn buried(control: Control, slot: u8, how: Death, spare: u8) -> Option<Control> {
+    // Asked for after it had looked for the last time: the next process in the slot takes the stage.
+    let asked_since = how == Death::NotNeeded && control.owner != slot;
+    if asked_since {
+        None
+    } else {
+        control.died(slot, Some(spare))
+    }
+}
+
+/// The control word once `said` is said of the slot, which is empty; `None`: it stays. A process that was announced
+/// between that and the burial was the one that has ended. Where none follows, the hand-over is called off.
+pub fn emptied(control: Control, slot: u8, said: Slot) -> Option<Control> {
+    let none_follows = control.target == slot && !said.wanted;
+    if none_follows { control.call_off() } else { None }
+}
+
+/// What is said of a slot once its process has ended, and was [`buried`]. `owned`: it had the stage.
+pub fn after_end(said: Slot, owned: bool, how: Death, now: Version) -> Slot {
     // One that was started to take the stage over, and has not, is not tried again.
-    let given_up = refused || said.fresh && !owned;
+    let given_up = match how {
+        Death::NotNeeded => false,
+        Death::Refused => true,
+        Death::Died => said.fresh && !owned,
+    };
+    let wanted = said.wanted && !given_up;
     Slot {
         pid: 0,
-        wanted: said.wanted && !given_up,
-        fresh: false,
-        version: now,
+        wanted,
+        // Asked for again after it had looked for the last time.
+        fresh: said.fresh && wanted && how == Death::NotNeeded,
+        version: if said.is_current(now) && how == Death::NotNeeded {
+            said.version
+        } else {
+            now
+        },
     }
 }
 
@@ -278,8 +317,19 @@ mod tests {
     struct Process {
         pid: i32,
         about_to: Option<Doing>,
-        ended: bool,
-        refused: bool,
+        ended: Option<Death>,
+        /// The control word knows; whether it had the stage.
+        buried: Option<bool>,
+    }
+
+    /// What is wrong in a play.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Fault {
+        None,
+        /// An owner's slot gets a process where one was wanted before only.
+        OwnerForgotten,
+        /// A slot is said to be empty before the control word knows.
+        EmptyFirst,
     }
 
     /// All processes of one stage, with the words that they share.
@@ -292,8 +342,11 @@ mod tests {
         next_pid: i32,
         /// Versions of these programs refuse every state.
         broken: u8,
-        /// The fault: an owner's slot gets a process where one was wanted before only.
-        planted: bool,
+        planted: Fault,
+        /// The epoch of a hand-over to a slot that was empty, and the least number of a process started after that.
+        promised: Option<(u16, i32)>,
+        /// Such a hand-over was called off by the death of a process that was there before.
+        broken_promise: bool,
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -334,7 +387,7 @@ mod tests {
     }
 
     impl Play {
-        fn new(planted: bool) -> Play {
+        fn new(planted: Fault) -> Play {
             let mut play = Play {
                 control: Control::held(0, 1),
                 slots: [Slot::default(); SLOTS as usize],
@@ -343,6 +396,8 @@ mod tests {
                 next_pid: 1,
                 broken: 3,
                 planted,
+                promised: None,
+                broken_promise: false,
             };
             play.start_all();
             play
@@ -351,7 +406,7 @@ mod tests {
         fn start_all(&mut self) {
             for slot in 0..SLOTS {
                 let said = &mut self.slots[usize::from(slot)];
-                if self.planted && !said.wanted && slot != 0 {
+                if self.planted == Fault::OwnerForgotten && !said.wanted && slot != 0 {
                     continue;
                 }
                 if let Some(start) = starts(self.control, slot, *said, self.versions.now) {
@@ -362,8 +417,8 @@ mod tests {
                     let process = Process {
                         pid: self.next_pid,
                         about_to: None,
-                        ended: false,
-                        refused: false,
+                        ended: None,
+                        buried: None,
                     };
                     self.processes.push((slot, process));
                     self.next_pid += 1;
@@ -376,7 +431,7 @@ mod tests {
         }
 
         fn pick(&self, number: usize, ended: bool) -> Option<usize> {
-            let mut which = (0..self.processes.len()).filter(|at| self.processes[*at].1.ended == ended);
+            let mut which = (0..self.processes.len()).filter(|at| self.processes[*at].1.ended.is_some() == ended);
             let count = which.clone().count();
             (count > 0).then(|| which.nth(number % count))?
         }
@@ -388,8 +443,8 @@ mod tests {
         fn does(&mut self, at: usize) {
             let (slot, Process { about_to, .. }) = self.processes[at];
             let ends = |play: &mut Play, refused| {
-                play.processes[at].1.ended = true;
-                play.processes[at].1.refused = refused;
+                let how = if refused { Death::Refused } else { Death::NotNeeded };
+                play.processes[at].1.ended = Some(how);
             };
             match about_to {
                 // A step, or the first look at the stage: by the words of now, as the commit word ensures.
@@ -414,16 +469,40 @@ mod tests {
             self.processes[at].1.about_to = None;
         }
 
+        /// One of the two things that a worker does once a process has ended: others act between them.
         fn reap(&mut self, at: usize) {
-            let (slot, process) = self.processes.remove(at);
-            let said = &mut self.slots[usize::from(slot)];
-            assert_eq!(said.pid, process.pid, "a slot has one process");
-            let owned = self.control.owner == slot;
-            *said = after_end(*said, owned, process.refused, self.versions.now);
+            let (slot, Process { pid, ended, buried, .. }) = self.processes[at];
+            let how = ended.unwrap_or(Death::Died);
+            let owned = buried.unwrap_or(self.control.owner == slot);
+            let empties = buried.is_some() != (self.planted == Fault::EmptyFirst);
+            match empties {
+                true => self.empty(slot, pid, owned, how),
+                false => self.bury(slot, pid, how),
+            }
+            match buried {
+                None => self.processes[at].1.buried = Some(owned),
+                Some(_) => drop(self.processes.remove(at)),
+            }
+        }
+
+        fn bury(&mut self, slot: u8, pid: i32, how: Death) {
             let others = (0..SLOTS).filter(|other| *other != slot);
             let spare = { others }.find(|other| may_go_on(self.slots[usize::from(*other)], self.versions.now));
-            let next = self.control.died(slot, Some(spare.unwrap_or(slot)));
-            self.control = next.unwrap_or(self.control);
+            let Some(next) = buried(self.control, slot, how, spare.unwrap_or(slot)) else {
+                return;
+            };
+            let (epoch, target) = (self.control.epoch, self.control.target);
+            let called_off = target == slot && next.owner == self.control.owner;
+            let promised = |(of, from)| of == epoch && pid < from;
+            self.broken_promise |= called_off && self.promised.is_some_and(promised);
+            self.control = next;
+        }
+
+        fn empty(&mut self, slot: u8, pid: i32, owned: bool, how: Death) {
+            let said = &mut self.slots[usize::from(slot)];
+            assert_eq!(said.pid, pid, "a slot has one process");
+            *said = after_end(*said, owned, how, self.versions.now);
+            self.control = emptied(self.control, slot, *said).unwrap_or(self.control);
         }
 
         fn ask(&mut self, target: u8, wish: Wish) {
@@ -431,7 +510,10 @@ mod tests {
             match grant(self.control, target, *said, wish) {
                 Granted::Already | Granted::Busy => {}
                 Granted::Retire(slot) | Granted::Start(slot) => *said = slot,
-                Granted::Go(slot, control) => (*said, self.control) = (slot, control),
+                Granted::Go(slot, control) => {
+                    self.promised = (said.pid == 0).then_some((control.epoch, self.next_pid));
+                    (*said, self.control) = (slot, control);
+                }
             }
         }
 
@@ -450,7 +532,7 @@ mod tests {
                 }
                 Act::Killed(number) => {
                     if let Some(at) = pick(self, number, false) {
-                        self.processes[at].1.ended = true;
+                        self.processes[at].1.ended = Some(Death::Died);
                     }
                 }
                 Act::Reaps(number) => {
@@ -495,7 +577,7 @@ mod tests {
             for _ in 0..40 {
                 for at in 0..self.processes.len() {
                     let slot = self.processes[at].0;
-                    if !self.processes[at].1.ended {
+                    if self.processes[at].1.ended.is_none() {
                         self.processes[at].1.about_to = Some(self.doing(slot));
                         self.does(at);
                     }
@@ -506,20 +588,20 @@ mod tests {
                 self.start_all();
             }
             let owner = self.control.owner;
-            let has = |(slot, process): &(u8, Process)| *slot == owner && !process.ended;
+            let has = |(slot, process): &(u8, Process)| *slot == owner && process.ended.is_none();
             self.control.phase == Phase::Held
                 && self.slots[usize::from(owner)].version == self.versions.now
                 && self.processes.iter().any(has)
         }
     }
 
-    /// A schedule after which the stage has no process for ever.
-    fn stuck(acts: &[Act], planted: bool) -> Option<Play> {
+    /// A schedule after which the stage has no process for ever, or in which a hand-over was lost.
+    fn stuck(acts: &[Act], planted: Fault) -> Option<Play> {
         let mut play = Play::new(planted);
         for act in acts {
             play.play(*act);
         }
-        (!play.comes_to_rest()).then_some(play)
+        (!play.comes_to_rest() || play.broken_promise).then_some(play)
     }
 
     proptest! {
@@ -529,22 +611,24 @@ mod tests {
         fn a_process_has_the_stage_in_the_end_whatever_dies_and_is_asked_for(
             acts in prop::collection::vec(act(), 1..120)
         ) {
-            let stuck = stuck(&acts, false);
+            let stuck = stuck(&acts, Fault::None);
             prop_assert!(stuck.is_none(), "{stuck:?}");
         }
     }
 
     #[test]
-    fn an_owner_without_a_process_is_found() {
+    fn planted_faults_are_found() {
         use proptest::strategy::ValueTree;
         use proptest::test_runner::TestRunner;
-        let mut runner = TestRunner::deterministic();
-        let acts = prop::collection::vec(act(), 120);
-        let found = (0..4000).any(|_| {
-            let acts = acts.new_tree(&mut runner).unwrap().current();
-            stuck(&acts, true).is_some()
-        });
-        assert!(found);
+        for planted in [Fault::OwnerForgotten, Fault::EmptyFirst] {
+            let mut runner = TestRunner::deterministic();
+            let acts = prop::collection::vec(act(), 120);
+            let found = (0..4000).any(|_| {
+                let acts = acts.new_tree(&mut runner).unwrap().current();
+                stuck(&acts, planted).is_some()
+            });
+            assert!(found, "{planted:?}");
+        }
     }
 
     #[test]

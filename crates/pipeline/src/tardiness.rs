@@ -110,6 +110,48 @@ impl<'m> Tardiness<'m> {
     }
 }
 
+/// What a goal is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TardinessOf {
+    /// The mean of all frames.
+    Mean,
+    /// What this share of frames exceeds, 0 to 1.
+    Exceeded(f64),
+}
+
+/// The tardiness of the frames since the last look.
+#[derive(Clone, Debug, Default)]
+pub struct TardinessSince {
+    /// What the words were then.
+    words: Vec<u64>,
+}
+
+impl TardinessSince {
+    /// Looks again; `None` where no frame with a due time has come since. A frame that is counted at this moment may be
+    /// left to the next look.
+    pub fn look(&mut self, tardiness: Tardiness<'_>, of: TardinessOf) -> Option<f64> {
+        let now: Vec<u64> = (0..WORDS).map(|at| tardiness.word(at)).collect();
+        let before = std::mem::replace(&mut self.words, now);
+        let since = |at: usize| self.words[at].saturating_sub(before.get(at).copied().unwrap_or(0));
+        let frames: u64 = (FIXED..WORDS).map(since).sum();
+        if frames == 0 {
+            return None;
+        }
+        Some(match of {
+            TardinessOf::Mean => since(SUM) as f64 / UNIT / frames as f64,
+            TardinessOf::Exceeded(share) => {
+                let rank = frames - (frames as f64 * share.clamp(0.0, 1.0)) as u64;
+                let mut seen = 0;
+                let reaches = |bin: &usize| {
+                    seen += since(FIXED + bin);
+                    seen >= rank
+                };
+                above((0..BINS).find(reaches).unwrap_or(BINS - 1)) as f64 / UNIT
+            }
+        })
+    }
+}
+
 /// The bin of a tardiness in steps.
 fn bin(tardiness: u64) -> usize {
     if tardiness < PARTS {
@@ -154,6 +196,36 @@ mod tests {
     fn a_frame_without_a_due_time_is_not_late() {
         let told = figures(&[5, 50_000], 0);
         assert_eq!((told.frames, told.timed, told.late, told.max), (2, 0, 0, 0.0));
+    }
+
+    #[test]
+    fn a_look_is_about_the_frames_since_the_last_one() {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let (tardiness, mut since) = (Tardiness::over(&words), TardinessSince::default());
+        let count = |latency: u64, times: usize| {
+            let head = Head {
+                captured_at: Time(1000),
+                due_by: Time(1_001_000),
+                sequence: 0,
+            };
+            (0..times).for_each(|_| tardiness.count(head, Time(1000 + latency)));
+        };
+        assert_eq!(since.look(tardiness, TardinessOf::Mean), None);
+        count(500_000, 100);
+        assert_eq!(since.look(tardiness, TardinessOf::Mean), Some(0.5));
+        count(250_000, 98);
+        count(2_000_000, 2);
+        let one_percent = TardinessSince {
+            words: since.words.clone(),
+        }
+        .look(tardiness, TardinessOf::Exceeded(0.01));
+        let five_percent = since.look(tardiness, TardinessOf::Exceeded(0.05));
+        assert!(one_percent.is_some_and(|it| it >= 2.0), "{one_percent:?}");
+        assert!(
+            five_percent.is_some_and(|it| (0.25..0.27).contains(&it)),
+            "{five_percent:?}"
+        );
+        assert_eq!(since.look(tardiness, TardinessOf::Mean), None, "no frame since");
     }
 
     #[test]

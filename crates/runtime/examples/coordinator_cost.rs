@@ -38,6 +38,8 @@ mod linux {
     /// Until stages are where they are to be and averages have settled.
     const SETTLES: Duration = Duration::from_secs(4);
     const PATIENCE: Duration = Duration::from_secs(20);
+    /// Workers measure for three seconds after they were asked.
+    const ASKED_EVERY: Duration = Duration::from_secs(1);
 
     /// Hands frames on; the first stage makes them.
     struct Relay {
@@ -115,7 +117,11 @@ mod linux {
         let workers = workers(coordinator)?;
         let span = Duration::from_secs(seconds);
         let woken = std::thread::spawn(move || woken(span));
-        let shares = measured(&workers, span);
+        let idle = measured(&workers, span, || ());
+        supervisor.statistics();
+        std::thread::sleep(SETTLES);
+        // Workers measure for as long as they are asked.
+        let shares = measured(&workers, span, || drop(supervisor.statistics()));
         let woken = woken.join().map_err(|_| "the thread that is woken panicked")?;
         let fps = supervisor.statistics().fps;
         println!("{STAGES} stages, {fps:.0} frames/s, no policy, {seconds} s:");
@@ -125,11 +131,15 @@ mod linux {
             shares[1]
         );
         println!("  the coordinator's worker, without a stage: {:.3} %", shares[0]);
+        println!(
+            "  the same two while nothing asks for statistics: {:.3} and {:.3} %",
+            idle[1], idle[0]
+        );
         supervisor.set_hold(Nanos::ZERO)?;
         for policy in [MappingPolicy::Balance, MappingPolicy::Alone] {
             supervisor.set_policy(policy)?;
             std::thread::sleep(SETTLES + SETTLES);
-            let shares = measured(&workers, Duration::from_secs(seconds));
+            let shares = measured(&workers, span, || ());
             println!(
                 "policy {}, its moves: {}",
                 policy.name(),
@@ -164,6 +174,8 @@ mod linux {
     fn gathered(supervisor: &Supervisor) -> Result<i32, Box<dyn Error>> {
         let begin = Instant::now();
         loop {
+            // There is a coordinator once something asks.
+            drop(supervisor.statistics());
             if let Some(now) = supervisor.coordinator().filter(|it| it.pid != 0) {
                 let elsewhere = supervisor.cores()[usize::from(now.number == 0)];
                 let there = |name: &String| supervisor.move_stage(name, elsewhere, Mechanism::Announced).is_ok();
@@ -192,14 +204,17 @@ mod linux {
         Ok(workers)
     }
 
-    /// The CPU time of each worker over `span`, in percent.
-    fn measured(workers: &[i32], span: Duration) -> Vec<f64> {
+    /// The CPU time of each worker over `span`, in percent; `asks` is called every second.
+    fn measured(workers: &[i32], span: Duration, asks: impl Fn()) -> Vec<f64> {
         let ran = || -> Vec<f64> {
             let of = |pid: &i32| cpu_time(*pid).unwrap_or(Nanos::ZERO).as_secs_f64();
             workers.iter().map(of).collect()
         };
         let (before, begin) = (ran(), Instant::now());
-        std::thread::sleep(span);
+        while begin.elapsed() < span {
+            asks();
+            std::thread::sleep(ASKED_EVERY.min(span.saturating_sub(begin.elapsed())));
+        }
         let seconds = begin.elapsed().as_secs_f64();
         let pairs = ran().into_iter().zip(before);
         pairs

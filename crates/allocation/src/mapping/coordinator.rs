@@ -346,8 +346,19 @@ impl Coordinator {
                 steps: Some(decision.configuration.steps.to_vec()),
             },
             // More than the machine can do: as much as it can.
-            None => self.levelled(&problem, seen),
+            None => Answer {
+                steps: Some(self.highest()),
+                ..self.levelled(&problem, seen)
+            },
         }
+    }
+
+    /// The highest step of each domain.
+    fn highest(&self) -> Vec<u8> {
+        let domains = self.ground.cores.domains.iter();
+        domains
+            .map(|domain| domain.steps.len().saturating_sub(1) as u8)
+            .collect()
     }
 
     fn pushed(&mut self, problem: &Problem, seen: &Seen, now: Time) -> Answer {
@@ -415,6 +426,31 @@ pub struct MappingLog {
 }
 
 impl MappingLog {
+    /// Whether all decisions are of the pipeline that the log names: a table for another graph decides nothing.
+    ///
+    /// # Errors
+    /// [`MappingError`] with the first decision that is of other stages or cores.
+    pub fn check(&self) -> Result<(), MappingError> {
+        let (stages, cores) = (self.ground.stages.len(), self.ground.cores.count());
+        for (number, MappingDecision { seen, answer, .. }) in self.decisions.iter().enumerate() {
+            let moved = answer.moves.iter().map(|one| (one.stage + 1, one.to + 1));
+            let named = moved.chain([(seen.cycles.len(), seen.core + 1)]);
+            let most = named.fold((0, 0), |most, one| (most.0.max(one.0), most.1.max(one.1)));
+            let same = seen.cycles.len() == stages && seen.mapping.cores().count() == stages;
+            let known = same && most.0 <= stages && most.1 <= cores && seen.mapping.cores().all(|core| core < cores);
+            if !known {
+                return Err(MappingError {
+                    key: format!("mapping.decisions[{number}]"),
+                    what: format!(
+                        "is of another pipeline than the log's, which has {stages} stages on {cores} cores: record the \
+                         run again"
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// What the same sights lead to when they are decided again; `None` where earlier ones are missing, so that it
     /// cannot be told.
     pub fn replayed(&self) -> impl Iterator<Item = Option<Answer>> + '_ {

@@ -507,7 +507,7 @@ fn to_knobs(plan: &Plan, obtained: &Plan, clock: Option<&ClockOffer>) -> Knobs {
     Knobs::each(|knob| match obtained.get(knob).or(plan.get(knob))? {
         Value::Clock(set) => Some(set.ratio(clock?.top())),
         Value::Share(share) => Some(share.get()),
-        Value::Ways(_) | Value::Parts(_) | Value::Lent(_) => None,
+        Value::Ways(_) | Value::Parts(_) | Value::Lent(_) | Value::Items(_) => None,
     })
 }
 

@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 use punctual_cores::{LendingLog, Limits, PlaceError, Placement, Request, Seat, Unfit, place};
 use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
-use punctual_platform::linux::exclusive::{ExclusiveCore, check_groups, check_interrupts};
+use punctual_platform::linux::exclusive::{ExclusiveCore, GroupUse, check_groups, check_interrupts};
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::{AsFound, Tid, set_scheduling};
 use punctual_platform::linux::{BestEffort, KernelTree, busy, thread};
@@ -105,7 +105,16 @@ impl<E: Engine + 'static> Keeper<E> {
     }
 
     fn keep(&mut self) -> Result<Finished, RuntimeError> {
-        check_groups(&KernelTree::default(), &self.prepared.neighbours)?;
+        check_groups(
+            &KernelTree::default(),
+            &self.prepared.neighbours.lend_to,
+            GroupUse::Lent,
+        )?;
+        check_groups(
+            &KernelTree::default(),
+            &self.prepared.neighbours.share_with,
+            GroupUse::Shared,
+        )?;
         check_interrupts(&KernelTree::default(), &self.prepared.neighbours)?;
         let limits = limits_beside(&self.prepared.neighbours)?;
         let obtained = &mut self.options.header.protection;
@@ -182,6 +191,8 @@ impl<E: Engine + 'static> Keeper<E> {
             updates: store.take_admission_log(),
             lending,
             mapping: None,
+            clocks: None,
+            backlogs: Vec::new(),
         });
         let mut report = controlled.collector.finish(ending);
         report.lending = lent;
@@ -369,6 +380,13 @@ impl<E: Engine + 'static> Keeper<E> {
                 controlled
                     .collector
                     .note(format!("nothing was learnt, so it went on as before: {why}"));
+            }
+            let ended = store.readers_ended();
+            if let Some(last) = ended.last {
+                let count = ended.count;
+                controlled.collector.note(format!(
+                    "readers that were ended because they stood in the way of writers: {count}; {last}"
+                ));
             }
             let lent = |accountant: &Accountant| [accountant.trouble(), accountant.told()];
             for note in accountants.iter().flat_map(lent).flatten() {

@@ -25,21 +25,22 @@ use punctual_platform::linux::cpufreq;
 use punctual_platform::linux::thermal::CoreThermometers;
 use punctual_units::{CoreId, Hertz, Nanos, Time};
 
-use super::PipelineError;
+use super::clocks;
 use super::desk::{Role, Word};
 use super::panel::{Mechanism, MoveError, Panel};
 use super::shared::Shared;
 use super::statistics::{EVERY, FPS_LEAST, Gatherer};
+use super::{PipelineError, PipelineOptions};
 
 /// A coordinator that was not at work for so long is taken for dead. It looks every 10 ms.
 const STALE: Nanos = Nanos::from_millis(300);
 /// How long a move is tried to be begun: its target's process is started first.
 const TRIED: Nanos = Nanos::from_secs(3);
 /// The clock of cores that say none: cycles are nanoseconds then.
-const NOMINAL: Hertz = Hertz(1_000_000_000);
+pub(super) const NOMINAL: Hertz = Hertz(1_000_000_000);
 /// What a core draws at its highest clock, working and idle, where that is not known: powers are compared with each
 /// other only. By hand, after servers at rest.
-const WATTS: (f64, f64) = (1.0, 0.3);
+pub(super) const WATTS: (f64, f64) = (1.0, 0.3);
 /// What an announced move takes, in seconds: its target spins for 500 us at most (`instance.rs`), and reads the state
 /// twice, at the 0.06 ns a byte of `punctual bench migration` (1 to 16 MiB).
 const MOVE_SECONDS: f64 = 500e-6;
@@ -95,9 +96,14 @@ impl Duties {
         }
     }
 
-    /// Does what is due; answers how long the worker may wait until something else is.
-    pub(super) fn look(&mut self) -> Nanos {
+    /// Does what is due; answers how long the worker may wait until something else is. `None`: until its bell rings,
+    /// because no policy decides, statistics are not asked for, and no stage is being handed over.
+    pub(super) fn look(&mut self) -> Option<Nanos> {
         let now = self.shared.now();
+        if !self.shared.is_watched(now) && !self.under_way() && self.pending.is_empty() {
+            self.asked = None;
+            return None;
+        }
         if now >= self.look_at {
             self.look_at = now + EVERY;
             self.keep_role(now);
@@ -108,7 +114,12 @@ impl Duties {
                 self.ask(now);
             }
         }
-        self.look_at.since(now).max(Nanos(1))
+        Some(self.look_at.since(now).max(Nanos(1)))
+    }
+
+    fn under_way(&self) -> bool {
+        let mut stages = self.movable.iter();
+        stages.any(|stage| self.shared.control(*stage).phase != Phase::Held)
     }
 
     /// Takes the role where it is free, keeps it where it is this worker's.
@@ -180,7 +191,7 @@ impl Duties {
             cycles: self.movable.iter().map(cycles).collect(),
             mapping: Mapping::of(controls().map(|control: Control| shared.core_of(control.owner))),
             celsius,
-            moving: !self.pending.is_empty() || controls().any(|control| control.phase != Phase::Held),
+            moving: !self.pending.is_empty() || self.under_way(),
             held: shared.is_held(now),
         }
     }
@@ -226,13 +237,23 @@ impl Duties {
 }
 
 impl Shared {
-    /// What the pipeline's coordinators know: its stages, its cores as `machine` says, or as far as this machine says.
-    pub(super) fn ground(&self, machine: Option<&Cores>) -> Ground {
+    /// What the pipeline's coordinators know: its stages, its cores as the options say, or as far as this machine says.
+    pub(super) fn ground(&self, options: &PipelineOptions) -> Ground {
         let mapped = |stage: usize| Mapped {
             name: self.name(stage).into(),
             state_bytes: self.graph.stages()[stage].state_room as u64,
         };
-        let cores = machine.cloned().unwrap_or_else(|| self.cores_here());
+        let clocks = options.clocks.as_ref().filter(|_| self.turns_clocks());
+        let clocked = || {
+            let domains = clocks::domains_of(self, &clocks?.tree)?;
+            let low_power_watts = 0.0;
+            Some(Cores {
+                domains,
+                low_power_watts,
+            })
+        };
+        let cores = options.machine.clone().or_else(clocked);
+        let cores = cores.unwrap_or_else(|| self.cores_here());
         let clock = cores
             .domains
             .iter()
@@ -251,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// Cores that are alike, at the highest clock that they say.
+    /// Cores that are alike, at the highest clock that they say: where no clock is set.
     fn cores_here(&self) -> Cores {
         let tree = KernelTree::default();
         let clocks = (0..self.cores()).map(|number| cpufreq::highest(&tree, self.core(number)));
@@ -336,10 +357,10 @@ impl Panel {
                 "not every core has a sensor with the label \"Core N\" under /sys/class/hwmon",
                 "loads are levelled instead, as by balance; virtual machines have no such sensors",
             )),
-            MappingPolicy::Table | MappingPolicy::TableOff => Some(refusal(
+            policy if clocks::has_rows(policy) && !shared.turns_clocks() => Some(refusal(
                 "setting clocks (policy table)",
-                "no clock is set beneath a pipeline on Linux",
-                "the table is made for the highest clock alone",
+                "this machine has no cpufreq policies that can be set, or the pipeline was started without a table",
+                "the table is made for the highest clock alone; start the pipeline with this policy to have clocks set",
             )),
             _ => None,
         }
@@ -350,7 +371,7 @@ impl Panel {
     /// # Errors
     /// [`SettingError`] where it cannot: too many stages.
     pub fn set_policy(&self, policy: MappingPolicy) -> Result<(), SettingError> {
-        let checked = self.shared().ground(None).check(policy);
+        let checked = self.shared().ground(&PipelineOptions::default()).check(policy);
         checked.map_err(|why| SettingError {
             key: "policy",
             what: why.what,

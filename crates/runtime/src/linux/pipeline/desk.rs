@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use punctual_allocation::mapping::{MappingDecision, MappingPolicy};
+use punctual_pipeline::SLOTS_MAX;
 use punctual_units::{Hertz, Nanos, Time};
 
 use super::shared::{CORES_MAX, Shared};
@@ -13,6 +14,9 @@ use super::shared::{CORES_MAX, Shared};
 pub const HOLD: Nanos = Nanos::from_secs(10);
 /// How often the policy is asked, unless a user says otherwise.
 pub const PERIOD: Nanos = Nanos::from_millis(100);
+
+/// For how long statistics are kept up after they were asked for.
+const WATCHED: Nanos = Nanos::from_secs(3);
 
 /// Words of the desk.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,10 @@ pub(super) enum Word {
     Moves,
     /// Decisions that were noted.
     Decisions,
+    /// Whether the caller's process turns clocks: 1.
+    Turned,
+    /// When a user or the program last asked for statistics; 0: never.
+    Watched,
 }
 
 /// The clock of each core in hertz, 0 where it is not known.
@@ -49,6 +57,8 @@ const STAGE_WORDS: usize = 8;
 const DECISIONS: usize = STAGES + punctual_pipeline::STAGES_MAX * STAGE_WORDS;
 const PLACES: usize = 64;
 const PLACE_WORDS: usize = 64;
+/// How long the process of each slot of each stage has run, as far as that was counted.
+const COUNTED: usize = DECISIONS + PLACES * PLACE_WORDS;
 /// A decision's first word tells that it is whole, the second one its length.
 const PLACE_BYTES: usize = (PLACE_WORDS - 2) * 8;
 
@@ -62,6 +72,8 @@ pub(super) enum Measured {
     Cpu,
     /// Bytes of memory of its process.
     Memory,
+    /// The cycles per second that its process takes, as a double.
+    Cycles,
 }
 
 /// Which worker is the coordinator.
@@ -122,6 +134,7 @@ impl Shared {
     pub(super) fn set_policy(&self, policy: MappingPolicy) {
         let number = MappingPolicy::ALL.iter().position(|it| *it == policy).unwrap_or(0);
         self.desk_word(Word::Policy).store(number as u64, Relaxed);
+        self.ring_workers();
     }
 
     /// Frames per second that are asked for, where any are.
@@ -143,6 +156,25 @@ impl Shared {
         moved != 0 && now.0.saturating_sub(moved) < self.span_of(Word::Hold).0
     }
 
+    /// Whether a policy or a user needs statistics.
+    pub(super) fn is_watched(&self, now: Time) -> bool {
+        let watched = self.desk_word(Word::Watched).load(Relaxed);
+        self.policy() != MappingPolicy::None || (watched != 0 && now.0.saturating_sub(watched) < WATCHED.0)
+    }
+
+    /// Has workers keep statistics up for a while; they hear of it where they did not.
+    pub(super) fn watch(&self, now: Time) {
+        let watched = self.is_watched(now);
+        self.desk_word(Word::Watched).store(now.0, Relaxed);
+        if !watched {
+            self.ring_workers();
+        }
+    }
+
+    pub(super) fn ring_workers(&self) {
+        (0..self.cores()).for_each(|core| self.ring(self.worker_bell(core)));
+    }
+
     /// Frames per second that leave the pipeline.
     pub(super) fn fps(&self) -> f64 {
         self.double(Word::Fps)
@@ -152,9 +184,36 @@ impl Shared {
         &self.desk()[STAGES + stage * STAGE_WORDS + what as usize]
     }
 
+    /// What was counted of the process in a slot, in nanoseconds.
+    pub(super) fn counted(&self, stage: usize, slot: u8) -> &AtomicU64 {
+        &self.desk()[COUNTED + stage * SLOTS_MAX + usize::from(slot) % SLOTS_MAX]
+    }
+
+    /// Counts that the process in a slot has run for `ran` since it began. That process and its worker count it: what
+    /// one of them has counted, the other one does not count again.
+    pub(super) fn count_ran(&self, stage: usize, slot: u8, ran: Nanos) {
+        let before = self.counted(stage, slot).fetch_max(ran.0, Relaxed);
+        let since = ran.0.saturating_sub(before);
+        self.measured(stage, Measured::Cpu).fetch_add(since, Relaxed);
+    }
+
     /// The share of a core that a stage's process takes.
     pub(super) fn load(&self, stage: usize) -> f64 {
         f64::from_bits(self.measured(stage, Measured::Load).load(Relaxed))
+    }
+
+    /// The cycles per second that a stage's process takes.
+    pub(super) fn cycles(&self, stage: usize) -> f64 {
+        f64::from_bits(self.measured(stage, Measured::Cycles).load(Relaxed))
+    }
+
+    /// Whether a hand is there that turns clocks, as rows of a table say.
+    pub(super) fn turns_clocks(&self) -> bool {
+        self.desk_word(Word::Turned).load(Relaxed) == 1
+    }
+
+    pub(super) fn set_turns_clocks(&self, turned: bool) {
+        self.desk_word(Word::Turned).store(turned.into(), Relaxed);
     }
 
     pub(super) fn clock_of(&self, core: usize) -> Option<Hertz> {

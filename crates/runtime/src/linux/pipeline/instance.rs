@@ -9,10 +9,15 @@ use punctual_units::{Nanos, Time};
 
 use super::planted::Point;
 use super::shared::{Besides, End, Note, Shared};
+use super::statistics::OwnCount;
 
 /// How long an announced target spins for the stage before it sleeps: longer than an owner is between two steps, and
 /// shorter than what waits for this core would notice.
 const SPIN: Nanos = Nanos::from_micros(500);
+
+/// How long a process without the stage sleeps at most. It is alone at its bell, and rung for all that it is to do, so
+/// that no wake-up is lost; this is a bound all the same.
+const SLEEPS: Nanos = Nanos::from_secs(60);
 
 /// Exit codes of such a process.
 pub(super) const DONE: i32 = 0;
@@ -56,7 +61,7 @@ impl Instance<'_> {
                     self.leave();
                 }
                 Doing::Prepares => self.prepare(),
-                Doing::Waits => shared.wait(bell, heard, None),
+                Doing::Waits => shared.wait(bell, heard, Some(SLEEPS)),
                 Doing::Ends => exit_now(DONE),
             }
         }
@@ -102,7 +107,7 @@ impl Instance<'_> {
         // The process before may have died between its last commit and the bells.
         runner.ring_neighbours(&mut ring);
         let (bell, checkpoint) = (shared.stage_bell(stage), shared.checkpoint(stage));
-        let step_began = shared.note(stage, Note::StepBegan);
+        let (step_began, mut own) = (shared.note(stage, Note::StepBegan), OwnCount::default());
         loop {
             let heard = bell.heard();
             match checkpoint.look(self.slot) {
@@ -116,7 +121,11 @@ impl Instance<'_> {
             let turn = runner.turn(self.body.as_mut(), began, &mut ring);
             step_began.store(0, Relaxed);
             match turn {
-                Turn::Stepped => runner.count_tardiness(shared.count_time(stage, began)),
+                Turn::Stepped => {
+                    let ended = shared.count_time(stage, began);
+                    runner.count_tardiness(ended);
+                    own.look(shared, stage, self.slot, ended);
+                }
                 Turn::Wait | Turn::Ended => shared.wait(bell, heard, None),
                 Turn::ShutOut => return Spell::Yielded,
                 Turn::Failed(why) => {

@@ -13,6 +13,7 @@
 //! process and no mapping is left. Which process has a stage is said by one word ([`punctual_pipeline::Control`]).
 
 mod c_stage;
+mod clocks;
 mod coordinator;
 mod desk;
 mod instance;
@@ -34,14 +35,15 @@ use std::ffi::OsString;
 use punctual_allocation::mapping::{Cores, Ground, MappingError, MappingPolicy};
 use punctual_pipeline::{Control, Graph, LayoutError, TakeError, TardinessFigures};
 use punctual_platform::Refusal;
-use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cores;
 use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
+use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_units::{CoreId, Nanos};
 
 pub use punctual_allocation::mapping;
 
 pub use c_stage::{CStage, CStageError};
+pub use clocks::{ClockHand, ClockOptions};
 pub use coordinator::{CoordinatorNow, SettingError};
 pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
@@ -55,6 +57,7 @@ pub use shared::{Bodies, CORES_MAX};
 pub use statistics::{StageStatistics, Statistics};
 pub use supervisor::Supervisor;
 
+use clocks::Turning;
 use shared::Shared;
 
 /// Why a pipeline does not start, or has ended.
@@ -180,6 +183,8 @@ pub struct PipelineOptions {
     pub rate: Option<f64>,
     /// The clocks and powers of the cores, for policies that ask for them; none: as far as the machine says.
     pub machine: Option<Cores>,
+    /// How clocks are turned by the rows of a table; none: they are left as they are.
+    pub clocks: Option<ClockOptions>,
     /// The longest that a step may take: a process that takes longer is killed, and the step is done again. None: 5 s.
     pub step_max: Option<Nanos>,
 }
@@ -193,6 +198,8 @@ pub struct Pipeline {
     shared: Shared,
     supervisor: Supervisor,
     ground: Ground,
+    /// What turns clocks, or why nothing does. Clocks are put back after all processes have ended.
+    clocks: Option<Result<Turning, Refusal>>,
 }
 
 impl Pipeline {
@@ -218,13 +225,27 @@ impl Pipeline {
                 shared.set_slot(stage, at as u8, |slot| slot.wanted = true);
             }
         }
-        let ground = shared.ground(options.machine.as_ref());
+        // Before there are other threads: its guardian is forked.
+        let machine = { options.clocks.as_ref() }.map(|clocks| {
+            let opened = clocks::open(clocks, &shared, options.machine.as_ref());
+            (clocks, opened)
+        });
+        shared.set_turns_clocks(machine.as_ref().is_some_and(|(_, opened)| opened.is_ok()));
+        let ground = shared.ground(options);
         coordinator::set_up(&shared, &ground, options.policy, options.rate)?;
+        let turn = |(clocks, opened): (&ClockOptions, Result<LinuxMachine, Refusal>)| {
+            Ok(match opened {
+                Ok(machine) => Ok(Turning::start(&shared, machine, &ground.cores, clocks)?),
+                Err(refusal) => Err(refusal),
+            })
+        };
+        let clocks = machine.map(turn).transpose().map_err(|why: PipelineError| why)?;
         let supervisor = Supervisor::start(&shared, options)?;
         Ok(Pipeline {
             shared,
             supervisor,
             ground,
+            clocks,
         })
     }
 
@@ -234,6 +255,20 @@ impl Pipeline {
     /// [`PipelineError::NoSuchStage`] where there is no such stage, or it may move.
     pub fn pinned(&self, name: &str) -> Result<Pinned, PipelineError> {
         Pinned::new(&self.shared, name)
+    }
+
+    /// What turns the clocks beneath it, or why nothing does; `None` where that was not asked for.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the machine has no clocks that can be set.
+    pub fn clocks(&self) -> Option<Result<ClockHand, Refusal>> {
+        let clocks = self.clocks.as_ref()?;
+        Some(
+            clocks
+                .as_ref()
+                .map(|turning| turning.hand.clone())
+                .map_err(Refusal::clone),
+        )
     }
 
     /// What its coordinators know: with their decisions, a log that can be replayed.
@@ -317,7 +352,7 @@ fn serve_if_told(graph: &Graph, options: &PipelineOptions, bodies: &Bodies) -> R
     match role {
         Role::Worker { core } => {
             let kin = Kin { parent, priority, tag };
-            worker::serve(shared, core, &kin, bodies, options.machine.as_ref())
+            worker::serve(shared, core, &kin, bodies, options)
         }
         Role::Instance { core, stage, slot } => {
             die_with(parent);

@@ -60,7 +60,10 @@ pub fn running() -> Vec<Running> {
         .flatten();
     let read = |path: &Path| {
         let running: Option<Running> = postcard::from_bytes(&fs::read(path).ok()?).ok();
-        let lives = running.as_ref().is_some_and(|running| running.id().lives());
+        // One that cannot be read is of another version, or is being written.
+        let lives = running
+            .as_ref()
+            .map_or_else(|| is_of_living(path), |running| running.id().lives());
         if !lives {
             // Another process may have removed it.
             let _ = fs::remove_file(path);
@@ -70,6 +73,13 @@ pub fn running() -> Vec<Running> {
     let mut found: Vec<Running> = files.take(FILES_MAX).filter_map(|file| read(&file.path())).collect();
     found.sort_by_key(|running| (running.process, running.descriptor));
     found
+}
+
+/// Whether the process lives after which a file is named.
+fn is_of_living(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let pid = name.split('-').next().and_then(|pid| pid.parse().ok());
+    pid.and_then(ProcessId::of).is_some()
 }
 
 /// The file of a pipeline, which goes with this value.

@@ -19,7 +19,9 @@ use super::PipelineError;
 
 /// Cores of one pipeline: each has slots for two processes of a stage.
 pub const CORES_MAX: usize = 8;
-/// The longest that a thread waits before it looks again: a lost wake-up costs this much at most.
+/// The longest that the process of a stage waits for its neighbours before it looks again. A process that was declared
+/// dead and goes on wakes at the same bell as the one that has the stage now, and strikes what that one has said, that
+/// it waits. A wake-up that is lost so costs this much at most, and ten looks a second where nothing flows.
 pub(super) const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
 
 /// Makes the stage of that name as it is before the first frame; `None`: there is no such stage.

@@ -18,8 +18,8 @@ use super::watchdog::Watchdog;
 use super::{Kin, PipelineError, PipelineOptions, Role, environment};
 
 /// How often the supervisor looks whether a worker hangs. Of a death it hears at once.
-const LOOK: Nanos = Nanos::from_millis(100);
-/// A worker that has not looked for so long hangs: it looks ten times a second.
+const LOOK: Nanos = Nanos::from_secs(1);
+/// A worker that has not looked for so long hangs: it looks once a second at least.
 const HANGS: Nanos = Nanos::from_secs(5);
 /// A worker that ends sooner has not begun to serve...
 const AT_ONCE: Duration = Duration::from_millis(200);
@@ -139,7 +139,7 @@ impl Worker {
     /// Whether it lives, and has not looked for so long that it will not again.
     fn hangs(&mut self, shared: &Shared, core: usize, since: Nanos) -> bool {
         let looked = shared.looked(core).load(Ordering::Relaxed);
-        self.child.is_some() && self.looks.look(looked, since) > HANGS
+        self.child.is_some() && self.looks.look(looked, since, LOOK) > HANGS
     }
 }
 
@@ -171,7 +171,10 @@ fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
             }
         }
         let watched: Vec<_> = workers.iter().filter_map(|worker| worker.watch.as_ref()).collect();
-        wait_any(&watched, LOOK);
+        // Once all have ended there is nothing to wait for.
+        if workers.iter().any(|worker| worker.child.is_some()) {
+            wait_any(&watched, LOOK);
+        }
     }
     // Not one could be started.
     if !ends.load(Ordering::Acquire) {

@@ -2,10 +2,6 @@
 
 use punctual_units::Nanos;
 
-/// The most that counts between two looks. A machine that was suspended, or a terminal that stopped all processes, has
-/// the next look come late: whatever is looked at had no time to go on either.
-const COUNTED_MAX: Nanos = Nanos::from_millis(200);
-
 /// For how long a value has stayed the same while the one that looks ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watchdog {
@@ -14,10 +10,12 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Looks at the value, `since` after the last look; answers for how long it has stayed the same.
-    pub(super) fn look(&mut self, value: u64, since: Nanos) -> Nanos {
+    /// Looks at the value, `since` after the last look; answers for how long it has stayed the same. Of a look that
+    /// comes late, twice the time counts after which it should have come: where a machine was suspended, or a terminal
+    /// stopped all processes, whatever is looked at had no time to go on either.
+    pub(super) fn look(&mut self, value: u64, since: Nanos, every: Nanos) -> Nanos {
         if value == self.value {
-            self.stayed += since.min(COUNTED_MAX);
+            self.stayed += since.min(every * 2);
         } else {
             *self = Watchdog {
                 value,
@@ -35,10 +33,10 @@ mod tests {
     #[test]
     fn a_value_that_stays_is_told_and_a_suspend_counts_as_one_look() {
         let (mut watchdog, look) = (Watchdog::default(), Nanos::from_millis(100));
-        watchdog.look(7, look);
-        let stayed = (0..20).map(|_| watchdog.look(7, look)).last();
+        watchdog.look(7, look, look);
+        let stayed = (0..20).map(|_| watchdog.look(7, look, look)).last();
         assert_eq!(stayed, Some(Nanos::from_secs(2)));
-        assert_eq!(watchdog.look(8, look), Nanos::ZERO);
-        assert_eq!(watchdog.look(8, Nanos::from_secs(3600)), COUNTED_MAX);
+        assert_eq!(watchdog.look(8, look, look), Nanos::ZERO);
+        assert_eq!(watchdog.look(8, Nanos::from_secs(3600), look), look * 2);
     }
 }

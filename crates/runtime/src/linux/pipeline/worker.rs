@@ -8,8 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
-use punctual_allocation::mapping::Cores;
-use punctual_pipeline::{AnyStage, Control, after_end, may_go_on, starts};
+use punctual_pipeline::{AnyStage, Control, Death, after_end, buried, emptied, may_go_on, starts};
 use punctual_platform::linux::process::{Ended, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
@@ -17,19 +16,24 @@ use punctual_units::{Nanos, Time};
 use super::coordinator::Duties;
 use super::instance::{DONE, FAILS, Instance, REFUSES};
 use super::planted::Point;
-use super::shared::{Bodies, End, LOOK_AGAIN, Note, Shared};
+use super::shared::{Bodies, End, Note, Shared};
 use super::watchdog::Watchdog;
-use super::{Kin, Role, environment};
+use super::{Kin, PipelineOptions, Role, environment};
 
 /// Deaths of a stage in a row, without a step between, until the pipeline ends: one that dies at every frame is broken.
 const DEATHS_MAX: u64 = 16;
 /// Such deaths until a new version gives way to the one before.
 const DEATHS_OF_A_VERSION_MAX: u64 = 3;
+/// A worker looks once a second at least, which tells that it does not hang...
+const LOOK_MAX: Nanos = Nanos::from_secs(1);
+/// ...and five times in the longest that a step may take, but no more often than this.
+const LOOK_MIN: Nanos = Nanos::from_millis(10);
+const LOOKS_OF_A_STEP: u64 = 5;
 /// How long a worker waits for the processes of the one before it.
 const LAST_ONES: Nanos = Nanos::from_secs(1);
 
 /// Serves the core of that number until the pipeline ends.
-pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, machine: Option<&Cores>) -> ! {
+pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, options: &PipelineOptions) -> ! {
     die_with(kin.parent);
     // Refusals were told by the process that started this one.
     let _ = thread::pin(shared.core(core));
@@ -51,7 +55,7 @@ pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, mac
             .filter_map(|stage| Some((stage, bodies(shared.name(stage))?)))
             .collect(),
         children: HashMap::new(),
-        duties: Duties::new(shared, core, shared.ground(machine)),
+        duties: Duties::new(shared, core, shared.ground(options)),
     };
     if before != 0 {
         worker.take_over();
@@ -105,24 +109,25 @@ impl Worker {
 
     fn run(&mut self) -> ! {
         let bell = self.shared.worker_bell(self.core);
+        let every = Nanos(self.shared.step_max().0 / LOOKS_OF_A_STEP).clamp(LOOK_MIN, LOOK_MAX);
         bell.waits(true);
         let (mut looked, mut rung) = (self.shared.now(), None);
         loop {
             let heard = bell.heard();
             let now = self.shared.now();
-            // A death rings, too. What it does besides, by the clock, wakes it more often.
-            if rung != Some(heard) || now.since(looked) >= LOOK_AGAIN {
-                self.look(looked, now);
+            // A death rings, too. What it does besides, by the clock, wakes it more often, where it is asked to.
+            if rung != Some(heard) || now.since(looked) >= every {
+                self.look(now.since(looked), now, every);
                 (looked, rung) = (now, Some(heard));
             }
-            let at_most = self.duties.look();
+            let at_most = self.duties.look().map_or(every, |due| due.min(every));
             self.shared.wait(bell, heard, Some(at_most));
             bell.waits(true);
         }
     }
 
     /// Reaps, starts and watches what it is to.
-    fn look(&mut self, looked: Time, now: Time) {
+    fn look(&mut self, since: Nanos, now: Time, every: Nanos) {
         self.shared.looked(self.core).store(now.0, Relaxed);
         while let Some(ended) = reap() {
             self.ended(ended);
@@ -130,7 +135,7 @@ impl Worker {
         match self.shared.end() {
             End::Runs => {
                 self.start_wanted();
-                self.kill_those_that_hang(now.since(looked));
+                self.kill_those_that_hang(since, every);
             }
             _ if self.children.is_empty() => exit_now(0),
             // They end by themselves, but for one that hangs, or is no program of ours.
@@ -143,7 +148,7 @@ impl Worker {
     }
 
     /// Kills the processes whose step takes too long.
-    fn kill_those_that_hang(&mut self, since: Nanos) {
+    fn kill_those_that_hang(&mut self, since: Nanos, every: Nanos) {
         let shared = self.shared;
         for (pid, child) in &mut self.children {
             let (stage, began) = (child.stage, shared.note(child.stage, Note::StepBegan));
@@ -151,7 +156,7 @@ impl Worker {
                 true => began.load(Relaxed),
                 false => 0,
             };
-            if child.step.look(in_step, since) > shared.step_max() && in_step != 0 {
+            if child.step.look(in_step, since, every) > shared.step_max() && in_step != 0 {
                 began.store(0, Relaxed);
                 shared.note(stage, Note::Hung).fetch_add(1, Relaxed);
                 // One that has ended meanwhile is reaped.
@@ -241,6 +246,7 @@ impl Worker {
         let Some(Instanced { stage, slot, .. }) = self.children.remove(&ended.pid) else {
             return;
         };
+        self.shared.count_ran(stage, slot, ended.ran);
         if ended.code == Some(FAILS) {
             self.shared.end_by(End::Failed(stage));
         }
@@ -260,17 +266,30 @@ impl Worker {
                 shared.end_by(End::Failed(stage));
             }
         }
-        let (now, refused) = (shared.versions(stage).now, code == Some(REFUSES));
-        shared.set_slot(stage, slot, |it| {
-            *it = after_end(*it, owned, refused, now);
-            it.wanted |= !refused && shared.is_kept(slot) && !owned && code.is_none();
-        });
-        if shared.end() != End::Runs {
-            return;
+        let how = match code {
+            Some(DONE) => Death::NotNeeded,
+            Some(REFUSES) => Death::Refused,
+            _ => Death::Died,
+        };
+        // Before the slot is said to be empty: a hand-over that finds it empty is one for the next process, and goes
+        // on whatever this one did.
+        if runs {
+            let spare = self.spare(stage, slot);
+            shared.change_control(stage, |control: Control| buried(control, slot, how, spare));
         }
         shared.at(Point::Buried);
-        let spare = self.spare(stage, slot);
-        shared.change_control(stage, |control: Control| control.died(slot, Some(spare)));
+        // The next process of the slot has run for no time yet.
+        shared.counted(stage, slot).store(0, Relaxed);
+        let now = shared.versions(stage).now;
+        shared.set_slot(stage, slot, |it| {
+            *it = after_end(*it, owned, how, now);
+            it.wanted |= how != Death::Refused && shared.is_kept(slot) && !owned && code.is_none();
+        });
+        if !runs {
+            return;
+        }
+        let said = shared.slot(stage, slot);
+        shared.change_control(stage, |control| emptied(control, slot, said));
         // Whatever died: the one that has the stage now may have missed a bell, or is to be started.
         let owner = shared.control(stage).owner;
         shared.ring(shared.slot_bell(stage, owner));
