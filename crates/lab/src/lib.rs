@@ -13,6 +13,7 @@
 
 #[cfg(target_os = "linux")]
 pub mod beside;
+pub mod chronos;
 pub mod claims;
 pub mod completion;
 #[cfg(target_os = "linux")]
@@ -46,7 +47,7 @@ use std::num::NonZeroUsize;
 use claims::{ClaimError, Claims, Reasons};
 use punctual_sim::MachineModel;
 
-pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome, Testbed};
+pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome, Table, Testbed};
 
 /// What an experiment runs on.
 #[derive(Clone, Debug)]
@@ -103,6 +104,8 @@ impl Experiment {
             [goals::CLAIMS, goals::REASONS]
         } else if mig::parts(self.name).is_some() {
             [mig::CLAIMS, mig::REASONS]
+        } else if chronos::parts(self.name).is_some() {
+            [chronos::CLAIMS, chronos::REASONS]
         } else if dps::parts(self.name).is_some() {
             // Its reasons are computed.
             [dps::CLAIMS, ""]
@@ -137,7 +140,8 @@ pub fn experiments() -> Vec<Experiment> {
         .into_iter()
         .chain(dna::EXPERIMENTS)
         .chain(dps::EXPERIMENTS)
-        .chain(mig::EXPERIMENTS);
+        .chain(mig::EXPERIMENTS)
+        .chain(chronos::EXPERIMENTS);
     qedb::EXPERIMENTS.into_iter().chain(others).collect()
 }
 

@@ -25,6 +25,8 @@ pub struct Outcome {
     pub claims: Vec<ClaimResult>,
     /// What was measured without a claim.
     pub measures: Vec<Measure>,
+    /// Figures of every run, where an experiment is about them.
+    pub tables: Vec<Table>,
     /// What to draw.
     pub figures: Vec<Figure>,
     /// The means of each run over all replications: labels, and the spread of the mean of each series.
@@ -73,6 +75,17 @@ impl Outcome {
             counted(self.seeds.len(), "seed", "seeds"),
         )
     }
+}
+
+/// Figures of runs, a line each.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// What the figures are.
+    pub columns: Vec<String>,
+    /// A run and its figures; none where nothing was measured.
+    pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
 /// A figure without a claim.

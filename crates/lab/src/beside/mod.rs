@@ -1,4 +1,4 @@
-//! What a real-time thread is measured beside: hogs, a busy disk, a probe, and the last core, which may be its own.
+//! What a real-time thread is measured beside: hogs, a busy disk, a probe, and a core, which may be its own.
 
 mod figures;
 pub(crate) mod load;
@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use punctual_cores::first_set_apart;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
-use punctual_platform::linux::exclusive::{ExclusiveCore, Lendee, spared};
+use punctual_platform::linux::exclusive::{ExclusiveCore, Lendee, candidates, spared};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::{KernelTree, cores, thread};
-use punctual_platform::{Neighbours, Refusal};
+use punctual_platform::{CoreChoice, Neighbours, Refusal};
 use punctual_runtime::linux::tenancy::{LendingMeasured, Tenancy, measure_lending};
 use punctual_runtime::linux::{PROBE_PERIOD, PROBE_PRIORITY, TASK_PRIORITY};
 use punctual_units::{Clock, CoreId, Nanos, Time};
@@ -73,12 +72,19 @@ pub(crate) struct Place {
     /// What that is on.
     pub(crate) medium: Medium,
     pub(crate) cores: Vec<CoreId>,
+    /// The core that is measured on: the first that may become exclusive.
+    pub(crate) core: CoreId,
     pub(crate) clock: Arc<EmulatedClock>,
 }
 
 impl Place {
-    pub(crate) fn find() -> Result<Place, BesideError> {
+    /// Looks around; the core that is measured on is the first of `choice`.
+    ///
+    /// # Errors
+    /// [`BesideError`] where no core of `choice` may become exclusive, or no folder can be made.
+    pub(crate) fn find(choice: &CoreChoice) -> Result<Place, BesideError> {
         let tree = KernelTree::default();
+        let core = candidates(&tree, choice)?.first().copied().unwrap_or_default();
         let (journal, files) = (Journal::open(true)?, Journal::open(true)?);
         let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
         let (folder, medium) = medium::folder(std::env::temp_dir(), &mountinfo);
@@ -86,6 +92,7 @@ impl Place {
             folder: files.temporary_dir(&folder)?,
             medium,
             cores: cores::usable(&tree),
+            core,
             clock: Arc::new(EmulatedClock::of(&tree, &LinuxOs)),
             tree,
             journal,
@@ -97,11 +104,6 @@ impl Place {
     pub(crate) fn folder_in(&self, parent: &Path) -> PathBuf {
         let folder = self.files.temporary_dir(parent);
         folder.unwrap_or_else(|_| self.folder.clone())
-    }
-
-    /// The core that is measured on.
-    pub(crate) fn core(&self) -> CoreId {
-        first_set_apart(&self.cores).unwrap_or_default()
     }
 }
 
@@ -150,7 +152,7 @@ impl Beside {
         let hogs = hogs_per_core as usize * place.cores.len();
         let disk = busy_disk.then(|| place.folder.join("busy"));
         Ok(Beside {
-            probe: GapProbe::start(place.core(), PROBE_PRIORITY, PROBE_PERIOD),
+            probe: GapProbe::start(place.core, PROBE_PRIORITY, PROBE_PERIOD),
             load: Load::start(hogs, disk.as_deref(), &place.clock)?,
             busy_disk,
             place,
@@ -213,7 +215,7 @@ impl Beside {
         format!("disk: {name}{memory}, {busy}")
     }
 
-    /// The last core for this run, lent to the load where `neighbours` says so; what was obtained is told.
+    /// The measured core for this run, lent to the load where `neighbours` says so; what was obtained is told.
     ///
     /// # Errors
     /// [`Refusal`] where the core cannot be had.
@@ -221,7 +223,7 @@ impl Beside {
         let Place { tree, journal, .. } = &self.place;
         let mut neighbours = neighbours.clone();
         neighbours.spare.extend(spared());
-        let core = ExclusiveCore::take(tree, journal, self.place.core(), &neighbours)?;
+        let core = ExclusiveCore::take(tree, journal, self.place.core, &neighbours)?;
         told.push(core.obtained().to_string());
         let refused = core.obtained().refused.iter();
         told.extend(refused.map(|better| format!("better, but refused: {better}")));

@@ -3,21 +3,23 @@
 //! **Question.** A loop wakes in every period, computes, and is to be done before the next period. How many of its jobs
 //! are late, and what do the others get done, in each way that Linux and this project offer?
 //!
-//! | way         | the loop                                             | hogs and the disk's writer         |
-//! |-------------|------------------------------------------------------|------------------------------------|
-//! | `alone`     | does not run                                         | all cores                          |
-//! | `ordinary`  | as all other threads                                 | all cores                          |
-//! | `fifo`      | `SCHED_FIFO`, pinned to the last core                | all cores                          |
-//! | `by-hand`   | likewise                                             | all cores but the last (`taskset`) |
-//! | `deadline`  | `SCHED_DEADLINE`, on any core                        | all cores                          |
-//! | `exclusive` | `SCHED_FIFO` on an exclusive core                    | all cores but the last             |
-//! | `lent`      | likewise, lent between jobs                          | all cores but the last, and leases |
+//! | way         | the loop                                     | hogs and the disk's writer              |
+//! |-------------|----------------------------------------------|-----------------------------------------|
+//! | `alone`     | does not run                                 | all cores                               |
+//! | `ordinary`  | as all other threads                         | all cores                               |
+//! | `fifo`      | `SCHED_FIFO`, pinned to the measured core    | all cores                               |
+//! | `by-hand`   | likewise                                     | all cores but the measured (`taskset`)  |
+//! | `deadline`  | `SCHED_DEADLINE`, on any core                | all cores                               |
+//! | `exclusive` | `SCHED_FIFO`, the measured core is exclusive | all cores but the measured              |
+//! | `lent`      | likewise, lent between jobs                  | all cores but the measured, and leases  |
+//!
+//! The measured core is an isolated one, else the last.
 //!
 //! **Method.** Every repetition runs each way once for as long, in an order that rotates. The loop is the same code in
 //! all ways: it sleeps until an instant of one clock (`clock_nanosleep`), then computes. So releases do not depend on
 //! the way. Under `SCHED_DEADLINE` the kernel's own periods (`sched_yield`) would begin whenever it likes, and a late
 //! wake-up could not be seen. A job that could not even begin before its deadline is dropped. A late job is *explained*
-//! by a gap of the probe on the last core at least as long as its overrun (ways that pin the loop). The probe runs in
+//! by a gap of the probe on that core at least as long as its overrun (ways that pin the loop). The probe runs in
 //! all ways: how late it wakes is the control of all latencies.
 
 mod report;
@@ -28,7 +30,7 @@ use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread;
-use punctual_platform::{Neighbours, Refusal};
+use punctual_platform::{CoreChoice, Neighbours, Refusal};
 use punctual_runtime::linux::TASK_PRIORITY;
 use punctual_runtime::linux::tenancy::{Account, Observer, Tenancy, occupy};
 use punctual_units::{Clock, CoreId, Nanos, Time};
@@ -179,7 +181,7 @@ impl LoopPlan {
 /// error: its runs say so.
 pub fn compare(plan: &LoopPlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<LoopReport, BesideError> {
     plan.check()?;
-    let beside = Beside::start(Place::find()?, plan.hogs_per_core, plan.busy_disk)?;
+    let beside = Beside::start(Place::find(&CoreChoice::Any)?, plan.hogs_per_core, plan.busy_disk)?;
     let bench = Bench { plan, beside: &beside };
     let runs = beside.by_turns(&plan.ways, plan.repetitions, Way::name, say, |repetition, way| {
         bench.run(repetition, way)
@@ -249,7 +251,7 @@ impl Bench<'_> {
         let place = || match (&kept, way) {
             (Some(kept), _) => occupy(&kept.core, TASK_PRIORITY),
             (None, Way::Fifo | Way::ByHand) => {
-                thread::pin(self.beside.place.core()).and_then(|()| thread::real_time(TASK_PRIORITY))
+                thread::pin(self.beside.place.core).and_then(|()| thread::real_time(TASK_PRIORITY))
             }
             (None, Way::Deadline) => reserve(self.plan.reserved, self.plan.period),
             (None, _) => Ok(()),
@@ -310,19 +312,19 @@ impl Bench<'_> {
         }
     }
 
-    /// Keeps the load off the last core, as `taskset` would, until this is dropped.
+    /// Keeps the load off the measured core, as `taskset` would, until this is dropped.
     fn confine(&self) -> Result<Confined<'_>, Refusal> {
-        match self.beside.place.cores.as_slice() {
-            [others @ .., _] if !others.is_empty() => {
-                let confined = Confined(self.beside);
-                confined.to(others).map(|()| confined)
-            }
-            _ => Err(Refusal {
+        let Place { cores, core, .. } = &self.beside.place;
+        let others: Vec<CoreId> = cores.iter().copied().filter(|other| other != core).collect();
+        if others.is_empty() {
+            return Err(Refusal {
                 what: "keeping others off a core".into(),
                 why: "there is one core only".into(),
                 remedy: "leave this way out, or allow this process more cores".into(),
-            }),
+            });
         }
+        let confined = Confined(self.beside);
+        confined.to(&others).map(|()| confined)
     }
 }
 

@@ -67,6 +67,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
             .of(EXPERIMENT.name)
             .map(|claim| judge(claim, &replications, &settings.reasons))
             .collect(),
+        tables: Vec::new(),
         measures: measures(&plan, &replications),
         figures: figures(&plan, &replications),
         means: means(&replications),

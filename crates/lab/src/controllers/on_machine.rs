@@ -177,6 +177,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
             ),
         ],
         claims: Vec::new(),
+        tables: Vec::new(),
         measures: Law::ALL
             .into_iter()
             .flat_map(|law| MEASURED.map(|(series, what)| measure(law, series, what, &replications)))

@@ -154,6 +154,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         seeds: settings.seeds().collect(),
         setting: setting(settings, &rows),
         claims,
+        tables: Vec::new(),
         measures,
         figures,
         means: settings

@@ -129,6 +129,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
                 DURATION.as_secs_f64()
             ),
         )],
+        tables: Vec::new(),
         measures: measures(&runs, settings),
         failures: runs.into_iter().filter_map(|(_, came)| came.err()).collect(),
         ..Outcome::default()

@@ -123,6 +123,7 @@ pub fn run(
         seeds: settings.seeds().collect(),
         setting: setting::rows(&ground.machine, &ground.media, &ground.play),
         claims: claims.map(|claim| judge(claim, &replications, &reasons)).collect(),
+        tables: Vec::new(),
         measures: measures::measures(parts, film, &replications),
         figures: figures::figures(parts, film, &replications),
         means: means(&replications),

@@ -179,6 +179,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
             .of(EXPERIMENT.name)
             .map(|claim| judge(claim, &replications, &settings.reasons))
             .collect(),
+        tables: Vec::new(),
         measures: measures(&replications),
         figures: vec![figure(&replications)],
         means: means(&replications),

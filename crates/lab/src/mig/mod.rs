@@ -190,6 +190,7 @@ pub fn run(
         claims: claims
             .map(|claim| judge(claim, &replications, &settings.reasons))
             .collect(),
+        tables: Vec::new(),
         measures: queues::measures(parts, &replications),
         figures: figures::figures(parts, &replications),
         means: means(&replications),

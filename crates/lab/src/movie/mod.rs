@@ -172,7 +172,7 @@ struct Stage<'p> {
 
 impl<'p> Stage<'p> {
     fn set(plan: &'p MoviePlan) -> Result<Stage<'p>, BesideError> {
-        let place = Place::find()?;
+        let place = Place::find(&plan.neighbours.cores)?;
         Ok(Stage {
             plan,
             film: Film::record(&place.folder.join("movie"), plan.frame_bytes, plan.file_bytes)?,
@@ -196,7 +196,7 @@ impl<'p> Stage<'p> {
         let place = || match (exclusive, arm) {
             (_, Arm::Alone | Arm::Fair) => Ok(()),
             (Some(core), _) => occupy(core, TASK_PRIORITY),
-            (None, _) => thread::pin(self.beside.place.core()).and_then(|()| thread::real_time(TASK_PRIORITY)),
+            (None, _) => thread::pin(self.beside.place.core).and_then(|()| thread::real_time(TASK_PRIORITY)),
         };
         let player = Player {
             film: &self.film,

@@ -6,7 +6,7 @@
 //! |-------------|--------------------------------------------------|-----------------------|
 //! | `alone`     | all cores                                        | do not run            |
 //! | `by-hand`   | all cores but the last (`taskset`)               | do not run            |
-//! | `exclusive` | what [`punctual_scenario::run`] leaves and lends | run; hogs are lent to |
+//! | `exclusive` | what [`punctual_scenario::run`] leaves and lends | run; hogs are lent to, programs if asked |
 //!
 //! `by-hand` is what a careful engineer would set up without us. Of each arm the work per second is told, and what it
 //! is of an equal share: work over what is left of the machine (all cores less the core time of this process, or the
@@ -57,6 +57,10 @@ pub struct Plan {
     pub strangers: Vec<Stranger>,
     /// Programs that never rest, in a control group of their own to which the cores are lent.
     pub hogs: u32,
+    /// Whether programs in a loop are in that group, too.
+    pub lend_programs: bool,
+    /// Whether the group shares the cores all the time, instead of having them lent.
+    pub shares: bool,
     /// Programs that sleep all the time.
     pub sleepers: u32,
     /// Control groups, with one of the sleepers in each.
@@ -206,10 +210,10 @@ pub fn compare(
         .map_err(RuntimeError::from)
         .map_err(RunError::from)?;
     let crowd = Gathering::make(plan, folder.path(), &journal)?;
-    let lends = match Group::make(&journal, "hogs") {
-        Ok(group) => group.remove(&journal).map(|()| plan.hogs > 0)?,
+    let lends = match Group::make(&journal, "lent") {
+        Ok(group) => group.remove(&journal).map(|()| plan.hogs > 0 || plan.lend_programs)?,
         Err(why) => {
-            notes.push(format!("hogs are not lent to: {why}"));
+            notes.push(format!("nothing is lent: {why}"));
             false
         }
     };
@@ -242,7 +246,7 @@ struct Bench<'b> {
     strangers: Vec<Stranger>,
     folder: &'b Path,
     cores: Vec<CoreId>,
-    /// Whether hogs have a group that the cores are lent to.
+    /// Whether there is a group that the cores are lent to.
     lends: bool,
     journal: Journal,
     before: Snapshot,
@@ -273,7 +277,7 @@ impl Bench<'_> {
             _ => String::new(),
         };
         let lends = arm == Arm::Exclusive && self.lends;
-        let group = lends.then(|| Group::make(&self.journal, "hogs")).transpose()?;
+        let group = lends.then(|| Group::make(&self.journal, "lent")).transpose()?;
         let hogs = (0..self.plan.hogs).map(|hog| Hog::start(&self.folder.join(format!("hog-{hog}")), &confined));
         let hogs: Vec<Hog> = hogs.collect::<io::Result<_>>()?;
         if let Some(group) = &group {
@@ -284,6 +288,9 @@ impl Bench<'_> {
             Looping::start(*stranger, &folder, &confined)
         });
         let loops: Vec<Looping> = loops.collect::<io::Result<_>>()?;
+        if let Some(group) = group.as_ref().filter(|_| self.plan.lend_programs) {
+            loops.iter().try_for_each(|program| group.take(program.pid()))?;
+        }
         std::thread::sleep(SETTLE);
         let tally = || Tally {
             at: LinuxOs.now(),
@@ -307,10 +314,11 @@ impl Bench<'_> {
             }
             Arm::Exclusive => {
                 let mut request = self.plan.request.clone();
-                request
-                    .neighbours
-                    .lend_to
-                    .extend(group.iter().map(|group| group.name.clone()));
+                let named = match self.plan.shares {
+                    true => &mut request.neighbours.share_with,
+                    false => &mut request.neighbours.lend_to,
+                };
+                named.extend(group.iter().map(|group| group.name.clone()));
                 let mut watched = |progress: Progress<'_>| {
                     match progress {
                         Progress::Started(_) => began = tally(),

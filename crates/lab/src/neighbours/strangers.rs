@@ -165,7 +165,7 @@ impl Drop for Detached {
 #[derive(Debug)]
 pub struct Looping {
     folder: PathBuf,
-    _shell: Detached,
+    shell: Detached,
 }
 
 impl Looping {
@@ -185,8 +185,13 @@ impl Looping {
         }
         Ok(Looping {
             folder: folder.to_owned(),
-            _shell: Detached::start(&script, folder)?,
+            shell: Detached::start(&script, folder)?,
         })
+    }
+
+    /// The number of its shell; each run is a child of that, and so in its control group.
+    pub fn pid(&self) -> i32 {
+        self.shell.pid
     }
 
     /// So far.
@@ -300,7 +305,7 @@ mod tests {
             std::thread::sleep(POLL);
         }
         assert!(looping.done().runs > 0, "{:?}", looping.done());
-        let status = fs::read_to_string(format!("/proc/{}/status", looping._shell.pid)).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", looping.pid())).unwrap();
         let parent = status
             .lines()
             .find_map(|line| line.strip_prefix("PPid:"))

@@ -136,6 +136,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
             ),
         ],
         claims: Vec::new(),
+        tables: Vec::new(),
         measures: measures(scenario, course, &replications),
         figures: figures(scenario, course, &replications),
         means: super::means(&replications),

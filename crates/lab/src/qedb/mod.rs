@@ -107,6 +107,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         seeds: settings.seeds().collect(),
         setting: rows(setting::EVALUATION_JOB, setting::TARDINESS),
         claims,
+        tables: Vec::new(),
         measures: Vec::new(),
         figures: figures::figures(parts, &replications),
         means: means(&replications),

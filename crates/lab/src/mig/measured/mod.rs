@@ -72,6 +72,7 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         claims: claims
             .map(|claim| judge(claim, &replications, &settings.reasons))
             .collect(),
+        tables: Vec::new(),
         measures: Vec::new(),
         figures: Vec::new(),
         means: means(&replications),

@@ -1,0 +1,215 @@
+//! The evaluation of the third paper: databases that share queries (Y. Zhou and K.-D. Kang, "A Federated Approach for
+//! Increasing the Timely Throughput of Real-Time Data Services", 2012: Chronos-C), Figs. 4 to 6 and Table 1, simulated;
+//! and what becomes of its policies, of others' and of ours where more is asked for than can be served.
+//!
+//! `identify` learns a node's model on the node, and the paper's law from it. `paper` is the paper's testbed with one
+//! to five slaves, and with slaves that are removed. `overload` is an open loop from half to three times of what can
+//! be served, `many` up to 10,000 nodes. `figures` says what is drawn, `rows` what every run is reduced to. What is
+//! simulated is [`punctual_sim::cluster::load`]; balancers and admission are those of the product.
+
+mod figures;
+mod identify;
+mod many;
+mod overload;
+mod paper;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use crate::claims::judge;
+use crate::parallel::in_order;
+use crate::qedb::{means, of_first_seed};
+use crate::samples::{Labels, Replication, Run, failures};
+use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Testbed};
+
+/// The claims of the paper and our goals, as written before the first run.
+pub const CLAIMS: &str = include_str!("../../data/chronos-claims.toml");
+/// Why some do not hold, as far as known.
+pub const REASONS: &str = include_str!("../../data/chronos-reasons.toml");
+
+/// The experiments, and all of them together.
+pub const EXPERIMENTS: [Experiment; 7] = [
+    Experiment {
+        name: "chronos-identify",
+        about: "Chronos-C, section 3.1: a node's model learned on the node, orders 1 to 4, and the law's gains",
+        run: |settings, progress| run(&[Part::Identify], settings, progress),
+    },
+    Experiment {
+        name: "chronos-scale",
+        about: "Fig. 4: timely throughput with one to five slaves",
+        run: |settings, progress| run(&[Part::Scale], settings, progress),
+    },
+    Experiment {
+        name: "chronos-delay",
+        about: "Figs. 5, 6: delays with five slaves, and where clients wait",
+        run: |settings, progress| run(&[Part::Delay], settings, progress),
+    },
+    Experiment {
+        name: "chronos-failure",
+        about: "Table 1: one or two of five slaves are removed",
+        run: |settings, progress| run(&[Part::Failure], settings, progress),
+    },
+    Experiment {
+        name: "chronos-overload",
+        about: "0.5 to 3 times of what can be served: eight balancers with three kinds of admission",
+        run: |settings, progress| run(&[Part::Overload], settings, progress),
+    },
+    Experiment {
+        name: "chronos-nodes",
+        about: "balancers at 100 to 10,000 nodes",
+        run: |settings, progress| run(&[Part::Nodes], settings, progress),
+    },
+    Experiment {
+        name: "chronos",
+        about: "all six of them",
+        run: |settings, progress| run(&Part::ALL, settings, progress),
+    },
+];
+
+/// A part of the evaluation: one experiment each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Section 3.1.
+    Identify,
+    /// Fig. 4.
+    Scale,
+    /// Figs. 5 and 6.
+    Delay,
+    /// Table 1.
+    Failure,
+    /// Ours.
+    Overload,
+    /// Ours.
+    Nodes,
+}
+
+impl Part {
+    /// All parts, in the paper's order, and ours.
+    pub const ALL: [Part; 6] = [
+        Part::Identify,
+        Part::Scale,
+        Part::Delay,
+        Part::Failure,
+        Part::Overload,
+        Part::Nodes,
+    ];
+
+    /// The experiment's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Part::Identify => "chronos-identify",
+            Part::Scale => "chronos-scale",
+            Part::Delay => "chronos-delay",
+            Part::Failure => "chronos-failure",
+            Part::Overload => "chronos-overload",
+            Part::Nodes => "chronos-nodes",
+        }
+    }
+
+    /// The samples that its runs have.
+    fn series(self) -> Vec<&'static str> {
+        match self {
+            Part::Identify => identify::SERIES.to_vec(),
+            Part::Scale | Part::Delay | Part::Failure => paper::series(),
+            Part::Overload | Part::Nodes => overload::series(),
+        }
+    }
+
+    fn labels(self) -> Vec<Labels> {
+        match self {
+            Part::Identify => identify::labels(),
+            Part::Scale => paper::scale_labels(),
+            Part::Delay => paper::delay_labels(),
+            Part::Failure => paper::failure_labels(),
+            Part::Overload => overload::labels(),
+            Part::Nodes => many::labels(),
+        }
+    }
+
+    fn runs(self, seed: u64) -> Vec<Result<Run, String>> {
+        match self {
+            Part::Identify => identify::runs(seed),
+            Part::Scale => paper::scale_runs(seed),
+            Part::Delay => paper::delay_runs(seed),
+            Part::Failure => paper::failure_runs(seed),
+            Part::Overload => overload::runs(seed),
+            Part::Nodes => many::runs(seed),
+        }
+    }
+}
+
+/// The parts that an experiment of [`EXPERIMENTS`] consists of; none of any other.
+pub fn parts(name: &str) -> Option<Vec<Part>> {
+    if name == "chronos" {
+        return Some(Part::ALL.to_vec());
+    }
+    let one = Part::ALL.into_iter().find(|part| part.name() == name)?;
+    Some(vec![one])
+}
+
+/// Runs `parts` with every seed. The machines of `settings` play no part: these are queues.
+///
+/// # Errors
+/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
+    if settings.seeds == 0 {
+        return Err(ExperimentError::Settings(
+            "an experiment needs at least one seed".into(),
+        ));
+    }
+    check_claims(settings)?;
+    let replications = carry_out(parts, settings, progress);
+    let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
+    Ok(Outcome {
+        name: match parts {
+            [one] => one.name(),
+            _ => "chronos",
+        }
+        .into(),
+        platform: "sim".into(),
+        testbed: Testbed::Machine,
+        machines: vec![TESTBED.into()],
+        seeds: settings.seeds().collect(),
+        setting: paper::setting(),
+        claims: claims
+            .map(|claim| judge(claim, &replications, &settings.reasons))
+            .collect(),
+        measures: Vec::new(),
+        tables: rows::tables(parts, &replications),
+        figures: figures::figures(parts, &replications),
+        means: means(&replications),
+        failures: failures(&replications),
+        samples: of_first_seed(replications, settings.seed),
+    })
+}
+
+/// What runs are simulated on.
+const TESTBED: &str = "queues";
+
+/// Every formula must name samples and runs that there are; those of other parts are checked as well.
+fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
+    settings.claims.check_experiments(&Part::ALL.map(Part::name))?;
+    for part in Part::ALL {
+        settings
+            .claims
+            .check_names(part.name(), &part.series(), &part.labels())?;
+    }
+    Ok(())
+}
+
+/// A part with a seed is the unit of work: seeds alone would leave one thread with the longest at the end.
+fn carry_out(parts: &[Part], settings: &Settings, progress: Progress) -> Vec<Replication> {
+    let seeds: Vec<u64> = settings.seeds().collect();
+    let work = seeds
+        .iter()
+        .flat_map(|seed| parts.iter().map(move |part| (*seed, *part)));
+    let work: Vec<(u64, Part)> = work.collect();
+    let done = |count: usize| progress(&format!("{count} of {} parts of seeds", work.len()));
+    let results = in_order(&work, settings.workers(), |(seed, part)| part.runs(*seed), &done);
+    let mut results = results.into_iter();
+    let replication = |seed: &u64| {
+        let own: Vec<_> = results.by_ref().take(parts.len()).flatten().collect();
+        Replication::of(TESTBED, *seed, own.into_iter())
+    };
+    seeds.iter().map(replication).collect()
+}
