@@ -73,6 +73,8 @@ pub enum Command {
     /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav -
     /// | aplay
     Radio(Radio),
+    /// Simulate a federation of nodes under every fault, and check what it promised
+    Federation(Federation),
     /// Measure parts of `punctual` on this machine
     #[cfg(feature = "lab")]
     #[command(subcommand)]
@@ -138,6 +140,62 @@ pub struct Run {
     /// Exit with 1 unless every task holds its goal, for scripts
     #[arg(long)]
     pub check: bool,
+}
+
+/// `federation ...`
+#[derive(Debug, Args)]
+pub struct Federation {
+    /// What to do
+    #[command(subcommand)]
+    pub what: FederationCommand,
+}
+
+/// `federation sim`
+#[derive(Debug, Subcommand)]
+pub enum FederationCommand {
+    /// Simulate nodes, network, clocks and log, seed by seed, and check every answer
+    ///
+    /// Ends with 1 at the first seed that breaks a promise, and shows what led to it as a message chart: a column for
+    /// each node, time downwards. The same settings and seed give the same run.
+    Sim(FederationSim),
+}
+
+/// `federation sim`
+#[derive(Debug, Args)]
+pub struct FederationSim {
+    /// Settings of the cluster, in TOML; docs/federation.md names the keys [default: three nodes, one that joins, two
+    /// fronts, four clients, 2.5 s with faults]
+    pub file: Option<PathBuf>,
+    /// How many seeds to simulate
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: u64,
+    /// The first seed
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Break a promise on purpose, to see the check find it; a wrong name lists those that there are
+    #[arg(long, value_name = "FAULT")]
+    pub plant: Option<String>,
+    /// Write the result as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+    /// Write a page, with the message chart of a seed that fails
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write what clients did and were told, for other checkers
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub export: Option<Export>,
+    /// Where to write it; "-" is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE", default_value = "-", requires = "export")]
+    pub to: PathBuf,
+}
+
+/// What other checkers read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Export {
+    /// One history of lists in EDN, as Elle reads it
+    ListAppend,
+    /// Every request as a JSON object a line, for `.ci/linearizable`
+    Requests,
 }
 
 /// `scenario ...`
@@ -295,6 +353,9 @@ pub struct Radio {
     /// Write what the policy saw and answered, for `punctual replay`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Where the kernel's files about clocks are: a recorded or emulated tree
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub kernel_tree: Option<PathBuf>,
     /// Move a stage so often, such as 1ms
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub migrate_every: Option<Duration>,

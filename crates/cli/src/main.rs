@@ -4,14 +4,17 @@ mod args;
 mod builtin;
 mod columns;
 mod commands;
+mod decisions;
 mod failure;
 mod fault;
+mod federation;
 #[cfg(test)]
 mod fixture;
 #[cfg(feature = "lab")]
 mod lab;
 mod output;
 mod page;
+mod pipeline;
 mod plain;
 mod profiles;
 mod protection;
@@ -55,6 +58,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         Command::Pipeline(what) => commands::pipeline::pipeline(&what),
         Command::Radio(radio) => radio::radio(&radio, &command_line()),
+        Command::Federation(what) => federation::federation(&what, &command_line()),
         Command::Restore(restore) => commands::restore::restore(&restore),
         #[cfg(feature = "lab")]
         Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),

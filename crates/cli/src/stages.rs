@@ -22,17 +22,26 @@ const COLUMNS: [(&str, bool); 10] = [
 
 /// How a stage stands to its goal; `None` where nothing is asked of it.
 pub fn standing(stage: &StageReport) -> Option<Standing> {
-    let share = stage.late as f64 / stage.timed.max(1) as f64;
-    Some(match (stage.goal()?, stage.tardiness_mean) {
-        (_, None) => Standing::NoJob,
-        (TaskGoal::Late(goal), _) if share > goal.get() => Standing::Missed,
-        (TaskGoal::Late(goal), _) => match (1.0 / goal.get()).ceil() as u64 {
-            needed if stage.timed < needed => Standing::TooFew { needed },
+    Some(standing_of(
+        stage.goal()?,
+        (stage.late, stage.timed),
+        stage.tardiness_mean.unwrap_or_default(),
+    ))
+}
+
+/// How a stage stands to `goal` that was late for so many frames of so many with a due time.
+pub fn standing_of(goal: TaskGoal, (late, timed): (u64, u64), mean: f64) -> Standing {
+    let share = late as f64 / timed.max(1) as f64;
+    match goal {
+        _ if timed == 0 => Standing::NoJob,
+        TaskGoal::Late(goal) if share > goal.get() => Standing::Missed,
+        TaskGoal::Late(goal) => match (1.0 / goal.get()).ceil() as u64 {
+            needed if timed < needed => Standing::TooFew { needed },
             _ => Standing::Held,
         },
-        (TaskGoal::Tardiness(goal), Some(mean)) if mean <= goal + TOLERANCE => Standing::Held,
-        (TaskGoal::Tardiness(_), _) => Standing::Missed,
-    })
+        TaskGoal::Tardiness(goal) if mean <= goal + TOLERANCE => Standing::Held,
+        TaskGoal::Tardiness(_) => Standing::Missed,
+    }
 }
 
 /// Whether every stage that has a goal holds it.
@@ -50,7 +59,7 @@ pub fn cells(stage: &StageReport) -> [String; 10] {
     [
         stage.name.clone(),
         stage.goal().map_or("-".into(), |goal| goal.to_string()),
-        late(stage),
+        late_of(stage.late, stage.timed),
         figure(tardiness.map(|it| it.p50)),
         figure(tardiness.map(|it| it.p99)),
         figure(tardiness.map(|it| it.max)),
@@ -68,12 +77,13 @@ fn frames(stage: &StageReport) -> u64 {
         .max(if stage.frames_taken == 0 { stage.frames_made } else { 0 })
 }
 
-fn late(stage: &StageReport) -> String {
-    if stage.timed == 0 {
+/// Late frames of those with a due time.
+pub fn late_of(late: u64, timed: u64) -> String {
+    if timed == 0 {
         return "-".into();
     }
-    let share = percent(stage.late as f64 / stage.timed as f64);
-    format!("{} of {} ({share})", count(stage.late), count(stage.timed))
+    let share = percent(late as f64 / timed as f64);
+    format!("{} of {} ({share})", count(late), count(timed))
 }
 
 /// A line for each stage below a head.
@@ -149,7 +159,7 @@ pub fn sentence(stages: &[StageReport]) -> String {
 /// The figure by which a stage is judged, and its goal.
 fn stands(stage: &StageReport) -> String {
     match stage.goal() {
-        Some(goal @ TaskGoal::Late(_)) => format!("{} frames late, goal {goal}", late(stage)),
+        Some(goal @ TaskGoal::Late(_)) => format!("{} frames late, goal {goal}", late_of(stage.late, stage.timed)),
         Some(goal @ TaskGoal::Tardiness(_)) => {
             let mean = stage.tardiness_mean.unwrap_or_default();
             format!("tardiness {mean:.2} on average, goal {goal}")

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -58,21 +59,27 @@ impl Live {
         })
     }
 
-    /// Draws, unless it has just drawn.
+    /// Draws, unless it has just drawn. Where the picture panics there is none from then on, and the thread goes on: it
+    /// is the one that hears when the user wants the end.
     pub fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) {
         let fresh = self.drawn.is_some_and(|drawn| drawn.elapsed() < FRAME);
         if fresh || self.panicked.load(Ordering::Acquire) {
             return;
         }
+        let terminal = &mut self.terminal;
         // A terminal that fails now (closed, say) must not end the run.
-        let _ = self.terminal.draw(picture);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(terminal.draw(picture))));
         self.drawn = Some(Instant::now());
     }
 
     /// The keys that were pressed since the last call.
     pub fn keys(&mut self) -> Vec<KeyEvent> {
         let mut keys = Vec::new();
-        while keys.len() < KEYS_MAX && event::poll(Duration::ZERO).unwrap_or(false) {
+        // After a panic, keys are the shell's.
+        while keys.len() < KEYS_MAX
+            && !self.panicked.load(Ordering::Acquire)
+            && event::poll(Duration::ZERO).unwrap_or(false)
+        {
             match event::read() {
                 Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => keys.push(key),
                 Ok(_) => {}

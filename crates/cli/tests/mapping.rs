@@ -46,6 +46,11 @@ fn one_machine_and_no_media() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = refused(folder.path(), &["experiment", "mig", "--machines", "a.toml,b.toml"]);
     assert_eq!(error, "--machines: mig runs on one machine; leave out b.toml\n");
+    let error = refused(folder.path(), &["experiment", "chronos-scale", "--machines", "a.toml"]);
+    assert_eq!(
+        error,
+        "chronos-scale: queues are simulated, not a machine; leave out --machines\n"
+    );
     let error = refused(folder.path(), &["experiment", "mig", "--film", "bd"]);
     assert!(error.starts_with("mig: only dps and its parts play a film"), "{error}");
     let error = refused(folder.path(), &["experiment", "mig-map", "--platform", "linux"]);

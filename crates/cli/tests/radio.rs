@@ -9,8 +9,18 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use punctual_platform::linux::recovery;
-use punctual_testing::Kept;
+use punctual_testing::{Kept, free_cores};
 use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until a radio may have all cores of the machine; whether there are two, to move stages between.
+fn has_two_cores() -> bool {
+    if let Err(holder) = free_cores(PATIENCE) {
+        eprintln!("{holder}");
+    }
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
+}
 
 fn radio(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
@@ -23,7 +33,7 @@ fn radio(arguments: &[&str]) -> Output {
 
 #[test]
 fn stages_that_move_and_die_lose_no_frame() {
-    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+    if !has_two_cores() {
         return eprintln!("skipped: stages are moved between two cores");
     }
     let arguments = "--frames 3000 --rate 2000 --migrate-every 2ms --kill-every 40ms --json";
@@ -104,6 +114,7 @@ impl Beside {
 
 #[test]
 fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
+    has_two_cores();
     let mut beside = Beside::start(&["--frames", "9000", "--json"]);
     let begun = Instant::now();
     let plays = |stages: &[Value]| {
@@ -111,7 +122,8 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
         sink.is_some_and(|sink| sink["steps"].as_u64() > Some(10))
     };
     while !plays(&beside.stages()) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the radio does not play");
+        assert!(begun.elapsed() < PATIENCE, "the radio does not play");
+        assert_eq!(beside.radio.ended().unwrap(), None, "the radio has ended");
         std::thread::sleep(Duration::from_millis(10));
     }
     let own = env!("CARGO_BIN_EXE_punctual");
@@ -177,7 +189,7 @@ impl Piped {
     }
 
     /// Waits until stages play.
-    fn wait_for_sound(&self) {
+    fn wait_for_sound(&mut self) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command
             .args(["pipeline", "list", "--json"])
@@ -190,7 +202,12 @@ impl Piped {
             if sink.is_some_and(|sink| sink["steps"].as_u64() > Some(20)) {
                 return;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "the radio does not play");
+            assert!(begun.elapsed() < PATIENCE, "the radio does not play");
+            if self.radio.ended().unwrap().is_some() {
+                let mut errors = String::new();
+                self.radio.stderr().unwrap().read_to_string(&mut errors).unwrap();
+                panic!("the radio has ended: {errors}");
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -220,6 +237,9 @@ fn check_account(report: &Value) {
 
 #[test]
 fn ctrl_c_ends_the_radio_in_order() {
+    if !has_two_cores() {
+        return eprintln!("skipped: stages are moved between two cores");
+    }
     let arguments = ["--migrate-every", "5ms", "--kill-every", "50ms", "--wav", "sound.wav"];
     let mut piped = Piped::start(&arguments, Stdio::null());
     piped.wait_for_sound();

@@ -214,11 +214,38 @@ fn what_cannot_run_is_told_with_its_line() {
     );
     let told = said(&["run", "x.toml", "--record", "log", "--controller", "open"]);
     assert!(
-        told.contains("--record has no effect in this run: the scenario has stages only"),
+        told.contains("--controller has no effect in this run: the scenario has stages only"),
         "{told}"
     );
     let told = said(&["identify", "x.toml", "-o", "model.json"]);
     assert!(told.contains("no task has a deadline"), "{told}");
+}
+
+/// A scenario of stages only has a page, and a log of what its policy decided.
+#[test]
+fn stages_alone_have_a_page_and_a_log() {
+    let letters: String = (0..5000u32).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+    let text = format!("{PIPES}[pipeline]\npolicy = \"balance\"\n");
+    let folder = folder_with(&[("x.toml", &text), ("from", &letters)]);
+    let arguments = [
+        "run", "x.toml", "--html", "r.html", "--record", "log.json", "--json", "r.json",
+    ];
+    told(punctual(folder.path(), &arguments));
+    let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
+    for part in [
+        "Goal held by stage",
+        "Stages on cores",
+        "before copy",
+        "Time without a process",
+        "punctual run",
+    ] {
+        assert!(page.contains(part), "no {part}");
+    }
+    assert_eq!(page.matches("<svg").count(), 3);
+    let report = json(folder.path(), "r.json");
+    assert_eq!(report["stages"][3]["goal_late"], 0.5, "{report}");
+    let (out, _) = told(punctual(folder.path(), &["replay", "log.json"]));
+    assert!(out.contains("decisions, identical"), "{out}");
 }
 
 /// A named pipe that no program writes or reads does not keep a run from its end.

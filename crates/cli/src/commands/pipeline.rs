@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use punctual_runtime::linux::pipeline::{Handover, MoveError, Panel, Running, running};
+use punctual_runtime::linux::pipeline::{Handover, MoveError, Panel, PipelineError, Running, running};
 use punctual_units::CoreId;
 use serde::Serialize;
 
@@ -11,6 +11,7 @@ use super::print;
 use crate::args::{Pipeline, PipelineCommand, mapping_policy};
 use crate::failure::Failure;
 use crate::scenario::parse_time;
+use crate::terminal::say;
 
 /// How long a command waits until a stage has another process: one that never gets ready is given up before.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -162,11 +163,16 @@ struct Stage {
 }
 
 fn list(found: &[Running], json: bool) -> Result<(), Failure> {
-    // One that ends meanwhile is left out.
-    let panels = found
-        .iter()
-        .filter_map(|running| Some((running, running.panel().ok()?)));
-    let listed: Vec<Listed> = panels.map(|(running, panel)| listed(running, &panel)).collect();
+    let panel = |running: &Running| match running.panel() {
+        Ok(panel) => Some(listed(running, &panel)),
+        Err(PipelineError::Layout(why)) => {
+            say(Some(format!("{} (process {}): {why}", running.name(), running.process)));
+            None
+        }
+        // It has ended meanwhile.
+        Err(_) => None,
+    };
+    let listed: Vec<Listed> = found.iter().filter_map(panel).collect();
     if json {
         let json = serde_json::to_string_pretty(&listed).map_err(|error| Failure::Internal(error.to_string()))?;
         return print(&format!("{json}\n"));
@@ -218,7 +224,7 @@ fn write_listed(text: &mut String, listed: &Listed) {
 }
 
 fn listed(running: &Running, panel: &Panel) -> Listed {
-    let statistics = panel.statistics();
+    let statistics = panel.measure();
     let stages = panel.stages().into_iter().zip(statistics.stages);
     let stages = stages.map(|(stage, measured)| Stage {
         core: stage.core,

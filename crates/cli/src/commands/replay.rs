@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_loop::{EventLog, LOG_KIND, LOG_VERSION};
+use punctual_loop::{EventLog, LOG_KIND, LOG_VERSION, ReplayError};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Replay;
@@ -40,15 +40,19 @@ impl LogFile {
 pub fn replay(arguments: &Replay) -> Result<(), Failure> {
     let path = &arguments.log;
     let log = read(path)?;
-    let differences = punctual_loop::replay(&log)
-        .map_err(|error| refused(path, &format!("makes no regulator: {error}; record the run again")))?;
+    let differences = punctual_loop::replay(&log).map_err(|error| match error {
+        ReplayError::Mapping(why) => refused(path, &why.to_string()),
+        error => refused(path, &format!("makes no regulator: {error}; record the run again")),
+    })?;
     let decisions = log.decisions();
     match differences.first() {
         None => {
             let among = [
                 (log.splits(), "split cache ways and bandwidth anew"),
                 (log.lendings(), "are about lending exclusive cores"),
+                (log.backlogs(), "are about the bounds of backlogs"),
                 (log.mappings(), "are about where stages run"),
+                (log.clocks(), "are about the clocks beneath them"),
                 (log.gaps(), "cannot be told: earlier ones are missing"),
             ];
             let among = among.into_iter().filter(|(count, _)| *count > 0);

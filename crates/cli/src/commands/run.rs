@@ -28,7 +28,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     let change = &arguments.change;
     let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(arguments.controller))?;
     // In a process of the scenario's own stages, this serves and does not return.
-    let prepared = stages::prepare(&loaded, change.platform)?;
+    let prepared = stages::prepare(&loaded, change.platform, arguments.record.is_some())?;
     output::apart(&[
         ("the scenario", loaded.file.as_deref()),
         ("--model", arguments.model.as_deref()),
@@ -37,7 +37,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
         ("--record", arguments.record.as_deref()),
     ])?;
     if loaded.is_stages_only() {
-        return prepared.map_or(Ok(()), |prepared| stages::alone(prepared, &loaded, arguments));
+        return prepared.map_or(Ok(()), |prepared| stages::alone(prepared, &loaded, arguments, command));
     }
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;

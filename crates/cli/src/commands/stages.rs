@@ -1,31 +1,42 @@
 //! The stages of a scenario in `punctual run`: by themselves, or beside its tasks.
 
+use std::io::IsTerminal;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use punctual_pipeline::TardinessFigures;
-use punctual_runtime::linux::pipeline::PipeError;
+use punctual_platform::linux::HeldOutput;
+use punctual_runtime::linux::pipeline::{Panel, PipeError, PipelineError, QueueNow, StageNow};
 use punctual_runtime::report::{Progress, StageReport};
-use punctual_scenario::stages::{StageError, StageRun, Stages};
+use punctual_scenario::stages::{StageError, StageRun, Stages, StagesSpec};
+use punctual_units::CoreId;
+use punctual_workload::TaskGoal;
 use serde::Serialize;
 
 use super::print;
 use crate::args::{Platform, Run};
+use crate::decisions::Recorder;
 use crate::failure::Failure;
-use crate::output::{Output, apart};
+use crate::output::Output;
+use crate::pipeline::display::{Asked, Display};
+use crate::pipeline::history::{History, Watched};
+use crate::pipeline::meddler::{Meddler, Orders};
+use crate::pipeline::page::{Along, page};
+use crate::pipeline::shown::{GoalShown, Observer, Shown, Tone};
 use crate::scenario::Loaded;
 use crate::stages::{is_good, summary};
 use crate::summary::count;
-use crate::watch::Watcher;
+use crate::terminal::{FRAME, is_there, say};
 
 /// How often a run of stages is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(5);
 /// How often a line tells how far it is.
 const LINE: Duration = Duration::from_secs(1);
 
 /// Starts the processes of the scenario's stages; `None` where it has none. In such a process, this serves and does not
 /// return.
-pub fn prepare(loaded: &Loaded, platform: Platform) -> Result<Option<Stages>, Failure> {
+pub fn prepare(loaded: &Loaded, platform: Platform, records: bool) -> Result<Option<Stages>, Failure> {
     match (loaded.stages.stages.as_slice(), platform) {
         ([], _) => Ok(None),
         (_, Platform::Sim) => Err(Failure::input([format!(
@@ -33,7 +44,7 @@ pub fn prepare(loaded: &Loaded, platform: Platform) -> Result<Option<Stages>, Fa
             loaded.place_of("stage")
         )])),
         (_, Platform::Linux) => {
-            let prepared = Stages::prepare(&loaded.scenario.name, &loaded.stages);
+            let prepared = Stages::prepare(&loaded.scenario.name, &loaded.stages, records, loaded.keep()?);
             prepared.map(Some).map_err(|why| told(&why, loaded))
         }
     }
@@ -54,8 +65,33 @@ fn told(why: &StageError, loaded: &Loaded) -> Failure {
             let key = number(stage).map_or("stage".into(), |number| format!("stage[{number}].file"));
             Failure::input([at(key, format!("{path}: {why}"))])
         }
+        // Shared memory: what takes the most of it is to be made smaller.
+        StageError::Pipeline(PipelineError::Machine(why)) => {
+            Failure::input([at(largest(&loaded.stages), why.to_string())])
+        }
+        StageError::Pipeline(PipelineError::Policy(why)) => {
+            let key = format!("pipeline.{}", why.key);
+            Failure::input([at(key, why.what.clone())])
+        }
         why => Failure::input([why.to_string()]),
     }
+}
+
+/// The key of what has the most bytes in shared memory.
+fn largest(spec: &StagesSpec) -> String {
+    let states = { spec.stages.iter().enumerate() }.map(|(number, stage)| {
+        // A state is there twice.
+        (
+            2 * stage.state_bytes.unwrap_or(0),
+            format!("stage[{number}].state_bytes"),
+        )
+    });
+    let edges = { spec.edges.iter().enumerate() }.map(|(number, edge)| {
+        let bytes = edge.edge.frame_bytes.saturating_mul(edge.edge.slots as usize);
+        (bytes, format!("edge[{number}].frame_bytes"))
+    });
+    let largest = states.chain(edges).max_by_key(|(bytes, _)| *bytes);
+    largest.map_or("stage".into(), |(_, key)| key)
 }
 
 /// What a run of stages only tells.
@@ -65,38 +101,141 @@ struct Told<'r> {
     platform: &'static str,
     seconds: f64,
     stages: &'r [StageReport],
+    /// What the machine has not, and what is done instead.
+    refused: Vec<String>,
 }
 
-/// Runs a scenario of stages only, until its sinks have ended, its duration is over or the user ends it.
-pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run) -> Result<(), Failure> {
+/// Runs a scenario of stages only, until its sinks have ended, its duration is over or the user ends it; `command` is
+/// what was typed to get it.
+pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) -> Result<(), Failure> {
     refuse_others(arguments)?;
-    apart(&[
-        ("the scenario", loaded.file.as_deref()),
-        ("--json", arguments.json.as_deref()),
-    ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
-    let watcher = Watcher::start(true)?;
-    let (begun, duration) = (Instant::now(), Duration::from_nanos(loaded.scenario.duration.0));
-    let mut run = prepared.begin().map_err(|why| told(&why, loaded))?;
-    let mut lines = Lines::new();
-    while run.look() && !watcher.stopped() && begun.elapsed() < duration {
-        std::thread::sleep(LOOK);
-        if let Some(told) = lines.next(&run) {
-            watcher.sinks(format!("{:.0} s  {told}", begun.elapsed().as_secs_f64()));
-        }
-    }
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let record = Output::prepare_some(arguments.record.as_ref())?;
+    let recorder = record.map(|output| Recorder::start(prepared.pipeline(), output));
+    let lacks = match prepared.pipeline().clocks() {
+        Some(Err(refusal)) => Some(refusal),
+        _ => prepared.pipeline().panel().lacks(),
+    };
+    let picture = !arguments.plain && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let mut display = Display::start(picture && is_there())?;
+    let held = display.live.then(HeldOutput::begin).transpose();
+    let mut held = held.map_err(|error| Failure::Internal(format!("standard output: {error}")))?;
+    let (begun, mut run) = (Instant::now(), prepared.begin().map_err(|why| told(&why, loaded))?);
+    let seen = watch(&mut run, loaded, &display);
+    display.leave();
+    held.iter_mut().for_each(HeldOutput::pass);
+    let ends = Ends::of(&run.panel());
     let (stages, failed) = run.finish();
-    drop(watcher);
+    held.into_iter().for_each(HeldOutput::end);
     let report = Told {
         scenario: &loaded.scenario.name,
         platform: "linux",
         seconds: begun.elapsed().as_secs_f64(),
         stages: &stages,
+        refused: lacks.iter().map(ToString::to_string).collect(),
     };
-    let text = print(&summary(report.scenario, report.seconds, &stages));
+    let mut text = summary(report.scenario, report.seconds, &stages);
+    report
+        .refused
+        .iter()
+        .for_each(|refusal| text += &format!("  refused: {refusal}\n"));
+    let text = print(&text);
     let json = json.map_or(Ok(()), |file| file.json(&report));
+    let html = html.map_or(Ok(()), |file| {
+        let along = ends.along(&seen.history);
+        file.text(&page(report.scenario, report.seconds, &stages, &along, command))
+    });
+    let record = recorder.map_or(Ok(()), Recorder::write);
     let failed = failed.map_or(Ok(()), |why| Err(told(&why, loaded)));
-    Failure::all([text, json, failed, checked(&stages, arguments.check)])
+    Failure::all([text, json, html, record, failed, checked(&stages, arguments.check)])
+}
+
+/// Looks after stages until they are to end; answers where they were and how full their queues.
+fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> Watched {
+    let (begun, duration) = (Instant::now(), Duration::from_nanos(loaded.scenario.duration.0));
+    let panel = run.panel();
+    let mut seen = Watched::new(&panel.cores());
+    let (mut meddler, mut observer) = (Meddler::new(&Orders::none(), &panel), Observer::new());
+    let (mut lines, mut frames) = (Lines::new(), 0);
+    // Rates would need sources that look at them.
+    let wishes = || {
+        let asked = std::iter::from_fn(|| display.asked());
+        asked.filter_map(|asked| match asked {
+            Asked::Stage(wish) => Some(wish),
+            Asked::Rate(_) | Asked::Look => None,
+        })
+    };
+    while run.look() && !display.stop.load(Ordering::Acquire) && begun.elapsed() < duration {
+        std::thread::sleep(LOOK);
+        wishes().for_each(|wish| meddler.wish(wish));
+        let handovers = meddler.look(&panel);
+        seen.look(&panel, &handovers);
+        if display.live && observer.last().elapsed() >= FRAME {
+            let (shown, seconds) = observer.look(&panel, &meddler);
+            let (came, late) = run
+                .sinks()
+                .fold((0, 0), |(frames, late), (_, it)| (frames + it.frames, late + it.late));
+            let fps = came.saturating_sub(std::mem::replace(&mut frames, came)) as f64 / seconds;
+            display.show(Shown {
+                title: loaded.scenario.name.clone(),
+                pace: format!("{fps:.0} frames/s to sinks"),
+                counts: vec![
+                    (format!("{} frames", count(came)), Tone::Plain),
+                    (format!("{} late", count(late)), Tone::bad(late)),
+                ],
+                goals: run.goals().map(goal_shown).collect(),
+                ..shown
+            });
+        } else if !display.live
+            && let Some(told) = lines.next(run)
+        {
+            say(Some(format!("{:.0} s  {told}", begun.elapsed().as_secs_f64())));
+        }
+    }
+    seen
+}
+
+fn goal_shown((stage, goal, taken): (&str, TaskGoal, TardinessFigures)) -> GoalShown {
+    GoalShown {
+        stage: stage.into(),
+        goal,
+        taken,
+    }
+}
+
+/// What a page says of the pipeline besides its history: gathered before the end.
+struct Ends {
+    stages: Vec<StageNow>,
+    queues: Vec<QueueNow>,
+    cores: Vec<CoreId>,
+}
+
+impl Ends {
+    fn of(panel: &Panel) -> Ends {
+        Ends {
+            stages: panel.stages(),
+            queues: panel.queues(),
+            cores: panel.cores(),
+        }
+    }
+
+    fn along<'h>(&self, history: &'h History) -> Along<'h> {
+        let name = |number: usize| {
+            self.stages
+                .get(number)
+                .map_or(String::new(), |stage| stage.name.clone())
+        };
+        Along {
+            history,
+            stages: { self.stages.iter() }
+                .map(|stage| (stage.name.clone(), stage.core.is_some()))
+                .collect(),
+            cores: self.cores.iter().map(|core| core.0).collect(),
+            queues: self.queues.iter().map(|queue| name(queue.to)).collect(),
+            slots: self.queues.iter().map(|queue| queue.slots).max().unwrap_or(1),
+        }
+    }
 }
 
 /// Tells once a second how far the sinks are.
@@ -135,8 +274,6 @@ fn refuse_others(arguments: &Run) -> Result<(), Failure> {
         ("--model", arguments.model.is_some()),
         ("--identify", arguments.identify),
         ("--force", arguments.force),
-        ("--html", arguments.html.is_some()),
-        ("--record", arguments.record.is_some()),
     ];
     let refused = given.iter().filter(|(_, given)| *given);
     let refused: Vec<String> = refused

@@ -283,6 +283,12 @@ pub struct Neighbours {
     /// Programs that never rest, in a control group that the core is lent to
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=64))]
     pub hogs: u32,
+    /// Put the programs that run in a loop into that group, too
+    #[arg(long)]
+    pub lend_programs: bool,
+    /// Have that group, with the programs in it, share the core all the time: exclusive tasks preempt it
+    #[arg(long, conflicts_with = "lend_programs")]
+    pub share_programs: bool,
     /// Programs that sleep all the time, as most do on a machine that others use
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub sleepers: u32,

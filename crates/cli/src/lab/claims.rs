@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use punctual_lab::claims::{ClaimResult, Kind, Paper, Role, Rule};
-use punctual_lab::{Measure, Outcome};
+use punctual_lab::{Measure, Outcome, Table};
 
 /// A figure with three digits behind the point, or a dash.
 pub fn figure(value: Option<f64>) -> String {
@@ -67,7 +67,7 @@ pub fn table(outcome: &Outcome) -> String {
             held(row)
         );
     }
-    text + &notes(outcome) + &measures(outcome) + &reasons(outcome) + &count(outcome)
+    text + &notes(outcome) + &tables(outcome) + &measures(outcome) + &reasons(outcome) + &count(outcome)
 }
 
 /// What the marked figures are.
@@ -94,6 +94,27 @@ fn reasons(outcome: &Outcome) -> String {
         [] => String::new(),
         reasons => String::from("\nwhy not\n") + &reasons.iter().map(row).collect::<String>(),
     }
+}
+
+/// The figures of every run.
+fn tables(outcome: &Outcome) -> String {
+    outcome.tables.iter().map(|one| lines(one, platform(outcome))).collect()
+}
+
+fn lines(table: &Table, platform: &str) -> String {
+    let names = table.rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let cells = table.columns.iter().map(|column| column.len()).collect::<Vec<_>>();
+    let mut text = format!("\n{} ({platform})\n  {:<names$}", table.title, "");
+    for column in &table.columns {
+        let _ = write!(text, "  {column}");
+    }
+    for (name, values) in &table.rows {
+        let _ = write!(text, "\n  {name:<names$}");
+        for (value, width) in values.iter().zip(&cells) {
+            let _ = write!(text, "  {:>width$}", figure(*value));
+        }
+    }
+    text + "\n"
 }
 
 /// What was measured without a claim.

@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use punctual_lab::claims::{Claims, Reasons};
-use punctual_lab::{ExperimentError, Outcome, Settings, Subject, controllers, dna, dps, experiments, find, mig, qedb};
+use punctual_lab::{
+    ExperimentError, Outcome, Settings, Subject, chronos, controllers, dna, dps, experiments, find, mig, qedb,
+};
 use punctual_sim::MachineModel;
 
 use super::{claims, dual, mpsoc, page};
@@ -202,6 +204,15 @@ fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Re
 /// The machines of the command line, else those that were calibrated; all of them for the paper that they were fitted
 /// to.
 fn machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<Subject>, Failure> {
+    if chronos::parts(experiment.name).is_some() {
+        return match arguments.machines.as_slice() {
+            [] => Ok(Vec::new()),
+            _ => Err(Failure::input([format!(
+                "{}: queues are simulated, not a machine; leave out --machines",
+                experiment.name
+            )])),
+        };
+    }
     if arguments.machines.is_empty() {
         let fitted = qedb::EXPERIMENTS.iter().any(|other| other.name == experiment.name);
         let most = if fitted { usize::MAX } else { qedb::FIRST_MACHINES };

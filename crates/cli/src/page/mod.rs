@@ -89,7 +89,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
 }
 
 /// The stages of the scenario's pipeline, where it has one.
-fn stages(page: &mut String, stages: &[StageReport]) {
+pub(crate) fn stages(page: &mut String, stages: &[StageReport]) {
     if stages.is_empty() {
         return;
     }

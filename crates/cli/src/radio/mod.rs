@@ -1,32 +1,27 @@
 //! `punctual radio`: an FM receiver as a pipeline of processes, whose stages move, die and start again while it plays.
 
-mod decisions;
-mod display;
-mod history;
-mod meddler;
 mod page;
 mod pipes;
 mod plan;
 mod report;
 mod seen;
 mod session;
-mod shown;
 mod sink;
-mod view;
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_radio::{Options, sound};
 use punctual_runtime::linux::pipeline::{Pipeline, PipelineError, PipelineOptions};
 
 use crate::args::Radio;
+use crate::decisions::Recorder;
 use crate::failure::Failure;
 use crate::output::{Output, apart};
+use crate::pipeline::display::Display;
+use crate::terminal;
 
-use decisions::Recorder;
-use display::Display;
 use plan::Plan;
 use report::Report;
 use seen::Seen;
@@ -42,6 +37,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
         placement: plan.placement(&graph),
         policy: arguments.policy,
         rate: plan.period.map(|period| 1.0 / period.as_secs_f64()),
+        clocks: plan.clocks(arguments),
         ..PipelineOptions::default()
     };
     let made: Options = plan.radio.clone();
@@ -61,7 +57,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     let record = Output::prepare_some(arguments.record.as_ref())?;
     let recorder = record.map(|output| Recorder::start(&pipeline, output));
     let html = Output::prepare_some(arguments.html.as_ref())?;
-    let mut display = Display::start(arguments)?;
+    let mut display = Display::start(is_watched(arguments))?;
     let heard = session::play(&plan, pipeline, &display)?;
     display.leave();
     let report = Report::new(&plan, &heard)?;
@@ -72,7 +68,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
         html.text(&page::page(&report, &shown(&plan, &heard, seen), command))?;
     }
     let text = report.to_string();
-    let to_stdout = |path: &Option<std::path::PathBuf>| path.as_deref() == Some(Path::new("-"));
+    let to_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
     if to_stdout(&arguments.json) || to_stdout(&arguments.wav) {
         // Where standard error is closed, the exit code tells.
         let _ = std::io::stderr().write_all(text.as_bytes());
@@ -83,10 +79,23 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     report.verdict(arguments.check)
 }
 
+/// Whether there is a live view: it needs a terminal to draw on and to hear keys from, besides what the sound goes to
+/// and comes from.
+fn is_watched(arguments: &Radio) -> bool {
+    let is_standard = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+    let output_taken = is_standard(&arguments.wav) || is_standard(&arguments.json);
+    let seen = match output_taken {
+        true => std::io::stderr().is_terminal() && !is_standard(&arguments.json),
+        false => std::io::stdout().is_terminal(),
+    };
+    let heard = std::io::stdin().is_terminal() || is_standard(&arguments.recording);
+    !arguments.plain && seen && heard && terminal::is_there()
+}
+
 /// What the page shows besides the report.
 fn shown<'h>(plan: &Plan, heard: &'h Heard, seen: &'h Seen) -> page::Shown<'h> {
     page::Shown {
-        history: &seen.history,
+        history: &seen.watched.history,
         queues: heard.queues.iter().map(|queue| (queue.from, queue.to)).collect(),
         slots: plan.radio.slots,
         input: seen.input.decibels(),

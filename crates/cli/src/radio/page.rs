@@ -6,25 +6,19 @@ use std::fmt::Write;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use punctual_radio::{AUDIO_RATE, IQ_RATE, sound};
-use punctual_units::Nanos;
 
-use super::history::{DECADES, History, Kind, PARTS};
-use super::report::{Report, Spans};
-use crate::page::chart::{BOTTOM, Chart, Curve, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, ticks};
+use super::report::Report;
+use crate::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
 use crate::page::{escape, framed, sheet};
+use crate::pipeline::Spans;
+use crate::pipeline::history::History;
+use crate::pipeline::page::{Along, along, drawing, figure};
 use crate::summary::count;
 
-/// Seconds of sound in the page: 4 MB of it.
-const SOUND_S: usize = 60;
+/// Samples of sound in the page: a minute, 4 MB of it.
+pub const PAGE_SAMPLES: usize = 60 * AUDIO_RATE as usize;
 /// Columns of the picture of the sound.
 const WAVES: usize = 460;
-/// Classes of the style sheet, by the core's number among the pipeline's, and by curve.
-const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// The height of a stage's lane, and the room for its name.
-const LANE: f64 = 17.0;
-const NAMES: f64 = 84.0;
-/// Shares of a lane are drawn in so many steps.
-const STEPS: f64 = 16.0;
 /// The quietest that spectra show, in decibels of full scale.
 const QUIET: f64 = -100.0;
 
@@ -75,28 +69,30 @@ pub fn page(report: &Report, shown: &Shown<'_>, command: &str) -> String {
         &[],
         &sound_spectrum(&shown.sound, &shown.edges),
     );
-    body += "</div>\n<h2>Along the run</h2>\n<div class=\"charts\">\n";
-    let cores = report.cores.iter().zip(CLASSES.iter().cycle());
-    let keys: Vec<(String, &str)> = cores.map(|(core, class)| (format!("core {core}"), *class)).collect();
-    figure(&mut body, "Stages on cores", "", &keys, &lanes(report, shown.history));
-    let queues = queues(report, shown);
-    let keys: Vec<(String, &str)> = queues.curves.iter().map(|it| (it.name.clone(), it.class)).collect();
-    figure(&mut body, "Frames in queues", "mean", &keys, &queues.svg());
-    let keys = [("moved".to_string(), "a"), ("died".to_string(), "late")];
-    figure(
-        &mut body,
-        "Time without a process",
-        "each hand-over",
-        &keys,
-        &blackouts(shown.history),
-    );
-    body += "</div>\n<p class=\"note\">Pinned stages have no core of their own. A stage that moved within a column is drawn as \
-             a part of its lane for each core. The larger a dot, the more hand-overs.</p>\n<h2>Figures</h2>\n";
+    body += "</div>\n";
+    along(&mut body, &along_of(report, shown));
+    body += "<h2>Figures</h2>\n";
     sheet(&mut body, &figures(report));
     body += "<h2>Stages at the end</h2>\n";
     sheet(&mut body, &stages(report));
     let head = format!("<b>{}</b> · an FM radio in processes", escape(&report.recording));
     framed(&format!("{} · radio", report.recording), &head, &body, command)
+}
+
+/// The bands' queues are one curve.
+fn along_of<'s>(report: &Report, shown: &Shown<'s>) -> Along<'s> {
+    let group = |name: &str| if name.starts_with("band-") { "bands" } else { name }.to_string();
+    Along {
+        history: shown.history,
+        stages: { report.stages.iter() }
+            .map(|stage| (stage.name.clone(), stage.core.is_some()))
+            .collect(),
+        cores: report.cores.clone(),
+        queues: { shown.queues.iter() }
+            .map(|(_, to)| report.stages.get(*to).map_or(String::new(), |stage| group(&stage.name)))
+            .collect(),
+        slots: shown.slots,
+    }
 }
 
 /// What a reader should know besides the verdict.
@@ -145,7 +141,7 @@ fn tiles(body: &mut String, report: &Report) {
 
 /// The sound itself, and its waves.
 fn listen(body: &mut String, samples: &[f32]) {
-    let heard = &samples[..samples.len().min(SOUND_S * AUDIO_RATE as usize)];
+    let heard = &samples[..samples.len().min(PAGE_SAMPLES)];
     if heard.is_empty() {
         return;
     }
@@ -180,53 +176,6 @@ fn waves(samples: &[f32]) -> String {
         "<svg viewBox=\"0 0 {width} 80\" role=\"img\" aria-label=\"the sound over time\">\n<path class=\"curve a\" \
          d=\"{path}\"/></svg>"
     )
-}
-
-fn figure(body: &mut String, title: &str, what: &str, keys: &[(String, &str)], svg: &str) {
-    let _ = write!(body, "<figure><figcaption><b>{title}</b>");
-    if !what.is_empty() {
-        let _ = write!(body, "<span class=\"what\">{what}</span>");
-    }
-    for (name, class) in keys {
-        let _ = write!(body, "<span class=\"key {class}\">{}</span>", escape(name));
-    }
-    let _ = writeln!(body, "</figcaption>\n{svg}\n</figure>");
-}
-
-/// A drawing with axes, of which both have labels at shares of their length.
-fn drawing(what: &str, left: f64, height: f64, ups: &[(f64, String)], alongs: &[(f64, String)], inner: &str) -> String {
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n",
-        escape(what)
-    );
-    let (foot, end) = (height - BOTTOM, WIDTH - RIGHT);
-    for (share, text) in ups {
-        let y = foot - (foot - TOP) * share;
-        let _ = writeln!(
-            svg,
-            "<line class=\"grid\" x1=\"{left}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"tick\" \
-             x=\"{:.1}\" y=\"{:.1}\">{text}</text>",
-            left - 5.0,
-            y + 4.0
-        );
-    }
-    for (share, text) in alongs {
-        let x = left + (end - left) * share;
-        let _ = writeln!(
-            svg,
-            "<text class=\"second\" x=\"{x:.1}\" y=\"{:.1}\">{text}</text>",
-            foot + 15.0
-        );
-    }
-    svg + inner + "</svg>"
-}
-
-/// Seconds along an axis that is `length` long.
-fn seconds(length: f64) -> Vec<(f64, String)> {
-    let ticks = ticks(0.0, length).into_iter();
-    ticks
-        .map(|at| (at / length, format!("{} s", label(at, length))))
-        .collect()
 }
 
 /// Decibels up an axis from [`QUIET`] to 0.
@@ -296,153 +245,6 @@ fn sound_spectrum(powers: &[f64], edges: &[f32]) -> String {
         &decibels(),
         &alongs,
         &curve(points),
-    )
-}
-
-/// A lane for each stage, coloured by the core that it was on.
-fn lanes(report: &Report, history: &History) -> String {
-    let moving: Vec<usize> = (0..report.stages.len())
-        .filter(|it| report.stages[*it].core.is_some())
-        .collect();
-    let (height, length) = (TOP + BOTTOM + LANE * moving.len() as f64, length(history));
-    let mut inner = String::new();
-    for (lane, stage) in moving.iter().enumerate() {
-        let top = TOP + LANE * lane as f64;
-        let _ = writeln!(
-            inner,
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            NAMES - 6.0,
-            top + LANE - 5.0,
-            escape(&report.stages[*stage].name)
-        );
-        for core in 0..report.cores.len() {
-            let class = CLASSES[core % CLASSES.len()];
-            let _ = writeln!(
-                inner,
-                "<path class=\"bar {class}\" d=\"{}\"/>",
-                lane_path(history, *stage, core, top)
-            );
-        }
-    }
-    drawing(
-        "the core of each stage over time",
-        NAMES,
-        height,
-        &[],
-        &seconds(length),
-        &inner,
-    )
-}
-
-/// The part of a stage's lane that belongs to one core: in each column as high as the share of the time there.
-fn lane_path(history: &History, stage: usize, core: usize, top: f64) -> String {
-    let across = (WIDTH - RIGHT - NAMES) / history.columns.len().max(1) as f64;
-    let steps = |share: f64| (share * STEPS).round();
-    let part = |number: usize| {
-        let column = &history.columns[number];
-        let before: f64 = (0..core).map(|other| history.share(column, stage, other)).sum();
-        let from = steps(before);
-        (from, steps(before + history.share(column, stage, core)) - from)
-    };
-    let (mut path, mut at, tall) = (String::new(), 0, LANE - 3.0);
-    while at < history.columns.len() {
-        let (from, high) = part(at);
-        let end = (at..history.columns.len())
-            .take_while(|it| part(*it) == (from, high))
-            .count()
-            + at;
-        if high > 0.0 {
-            let (x, wide) = (NAMES + across * at as f64, across * (end - at) as f64);
-            let (y, high) = (top + tall * from / STEPS, tall * high / STEPS);
-            let _ = write!(path, "M{x:.1} {y:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
-        }
-        at = end;
-    }
-    path
-}
-
-/// How long the columns are together, in seconds.
-fn length(history: &History) -> f64 {
-    (Nanos(history.width.0 * history.columns.len() as u64))
-        .as_secs_f64()
-        .max(1e-3)
-}
-
-/// The mean levels of the queues; those of all bands are one.
-fn queues(report: &Report, shown: &Shown<'_>) -> Chart {
-    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
-    for (queue, (_, to)) in shown.queues.iter().enumerate() {
-        let name = report.stages.get(*to).map_or("", |stage| stage.name.as_str());
-        let name = if name.starts_with("band-") { "bands" } else { name };
-        match groups.iter_mut().find(|(known, _)| known == name) {
-            Some((_, queues)) => queues.push(queue),
-            None => groups.push((name.into(), vec![queue])),
-        }
-    }
-    let curves = groups
-        .iter()
-        .zip(CLASSES.iter().cycle())
-        .map(|((name, queues), class)| Curve {
-            name: format!("before {name}"),
-            class,
-            points: levels(shown.history, queues),
-        });
-    Chart {
-        description: "frames in the queues over time".into(),
-        curves: curves.collect(),
-        at_least: (0.0, f64::from(shown.slots)),
-        length_s: length(shown.history),
-        ..Chart::default()
-    }
-}
-
-fn levels(history: &History, queues: &[usize]) -> Vec<(f64, Option<f64>)> {
-    let points = history.columns.iter().enumerate().map(|(number, column)| {
-        let sum: u64 = queues.iter().filter_map(|queue| column.waiting.get(*queue)).sum();
-        let looks = f64::from(column.looks) * queues.len() as f64;
-        let at = history.width.as_secs_f64() * (number as f64 + 0.5);
-        (at, (looks > 0.0).then(|| sum as f64 / looks))
-    });
-    points.collect()
-}
-
-/// Each hand-over, by when and how long no process could carry out a step, on a logarithmic scale.
-fn blackouts(history: &History) -> String {
-    let (foot, end, length) = (HEIGHT - BOTTOM, WIDTH - RIGHT, length(history));
-    let texts = [
-        "0.1 us", "1 us", "10 us", "100 us", "1 ms", "10 ms", "100 ms", "1 s", "10 s",
-    ];
-    let highest =
-        { history.columns.iter() }.flat_map(|column| column.blackouts.keys().map(|(_, part)| part / PARTS + 1));
-    let decades = f64::from(highest.max().unwrap_or(1).clamp(4, DECADES));
-    let ups = (0..).zip(texts).take_while(|(decade, _)| f64::from(*decade) <= decades);
-    let ups: Vec<(f64, String)> = ups
-        .map(|(decade, text)| (f64::from(decade) / decades, text.into()))
-        .collect();
-    let mut inner = String::new();
-    for (number, column) in history.columns.iter().enumerate() {
-        let x = LEFT + (end - LEFT) * (number as f64 + 0.5) / history.columns.len() as f64;
-        for ((kind, part), times) in &column.blackouts {
-            let up = (f64::from(*part) + 0.5) / f64::from(PARTS) / decades;
-            let (y, radius) = (foot - (foot - TOP) * up, 1.1 + 0.45 * f64::from(*times).ln());
-            let class = match kind {
-                Kind::Moved => "a",
-                Kind::Died => "late",
-            };
-            let radius = radius.min(4.0);
-            let _ = write!(
-                inner,
-                "<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>"
-            );
-        }
-    }
-    drawing(
-        "time without a process at each hand-over",
-        LEFT,
-        HEIGHT,
-        &ups,
-        &seconds(length),
-        &inner,
     )
 }
 
@@ -540,9 +342,12 @@ fn stages(report: &Report) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use punctual_units::Nanos;
+
     use super::super::report::Stage;
     use super::*;
     use crate::page::tests::check_nesting;
+    use crate::pipeline::history::Kind;
 
     fn report(name: &str) -> Report {
         let names = ["source", "low-pass", "band-1", "band-2", "sink"];

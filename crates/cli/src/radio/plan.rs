@@ -4,23 +4,29 @@ use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
+use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipeline::{Graph, WhenFull};
+use punctual_platform::linux::KernelTree;
 use punctual_radio::{IQ_BYTES, IQ_RATE, Options, Recording};
-use punctual_runtime::linux::pipeline::Mechanism;
+use punctual_runtime::linux::pipeline::ClockOptions;
 use punctual_units::{CoreId, Nanos};
+use punctual_workload::TaskGoal;
 
+use super::page::PAGE_SAMPLES;
 use super::pipes::{Incoming, Tap, Tapped};
+use super::sink::{COMPARED_MAX, LEAD};
 use crate::args::Radio;
 use crate::builtin;
 use crate::failure::Failure;
+use crate::pipeline::display::RATE_MAX;
+use crate::pipeline::meddler::Orders;
 
 /// The recording that is played where none is named, and its true sound.
 const RECORDING: &str = "data/fm/station.cu8.zst";
 const SOUND: &str = "data/fm/reference.wav";
-/// Frames per second, at most.
-pub const RATE_MAX: f64 = 100_000.0;
+/// The least tardiness that clocks are held to: frames that come slowly are due long after they are done.
+const SOON: f64 = 0.5;
 
 /// What a run is to do.
 #[derive(Clone, Debug)]
@@ -32,16 +38,11 @@ pub struct Plan {
     /// Between two frames; `None`: as fast as possible.
     pub period: Option<Nanos>,
     pub cores: Vec<CoreId>,
-    pub mechanism: Mechanism,
-    pub migrate_every: Option<Duration>,
-    pub kill_every: Option<Duration>,
-    pub upgrade_at: Option<Duration>,
-    pub upgrade_to: PathBuf,
+    pub orders: Orders,
     pub wav: Option<PathBuf>,
     /// A page is asked for.
     pub records: bool,
     pub frames: Option<u64>,
-    pub seed: u64,
 }
 
 impl Plan {
@@ -84,15 +85,17 @@ impl Plan {
             radio,
             period: rate.map(|rate| Nanos::from_secs_f64(1.0 / rate)),
             cores: arguments.cores.clone().0,
-            mechanism: arguments.mechanism,
-            migrate_every: arguments.migrate_every,
-            kill_every: arguments.kill_every,
-            upgrade_at: arguments.upgrade_at,
-            upgrade_to: arguments.upgrade_to.clone().unwrap_or_else(|| "/proc/self/exe".into()),
+            orders: Orders {
+                mechanism: arguments.mechanism,
+                migrate_every: arguments.migrate_every,
+                kill_every: arguments.kill_every,
+                upgrade_at: arguments.upgrade_at,
+                upgrade_to: arguments.upgrade_to.clone().unwrap_or_else(|| "/proc/self/exe".into()),
+                seed: arguments.seed,
+            },
             wav: arguments.wav.clone(),
             records: arguments.html.is_some(),
             frames: arguments.frames,
-            seed: arguments.seed,
         };
         if plan.radio.full != WhenFull::Wait && !plan.is_live() {
             let why = "a recording that is a file waits, and loses nothing: leave the option out, or give a pipe";
@@ -111,7 +114,7 @@ impl Plan {
     /// # Errors
     /// [`Failure::Input`] on one core.
     pub fn check_moves(&self, cores: &[CoreId]) -> Result<(), Failure> {
-        match (cores, self.migrate_every) {
+        match (cores, self.orders.migrate_every) {
             ([only], Some(_)) => Err(Failure::input([format!(
                 "--migrate-every: core {only} is the only one: leave the option out, or give the radio two cores (--cores)"
             )])),
@@ -123,6 +126,22 @@ impl Plan {
     pub fn placement(&self, graph: &Graph) -> Vec<usize> {
         let stages = graph.stages().iter();
         stages.map(|stage| usize::from(stage.name == "demodulator")).collect()
+    }
+
+    /// How clocks are turned, where a table decides: by its rows, and above them so that frames leave the last stage
+    /// before the sink while half of the sink's queue is still to be played.
+    pub fn clocks(&self, arguments: &Radio) -> Option<ClockOptions> {
+        let waits = |period: Nanos| period.as_secs_f64() * f64::from(self.radio.slots) / 2.0;
+        let least = |period| TaskGoal::Tardiness((1.0 - waits(period) / LEAD.as_secs_f64()).max(SOON));
+        let table = matches!(arguments.policy, MappingPolicy::Table | MappingPolicy::TableOff);
+        table.then(|| ClockOptions {
+            tree: arguments
+                .kernel_tree
+                .as_ref()
+                .map_or_else(KernelTree::default, KernelTree::at),
+            holds: self.period.map(|period| ("sum".into(), least(period))),
+            records: arguments.record.is_some(),
+        })
     }
 
     /// Opens the recording, which breaks off when the user wants the end.
@@ -191,6 +210,17 @@ impl Plan {
     /// Whether it can be read again.
     pub fn can_be_read_again(&self) -> bool {
         self.recording.as_deref() != Some(Path::new("-")) && !self.is_live()
+    }
+
+    /// Samples of the sound's beginning that are of use after it was played: to compare, or for a page.
+    pub fn keeps(&self) -> usize {
+        let compared = self.reference.is_some() || self.recording.is_none();
+        match (compared, self.records) {
+            (true, _) => COMPARED_MAX,
+            // One more tells that there was more.
+            (false, true) => PAGE_SAMPLES + 1,
+            (false, false) => 0,
+        }
     }
 
     /// What is played, for reports.

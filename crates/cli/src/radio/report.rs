@@ -1,39 +1,19 @@
 //! What a run of the radio tells.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use punctual_radio::sound::Fingerprint;
 use punctual_radio::{Quality, Receiver, quality};
 use punctual_runtime::linux::pipeline::{Cause, Handover, QueueNow};
-use punctual_units::percentile;
 use serde::Serialize;
 
 use super::pipes::Tap;
 use super::plan::Plan;
 use super::session::Heard;
 use crate::failure::Failure;
-
-/// Percentiles of a span.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Spans {
-    pub n: usize,
-    pub p50: f64,
-    pub p99: f64,
-    pub max: f64,
-}
-
-impl Spans {
-    pub fn of(values: &[f64]) -> Option<Spans> {
-        let at = |share| percentile(values.iter().copied(), share).unwrap_or(0.0);
-        (!values.is_empty()).then(|| Spans {
-            n: values.len(),
-            p50: at(0.5),
-            p99: at(0.99),
-            max: at(1.0),
-        })
-    }
-}
+use crate::pipeline::Spans;
 
 /// A stage at the end.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -74,6 +54,9 @@ pub struct Report {
     pub migrations: u64,
     /// Moves that the policy has had made.
     pub policy_moves: u64,
+    /// The clocks beneath it at the end in MHz, by the name of their knob, where a table's rows set them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clocks_mhz: BTreeMap<String, f64>,
     pub kills: u64,
     pub upgrades: u64,
     /// From the instant at which the old process stopped until the new one could go on.
@@ -136,6 +119,9 @@ impl Report {
             frames_per_s: counts.frames as f64 / heard.seconds,
             migrations: heard.migrations,
             policy_moves: heard.policy_moves,
+            clocks_mhz: { heard.clocks.iter() }
+                .map(|(knob, clock)| (knob.to_string(), clock.0 as f64 / 1e6))
+                .collect(),
             kills: heard.kills,
             upgrades: heard.upgrades,
             blackout_us: spans(Cause::Moved),
@@ -275,6 +261,9 @@ impl fmt::Display for Report {
             "{} moves, {} kills, {} upgrades; the policy made {} moves",
             self.migrations, self.kills, self.upgrades, self.policy_moves
         )?;
+        for (knob, mhz) in &self.clocks_mhz {
+            writeln!(f, "{knob}: {mhz:.0} MHz at the end")?;
+        }
         for (what, spans) in [
             ("blackout of a move", &self.blackout_us),
             ("kill until it goes on", &self.restart_us),

@@ -5,11 +5,9 @@ use punctual_radio::{InputSpectrum, Spectrum};
 use punctual_runtime::linux::pipeline::{Handover, Supervisor};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
-use super::history::{History, Kind, Mean};
 use super::sink::Wires;
+use crate::pipeline::history::{Mean, Watched};
 
-/// Between two looks at cores and queues.
-const LOOK: Nanos = Nanos::from_millis(2);
 /// Between two spectra.
 const SPECTRUM: Nanos = Nanos::from_millis(100);
 /// Bands of the sound's spectrum, and lines of the input's.
@@ -18,14 +16,11 @@ const LINES: usize = 256;
 
 /// Everything that is gathered.
 pub struct Seen {
-    pub history: History,
+    pub watched: Watched,
     pub input: Mean,
     pub sound: Mean,
     pub spectrum: Spectrum,
     input_spectrum: InputSpectrum,
-    cores: Vec<CoreId>,
-    begin: Time,
-    looked: Time,
     measured: Time,
 }
 
@@ -34,14 +29,11 @@ impl Seen {
     pub fn new(cores: &[CoreId]) -> Seen {
         let now = LinuxOs.now();
         Seen {
-            history: History::new(cores.len()),
+            watched: Watched::new(cores),
             input: Mean::default(),
             sound: Mean::default(),
             spectrum: Spectrum::new(BANDS),
             input_spectrum: InputSpectrum::new(LINES),
-            cores: cores.to_vec(),
-            begin: now,
-            looked: now,
             measured: now,
         }
     }
@@ -49,19 +41,7 @@ impl Seen {
     /// Takes in what has happened, and looks where it is time to.
     pub fn look(&mut self, supervisor: &Supervisor, wires: &Wires, handovers: &[Handover]) {
         let now = LinuxOs.now();
-        for handover in handovers {
-            if let Some(kind) = Kind::of(handover.cause) {
-                self.history
-                    .blackout(handover.at.since(self.begin), kind, handover.blackout);
-            }
-        }
-        if now.since(self.looked) >= LOOK {
-            self.looked = now;
-            let number = |core: CoreId| self.cores.iter().position(|it| *it == core);
-            let on: Vec<_> = supervisor.stages().iter().map(|it| it.core.and_then(number)).collect();
-            let waiting: Vec<u64> = supervisor.queues().iter().map(|queue| queue.waiting).collect();
-            self.history.look(now.since(self.begin), &on, &waiting);
-        }
+        self.watched.look(supervisor, handovers);
         if now.since(self.measured) >= SPECTRUM {
             self.measured = now;
             self.measure(wires);

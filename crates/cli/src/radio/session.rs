@@ -9,26 +9,33 @@ use std::time::{Duration, Instant};
 
 use punctual_os::LinuxOs;
 use punctual_pipeline::{Head, erase};
+use punctual_platform::KnobId;
 use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread;
 use punctual_radio::stages::Source;
 use punctual_radio::{SINK, SOURCE, Spectrum};
-use punctual_runtime::linux::pipeline::{Handover, Pipeline, QueueNow, StageNow, StageStatistics, Supervisor};
-use punctual_units::{Clock, CoreId, Nanos, Time};
+use punctual_runtime::linux::pipeline::{
+    ClockHand, Handover, Pipeline, QueueNow, StageNow, StageStatistics, Supervisor,
+};
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
 
-use super::display::{Asked, Display};
-use super::meddler::Meddler;
 use super::plan::Plan;
 use super::seen::Seen;
-use super::shown::Observer;
 use super::sink::{self, Delivered, LEAD, Pace, Player, Wires};
 use crate::failure::Failure;
+use crate::pipeline::display::{Asked, Display, Rate};
+use crate::pipeline::meddler::Meddler;
+use crate::pipeline::planted_panic;
+use crate::pipeline::shown::{Observer, Shown, Tone};
+use crate::summary::count;
 use crate::terminal::FRAME;
 
 /// The priority of the stages' processes (`SCHED_FIFO`), where it is allowed; source and sink have one more.
 pub const PRIORITY: u8 = 40;
-/// How often moves and kills are looked for.
-const LOOK: Duration = Duration::from_micros(200);
+/// Bands of the spectrum that is shown.
+const BANDS: usize = 32;
+/// How often a run looks at least: whether another process has asked for another rate.
+const LOOK: Duration = FRAME;
 
 /// What came of a run.
 pub struct Heard {
@@ -41,6 +48,8 @@ pub struct Heard {
     pub upgrades: u64,
     /// Moves that the policy has had made.
     pub policy_moves: u64,
+    /// The clocks that were set at the end, where any were.
+    pub clocks: Vec<(KnobId, Hertz)>,
     pub stages: Vec<StageNow>,
     pub measured: Vec<StageStatistics>,
     pub cores: Vec<CoreId>,
@@ -63,17 +72,24 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     let sound = sink::open(plan.wav.as_deref(), &wires.stop)?;
     let supervisor = pipeline.supervisor();
     let cores = supervisor.cores();
-    if plan.migrate_every.is_some() || plan.kill_every.is_some() {
-        prepare(supervisor, plan.kill_every.is_some());
+    if plan.orders.migrate_every.is_some() || plan.orders.kill_every.is_some() {
+        prepare(supervisor, plan.orders.kill_every.is_some());
     }
     let (probes, mut refused) = probes(&cores);
-    refused.extend(supervisor.lacks().map(|refusal| refusal.to_string()));
+    let hand = pipeline.clocks();
+    let lacks = match &hand {
+        Some(Err(refusal)) => Some(refusal.clone()),
+        _ => supervisor.lacks(),
+    };
+    refused.extend(lacks.map(|refusal| refusal.to_string()));
 
     let begin = Instant::now();
     let feeding = feed(plan, &pipeline, &wires)?;
     let player = pipeline.pinned(SINK).map_err(|why| failed(why.to_string()))?;
-    let (live, heard) = (plan.is_live(), Arc::clone(&wires));
+    let (live, keeps, heard) = (plan.is_live(), plan.keeps(), Arc::clone(&wires));
+    let (ending, played) = display.ending();
     let playing = std::thread::spawn(move || {
+        let _ending = ending;
         set_up();
         let (wires, probes) = (&*heard, probes.as_slice());
         Player {
@@ -81,13 +97,15 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
             wires,
             probes,
             live,
+            keeps,
             due: None,
         }
         .play(sound)
     });
-    let (mut meddler, mut observer) = (Meddler::new(plan, supervisor), Observer::new(plan));
+    let (mut meddler, mut observer) = (Meddler::new(&plan.orders, supervisor), Observer::new());
+    let (mut frames, mut bands) = (0, Spectrum::new(BANDS));
     let mut seen = plan.records.then(|| Seen::new(&cores));
-    while !playing.is_finished() && supervisor.runs() {
+    while !played.load(Ordering::Acquire) && supervisor.runs() {
         if display.stop.load(Ordering::Acquire) {
             wires.stop.store(true, Ordering::Release);
         }
@@ -95,27 +113,44 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         if let Some(seen) = &mut seen {
             seen.look(supervisor, &wires, &handovers);
         }
-        while let Some(asked) = display.asked() {
-            match asked {
-                Asked::Stage(wish) => meddler.wish(wish),
-                Asked::Rate(rate) => {
-                    let period = rate.of(plan, wires.pace.period());
-                    // Where it is out of range, the rate stays.
-                    let _ = supervisor.set_rate(1.0 / period.as_secs_f64());
-                }
-            }
-        }
         follow(supervisor, &wires.pace);
         if display.live && observer.last().elapsed() >= FRAME {
-            display.show(observer.look(supervisor, &meddler, &wires));
+            planted_panic("run");
+            let (shown, seconds) = observer.look(supervisor, &meddler);
+            let counts = wires.counts();
+            let played = counts
+                .frames
+                .saturating_sub(std::mem::replace(&mut frames, counts.frames));
+            let spectrum = measured_bands(&mut bands, &wires);
+            display.show(Shown {
+                spectrum: Some(spectrum),
+                ..with_sound(shown, plan, &wires, played as f64 / seconds)
+            });
         }
-        std::thread::sleep(LOOK);
+        let picture = display.live.then(|| FRAME.saturating_sub(observer.last().elapsed()));
+        let page = seen.as_ref().map(|seen| seen.watched.due_in().into());
+        let due = [picture, page, meddler.due_in()].into_iter().flatten().min();
+        let asked = display.wait(due.map_or(LOOK, |due| due.min(LOOK)));
+        for asked in asked.into_iter().chain(std::iter::from_fn(|| display.asked())) {
+            match asked {
+                Asked::Stage(wish) => meddler.wish(wish),
+                Asked::Rate(rate) => change(rate, plan, supervisor, &wires.pace),
+                Asked::Look => {}
+            }
+        }
     }
     let seconds = begin.elapsed().as_secs_f64();
     meddler.fetch(supervisor);
     let (stages, queues) = (supervisor.stages(), supervisor.queues());
-    let measured = supervisor.statistics().stages;
+    let measured = supervisor.measure().stages;
     let policy_moves = supervisor.coordinator().map_or(0, |coordinator| coordinator.moves);
+    let hand = hand.and_then(Result::ok);
+    refused.extend(
+        hand.as_ref()
+            .and_then(ClockHand::refused)
+            .map(|refusal| refusal.to_string()),
+    );
+    let clocks = hand.as_ref().map(ClockHand::set).unwrap_or_default();
     // Where a stage cannot go on, the source's thread ends, too.
     let in_order = wires.stop.swap(true, Ordering::AcqRel);
     pipeline.end().map_err(|why| failed(why.to_string()))?;
@@ -135,6 +170,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         kills: meddler.kills,
         upgrades: meddler.upgrades,
         policy_moves,
+        clocks,
         stages,
         measured,
         cores,
@@ -144,6 +180,45 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         delivered,
         refused,
     })
+}
+
+fn measured_bands(bands: &mut Spectrum, wires: &Wires) -> Vec<f32> {
+    let mut powers = Vec::new();
+    bands.measure(&wires.sound.latest(), &mut powers);
+    powers
+}
+
+/// The picture of a pipeline, with what the radio played and how fast.
+fn with_sound(shown: Shown, plan: &Plan, wires: &Wires, fps: f64) -> Shown {
+    let counts = wires.counts();
+    let late = counts.late - counts.excused;
+    let silences = format!("{} silences of the input", counts.stalls);
+    let mut told = vec![
+        (format!("{} frames", count(counts.frames)), Tone::Plain),
+        (format!("{} late", count(late)), Tone::bad(late)),
+        (format!("{} by gaps of the machine", count(counts.excused)), Tone::Aside),
+        (format!("{} twice", counts.duplicated), Tone::bad(counts.duplicated)),
+    ];
+    told.extend((counts.stalls > 0).then_some((silences, Tone::Warning)));
+    let real = plan.real_period().as_secs_f64();
+    let pace = match wires.pace.period().map(|period| real / period.as_secs_f64()) {
+        None => "as fast as possible".to_string(),
+        Some(rate) if (rate - 1.0).abs() < 1e-3 => "real time".to_string(),
+        Some(rate) => format!("{rate:.3} times real time"),
+    };
+    Shown {
+        title: plan.name().display().to_string(),
+        pace: format!("{pace}, {fps:.0} frames/s"),
+        counts: told,
+        rates: true,
+        ..shown
+    }
+}
+
+/// Asks for the rate of a key. Where it is out of range, the rate stays.
+fn change(rate: Rate, plan: &Plan, supervisor: &Supervisor, pace: &Pace) {
+    let period = rate.of(plan.real_period(), pace.period());
+    let _ = supervisor.set_rate(1.0 / period.as_secs_f64());
 }
 
 /// Plays at the rate that is asked for: by a key, or by another process (`punctual pipeline set rate`).

@@ -18,8 +18,8 @@ use crate::failure::Failure;
 
 /// From the first frame's capture until it is due: queues are full by then. Where an input has been silent, again.
 pub const LEAD: Nanos = Nanos::from_millis(200);
-/// Samples of sound that are kept: ten minutes. A radio may play for a year.
-const SOUND_MAX: usize = 600 * AUDIO_RATE as usize;
+/// Samples of sound that are kept to be compared with the true sound: ten minutes. A radio may play for a year.
+pub const COMPARED_MAX: usize = 600 * AUDIO_RATE as usize;
 /// The longest sleep for a due time, so that the end of a slow radio is soon heard.
 const SLICE: Nanos = Nanos::from_millis(100);
 
@@ -126,6 +126,8 @@ struct Kept {
     next: u64,
     /// The sound of the last frame, until it is written.
     fresh: Vec<f32>,
+    /// Samples that are kept.
+    room: usize,
 }
 
 impl Kept {
@@ -136,7 +138,7 @@ impl Kept {
         self.next = self.next.max(head.sequence + 1);
         self.delivered.fingerprint.add(samples);
         self.fresh.extend_from_slice(samples);
-        if self.delivered.sound.len() < SOUND_MAX {
+        if self.delivered.sound.len() < self.room {
             self.delivered.sound.extend_from_slice(samples);
         }
     }
@@ -161,6 +163,8 @@ pub struct Player<'p> {
     pub probes: &'p [GapProbe],
     /// The input is a pipe: it may be silent, which no stage is to blame for.
     pub live: bool,
+    /// Samples of the beginning that are kept.
+    pub keeps: usize,
     /// When the next frame is to be played; `None` before the first one, and where it plays as fast as possible.
     pub due: Option<Time>,
 }
@@ -172,7 +176,11 @@ impl Player<'_> {
     /// [`Failure::Input`] where the sound cannot be written, or a stage cannot go on.
     pub fn play(mut self, mut sound: Option<Sound>) -> Result<Delivered, Failure> {
         let failed = |why: String| Failure::input([why]);
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let room = self.keeps;
+        let kept = Arc::new(Mutex::new(Kept {
+            room,
+            ..Kept::default()
+        }));
         let taking = Arc::clone(&kept);
         let mut body = erase(Sink::new(move |head: Head, samples: &[f32]| {
             locked(&taking).take(head, samples);

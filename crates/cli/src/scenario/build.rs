@@ -2,6 +2,8 @@
 //!
 //! `scenarios/README.md` says the same for users.
 
+use std::path::PathBuf;
+
 use punctual_platform::Neighbours;
 use punctual_scenario::stages::StagesSpec;
 use punctual_units::{CoreId, Nanos, Share};
@@ -70,6 +72,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
     let goal = top.table("goal", goal);
     let (control, model) = top.table("control", control);
     let (store, store_path) = top.table("store", store);
+    let stages_only = alone(&mut top);
     let scenario = Scenario {
         name,
         seed,
@@ -77,7 +80,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
         goal,
         control,
         store,
-        sensors: match alone(&mut top) {
+        sensors: match stages_only {
             true => SILENT,
             false => top.table("trace", sensors),
         },
@@ -88,7 +91,10 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
     let profiled = scenario.tasks.iter().find(|task| task.profile.is_some());
     let allocation = top.table("allocation", |section| allocation(section, profiled));
     let neighbours = top.table("exclusive", neighbours);
-    let stages = stages(&mut top);
+    let stages = StagesSpec {
+        turns_clocks: stages_only,
+        ..stages(&mut top)
+    };
     top.finish();
     Draft {
         stages,
@@ -105,14 +111,16 @@ fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
     let spare = spare(section);
     let move_init = section.flag("move_init").unwrap_or(false);
     let lend = section.flag("lend").unwrap_or(true);
-    let lend_to = section.texts("lend_to").unwrap_or_default();
-    for group in &lend_to {
-        if !group.starts_with('/') || group.split('/').any(|part| part == "..") || group.trim_matches('/').is_empty() {
-            let what = format!(
-                "\"{group}\" is no control group; write it as /proc/PID/cgroup shows it, e.g. \"/system.slice/render.service\""
-            );
-            section.complain("lend_to", what);
-        }
+    let lend_to = groups(section, "lend_to");
+    let share_with = groups(section, "share_with");
+    let within = |group: &PathBuf| {
+        share_with
+            .iter()
+            .any(|other| group.starts_with(other) || other.starts_with(group))
+    };
+    if let Some(group) = lend_to.iter().find(|group| within(group)) {
+        let what = format!("\"{}\" is in lend_to, too: remove one of the two", group.display());
+        section.complain("share_with", what);
     }
     if !lend && !lend_to.is_empty() {
         section.complain("lend_to", "nothing is lent while lend = false; remove one of the two");
@@ -130,8 +138,23 @@ fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
         move_init,
         lend,
         interrupts,
-        lend_to: lend_to.into_iter().map(Into::into).collect(),
+        lend_to,
+        share_with,
     }
+}
+
+/// Control groups, as the kernel names them.
+fn groups(section: &mut Section<'_, '_>, key: &'static str) -> Vec<PathBuf> {
+    let names = section.texts(key).unwrap_or_default();
+    for group in &names {
+        if !group.starts_with('/') || group.split('/').any(|part| part == "..") || group.trim_matches('/').is_empty() {
+            let what = format!(
+                "\"{group}\" is no control group; write it as /proc/PID/cgroup shows it, e.g. \"/system.slice/render.service\""
+            );
+            section.complain(key, what);
+        }
+    }
+    names.into_iter().map(Into::into).collect()
 }
 
 /// Names as the kernel keeps them; a longer one would never be found.

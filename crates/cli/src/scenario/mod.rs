@@ -14,9 +14,12 @@ mod stages;
 mod time;
 mod tree;
 
+use std::io::Write;
+use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 
 use punctual_platform::Neighbours;
+use punctual_runtime::linux::pipeline::told;
 use punctual_scenario::stages::{StagePlan, StagesSpec};
 use punctual_workload::{Problem, Scenario, TaskSpec};
 
@@ -27,7 +30,7 @@ pub use time::parse_time;
 
 use build::draft;
 use report::{Report, origin_of, place};
-use section::Section;
+pub use section::Section;
 use tree::{Entries, Origin, Value};
 
 use crate::builtin;
@@ -67,12 +70,34 @@ pub struct Loaded {
     pub document: Entries,
     /// What was put over it.
     pub overrides: Vec<Override>,
+    /// The text of the file.
+    pub text: String,
 }
+
+/// Where processes find files that another one has open.
+const KEPT: &str = "/proc/";
 
 impl Loaded {
     /// Where the scenario came from, for messages.
     pub fn shown(&self) -> String {
         self.shown.clone()
+    }
+
+    /// Keeps the text as it was read, for processes of the scenario's stages that start later; answers what tells them
+    /// where it is. It is there until this process ends.
+    ///
+    /// # Errors
+    /// [`Failure::Internal`] where there is no room for it.
+    pub fn keep(&self) -> Result<String, Failure> {
+        if self.file.is_none() || told().is_some() {
+            return Ok(String::new());
+        }
+        let kept = tempfile::tempfile().and_then(|mut file| {
+            file.write_all(self.text.as_bytes())?;
+            Ok(file.into_raw_fd())
+        });
+        let descriptor = kept.map_err(|why| Failure::Internal(format!("keeping the scenario's text: {why}")))?;
+        Ok(format!("{KEPT}{}/fd/{descriptor}", std::process::id()))
     }
 
     /// Whether it has stages, and nothing that the loop has to do with.
@@ -95,7 +120,10 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
     let built_in = builtin::scenario(asked).filter(|_| !asked.exists());
     let text = built_in.and_then(builtin::text);
     let file = text.is_none().then_some(asked);
-    let text = text.map_or_else(|| read(asked), |text| Ok(text.to_string()))?;
+    let text = match text {
+        Some(text) => text.to_string(),
+        None => read(kept().as_deref().unwrap_or(asked))?,
+    };
     let shown = built_in.map_or_else(|| asked.display().to_string(), |path| format!("built-in {path}"));
     let name = asked
         .file_stem()
@@ -115,7 +143,35 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         stages: draft.stages,
         document,
         overrides: overrides.to_vec(),
+        text,
     })
+}
+
+/// Where the scenario is as the process has read it that started this one's pipeline: the file may have changed since.
+fn kept() -> Option<PathBuf> {
+    told().filter(|tag| tag.starts_with(KEPT)).map(PathBuf::from)
+}
+
+/// Reads a document that is no scenario, with `read`; or one line per problem, which says where it is in `shown`.
+pub fn read_document<T>(
+    text: &str,
+    shown: &str,
+    read: impl FnOnce(&mut Section<'_, '_>) -> T,
+) -> Result<T, Vec<String>> {
+    let mut report = Report::default();
+    let node = tree::parse(text).map_err(|errors| {
+        let mut report = Report::default();
+        errors.iter().for_each(|error| report.syntax(error.line, &error.what));
+        report.lines(shown, &[])
+    })?;
+    let Value::Table(document) = node.value else {
+        unreachable!("a document is a table");
+    };
+    let mut top = Section::top(&document, &mut report);
+    let value = read(&mut top);
+    top.finish();
+    let lines = report.lines(shown, &[]);
+    if lines.is_empty() { Ok(value) } else { Err(lines) }
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

@@ -490,7 +490,8 @@ fn each_wrong_line_of_stages_is_told_in_full() {
             "kind = \"copy\"",
             "kind = \"cpoy\"",
             "x.toml:7: stage[1].kind: \"cpoy\" is no kind of stage; there are copy, fm-low-pass, fm-demodulator, \
-             fm-band-1, fm-band-2, fm-band-3, fm-band-4, fm-sum",
+             fm-band-1 to fm-band-4, fm-sum; of a radio with another number of bands, 1 to 16, fm-band-1-of-6 and \
+             fm-sum-of-6",
         ),
         (
             "kind = \"copy\"",

@@ -79,11 +79,7 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
 }
 
 fn row(task: &TaskReport, pictures: bool) -> Row<'_> {
-    let color = match Standing::of(task) {
-        Standing::Missed => Color::Red,
-        Standing::Held => Color::Green,
-        Standing::NoJob | Standing::TooFew { .. } => Color::Yellow,
-    };
+    let color = Standing::of(task).color();
     let late = tasks::late(task);
     let mut cells = vec![
         Cell::from(format!(" {}", task.name).bold()),
@@ -108,6 +104,17 @@ fn histogram(task: &TaskReport) -> Line<'static> {
         Span::styled(column.symbol().to_string(), color)
     };
     Line::from_iter(tasks::histogram(task, usize::from(PICTURE_WIDTH)).into_iter().map(span))
+}
+
+impl Standing {
+    /// The colour of figures that stand so.
+    pub fn color(self) -> Color {
+        match self {
+            Standing::Missed => Color::Red,
+            Standing::Held => Color::Green,
+            Standing::NoJob | Standing::TooFew { .. } => Color::Yellow,
+        }
+    }
 }
 
 /// Letters, so that a reader tells the parts apart without colours as well.

@@ -345,7 +345,7 @@ fn filled_store(
 ) -> Result<OurStore, CaseError> {
     let engine = LmdbOptions {
         durability: Durability::Volatile,
-        map_size: records.map_size(),
+        quota: records.map_size(),
         ..LmdbOptions::default()
     };
     let period = Nanos::from_secs(1);

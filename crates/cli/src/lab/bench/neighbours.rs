@@ -36,6 +36,8 @@ pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
         repetitions: arguments.repetitions,
         strangers,
         hogs: arguments.hogs,
+        lend_programs: arguments.lend_programs || arguments.share_programs,
+        shares: arguments.share_programs,
         sleepers: arguments.sleepers,
         groups: arguments.groups,
     };

@@ -229,6 +229,7 @@ mod tests {
                 .iter()
                 .map(|claim| judge(claim, std::slice::from_ref(&replication), &reasons))
                 .collect(),
+            tables: Vec::new(),
             measures: Vec::new(),
             figures: vec![
                 figure(Shape::Bars {

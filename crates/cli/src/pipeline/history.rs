@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use punctual_runtime::linux::pipeline::Cause;
-use punctual_units::Nanos;
+use punctual_os::LinuxOs;
+use punctual_runtime::linux::pipeline::{Cause, Handover, Panel};
+use punctual_units::{Clock, CoreId, Nanos, Time};
 
+/// Between two looks at cores and queues.
+const LOOK: Nanos = Nanos::from_millis(2);
 /// Columns at most.
 const COLUMNS_MAX: usize = 240;
 /// The width of a column at first.
@@ -124,6 +127,50 @@ impl History {
         self.columns
             .resize(self.columns.len().max(number + 1), Column::default());
         &mut self.columns[number]
+    }
+}
+
+/// Looks at a pipeline again and again.
+pub struct Watched {
+    pub history: History,
+    cores: Vec<CoreId>,
+    begin: Time,
+    looked: Time,
+}
+
+impl Watched {
+    /// Of a pipeline on these cores.
+    pub fn new(cores: &[CoreId]) -> Watched {
+        let now = LinuxOs.now();
+        Watched {
+            history: History::new(cores.len()),
+            cores: cores.to_vec(),
+            begin: now,
+            looked: now,
+        }
+    }
+
+    /// How long it may be left alone.
+    pub fn due_in(&self) -> Nanos {
+        LOOK.saturating_sub(LinuxOs.now().since(self.looked))
+    }
+
+    /// Takes in what has happened, and looks where it is time to.
+    pub fn look(&mut self, panel: &Panel, handovers: &[Handover]) {
+        let now = LinuxOs.now();
+        for handover in handovers {
+            if let Some(kind) = Kind::of(handover.cause) {
+                let at = handover.at.since(self.begin);
+                self.history.blackout(at, kind, handover.blackout);
+            }
+        }
+        if now.since(self.looked) >= LOOK {
+            self.looked = now;
+            let number = |core: CoreId| self.cores.iter().position(|it| *it == core);
+            let on: Vec<_> = panel.stages().iter().map(|it| it.core.and_then(number)).collect();
+            let waiting: Vec<u64> = panel.queues().iter().map(|queue| queue.waiting).collect();
+            self.history.look(now.since(self.begin), &on, &waiting);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the policy saw and answered while a radio played, for `punctual replay`.
+//! What the policy of a pipeline saw and answered, and what was decided on the clocks beneath, for `punctual replay`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use punctual_loop::EventLog;
 use punctual_runtime::linux::pipeline::mapping::MappingLog;
-use punctual_runtime::linux::pipeline::{Panel, Pipeline};
+use punctual_runtime::linux::pipeline::{ClockHand, Panel, Pipeline};
 
 use crate::commands::replay::LogFile;
 use crate::failure::Failure;
@@ -22,6 +22,7 @@ const DECISIONS_MAX: usize = 24 * 3600 * 10;
 pub struct Recorder {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<MappingLog>,
+    clocks: Option<ClockHand>,
     output: Output,
 }
 
@@ -36,7 +37,12 @@ impl Recorder {
             lost: 0,
         };
         let thread = std::thread::spawn(move || record(&panel, log, &told));
-        Recorder { ends, thread, output }
+        Recorder {
+            ends,
+            thread,
+            clocks: pipeline.clocks().and_then(Result::ok),
+            output,
+        }
     }
 
     /// Writes what was recorded.
@@ -47,7 +53,8 @@ impl Recorder {
         self.ends.store(true, Ordering::Release);
         let panicked = || Failure::Internal("the thread that records decisions panicked".into());
         let log = self.thread.join().map_err(|_| panicked())?;
-        self.output.json(&LogFile::of(EventLog::of_pipeline(log)))
+        let clocks = self.clocks.and_then(|hand| hand.log());
+        self.output.json(&LogFile::of(EventLog::of_pipeline(log, clocks)))
     }
 }
 

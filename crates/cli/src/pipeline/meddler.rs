@@ -1,12 +1,11 @@
 //! Moves, kills and replaces stages: as often as the command line says, and when a key says so.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use punctual_runtime::linux::pipeline::{Cause, Handover, MoveError, StageNow, Supervisor};
+use punctual_runtime::linux::pipeline::{Cause, Handover, Mechanism, MoveError, Panel, StageNow};
 use punctual_units::CoreId;
-
-use super::plan::Plan;
 
 /// Hand-overs that the report's figures are of, the first ones.
 const HANDOVERS_MAX: usize = 500_000;
@@ -14,6 +13,8 @@ const HANDOVERS_MAX: usize = 500_000;
 const RECENT_MAX: usize = 1000;
 /// Wishes that wait: more keys than a person presses while a stage is handed over.
 const WISHES_MAX: usize = 16;
+/// How often what could not be done at once is tried again.
+const AGAIN: Duration = Duration::from_micros(200);
 /// How long a wish is tried: a process that takes a stage over has to be started first.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -27,9 +28,34 @@ pub enum Wish {
     Kill(String),
 }
 
+/// How stages are moved, killed and replaced, and how often without being asked.
+#[derive(Clone, Debug)]
+pub struct Orders {
+    pub mechanism: Mechanism,
+    pub migrate_every: Option<Duration>,
+    pub kill_every: Option<Duration>,
+    pub upgrade_at: Option<Duration>,
+    pub upgrade_to: PathBuf,
+    pub seed: u64,
+}
+
+impl Orders {
+    /// Nothing but what keys ask for.
+    pub fn none() -> Orders {
+        Orders {
+            mechanism: Mechanism::Announced,
+            migrate_every: None,
+            kill_every: None,
+            upgrade_at: None,
+            upgrade_to: "/proc/self/exe".into(),
+            seed: 1,
+        }
+    }
+}
+
 /// What was asked of the stages, and what came of it.
 pub struct Meddler {
-    plan: Plan,
+    orders: Orders,
     cores: Vec<CoreId>,
     begin: Instant,
     next_move: Duration,
@@ -48,16 +74,16 @@ pub struct Meddler {
 }
 
 impl Meddler {
-    pub fn new(plan: &Plan, supervisor: &Supervisor) -> Meddler {
-        let migratable = supervisor.stages().into_iter().filter(|stage| stage.core.is_some());
+    pub fn new(orders: &Orders, panel: &Panel) -> Meddler {
+        let migratable = panel.stages().into_iter().filter(|stage| stage.core.is_some());
         let names = migratable.map(|stage| stage.name).collect();
         Meddler {
-            plan: plan.clone(),
-            cores: supervisor.cores(),
+            orders: orders.clone(),
+            cores: panel.cores(),
             begin: Instant::now(),
-            next_move: plan.migrate_every.unwrap_or(Duration::MAX),
-            next_kill: plan.kill_every.unwrap_or(Duration::MAX),
-            draw: plan.seed,
+            next_move: orders.migrate_every.unwrap_or(Duration::MAX),
+            next_kill: orders.kill_every.unwrap_or(Duration::MAX),
+            draw: orders.seed,
             to_upgrade: names,
             wishes: VecDeque::new(),
             answer: None,
@@ -69,6 +95,11 @@ impl Meddler {
         }
     }
 
+    /// How stages are moved.
+    pub fn mechanism(&self) -> Mechanism {
+        self.orders.mechanism
+    }
+
     /// Takes a wish; one too many is passed over.
     pub fn wish(&mut self, wish: Wish) {
         if self.wishes.len() < WISHES_MAX {
@@ -77,31 +108,44 @@ impl Meddler {
     }
 
     /// Does what is due, and answers the hand-overs since the last look.
-    pub fn look(&mut self, supervisor: &Supervisor) -> Vec<Handover> {
-        let fetched = self.fetch(supervisor);
+    pub fn look(&mut self, panel: &Panel) -> Vec<Handover> {
+        let fetched = self.fetch(panel);
         let elapsed = self.begin.elapsed();
-        if self.plan.upgrade_at.is_some_and(|at| elapsed >= at) {
-            self.upgrade_one(supervisor);
+        if self.orders.upgrade_at.is_some_and(|at| elapsed >= at) {
+            self.upgrade_one(panel);
         }
-        if let Some(every) = self.plan.kill_every.filter(|_| elapsed >= self.next_kill) {
+        if let Some(every) = self.orders.kill_every.filter(|_| elapsed >= self.next_kill) {
             self.next_kill = elapsed + every;
-            if let Some(stage) = self.drawn(supervisor) {
-                self.kills += u64::from(supervisor.kill(&stage.name).unwrap_or(false));
+            if let Some(stage) = self.drawn(panel) {
+                self.kills += u64::from(panel.kill(&stage.name).unwrap_or(false));
             }
         }
-        if let Some(every) = self.plan.migrate_every.filter(|_| elapsed >= self.next_move)
-            && self.move_one(supervisor)
+        if let Some(every) = self.orders.migrate_every.filter(|_| elapsed >= self.next_move)
+            && self.move_one(panel)
         {
             self.next_move = (self.next_move + every).max(elapsed.saturating_sub(every));
             self.migrations += 1;
         }
-        self.fulfil(supervisor);
+        self.fulfil(panel);
         fetched
     }
 
+    /// How long it may be left alone: until something is due. `None`: until a wish comes.
+    pub fn due_in(&self) -> Option<Duration> {
+        let elapsed = self.begin.elapsed();
+        let upgrade = self.orders.upgrade_at.filter(|_| !self.to_upgrade.is_empty());
+        let kill = self.orders.kill_every.map(|_| self.next_kill);
+        let moved = self.orders.migrate_every.map(|_| self.next_move);
+        let orders = [upgrade, kill, moved].into_iter().flatten();
+        // What is due already was tried at the last look.
+        let orders = orders.map(|at| at.saturating_sub(elapsed).max(AGAIN));
+        let wish = self.wishes.front().map(|_| AGAIN);
+        orders.chain(wish).min()
+    }
+
     /// The hand-overs since the last call.
-    pub fn fetch(&mut self, supervisor: &Supervisor) -> Vec<Handover> {
-        let fetched = supervisor.handovers();
+    pub fn fetch(&mut self, panel: &Panel) -> Vec<Handover> {
+        let fetched = panel.handovers();
         let room = HANDOVERS_MAX - self.handovers.len();
         self.handovers.extend(fetched.iter().take(room));
         self.recent.extend(fetched.iter().filter(|it| it.cause != Cause::Began));
@@ -111,9 +155,9 @@ impl Meddler {
     }
 
     /// Replaces the next stage of all; one that is not ready is asked for again.
-    fn upgrade_one(&mut self, supervisor: &Supervisor) {
+    fn upgrade_one(&mut self, panel: &Panel) {
         if let Some(name) = self.to_upgrade.last()
-            && supervisor.replace(name, &self.plan.upgrade_to).is_ok()
+            && panel.replace(name, &self.orders.upgrade_to).is_ok()
         {
             self.to_upgrade.pop();
             self.upgrades += 1;
@@ -121,22 +165,22 @@ impl Meddler {
     }
 
     /// Moves a stage that is drawn; one that cannot be moved now is being handed over, or starts again.
-    fn move_one(&mut self, supervisor: &Supervisor) -> bool {
-        let Some(stage) = self.drawn(supervisor) else {
+    fn move_one(&mut self, panel: &Panel) -> bool {
+        let Some(stage) = self.drawn(panel) else {
             return false;
         };
         let elsewhere = self.cores.iter().copied().filter(|core| Some(*core) != stage.core);
         let elsewhere: Vec<CoreId> = elsewhere.collect();
         let target = elsewhere.get(self.number(elsewhere.len())).copied();
-        target.is_some_and(|core| supervisor.move_stage(&stage.name, core, self.plan.mechanism).is_ok())
+        target.is_some_and(|core| panel.move_stage(&stage.name, core, self.orders.mechanism).is_ok())
     }
 
     /// Tries the oldest wish.
-    fn fulfil(&mut self, supervisor: &Supervisor) {
+    fn fulfil(&mut self, panel: &Panel) {
         let Some((wish, since)) = self.wishes.front().cloned() else {
             return;
         };
-        match self.tried(&wish, supervisor) {
+        match self.tried(&wish, panel) {
             Err(MoveError::Busy(_) | MoveError::NotReady(..)) if since.elapsed() < PATIENCE => return,
             Ok(told) => self.answer = Some(told),
             Err(why) => self.answer = Some(why.to_string()),
@@ -144,10 +188,10 @@ impl Meddler {
         self.wishes.pop_front();
     }
 
-    fn tried(&mut self, wish: &Wish, supervisor: &Supervisor) -> Result<String, MoveError> {
+    fn tried(&mut self, wish: &Wish, panel: &Panel) -> Result<String, MoveError> {
         match wish {
             Wish::Kill(name) => {
-                let killed = supervisor.kill(name)?;
+                let killed = panel.kill(name)?;
                 self.kills += u64::from(killed);
                 Ok(format!(
                     "{name}: {}",
@@ -159,24 +203,24 @@ impl Meddler {
                 ))
             }
             Wish::Upgrade(name) => {
-                supervisor.replace(name, &self.plan.upgrade_to)?;
+                panel.replace(name, &self.orders.upgrade_to)?;
                 self.upgrades += 1;
                 Ok(format!("{name}: a new process of the program takes it over"))
             }
             Wish::Move(name) => {
-                let core = next_core(&self.cores, &supervisor.stages(), name);
+                let core = next_core(&self.cores, &panel.stages(), name);
                 let Some(core) = core else {
                     return Ok(format!("{name}: there is no other core"));
                 };
-                supervisor.move_stage(name, core, self.plan.mechanism)?;
+                panel.move_stage(name, core, self.orders.mechanism)?;
                 self.migrations += 1;
                 Ok(format!("{name}: goes to core {core}"))
             }
         }
     }
 
-    fn drawn(&mut self, supervisor: &Supervisor) -> Option<StageNow> {
-        let mut stages = supervisor.stages();
+    fn drawn(&mut self, panel: &Panel) -> Option<StageNow> {
+        let mut stages = panel.stages();
         stages.retain(|stage| stage.core.is_some());
         let number = self.number(stages.len());
         stages.into_iter().nth(number)

@@ -1,26 +1,25 @@
-//! The thread that draws the live view and hears keys and signals while a radio plays.
+//! The thread that draws the live view and hears keys and signals while a pipeline runs.
 //!
-//! The radio never waits for it: pictures go through a queue of one place, and a picture that finds it full is not
+//! The pipeline never waits for it: pictures go through a queue of one place, and a picture that finds it full is not
 //! shown. The thread has no real-time priority.
 
-use std::io::IsTerminal;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use punctual_units::Nanos;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::meddler::Wish;
-use super::plan::{Plan, RATE_MAX};
 use super::shown::Shown;
 use super::view;
-use crate::args::Radio;
 use crate::failure::Failure;
-use crate::terminal::{self, Live, STOPPING, Stop, TICK, say};
+use crate::terminal::{Live, STOPPING, Stop, TICK, say};
 
-/// Keys that wait until the radio looks.
+/// Frames per second, at most.
+pub const RATE_MAX: f64 = 100_000.0;
+/// Keys that wait until the run looks.
 const ASKED_MAX: usize = 16;
 /// The slowest rate that keys give, in frames per second.
 const RATE_MIN: f64 = 1.0;
@@ -30,6 +29,23 @@ const RATE_MIN: f64 = 1.0;
 pub enum Asked {
     Stage(Wish),
     Rate(Rate),
+    /// That the run looks: something has changed.
+    Look,
+}
+
+/// Tells a run that a thread has ended, however it has: the thread has this until then.
+#[derive(Debug)]
+pub struct Ending {
+    ended: Arc<AtomicBool>,
+    asks: SyncSender<Asked>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        // Where the queue is full, the run looks in any case.
+        let _ = self.asks.try_send(Asked::Look);
+    }
 }
 
 /// How a key changes the rate.
@@ -41,9 +57,9 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// The time between two frames after such a change of `period`.
-    pub fn of(self, plan: &Plan, period: Option<Nanos>) -> Nanos {
-        let real = plan.real_period().as_secs_f64();
+    /// The time between two frames after such a change of `period`; `real` is that of real time.
+    pub fn of(self, real: Nanos, period: Option<Nanos>) -> Nanos {
+        let real = real.as_secs_f64();
         let now = period.map_or(real, Nanos::as_secs_f64);
         let changed = match self {
             Rate::Real => real,
@@ -67,22 +83,26 @@ pub struct Display {
     /// Whether there is a live view.
     pub live: bool,
     notices: SyncSender<Notice>,
+    asks: SyncSender<Asked>,
     asked: Receiver<Asked>,
 }
 
 impl Display {
+    /// With a picture where `live`.
+    ///
     /// # Errors
     /// [`Failure`] where signals cannot be heard, or the terminal cannot be used.
-    pub fn start(arguments: &Radio) -> Result<Display, Failure> {
+    pub fn start(live: bool) -> Result<Display, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let heard = Stop::listen(Arc::clone(&stop))?;
-        let live = is_wanted(arguments).then(Live::take).transpose()?;
+        let live = live.then(Live::take).transpose()?;
         let (notices, inbox) = sync_channel(1);
         let (asks, asked) = sync_channel(ASKED_MAX);
         let display = Display {
             stop,
             live: live.is_some(),
             notices,
+            asks: asks.clone(),
             asked,
         };
         let screen = Screen {
@@ -109,11 +129,24 @@ impl Display {
         self.asked.try_recv().ok()
     }
 
+    /// Waits until a key asks for something, the user wants the end or a thread has ended, for `at_most`. Answers what
+    /// was asked for.
+    pub fn wait(&self, at_most: Duration) -> Option<Asked> {
+        self.asked.recv_timeout(at_most).ok()
+    }
+
+    /// What a thread has until it ends, and the flag that tells that it has.
+    pub fn ending(&self) -> (Ending, Arc<AtomicBool>) {
+        let (ended, asks) = (Arc::new(AtomicBool::new(false)), self.asks.clone());
+        let flag = Arc::clone(&ended);
+        (Ending { ended, asks }, flag)
+    }
+
     /// Gives the terminal back, so that what follows (a report, an error) can be read. Signals are heard on.
     pub fn leave(&mut self) {
         let (told, left) = sync_channel(1);
         if self.notices.send(Notice::Leave(told)).is_ok() {
-            // Where the thread has panicked, the panic has given the terminal back.
+            // Where the thread has panicked, there is no picture any more.
             let _ = left.recv();
         }
     }
@@ -125,18 +158,6 @@ impl Drop for Display {
     }
 }
 
-/// A live view needs a terminal to draw on and to hear keys from, besides what the sound goes to and comes from.
-fn is_wanted(arguments: &Radio) -> bool {
-    let is_standard = |path: &Option<std::path::PathBuf>| path.as_deref() == Some(Path::new("-"));
-    let output_taken = is_standard(&arguments.wav) || is_standard(&arguments.json);
-    let seen = match output_taken {
-        true => std::io::stderr().is_terminal() && !is_standard(&arguments.json),
-        false => std::io::stdout().is_terminal(),
-    };
-    let heard = std::io::stdin().is_terminal() || is_standard(&arguments.recording);
-    !arguments.plain && seen && heard && terminal::is_there()
-}
-
 struct Screen {
     live: Option<Live>,
     stop: Stop,
@@ -144,7 +165,7 @@ struct Screen {
     shown: Shown,
     /// The number of the stage that keys are about.
     chosen: usize,
-    /// The user knows that the radio is stopping.
+    /// The user knows that the run is stopping.
     told: bool,
 }
 
@@ -162,7 +183,10 @@ impl Screen {
             }
             self.hear();
             if let Some(live) = &mut self.live {
-                live.draw(|frame| view::draw(frame, &self.shown, self.chosen, self.told));
+                live.draw(|frame| {
+                    super::planted_panic("view");
+                    view::draw(frame, &self.shown, self.chosen, self.told);
+                });
             }
         }
     }
@@ -179,6 +203,9 @@ impl Screen {
         let stops = self.stop.hear(&keys, || live.iter().for_each(Live::leave));
         if stops && !self.told && self.live.is_none() {
             say(Some(STOPPING.into()));
+        }
+        if stops && !self.told {
+            let _ = self.asks.try_send(Asked::Look);
         }
         self.told |= stops;
         for key in keys {

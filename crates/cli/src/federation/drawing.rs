@@ -1,0 +1,172 @@
+//! A trace as a message chart in SVG: a column for each node, time downwards, an arrow for each message.
+//!
+//! Rows have one height whatever the time between them: what happens in a cluster comes in crowds. A message that
+//! arrives while later rows happen slants down to the first row after its arrival.
+
+use std::fmt::Write;
+
+use punctual_sim::cluster::{Mark, Trace, What};
+use punctual_units::Time;
+
+use super::chart::instant;
+use crate::page::escape;
+
+/// The height of a row, and the room above the first.
+const ROW: f64 = 18.0;
+const TOP: f64 = 34.0;
+/// The room for instants, and that for what the rows say.
+const LEFT: f64 = 92.0;
+const RIGHT: f64 = 320.0;
+const WIDTH: f64 = 1180.0;
+
+/// The chart of all rows that were kept.
+pub fn drawing(trace: &Trace) -> String {
+    let rows: Vec<_> = trace.rows().collect();
+    let instants: Vec<Time> = rows.iter().map(|row| row.at).collect();
+    let bottom = TOP + ROW * (rows.len() as f64 + 1.0);
+    let columns = trace.columns().len();
+    let mut svg = format!(
+        "<figure><svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"message chart\">\n",
+        bottom + 6.0
+    );
+    for (column, name) in trace.columns().iter().enumerate() {
+        let x = place(column, columns);
+        let _ = writeln!(
+            svg,
+            "<text class=\"second\" x=\"{x:.1}\" y=\"14\">{}</text><line class=\"grid\" x1=\"{x:.1}\" y1=\"20\" x2=\"{x:.1}\" \
+             y2=\"{bottom:.1}\"/>",
+            escape(name)
+        );
+    }
+    for (number, row) in rows.iter().enumerate() {
+        let y = line(number);
+        let said = match &row.what {
+            What::Sent {
+                from,
+                to,
+                arrives,
+                label,
+            } => {
+                let ends = arrives.map(|at| instants.partition_point(|other| *other < at).max(number));
+                arrow(&mut svg, (place(*from, columns), y), place(*to, columns), ends);
+                match arrives {
+                    Some(_) => label.clone(),
+                    None => format!("{label}, lost"),
+                }
+            }
+            What::Noted { column, mark, label } => {
+                sign(&mut svg, place(*column, columns), y, *mark);
+                match *mark {
+                    Mark::Note => label.clone(),
+                    mark if label.is_empty() => mark.name().to_owned(),
+                    mark => format!("{}: {label}", mark.name()),
+                }
+            }
+        };
+        let _ = writeln!(
+            svg,
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            LEFT - 10.0,
+            y + 4.0,
+            instant(row.at.0),
+            WIDTH - RIGHT + 14.0,
+            y + 4.0,
+            escape(&said)
+        );
+    }
+    svg += "</svg></figure>\n";
+    if trace.omitted() > 0 {
+        let _ = writeln!(
+            svg,
+            "<p class=\"note\">{} rows before these are left out.</p>",
+            trace.omitted()
+        );
+    }
+    svg
+}
+
+fn place(column: usize, columns: usize) -> f64 {
+    let room = WIDTH - LEFT - RIGHT;
+    LEFT + room * (column.min(columns) as f64 + 0.5) / columns.max(1) as f64
+}
+
+fn line(row: usize) -> f64 {
+    TOP + ROW * (row as f64 + 0.5)
+}
+
+/// From where it left to the row in which it arrives; one that is lost ends on half of its way.
+fn arrow(svg: &mut String, (x1, y1): (f64, f64), to: f64, ends: Option<usize>) {
+    let (class, x2, y2) = match ends {
+        Some(row) => ("a", to, line(row)),
+        None => ("f", f64::midpoint(x1, to), y1 + ROW / 2.0),
+    };
+    let _ = writeln!(
+        svg,
+        "<line class=\"curve {class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+    );
+    if ends.is_none() {
+        let _ = writeln!(
+            svg,
+            "<path class=\"mark\" d=\"M{:.1} {:.1}l8 8m0 -8l-8 8\"/>",
+            x2 - 4.0,
+            y2 - 4.0
+        );
+        return;
+    }
+    // The tip: two strokes back from the end, at an angle to the line.
+    let (dx, dy) = (x2 - x1, y2 - y1);
+    let length = dx.hypot(dy).max(1.0);
+    let (ux, uy) = (dx / length, dy / length);
+    let side = |turn: f64| (-7.0 * ux - turn * 3.5 * uy, -7.0 * uy + turn * 3.5 * ux);
+    let ((ax, ay), (bx, by)) = (side(1.0), side(-1.0));
+    let _ = writeln!(
+        svg,
+        "<path class=\"bar a\" d=\"M{x2:.1} {y2:.1}l{ax:.1} {ay:.1}L{:.1} {:.1}z\"/>",
+        x2 + bx,
+        y2 + by
+    );
+}
+
+fn sign(svg: &mut String, x: f64, y: f64, mark: Mark) {
+    let class = match mark {
+        Mark::Crash | Mark::Cut | Mark::Violation => "late",
+        Mark::Restart | Mark::Resume | Mark::Heal => "c",
+        Mark::Takeover => "b",
+        Mark::Pause | Mark::Jump => "d",
+        Mark::Note => "f",
+    };
+    let _ = writeln!(
+        svg,
+        "<circle class=\"bar {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"5\"><title>{}</title></circle>",
+        mark.name()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_drawn_and_every_element_closed() {
+        let mut trace = Trace::new(vec!["node 0".into(), "node <1>".into()]);
+        trace.sent(Time(1_000), 0, 1, Some(Time(2_500)), "append \"4\"");
+        trace.sent(Time(2_000), 1, 0, None, "entry");
+        trace.noted(Time(3_000), 1, Mark::Crash, "");
+        trace.noted(Time(4_000), 0, Mark::Violation, "too early");
+        let svg = drawing(&trace);
+        crate::page::tests::check_nesting(&format!("</style></head>{svg}</html>"));
+        assert_eq!(svg.matches("<circle").count(), 2);
+        assert_eq!(svg.matches("bar a").count(), 1, "one tip, because one message is lost");
+        for text in [
+            "node &lt;1&gt;",
+            "append &quot;4&quot;",
+            "entry, lost",
+            "violation: too early",
+            "0.003 ms",
+        ] {
+            assert!(svg.contains(text), "no {text}");
+        }
+        // The message that arrives at 2.5 us ends in the row of 3 us.
+        assert!(svg.contains(&format!("y2=\"{:.1}\"", line(2))));
+    }
+}

@@ -1,0 +1,305 @@
+//! `punctual federation sim`: a federation under every fault, seed by seed.
+
+mod chart;
+mod drawing;
+mod export;
+mod page;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::{IsTerminal, Write as _};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use punctual_sim::cluster::{self, Keep, Plant, Settings, Trace, Violation};
+use punctual_units::{Nanos, Time};
+use serde_json::json;
+
+use crate::args::{Export, Federation, FederationCommand, FederationSim};
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::output::{Output, apart};
+use crate::summary::count;
+
+/// Seeds that are simulated between two looks for a failing one.
+const BLOCK: u64 = 64;
+/// How often progress is told.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+
+/// What came out of seeds up to the first that fails.
+#[derive(Debug, Default)]
+struct Sum {
+    seeds: u64,
+    faults: BTreeMap<&'static str, u64>,
+    requests: BTreeMap<&'static str, u64>,
+    takeovers: u64,
+    longest_without_master: Nanos,
+}
+
+/// What one seed adds.
+struct Part {
+    seed: u64,
+    sum: Sum,
+    violated_at: Option<Time>,
+    exported: String,
+}
+
+/// A seed that broke a promise, simulated again with its trace.
+struct Failed {
+    seed: u64,
+    violation: Violation,
+    trace: Trace,
+}
+
+/// Carries out `punctual federation`.
+pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> {
+    match &arguments.what {
+        FederationCommand::Sim(arguments) => sim(arguments, command),
+    }
+}
+
+fn sim(arguments: &FederationSim, command: &str) -> Result<(), Failure> {
+    let settings = match &arguments.file {
+        Some(file) => settings::load(file)?,
+        None => Settings::default(),
+    };
+    let plant = arguments.plant.as_deref().map(planted).transpose()?;
+    if arguments.export == Some(Export::ListAppend) && arguments.seeds != 1 {
+        return Err(Failure::input([
+            "--export list-append: Elle reads one history at a time; add `--seeds 1`, and `--seed S` for another one",
+        ]));
+    }
+    let exported = arguments.export.map(|_| arguments.to.as_path());
+    apart(&[
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+        ("--to", exported),
+    ])?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let to = exported.map(Output::prepare).transpose()?;
+
+    let last = arguments.seed.saturating_add(arguments.seeds);
+    let mut exports = String::new();
+    let (sum, failing) = sweep(&settings, arguments.seed..last, plant, arguments.export, &mut exports);
+    let failed = failing
+        .map(|(seed, at)| again(&settings, seed, at, plant))
+        .transpose()?;
+
+    print(&text(&sum, arguments.seed, plant, failed.as_ref()))?;
+    let written = [
+        json.map(|file| file.json(&document(&settings, &sum, arguments.seed, plant, failed.as_ref()))),
+        html.map(|file| {
+            file.text(&page::page(
+                &settings,
+                &sum,
+                arguments.seed,
+                plant,
+                failed.as_ref(),
+                command,
+            ))
+        }),
+        to.map(|file| file.text(&exports)),
+    ];
+    Failure::all(written.into_iter().flatten())?;
+    match failed {
+        None => Ok(()),
+        Some(failed) => Err(Failure::Refuted(refutation(&failed, arguments.file.as_deref(), plant))),
+    }
+}
+
+/// The planted fault of that name.
+fn planted(name: &str) -> Result<Plant, Failure> {
+    let found = Plant::ALL.into_iter().find(|plant| plant.name() == name);
+    found.ok_or_else(|| {
+        let names = Plant::ALL.map(Plant::name).join(", ");
+        Failure::input([format!("--plant {name}: no such fault; there are {names}")])
+    })
+}
+
+/// Simulates seeds in order, some at a time, and adds them up; the first that fails ends it.
+fn sweep(
+    settings: &Settings,
+    seeds: std::ops::Range<u64>,
+    plant: Option<Plant>,
+    export: Option<Export>,
+    exports: &mut String,
+) -> (Sum, Option<(u64, Time)>) {
+    let mut sum = Sum::default();
+    let total = seeds.end - seeds.start;
+    let (mut next, mut told) = (seeds.start, Instant::now());
+    let shown = std::io::stderr().is_terminal();
+    while next < seeds.end {
+        let block = next..seeds.end.min(next.saturating_add(BLOCK));
+        next = block.end;
+        for part in parts(settings, block, plant, export) {
+            sum.add(&part.sum);
+            exports.push_str(&part.exported);
+            if let Some(at) = part.violated_at {
+                return (sum, Some((part.seed, at)));
+            }
+        }
+        if shown && told.elapsed() >= PROGRESS_EVERY {
+            told = Instant::now();
+            let _ = write!(std::io::stderr(), "\r{} of {} seeds ", count(sum.seeds), count(total));
+        }
+    }
+    if shown {
+        let _ = write!(std::io::stderr(), "\r{:40}\r", "");
+    }
+    (sum, None)
+}
+
+/// Each seed of a block, in order, by as many threads as there are cores: a seed does not depend on another.
+fn parts(settings: &Settings, block: std::ops::Range<u64>, plant: Option<Plant>, export: Option<Export>) -> Vec<Part> {
+    let threads = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let mut parts: Vec<Part> = thread::scope(|scope| {
+        let every = |first: u64| {
+            let seeds = block.clone().skip(first as usize).step_by(threads as usize);
+            move || {
+                seeds
+                    .map(|seed| part(settings, seed, plant, export))
+                    .collect::<Vec<_>>()
+            }
+        };
+        let running: Vec<_> = (0..threads).map(|first| scope.spawn(every(first))).collect();
+        let ended = running.into_iter().map(|thread| thread.join());
+        ended
+            .flat_map(|parts| parts.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    parts.sort_by_key(|part| part.seed);
+    parts
+}
+
+fn part(settings: &Settings, seed: u64, plant: Option<Plant>, export: Option<Export>) -> Part {
+    let report = cluster::run(settings, seed, plant, Keep::Nothing);
+    Part {
+        seed,
+        violated_at: report.violation.map(|violation| violation.at),
+        exported: match export {
+            None => String::new(),
+            Some(Export::ListAppend) => export::list_append(&report.history.deeds),
+            Some(Export::Requests) => export::requests(&report.history, seed),
+        },
+        sum: Sum {
+            seeds: 1,
+            faults: report.faults,
+            requests: report.requests,
+            takeovers: report.takeovers,
+            longest_without_master: report.longest_without_master,
+        },
+    }
+}
+
+impl Sum {
+    fn add(&mut self, part: &Sum) {
+        self.seeds += part.seeds;
+        let add = |to: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u64>| {
+            from.iter()
+                .for_each(|(kind, number)| *to.entry(kind).or_default() += number);
+        };
+        add(&mut self.faults, &part.faults);
+        add(&mut self.requests, &part.requests);
+        self.takeovers += part.takeovers;
+        self.longest_without_master = self.longest_without_master.max(part.longest_without_master);
+    }
+}
+
+/// Simulates a failing seed again, for what led to its violation.
+fn again(settings: &Settings, seed: u64, at: Time, plant: Option<Plant>) -> Result<Failed, Failure> {
+    let report = cluster::run(settings, seed, plant, Keep::TraceUntil(at));
+    match (report.violation, report.trace) {
+        (Some(violation), Some(trace)) => Ok(Failed { seed, violation, trace }),
+        _ => Err(Failure::Internal(format!(
+            "seed {seed} failed once, and not when it was simulated again"
+        ))),
+    }
+}
+
+/// Whether promises were kept, in a sentence.
+fn verdict(sum: &Sum, first: u64, plant: Option<Plant>, failed: Option<&Failed>) -> String {
+    let planted = plant.map_or(String::new(), |plant| format!(", with {} planted", plant.name()));
+    match failed {
+        None if sum.seeds == 1 => format!("Seed {first}: no promise was broken{planted}"),
+        None => format!(
+            "{} seeds from {first} on: no promise was broken{planted}",
+            count(sum.seeds)
+        ),
+        Some(failed) => format!("Seed {} breaks a promise{planted}", failed.seed),
+    }
+}
+
+fn kinds(counts: &BTreeMap<&'static str, u64>) -> String {
+    let each: Vec<String> = counts
+        .iter()
+        .map(|(kind, number)| format!("{kind} {}", count(*number)))
+        .collect();
+    match each.is_empty() {
+        true => "none".into(),
+        false => each.join(", "),
+    }
+}
+
+/// What was summed up, by name.
+fn rows(sum: &Sum) -> [(&'static str, String); 4] {
+    [
+        ("faults", kinds(&sum.faults)),
+        ("requests", kinds(&sum.requests)),
+        ("takeovers", count(sum.takeovers)),
+        ("longest time without a master", sum.longest_without_master.to_string()),
+    ]
+}
+
+fn text(sum: &Sum, first: u64, plant: Option<Plant>, failed: Option<&Failed>) -> String {
+    let mut text = format!("{} (simulated)\n", verdict(sum, first, plant, failed));
+    for (name, value) in rows(sum) {
+        let _ = writeln!(text, "  {name}: {value}");
+    }
+    if let Some(failed) = failed {
+        let _ = write!(text, "\n{}\n", chart::chart(&failed.trace));
+    }
+    text
+}
+
+fn refutation(failed: &Failed, file: Option<&Path>, plant: Option<Plant>) -> String {
+    let at = match failed.violation.at {
+        Time::MAX => "in the log".to_owned(),
+        at => format!("at {}", chart::instant(at.0)),
+    };
+    let file = file.map_or(String::new(), |file| format!(" {}", file.display()));
+    let plant = plant.map_or(String::new(), |plant| format!(" --plant {}", plant.name()));
+    let again = format!("punctual federation sim{file} --seeds 1 --seed {}{plant}", failed.seed);
+    format!(
+        "seed {}, {at}: {}\nReplay it: {again}",
+        failed.seed, failed.violation.what
+    )
+}
+
+fn document(
+    settings: &Settings,
+    sum: &Sum,
+    first: u64,
+    plant: Option<Plant>,
+    failed: Option<&Failed>,
+) -> serde_json::Value {
+    json!({
+        "simulated": true,
+        "settings": settings::document(settings),
+        "first_seed": first,
+        "seeds": sum.seeds,
+        "planted": plant.map(Plant::name),
+        "faults": sum.faults,
+        "requests": sum.requests,
+        "takeovers": sum.takeovers,
+        "longest_without_master_s": sum.longest_without_master.as_secs_f64(),
+        "violation": failed.map(|failed| json!({
+            "seed": failed.seed,
+            "at_s": (failed.violation.at < Time::MAX).then(|| failed.violation.at.as_secs_f64()),
+            "what": failed.violation.what,
+            "chart": chart::chart(&failed.trace),
+        })),
+    })
+}

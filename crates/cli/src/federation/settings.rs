@@ -1,0 +1,122 @@
+//! A file of settings of a simulated cluster.
+
+use std::path::Path;
+
+use punctual_sim::cluster::Settings;
+use punctual_units::Nanos;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::scenario::{Section, read_document};
+
+/// Reads a file; what it leaves out is as by default.
+///
+/// # Errors
+/// [`Failure::Input`] with one line per problem: file, line, key, what to do.
+pub fn load(file: &Path) -> Result<Settings, Failure> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name a file of settings")]))?;
+    settings(&text, &shown.to_string()).map_err(Failure::input)
+}
+
+fn settings(text: &str, shown: &str) -> Result<Settings, Vec<String>> {
+    read_document(text, shown, |top| {
+        let settings = settings_of(top);
+        if let Err((key, what)) = settings.check() {
+            top.complain(key, what);
+        }
+        settings
+    })
+}
+
+fn settings_of(top: &mut Section<'_, '_>) -> Settings {
+    let usual = Settings::default();
+    Settings {
+        nodes: top.count("nodes").unwrap_or(usual.nodes),
+        joiners: top.count("joiners").unwrap_or(usual.joiners),
+        fronts: top.count("fronts").unwrap_or(usual.fronts),
+        clients: top.count("clients").unwrap_or(usual.clients),
+        duration: top.time("duration").unwrap_or(usual.duration),
+        fault_every: top.time("fault_every").unwrap_or(usual.fault_every),
+        loss_per_mille: top.count("loss_per_mille").unwrap_or(usual.loss_per_mille),
+        repeat_per_mille: top.count("repeat_per_mille").unwrap_or(usual.repeat_per_mille),
+        slow_per_mille: top.count("slow_per_mille").unwrap_or(usual.slow_per_mille),
+        unsynced_loss: top.flag("unsynced_loss").unwrap_or(usual.unsynced_loss),
+        drift_ppm_max: top.count("drift_ppm_max").unwrap_or(usual.drift_ppm_max),
+        log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
+        entry_bytes_max: top.count("entry_bytes_max").unwrap_or(usual.entry_bytes_max),
+        restless: top.flag("restless").unwrap_or(usual.restless),
+        namesake: top.flag("namesake").unwrap_or(usual.namesake),
+        log_gone_from: top.time("log_gone_from").or(usual.log_gone_from),
+    }
+}
+
+/// The nearest number of seconds, so that 150 ms are 0.15.
+fn seconds(span: Nanos) -> f64 {
+    span.0 as f64 / 1e9
+}
+
+/// The settings as JSON.
+pub fn document(settings: &Settings) -> Value {
+    json!({
+        "nodes": settings.nodes,
+        "joiners": settings.joiners,
+        "fronts": settings.fronts,
+        "clients": settings.clients,
+        "duration_s": seconds(settings.duration),
+        "fault_every_s": seconds(settings.fault_every),
+        "loss_per_mille": settings.loss_per_mille,
+        "repeat_per_mille": settings.repeat_per_mille,
+        "slow_per_mille": settings.slow_per_mille,
+        "unsynced_loss": settings.unsynced_loss,
+        "drift_ppm_max": settings.drift_ppm_max,
+        "log_entries_max": settings.log_entries_max,
+        "entry_bytes_max": settings.entry_bytes_max,
+        "restless": settings.restless,
+        "namesake": settings.namesake,
+        "log_gone_from_s": settings.log_gone_from.map(seconds),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_is_not_as_by_default() {
+        let read = settings("nodes = 5\nduration = \"4s\"\nunsynced_loss = false\n", "x.toml").unwrap();
+        let expected = Settings {
+            nodes: 5,
+            duration: Nanos::from_secs(4),
+            unsynced_loss: false,
+            ..Settings::default()
+        };
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_line() {
+        let lines = |text| settings(text, "x.toml").unwrap_err();
+        let wrong = lines("nodes = 3\nnods = 4\nduration = 4\nclients = -1\n");
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        assert!(
+            wrong[0].starts_with("x.toml:2: nods: unknown key; did you mean nodes"),
+            "{wrong:?}"
+        );
+        assert!(
+            wrong[1].starts_with("x.toml:3: duration: expected a time in quotes"),
+            "{wrong:?}"
+        );
+        assert!(
+            wrong[2].starts_with("x.toml:4: clients: -1 is out of range"),
+            "{wrong:?}"
+        );
+        assert!(
+            lines("\nnodes = 0\n")[0].starts_with("x.toml:2: nodes: "),
+            "{:?}",
+            lines("\nnodes = 0\n")
+        );
+        assert!(lines("nodes = \n")[0].starts_with("x.toml:1: not TOML"));
+    }
+}

@@ -1,0 +1,39 @@
+//! What a person sees of a pipeline while it runs, and afterwards: of the radio, and of a scenario's stages.
+
+pub mod display;
+pub mod history;
+pub mod meddler;
+pub mod page;
+pub mod shown;
+pub mod view;
+
+use punctual_units::percentile;
+use serde::Serialize;
+
+/// Percentiles of a span.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Spans {
+    pub n: usize,
+    pub p50: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+impl Spans {
+    pub fn of(values: &[f64]) -> Option<Spans> {
+        let at = |share| percentile(values.iter().copied(), share).unwrap_or(0.0);
+        (!values.is_empty()).then(|| Spans {
+            n: values.len(),
+            p50: at(0.5),
+            p99: at(0.99),
+            max: at(1.0),
+        })
+    }
+}
+
+/// Panics where a test has ordered it, in debug builds: what a fault of ours leaves behind is to be seen.
+pub fn planted_panic(place: &str) {
+    if cfg!(debug_assertions) && std::env::var_os("PUNCTUAL_TEST_PANIC").is_some_and(|ordered| ordered == place) {
+        panic!("as ordered");
+    }
+}

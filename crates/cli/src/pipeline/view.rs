@@ -1,0 +1,458 @@
+//! The picture of a running pipeline: a pure function from [`Shown`] to a terminal frame. Laid out for 80 x 24 and up.
+
+use punctual_units::CoreId;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+
+use super::Spans;
+use super::shown::{GoalShown, Shown, StageShown, Tone};
+use crate::stages::{late_of, standing_of};
+use crate::summary::count;
+use crate::view::panel;
+
+/// Colours of the cores, by their number among the pipeline's.
+const CORES: [Color; 8] = [
+    Color::Cyan,
+    Color::Magenta,
+    Color::Green,
+    Color::Yellow,
+    Color::Blue,
+    Color::LightRed,
+    Color::LightCyan,
+    Color::LightMagenta,
+];
+/// Columns of a queue's gauge.
+const GAUGE: usize = 5;
+/// The keys that change the rate.
+const RATES: &str = "+ - r";
+/// The quietest and the loudest that the spectrum shows, in decibels of full scale.
+const QUIET: f32 = -84.0;
+const LOUD: f32 = -12.0;
+/// Parts of a character, from the bottom.
+const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+
+/// Lines of a panel besides its rows: the border, and the head.
+const FRAME: u16 = 3;
+/// Columns of the panel of moves.
+const FOOT: u16 = 42;
+/// Columns of a goal, and of a tardiness.
+const GOAL: u16 = 14;
+const TARDINESS: u16 = 5;
+
+/// Draws everything; `chosen` is the number of the stage that keys are about.
+pub fn draw(frame: &mut Frame<'_>, shown: &Shown, chosen: usize, stopping: bool) {
+    let stages = shown.stages.len() as u16 + 3;
+    let [title, counts, table, foot, answer, hints] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(stages),
+        Constraint::Min(6),
+        Constraint::Length(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_title(frame, title, shown);
+    draw_counts(frame, counts, shown);
+    draw_stages(frame, table, shown, chosen);
+    match &shown.spectrum {
+        Some(spectrum) => {
+            let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(FOOT)]).areas(foot);
+            draw_spectrum(frame, left, spectrum);
+            draw_moves(frame, right, shown);
+        }
+        None if shown.goals.is_empty() => draw_moves(frame, foot, shown),
+        None => {
+            let [goals, moves] = match foot.width >= WIDE {
+                true => Layout::horizontal([Constraint::Fill(1), Constraint::Length(FOOT)]).areas(foot),
+                false => {
+                    let lines = (shown.goals.len() as u16 + FRAME).min(foot.height.saturating_sub(FRAME));
+                    Layout::vertical([Constraint::Length(lines), Constraint::Fill(1)]).areas(foot)
+                }
+            };
+            draw_goals(frame, goals, shown);
+            draw_moves(frame, moves, shown);
+        }
+    }
+    let told = shown.answer.as_deref().unwrap_or_default();
+    frame.render_widget(Line::from(format!(" {told}").yellow()), answer);
+    draw_hints(frame, hints, shown.rates, stopping);
+}
+
+fn draw_title(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+    let line = Line::from(vec![
+        Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold()),
+        Span::styled(format!("  {}", shown.title), Modifier::BOLD),
+        Span::raw(format!("  {}", shown.pace)),
+        format!("  {:.0} s", shown.elapsed_s).dim(),
+    ]);
+    frame.render_widget(line, area);
+}
+
+fn draw_counts(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+    let toned = |(text, tone): &(String, Tone)| {
+        let text = format!(" {text} ");
+        match tone {
+            Tone::Plain => text.into(),
+            Tone::Aside => text.dim(),
+            Tone::Warning => text.yellow(),
+            Tone::Bad => text.red().bold(),
+        }
+    };
+    let dropped = (format!("{} dropped", count(shown.dropped)), Tone::bad(shown.dropped));
+    let spans: Vec<Span<'_>> = shown.counts.iter().chain([&dropped]).map(toned).collect();
+    frame.render_widget(Line::from(spans), area);
+}
+
+/// The colour of a core.
+fn color(cores: &[CoreId], core: Option<CoreId>) -> Color {
+    let number = core.and_then(|core| cores.iter().position(|it| *it == core));
+    number.map_or(Color::Gray, |number| CORES[number % CORES.len()])
+}
+
+/// A column of the table of stages: its title, its width, and the narrowest terminal on which it is shown.
+struct Column {
+    title: &'static str,
+    width: u16,
+    from: u16,
+    cell: fn(&StageShown) -> String,
+}
+
+const fn column(title: &'static str, width: u16, from: u16, cell: fn(&StageShown) -> String) -> Column {
+    Column {
+        title,
+        width,
+        from,
+        cell,
+    }
+}
+
+/// All columns between the stage's name and its queue.
+const COLUMNS: [Column; 9] = [
+    column("core", 4, 0, |it| it.core.map_or("-".into(), |core| core.to_string())),
+    column("process", 7, WIDE, |it| match it.pid {
+        0 => "none".into(),
+        pid => pid.to_string(),
+    }),
+    column("steps/s", 7, 0, |it| format!("{:.0}", it.steps_per_s)),
+    column("load", 6, 0, |it| format!("{:.1}%", it.load * 100.0)),
+    column("us/frame", 8, 0, |it| {
+        it.frame_us.map_or("-".into(), |us| format!("{us:.1}"))
+    }),
+    column("kcycles", 7, WIDE, |it| {
+        it.frame_cycles
+            .map_or("-".into(), |cycles| format!("{:.1}", cycles as f64 / 1e3))
+    }),
+    column("MiB", 5, 0, |it| match it.memory_bytes {
+        0 => "-".into(),
+        bytes => format!("{:.1}", bytes as f64 / f64::from(1 << 20)),
+    }),
+    column("vers", 4, 0, |it| it.version.to_string()),
+    column("starts", 6, 0, |it| match it.hung {
+        0 => it.restarts.to_string(),
+        hung => format!("{} ({hung})", it.restarts),
+    }),
+];
+/// Columns of a terminal with room for all.
+const WIDE: u16 = 100;
+
+fn draw_stages(frame: &mut Frame<'_>, area: Rect, shown: &Shown, chosen: usize) {
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| area.width >= column.from).collect();
+    let rows = shown.stages.iter().map(|stage| row(stage, &columns, &shown.cores));
+    let widths = columns.iter().map(|column| Constraint::Length(column.width));
+    let widths = std::iter::once(Constraint::Fill(1)).chain(widths);
+    let widths = widths.chain([Constraint::Length(GAUGE as u16 + 9)]);
+    let header = columns.iter().map(|column| Line::from(column.title).right_aligned());
+    let header = std::iter::once(Line::from("stage")).chain(header);
+    let table = Table::new(rows, widths)
+        .header(Row::new(header.chain([Line::from("before it")])).dim())
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+        .highlight_symbol("> ")
+        .block(panel(Line::from(" stages (of starts, those that hung) ".bold())));
+    let mut state = TableState::new().with_selected(Some(chosen));
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+fn row<'s>(stage: &'s StageShown, columns: &[&Column], cores: &[CoreId]) -> Row<'s> {
+    let right = |column: &&Column| Cell::from(Line::from((column.cell)(stage)).right_aligned());
+    let cells = std::iter::once(Cell::from(stage.name.as_str())).chain(columns.iter().map(right));
+    Row::new(cells.chain([Cell::from(gauge(stage.queue))])).style(Style::new().fg(color(cores, stage.core)))
+}
+
+/// How full a queue is.
+fn gauge(queue: Option<(u64, u32)>) -> String {
+    let Some((waiting, slots)) = queue else {
+        return String::new();
+    };
+    let full = (waiting as usize * GAUGE).div_ceil(slots.max(1) as usize).min(GAUGE);
+    let (filled, unfilled) = ("━".repeat(full), "─".repeat(GAUGE - full));
+    format!("{filled}{unfilled} {waiting} of {slots}")
+}
+
+fn draw_moves(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+    let title = Line::from(vec![" moves ".bold(), format!("{} ", shown.mechanism).dim()]);
+    let mut lines = vec![Line::from(vec![
+        format!(" {} moves  ", count(shown.migrations)).into(),
+        format!("{} kills  {} upgrades", count(shown.kills), count(shown.upgrades)).into(),
+    ])];
+    for (what, spans) in [
+        ("blackouts of the last moves", shown.moved),
+        ("kill until it goes on", shown.died),
+    ] {
+        let Some(Spans { p50, p99, max, n }) = spans else {
+            continue;
+        };
+        lines.push(Line::from(format!(" {what} ({n})").dim()));
+        lines.push(Line::from(format!(" p50 {p50:.1}  p99 {p99:.1}  max {max:.1} us")));
+    }
+    frame.render_widget(Paragraph::new(lines).block(panel(title)), area);
+}
+
+/// Every stage that has a goal, as the panel of tasks shows theirs. The last line says that there are more.
+fn draw_goals(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+    let block = panel(Line::from(vec![" goals ".bold(), "tardiness: 1 is due ".dim()]));
+    let fit = usize::from(block.inner(area).height.saturating_sub(1));
+    let all = shown.goals.len();
+    let many = if all > fit { fit.saturating_sub(1) } else { all };
+    let mut rows: Vec<Row<'_>> = shown.goals.iter().take(many).map(goal_row).collect();
+    if all > many {
+        rows.push(Row::new([Cell::from(format!("and {} more", all - many).dim())]));
+    }
+    let late = shown.goals.iter().map(|it| late(it).chars().count() as u16).max();
+    let widths = [
+        Constraint::Fill(1),
+        Constraint::Length(GOAL),
+        Constraint::Length(late.unwrap_or(0).max(4)),
+        Constraint::Length(TARDINESS),
+        Constraint::Length(TARDINESS),
+    ];
+    let head = Row::new(["stage", "goal", "late", "p50", "p99"]).dim();
+    frame.render_widget(Table::new(rows, widths).header(head).block(block), area);
+}
+
+fn late(shown: &GoalShown) -> String {
+    late_of(shown.taken.late, shown.taken.timed)
+}
+
+fn goal_row(shown: &GoalShown) -> Row<'_> {
+    let GoalShown { stage, goal, taken } = shown;
+    let color = standing_of(*goal, (taken.late, taken.timed), taken.mean).color();
+    let figure = |value: f64| match taken.timed {
+        0 => "-".to_string(),
+        _ => format!("{value:.2}"),
+    };
+    Row::new([
+        Cell::from(stage.as_str()),
+        Cell::from(goal.to_string()),
+        Cell::from(Span::styled(late(shown), color)),
+        Cell::from(figure(taken.p50)),
+        Cell::from(figure(taken.p99)),
+    ])
+}
+
+fn draw_spectrum(frame: &mut Frame<'_>, area: Rect, spectrum: &[f32]) {
+    let title = Line::from(vec![" sound ".bold(), "40 Hz to 12.5 kHz, -84 to -12 dB ".dim()]);
+    let block = panel(title);
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let wide = (usize::from(inner.width) / spectrum.len().max(1)).max(1);
+    let lines = (0..inner.height).map(|line| {
+        let above = inner.height - 1 - line;
+        let columns = spectrum
+            .iter()
+            .map(|power| part(*power, above, inner.height).repeat(wide));
+        Line::from(columns.collect::<String>().cyan())
+    });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inner);
+}
+
+/// The character of a column of that power in the line that has `above` lines below it.
+fn part(power: f32, above: u16, height: u16) -> &'static str {
+    let share = ((power - QUIET) / (LOUD - QUIET)).clamp(0.0, 1.0);
+    let eighths = (share * f32::from(height) * 8.0) as usize;
+    BLOCKS[eighths.saturating_sub(usize::from(above) * 8).min(8)]
+}
+
+fn draw_hints(frame: &mut Frame<'_>, area: Rect, rates: bool, stopping: bool) {
+    let line = match stopping {
+        true => Line::from(format!(" {}", crate::terminal::STOPPING).yellow()),
+        false => Line::from(
+            [
+                ("up down", "choose"),
+                ("m", "move"),
+                ("u", "upgrade"),
+                ("k", "kill"),
+                (RATES, "faster, slower, real"),
+                ("q", "stop"),
+            ]
+            .into_iter()
+            .filter(|(key, _)| rates || *key != RATES)
+            .flat_map(|(key, what)| [format!(" {key} ").bold(), format!("{what} ").dim()])
+            .collect::<Vec<_>>(),
+        ),
+    };
+    frame.render_widget(line, area);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_pipeline::TardinessFigures;
+    use punctual_units::Share;
+    use punctual_workload::TaskGoal;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn playing(bands: usize) -> Shown {
+        let names = ["source", "low-pass", "demodulator"].map(String::from).into_iter();
+        let names = names.chain((0..bands).map(|band| format!("band-{band}")));
+        let stages = names.chain(["sum", "sink"].map(String::from)).enumerate();
+        Shown {
+            title: "station.cu8".into(),
+            pace: "real time, 1000 frames/s".into(),
+            counts: vec![("0 late".into(), Tone::Plain)],
+            rates: true,
+            mechanism: "announced",
+            cores: vec![CoreId(0), CoreId(1)],
+            stages: stages
+                .map(|(number, name)| StageShown {
+                    name,
+                    core: (number > 0).then_some(CoreId(number as u32 % 2)),
+                    pid: 4000 + number as i32,
+                    steps_per_s: 1000.0,
+                    load: 0.0123,
+                    frame_us: Some(27.25),
+                    frame_cycles: Some(54_500),
+                    memory_bytes: 5 << 19,
+                    version: 3,
+                    restarts: 2,
+                    hung: 1,
+                    queue: (number > 0).then_some((7, 14)),
+                })
+                .collect(),
+            moved: Some(Spans {
+                n: 100,
+                p50: 1.6,
+                p99: 27.9,
+                max: 317.8,
+            }),
+            spectrum: Some((0..32).map(|band| -20.0 - band as f32).collect()),
+            answer: Some("sum: killed".into()),
+            ..Shown::default()
+        }
+    }
+
+    fn screen(width: u16, height: u16, shown: &Shown, chosen: usize) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, shown, chosen, false)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>() + "\n";
+        (0..height).map(row).collect()
+    }
+
+    #[test]
+    fn everything_is_on_the_smallest_terminal() {
+        let text = screen(80, 24, &playing(4), 2);
+        for part in [
+            "station.cu8  real time, 1000 frames/s",
+            "0 late",
+            "0 dropped",
+            "> demodulator",
+            "band-3",
+            "1.2%",
+            "27.2",
+            "2.5",
+            "2 (1)",
+            "━━━── 7 of 14",
+            "p50 1.6  p99 27.9  max 317.8 us",
+            "█",
+            "sum: killed",
+            " m move",
+            " q stop",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_wide_terminal_has_all_columns_and_stages_without_sound_no_spectrum() {
+        let text = screen(120, 30, &playing(4), 2);
+        for part in ["4008", "54.5", "kcycles", "40 Hz to"] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        let silent = Shown {
+            spectrum: None,
+            rates: false,
+            ..playing(4)
+        };
+        let text = screen(120, 30, &silent, 2);
+        assert!(!text.contains("40 Hz") && !text.contains("slower"), "{text}");
+    }
+
+    #[test]
+    fn goals_are_shown_with_how_stages_stand_to_them() {
+        let goal = |stage: &str, goal, late| GoalShown {
+            stage: stage.into(),
+            goal,
+            taken: TardinessFigures {
+                timed: 1000,
+                late,
+                p50: 0.25,
+                p99: 0.75,
+                ..TardinessFigures::default()
+            },
+        };
+        let held = TaskGoal::Late(Share::clamped(0.01));
+        let shown = Shown {
+            spectrum: None,
+            goals: vec![goal("sum", held, 3), goal("sink", TaskGoal::Tardiness(0.5), 0)],
+            ..playing(4)
+        };
+        let text = screen(80, 24, &shown, 2);
+        for part in [
+            "goals",
+            "late 1 %",
+            "3 of 1,000 (0.3 %)",
+            "tardiness 0.5",
+            "0.25",
+            "0.75",
+            " moves ",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        let many = Shown {
+            goals: (0..20)
+                .map(|number| goal(&format!("stage {number}"), held, 0))
+                .collect(),
+            ..shown
+        };
+        assert!(screen(80, 24, &many, 2).contains("more"));
+    }
+
+    #[test]
+    fn the_chosen_stage_of_many_is_to_be_seen() {
+        let shown = playing(16);
+        let text = screen(80, 24, &shown, 19);
+        assert!(text.contains("> sum"), "{text}");
+    }
+
+    #[test]
+    fn every_size_can_be_drawn() {
+        for width in [1, 10, 40, 80, 240] {
+            for height in [1, 2, 5, 12, 24, 60] {
+                for shown in [Shown::default(), playing(1), playing(16)] {
+                    screen(width, height, &shown, 5);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn loud_columns_are_higher() {
+        assert_eq!((part(LOUD, 0, 8), part(LOUD, 7, 8)), ("█", "█"));
+        assert_eq!((part(QUIET, 0, 8), part(f32::NAN, 0, 8)), (" ", " "));
+        assert_eq!((part(-48.0, 3, 8), part(-48.0, 4, 8)), ("█", " "), "half way");
+    }
+}
