@@ -22,6 +22,7 @@ mod radio;
 mod scenario;
 mod size;
 mod stages;
+mod store;
 mod summary;
 mod tasks;
 mod terminal;
@@ -56,6 +57,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Design(design) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+        Command::Store(what) => store::store(&what),
         Command::Pipeline(what) => commands::pipeline::pipeline(&what),
         Command::Radio(radio) => radio::radio(&radio, &command_line()),
         Command::Federation(what) => federation::federation(&what, &command_line()),

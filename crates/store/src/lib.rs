@@ -35,7 +35,7 @@ pub mod updates;
 mod value;
 
 pub use deadline::Deadline;
-pub use error::StoreError;
+pub use error::{LockHolder, StoreError};
 pub use group::{Flushed, GROUP_OBJECTS_MAX};
 pub use punctual_workload::{Split, UpdateMode};
 pub use store::{Freshness, Store, StoreOptions};

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
-use crate::engine::{Engine, KeyRange, Read, Table, Write};
+use crate::engine::{Engine, EngineError, KeyRange, Read, Table, Write};
 use crate::permit::Permit;
 use crate::store::{Freshness, Store};
 use crate::{Deadline, Split, StoreError, Value};
@@ -273,7 +273,10 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         } = self;
         meter.call(|_| {
             store.refuse_temporal(key)?;
-            let put = engine.put(Table::Data, key, value);
+            let put = match engine.put(Table::Data, key, value) {
+                Err(EngineError::QuotaFull { .. }) if store.end_processes() => engine.put(Table::Data, key, value),
+                put => put,
+            };
             put.map_err(|error| store.refused(error))
         })
     }

@@ -18,6 +18,7 @@
 //!
 //! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
 
+mod cells;
 mod check;
 mod error;
 mod leaving;
@@ -30,8 +31,11 @@ mod space;
 mod sum;
 mod sync;
 mod transactions;
+pub mod transfer;
 mod unsynced;
 mod verify;
+mod visitor;
+mod visitors;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -54,10 +58,13 @@ use owner::Owner;
 pub use protect::Protection;
 use protect::{Map, protect};
 use room::Room;
+pub use room::reserve_of;
 use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
 use unsynced::Mark;
 pub use verify::{Progress, Verify};
+pub use visitor::Visitor;
+use visitors::{VISITORS_MAX, Visitors};
 
 use crate::noted::{open_in, words};
 use crate::slot::{Ticket, Wish};
@@ -132,6 +139,8 @@ pub struct Lmdb {
     env: ManuallyDrop<Env<WithTls>>,
     readers: Readers,
     life: Life,
+    /// Dropped only once the environment is closed: see `Cells::map`.
+    visitors: ManuallyDrop<Option<Visitors>>,
     /// The data file, opened before any write of this process.
     witness: File,
     options: LmdbOptions,
@@ -174,13 +183,16 @@ impl LmdbOptions {
         check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
         options.check_quota(&directory.join(DATA_FILE))?;
         sync::create(options, directory)?;
-        reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max)?;
+        reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max + VISITORS_MAX as u32)?;
         let witness = sync::witness(directory)?;
         let life = Life::begin().map_err(error::io(directory, "map a page that tells of a fork"))?;
         let readers = Readers::none(options.readers_max)
             .map_err(error::io(directory, "make a thread-specific key for readers"))?;
         options.mark(directory, mark, &witness)?;
         let env = options.open_env(directory, options.flags())?;
+        let lock_file = directory.join(LOCK_FILE);
+        let visitors = Visitors::admit(&lock_file, env.info().maximum_number_of_readers as usize)
+            .map_err(error::io(&lock_file, "open the table of readers for other processes"))?;
         let place = options.place(directory);
         env.clear_stale_readers()
             .map_err(error::engine(place, "clear readers that died"))?;
@@ -202,6 +214,7 @@ impl LmdbOptions {
             env: ManuallyDrop::new(env),
             readers,
             life,
+            visitors: ManuallyDrop::new(visitors),
             witness,
             room: Room::new(options.quota, page_size),
             options,
@@ -292,7 +305,9 @@ impl LmdbOptions {
 
     fn open_env(self, directory: &Path, flags: EnvFlags) -> Result<Env<WithTls>, EngineError> {
         let mut env = EnvOpenOptions::new().read_txn_with_tls();
-        env.map_size(self.quota).max_readers(self.readers_max).max_dbs(2);
+        // Beside this process's readers, those of others.
+        let readers_max = self.readers_max.saturating_add(VISITORS_MAX as u32);
+        env.map_size(self.quota).max_readers(readers_max).max_dbs(2);
         // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else
         // changes the mapped file: this process holds its lock, and the file has been checked since. A program that
         // ignores the lock and writes to the file breaks this, as it would break any map.
@@ -312,9 +327,13 @@ impl Drop for Lmdb {
         if self.options.durability == Durability::Volatile && self.life.is_sound() && self.env.force_sync().is_ok() {
             let _ = unsynced::remove(&self.directory);
         }
-        let env = &mut self.env;
-        // SAFETY: the environment is dropped here only, and not used after. A store that cannot be closed stays mapped.
-        self.readers.close(|| unsafe { ManuallyDrop::drop(env) });
+        self.visitors.iter().for_each(Visitors::close);
+        let (env, visitors) = (&mut self.env, &mut self.visitors);
+        // SAFETY: both are dropped here only, and not used after. A store that cannot be closed stays mapped.
+        self.readers.close(|| unsafe {
+            ManuallyDrop::drop(env);
+            ManuallyDrop::drop(visitors);
+        });
     }
 }
 
@@ -344,6 +363,11 @@ impl Lmdb {
         self.sums.data
     }
 
+    /// The place of the first visitor's snapshot, behind those of this process.
+    fn visitors_from(&self) -> u64 {
+        u64::from(self.options.readers_max)
+    }
+
     fn table(&self, table: Table) -> &Records {
         match table {
             Table::Data => &self.data,
@@ -367,10 +391,19 @@ impl Engine for Lmdb {
 
     fn snapshots(&self) -> Vec<OpenSnapshot> {
         let slots = self.readers.slots().zip(0..);
-        slots.filter_map(|(slot, place)| open_in(slot, place)).collect()
+        let own = slots.filter_map(|(slot, place)| open_in(slot, place));
+        let visitors = self
+            .visitors
+            .iter()
+            .flat_map(|visitors| visitors.snapshots(self.visitors_from()));
+        own.chain(visitors).collect()
     }
 
     fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        if let Some(number) = snapshot.place.checked_sub(self.visitors_from()) {
+            let visitors = self.visitors.as_ref().filter(|_| !self.life.is_forked());
+            return visitors.is_some_and(|visitors| visitors.end(number as usize, snapshot.generation, why));
+        }
         let slot = usize::try_from(snapshot.place)
             .ok()
             .and_then(|place| self.readers.slots().nth(place));
@@ -404,9 +437,10 @@ impl Engine for Lmdb {
 }
 
 fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -> Result<(), EngineError> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()), // a store that has not begun
-        answer => answer.map_err(error::io(path, "open the store's file"))?,
+    let file = match visitor::open_file(path.parent().unwrap_or(Path::new("."))) {
+        Err(EngineError::NoStore { .. }) => return Ok(()), // a store that has not begun
+        Err(EngineError::Io { path, source, .. }) => return Err(error::io(&path, "open the store's file")(source)),
+        answer => answer?,
     };
     let checked = match verify {
         Verify::None => check::check_length(&file),

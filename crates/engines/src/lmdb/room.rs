@@ -32,10 +32,15 @@ const CHANGE_PAGES: i64 = 10;
 /// Pages that a commit takes for itself: the table of tables, and the lists of free pages.
 const COMMIT_PAGES: i64 = 16;
 /// The reserve, of the quota, and at the most, in bytes.
-const RESERVE_SHARE: usize = 8;
-const RESERVE_MAX: usize = 16 << 20;
+const RESERVE_SHARE: u64 = 8;
+const RESERVE_MAX: u64 = 16 << 20;
 /// A value beyond this lies on pages of its own; LMDB's limit is not smaller.
 const INLINE_MAX: usize = 1_024;
+
+/// What is kept for deletes and group commits of a quota, in bytes.
+pub fn reserve_of(quota: u64) -> u64 {
+    (quota / RESERVE_SHARE).min(RESERVE_MAX)
+}
 
 /// The room of an open store. Its writer changes it.
 #[derive(Debug)]
@@ -53,7 +58,7 @@ impl Room {
         Room {
             page_size,
             quota_pages: pages(quota),
-            reserve: pages((quota / RESERVE_SHARE).min(RESERVE_MAX)),
+            reserve: pages(reserve_of(quota as u64) as usize),
             spare: AtomicI64::new(0),
         }
     }
@@ -112,6 +117,7 @@ impl LmdbWrite<'_> {
         if self.allowance.taken + pages > self.allowance.spare {
             let fits = self.tighten(pages)?;
             if !fits && put.is_some() && table == Table::Data {
+                self.allowance.before = None; // a reader may be ended before the next attempt
                 return Err(self.engine.quota_full());
             }
         }

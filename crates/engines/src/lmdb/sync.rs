@@ -8,10 +8,10 @@ use heed::EnvFlags;
 use punctual_store::engine::{Durability, EngineError};
 
 use super::life::End;
-use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, error, sum};
+use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, error, owner, sum};
 
 /// Where a new store is made, before it gets its name.
-const NEW: &str = "new";
+pub(super) const NEW: &str = "new";
 
 /// Makes `directory` and those above it, each with a name that survives a power cut.
 pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
@@ -29,7 +29,7 @@ pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn parent(path: &Path) -> &Path {
+pub(super) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(above) if !above.as_os_str().is_empty() => above,
         _ => Path::new("."),
@@ -83,14 +83,26 @@ fn create_in(options: LmdbOptions, folder: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn clear(folder: &Path) -> io::Result<()> {
-    let gone = |answer: io::Result<()>| match answer {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        answer => answer,
-    };
+/// Removes the folder of a store that was not finished.
+pub(super) fn clear(folder: &Path) -> io::Result<()> {
+    clear_files(folder)?;
+    gone(fs::remove_file(folder.join(owner::FILE_NAME)))?;
+    gone(fs::remove_dir(folder))
+}
+
+/// Removes what is in it, but for the file that is locked meanwhile.
+pub(super) fn clear_files(folder: &Path) -> io::Result<()> {
     gone(fs::remove_file(folder.join(DATA_FILE)))?;
     gone(fs::remove_file(folder.join(LOCK_FILE)))?;
-    gone(fs::remove_dir(folder))
+    let inner = folder.join(NEW);
+    if inner.is_dir() { clear(&inner) } else { Ok(()) }
+}
+
+fn gone(answer: io::Result<()>) -> io::Result<()> {
+    match answer {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        answer => answer,
+    }
 }
 
 impl Lmdb {

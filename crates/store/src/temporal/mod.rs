@@ -17,7 +17,7 @@ mod suspension;
 
 pub(crate) use objects::Objects;
 pub use objects::{Creation, ObjectSpec};
-pub use record::ClockOrigin;
-pub(crate) use record::{decode, encode};
+pub(crate) use record::encode;
+pub use record::{ClockOrigin, decode};
 pub use slot::{Installation, Sample, Slot};
 pub(crate) use suspension::{Suspensions, on_clock_of_ages};
