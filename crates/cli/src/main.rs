@@ -1,6 +1,7 @@
 //! What does a person see and type? The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
+mod bounded;
 mod builtin;
 mod columns;
 mod commands;

@@ -215,7 +215,11 @@ fn closed(folder: &Path, name: &str, records: u32) {
 
 #[test]
 fn what_is_no_store_is_refused_by_each_command() {
-    let folder = folder_with(&[("file", "x"), ("empty/x", ""), ("text/data.mdb", "this is no database")]);
+    let folder = folder_with(&[
+        ("file", "x"),
+        ("empty/x", ""),
+        ("text/data.mdb", &"this is no database".repeat(500)),
+    ]);
     let path = folder.path();
     for name in ["pipe", "zero"] {
         fs::create_dir(path.join(name)).expect("a folder");
@@ -240,15 +244,13 @@ fn what_is_no_store_is_refused_by_each_command() {
             let no_store = format!("{store}: there is no store: name the folder that holds its data.mdb\n");
             assert_eq!(run(store), (Some(2), no_store), "{command}");
         }
-        for (store, what) in [
-            ("text", "has no LMDB mark"),
-            ("pipe", "no ordinary file"),
-            ("zero", "no ordinary file"),
-        ] {
-            let (code, said) = run(store);
-            assert_eq!(code, Some(1), "{command} {store}: {said}");
-            assert!(said.contains(what), "{command} {store}: {said}");
+        for store in ["pipe", "zero"] {
+            let no_file = format!("{store}/data.mdb: read the store as this user: it is no ordinary file\n");
+            assert_eq!(run(store), (Some(2), no_file), "{command}");
         }
+        let (code, said) = run("text");
+        assert_eq!(code, Some(1), "{command}: {said}");
+        assert!(said.contains("has no LMDB mark"), "{command}: {said}");
     }
 }
 

@@ -114,10 +114,10 @@ fn refused(error: TransferError) -> Failure {
 fn step_back() {
     let _ = set_scheduling(Tid::current(), Scheduling::Batch { nice: 10 });
     /// This process, and idle input and output (ioprio_set(2)).
-    const WHO_PROCESS: libc::c_int = 1;
+    const THIS_PROCESS: libc::c_int = 1;
     const IDLE: libc::c_int = 3 << 13;
     // SAFETY: plain numbers.
-    unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, IDLE) };
+    unsafe { libc::syscall(libc::SYS_ioprio_set, THIS_PROCESS, 0, IDLE) };
 }
 
 fn on_medium(store: &Path) -> Result<u64, Failure> {

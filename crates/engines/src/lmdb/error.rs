@@ -6,9 +6,9 @@ use std::path::Path;
 use heed::MdbError;
 use punctual_store::engine::EngineError;
 
-/// A disk with less room than this is called full when a write to it came back short, and a file that is as close to the
-/// limit of its length. LMDB reports a short write as a
-/// bare `EIO` (mdb_page_flush), because the kernel names the cause only on the next attempt.
+/// A disk with less room than this is called full when a write to it came back short, and so is a file that is as close
+/// to the limit of its length. LMDB reports a short write as a bare `EIO` (mdb_page_flush), because the kernel names
+/// the cause only on the next attempt.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
 
 /// What of the open store a message needs.

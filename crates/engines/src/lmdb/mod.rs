@@ -96,6 +96,9 @@ pub struct LmdbOptions {
     /// Puts are refused ([`EngineError::QuotaFull`]) an eighth of it before, at most 16 MiB: that much is left to
     /// deletes and to group commits.
     pub quota: usize,
+    /// Up to where [`Lmdb::grow_quota`] may raise it while the store is open, in bytes: so much address space is
+    /// taken. `None`, as by default: the quota stays.
+    pub quota_max: Option<usize>,
     /// How many threads may read, at least 1. A slot stays with its thread until the thread ends.
     pub readers_max: u32,
     /// Whether plain records of a *new* store carry checksums, as temporal ones always do: 4 bytes each, which every
@@ -110,6 +113,7 @@ impl Default for LmdbOptions {
         LmdbOptions {
             durability: Durability::Durable,
             quota: 1 << 30,
+            quota_max: None,
             readers_max: 126,
             checksums: true,
             verify: Verify::Full,
@@ -182,6 +186,7 @@ impl LmdbOptions {
         let mark = unsynced::read(directory)?;
         check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
         options.check_quota(&directory.join(DATA_FILE))?;
+        sync::clear_unfinished(directory)?;
         sync::create(options, directory)?;
         reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max + VISITORS_MAX as u32)?;
         let witness = sync::witness(directory)?;
@@ -240,9 +245,8 @@ impl LmdbOptions {
                 "at least one thread must be able to read",
             );
         }
-        // LMDB wants whole pages.
-        match self.quota.checked_next_multiple_of(QUOTA_STEP) {
-            Some(size) if self.quota >= QUOTA_MIN && size <= isize::MAX as usize => self.quota = size,
+        match whole(self.quota) {
+            Some(size) if self.quota >= QUOTA_MIN => self.quota = size,
             _ => {
                 return refuse(
                     "quota",
@@ -250,6 +254,17 @@ impl LmdbOptions {
                     "use 1 MiB up to what the address space holds",
                 );
             }
+        }
+        if let Some(max) = self.quota_max {
+            let size = whole(max).filter(|size| *size >= self.quota);
+            if size.is_none() {
+                return refuse(
+                    "quota_max",
+                    max.to_string(),
+                    "use at least the quota, up to what the address space holds",
+                );
+            }
+            self.quota_max = size;
         }
         Ok(self)
     }
@@ -272,6 +287,10 @@ impl LmdbOptions {
             value: format!("{} where the store takes {taken} bytes already", self.quota),
             remedy: "use at least that, and a seventh more to write to it",
         })
+    }
+
+    fn map_len(self) -> usize {
+        self.quota_max.unwrap_or(self.quota)
     }
 
     fn place(self, path: &Path) -> Place<'_> {
@@ -307,7 +326,7 @@ impl LmdbOptions {
         let mut env = EnvOpenOptions::new().read_txn_with_tls();
         // Beside this process's readers, those of others.
         let readers_max = self.readers_max.saturating_add(VISITORS_MAX as u32);
-        env.map_size(self.quota).max_readers(readers_max).max_dbs(2);
+        env.map_size(self.map_len()).max_readers(readers_max).max_dbs(2);
         // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else
         // changes the mapped file: this process holds its lock, and the file has been checked since. A program that
         // ignores the lock and writes to the file breaks this, as it would break any map.
@@ -356,6 +375,31 @@ impl Lmdb {
         self.env
             .clear_stale_readers()
             .map_err(error::engine(self.place(), "clear readers that died"))
+    }
+
+    /// Raises the quota to `bytes`, rounded up to whole pages, at most [`LmdbOptions::quota_max`]: puts that were refused
+    /// are not any more. Nothing is mapped anew, so no reader or writer has to wait. The next open has the quota of its
+    /// own options.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`] for a quota below the present one, or beyond what was set aside.
+    pub fn grow_quota(&self, bytes: usize) -> Result<(), EngineError> {
+        let max = self.options.map_len();
+        match whole(bytes).filter(|size| *size <= max) {
+            Some(size) if size >= self.room.quota() => {
+                self.room.grow(size);
+                Ok(())
+            }
+            _ => Err(EngineError::Setting {
+                path: self.directory.clone(),
+                setting: "quota",
+                value: format!(
+                    "{bytes} while the store is open, from {} and up to {max}",
+                    self.room.quota()
+                ),
+                remedy: "name one between, or open the store anew with a larger quota_max",
+            }),
+        }
     }
 
     /// Whether its plain records carry checksums.
@@ -434,6 +478,12 @@ impl Engine for Lmdb {
     fn path(&self) -> &Path {
         &self.directory
     }
+}
+
+/// In whole pages, which LMDB wants.
+fn whole(bytes: usize) -> Option<usize> {
+    let bytes = bytes.checked_next_multiple_of(QUOTA_STEP);
+    bytes.filter(|bytes| *bytes <= isize::MAX as usize)
 }
 
 fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -> Result<(), EngineError> {

@@ -46,8 +46,8 @@ pub fn reserve_of(quota: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Room {
     page_size: usize,
-    quota_pages: i64,
-    reserve: i64,
+    quota_pages: AtomicI64,
+    reserve: AtomicI64,
     /// Pages beyond the reserve, at the least.
     spare: AtomicI64,
 }
@@ -57,22 +57,37 @@ impl Room {
         let pages = |bytes: usize| (bytes / page_size) as i64;
         Room {
             page_size,
-            quota_pages: pages(quota),
-            reserve: pages(reserve_of(quota as u64) as usize),
+            quota_pages: AtomicI64::new(pages(quota)),
+            reserve: AtomicI64::new(pages(reserve_of(quota as u64) as usize)),
             spare: AtomicI64::new(0),
         }
     }
 
     /// Whether half of the reserve is used up.
     pub(super) fn is_tight(&self) -> bool {
-        self.spare.load(Ordering::Relaxed) < -(self.reserve / 2)
+        self.spare.load(Ordering::Relaxed) < -(self.reserve.load(Ordering::Relaxed) / 2)
+    }
+
+    /// The quota in bytes.
+    pub(super) fn quota(&self) -> usize {
+        self.quota_pages.load(Ordering::Relaxed) as usize * self.page_size
+    }
+
+    /// Raises the quota. A transaction that is under way keeps the bounds that it has.
+    pub(super) fn grow(&self, quota: usize) {
+        let reserve = (reserve_of(quota as u64) as usize / self.page_size) as i64;
+        self.quota_pages
+            .store((quota / self.page_size) as i64, Ordering::Relaxed);
+        self.reserve.store(reserve, Ordering::Relaxed);
+        // Not known to be spare: the next transaction that needs more looks.
     }
 
     /// What is spare where no snapshot is older than `oldest`.
     fn spare(&self, survey: &Survey, oldest: u64) -> i64 {
         let usable = survey.freed.iter().filter(|(freed_by, _)| *freed_by < oldest);
         let free: u64 = usable.map(|(_, pages)| pages).sum();
-        self.quota_pages - survey.pages as i64 + free as i64 - self.reserve
+        let [quota, reserve] = [&self.quota_pages, &self.reserve].map(|pages| pages.load(Ordering::Relaxed));
+        quota - survey.pages as i64 + free as i64 - reserve
     }
 }
 
@@ -193,7 +208,7 @@ impl Lmdb {
         });
         EngineError::QuotaFull {
             path: self.directory.clone(),
-            quota: self.options.quota as u64,
+            quota: self.room.quota() as u64,
             holder: most.max_by_key(|holder| holder.held).filter(|holder| holder.held > 0),
         }
     }

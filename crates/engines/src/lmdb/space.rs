@@ -24,7 +24,7 @@ pub(super) fn space(engine: &Lmdb) -> Result<Space, EngineError> {
         Err(EngineError::SnapshotHeld) => None,
         Err(error) => return Err(error),
     };
-    Ok(engine.survey()?.space(engine.options.quota as u64))
+    Ok(engine.survey()?.space(engine.room.quota() as u64))
 }
 
 /// Of the newest commit in a file, in pages.

@@ -54,7 +54,6 @@ pub(super) fn create(options: LmdbOptions, directory: &Path) -> Result<(), Engin
     }
     let folder = directory.join(NEW);
     let fail = |action| error::io(&folder, action);
-    clear(&folder).map_err(fail("remove what is left of a store that was not finished"))?;
     fs::create_dir(&folder).map_err(fail("create the folder of a new store"))?;
     let made = create_in(options, &folder);
     let named = made.and_then(|()| {
@@ -81,6 +80,18 @@ fn create_in(options: LmdbOptions, folder: &Path) -> Result<(), EngineError> {
     sum::settle(&env, [main, temporal], place, options.checksums)?;
     env.prepare_for_closing().wait();
     Ok(())
+}
+
+/// Removes what a program that was killed has left of a new store, or of one that was written anew.
+pub(super) fn clear_unfinished(directory: &Path) -> Result<(), EngineError> {
+    let folder = directory.join(NEW);
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    clear(&folder).map_err(error::io(
+        &folder,
+        "remove what is left of a store that was not finished",
+    ))
 }
 
 /// Removes the folder of a store that was not finished.

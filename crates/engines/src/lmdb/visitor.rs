@@ -1,6 +1,6 @@
 //! A store that another process may have open, read without a part in its work.
 //!
-//! **Problem.** A store is to be inspected, checked and copied while its owner writes. The owner must not wait for that,
+//! **Problem.** A store is to be inspected, checked and copied while its owner writes. The owner must not wait for it,
 //! and must be able to take the snapshot away (decision 30). What reads through a map would then read pages that are
 //! used again, and follow numbers that are none.
 //!
@@ -89,8 +89,8 @@ pub(super) fn open_file(directory: &Path) -> Result<File, EngineError> {
     };
     let about = file.metadata().map_err(|source| unreadable(&path, source))?;
     if !about.is_file() {
-        let reason = "it is no ordinary file".to_owned();
-        return Err(EngineError::Corrupt { path, reason });
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file");
+        return Err(unreadable(&path, source));
     }
     Ok(file)
 }

@@ -134,8 +134,8 @@ impl<O: Os> PermitQueue<O> {
     }
 
     /// Takes the permit, after all threads that wait with an earlier or the same `deadline`; gives up at `until`, an
-    /// instant of the system's clock ([`Time::MAX`]: never). A thread without a deadline ([`Time::MAX`]) is served last,
-    /// but in one of [`ORDINARY_EVERY`] turns at the least.
+    /// instant of the system's clock ([`Time::MAX`]: never). A thread without a deadline ([`Time::MAX`]) is served
+    /// last, but in one of [`ORDINARY_EVERY`] turns at the least.
     ///
     /// # Errors
     /// [`Denied`]: this thread got no permit and does not wait any more.

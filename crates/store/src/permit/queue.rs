@@ -6,7 +6,7 @@ use punctual_units::Time;
 /// serve in time.
 pub const WAITERS_MAX: usize = 256;
 
-/// While a thread waits that has no deadline, each turn of this number is such a thread's. The others lose a tenth of the
+/// While a thread waits that has no deadline, one turn of so many is such a thread's. The others lose a tenth of the
 /// turns at the most, and only while it waits.
 pub const ORDINARY_EVERY: u32 = 10;
 
@@ -108,8 +108,8 @@ mod tests {
     }
 
     proptest! {
-        /// The reference searches the whole list for the least (deadline, arrival), or each tenth time, while one without
-        /// a deadline waits, for the least arrival among those.
+        /// The reference searches the whole list for the least (deadline, arrival), or each tenth time, while one
+        /// without a deadline waits, for the least arrival among those.
         #[test]
         fn serves_in_the_order_of_the_reference(steps in prop::collection::vec(step(), 0..200)) {
             let mut queue = WaitQueue::default();
