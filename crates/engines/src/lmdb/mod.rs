@@ -377,9 +377,9 @@ impl Lmdb {
             .map_err(error::engine(self.place(), "clear readers that died"))
     }
 
-    /// Raises the quota to `bytes`, rounded up to whole pages, at most [`LmdbOptions::quota_max`]: puts that were refused
-    /// are not any more. Nothing is mapped anew, so no reader or writer has to wait. The next open has the quota of its
-    /// own options.
+    /// Raises the quota to `bytes`, rounded up to whole pages, at most [`LmdbOptions::quota_max`]. Puts that were
+    /// refused are not any more. Nothing is mapped anew, so no reader or writer has to wait. The next open has the
+    /// quota of its own options.
     ///
     /// # Errors
     /// [`EngineError::Setting`] for a quota below the present one, or beyond what was set aside.
