@@ -105,6 +105,10 @@ impl Read for Bounded {
             }
             match (self.file.read(into), self.until) {
                 (Err(empty), Some(until)) if empty.kind() == ErrorKind::WouldBlock => self.wait(until)?,
+                (Ok(0), Some(_)) if self.left == self.max => {
+                    let what = "nothing came through it; name an ordinary file, or a pipe that is written to";
+                    return Err(io::Error::other(what));
+                }
                 (Ok(read), _) => {
                     let left = self.left.checked_sub(read as u64);
                     self.left = left.ok_or_else(|| {
@@ -145,6 +149,8 @@ mod tests {
     fn what_never_ends_is_refused() {
         let told = bytes(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(why(&told), "it goes on after 64.0 MiB; name the right file");
+        let told = bytes(Path::new("/dev/null")).unwrap_err();
+        assert!(why(&told).starts_with("nothing came through it"), "{told}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("large");
         File::create(&path).unwrap().set_len(FILE_MAX + 1).unwrap();

@@ -52,7 +52,7 @@ impl Visitors {
         let (Some(begin), true) = (begin, used + VISITORS_MAX <= readers_max) else {
             return Ok(None);
         };
-        if cells.word(0).load(Ordering::SeqCst) != MAGIC || begin < CELL_LEN {
+        if cells.word(0).load(Ordering::SeqCst) != MAGIC || begin < CELL_LEN || !begin.is_multiple_of(CELL_LEN) {
             return Ok(None);
         }
         let places = std::array::from_fn(|number| begin + (used + number) * CELL_LEN);
