@@ -230,8 +230,9 @@ impl Pending {
         let mut first = true;
         for offset in keys {
             let key = key_at(page, offset);
-            let order = before.map(|before| compare(content, before, key));
-            if !matches!(order, None | Some(Ordering::Less)) && !(first && order == Some(Ordering::Equal)) {
+            let order = before.map_or(Ordering::Less, |before| compare(content, before, key));
+            // The first may be the bound itself.
+            if order == Ordering::Greater || order == Ordering::Equal && !first {
                 return false;
             }
             (before, first) = (Some(key), false);

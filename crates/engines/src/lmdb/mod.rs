@@ -63,7 +63,7 @@ use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
 use unsynced::Mark;
 pub use verify::{Progress, Verify};
-pub use visitor::Visitor;
+pub use visitor::{Look, Visitor};
 use visitors::{VISITORS_MAX, Visitors};
 
 use crate::noted::{open_in, words};

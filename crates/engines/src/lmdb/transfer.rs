@@ -84,6 +84,9 @@ pub struct Transferred {
     pub bytes: u64,
 }
 
+/// Table, key and value.
+type Record = (Table, Vec<u8>, Vec<u8>);
+
 /// How far a copy is: after each mebibyte of records.
 type Progress<'p> = &'p mut dyn FnMut(Transferred);
 
@@ -119,7 +122,8 @@ fn copy(visitor: &Visitor, filler: &mut Filler<'_>, progress: Progress<'_>) -> R
     for table in [Table::Data, Table::Temporal] {
         visitor.visit::<TransferError>(table, &mut |key, value| {
             filler.add(table, key, value)?;
-            Ok(filler.tell(progress))
+            filler.tell(progress);
+            Ok(())
         })?;
     }
     Ok(())
@@ -175,7 +179,8 @@ pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> R
             out.text(" ")?;
             out.escaped(value)?;
             out.text("\n")?;
-            Ok(done.count(key, value, progress))
+            done.count(key, value, progress);
+            Ok(())
         })?;
     }
     let (bytes, sum) = (out.bytes, out.sum);
@@ -521,7 +526,7 @@ impl<'r> Lines<'r> {
     }
 
     /// The next record, or nothing where the end line has confirmed all before it.
-    fn record(&mut self, records: u64) -> Result<Option<(Table, Vec<u8>, Vec<u8>)>, TransferError> {
+    fn record(&mut self, records: u64) -> Result<Option<Record>, TransferError> {
         let (bytes, sum) = (self.bytes, self.sum);
         let table = match self.word(b' ')?.as_str() {
             "data" => Table::Data,

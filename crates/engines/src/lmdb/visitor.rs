@@ -37,6 +37,9 @@ use super::{DATA_FILE, FORMAT, LOCK_FILE, owner, sum};
 /// How often a snapshot is sought while the owner commits.
 const TRIES_MAX: usize = 1_000;
 
+/// What is done with each key and value.
+pub type Look<'l, E> = &'l mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
+
 /// A snapshot of a store, for a process that does not have it open.
 ///
 /// ```
@@ -281,11 +284,7 @@ impl Visitor {
     /// # Errors
     /// That of `look`; [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost:
     /// [`EngineError::SnapshotEnded`], [`EngineError::Overtaken`].
-    pub fn visit<E: From<EngineError>>(
-        &self,
-        table: Table,
-        look: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn visit<E: From<EngineError>>(&self, table: Table, look: Look<'_, E>) -> Result<(), E> {
         let Some(tree) = self.tree(table) else { return Ok(()) };
         let sums = match table {
             Table::Data => self.has_checksums(),
@@ -451,12 +450,7 @@ struct Walk<'v> {
 }
 
 impl Walk<'_> {
-    fn page<E: From<EngineError>>(
-        &mut self,
-        number: u64,
-        depth: u16,
-        look: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn page<E: From<EngineError>>(&mut self, number: u64, depth: u16, look: Look<'_, E>) -> Result<(), E> {
         self.pages += 1;
         let page = self.visitor.sound(self.load(number))?;
         let offsets = self.visitor.sound(node_offsets(number, &page))?;
@@ -497,7 +491,7 @@ impl Walk<'_> {
         number: u64,
         page: &[u8],
         offset: usize,
-        look: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>,
+        look: Look<'_, E>,
     ) -> Result<(), E> {
         let visitor = self.visitor;
         let flags = u16_at(page, offset + 4);
