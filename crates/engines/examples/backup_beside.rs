@@ -95,8 +95,8 @@ fn main() -> Answer<()> {
     };
     let [mut backup, mut nothing, mut alone] = spans;
     let base = [quantile(&mut alone, 0.5), quantile(&mut alone, 0.99)];
-    for (what, mut spans) in BESIDE.into_iter().zip([&mut backup, &mut nothing, &mut alone]) {
-        let found = [quantile(&mut spans, 0.5), quantile(&mut spans, 0.99)];
+    for (what, spans) in BESIDE.into_iter().zip([&mut backup, &mut nothing, &mut alone]) {
+        let found = [quantile(spans, 0.5), quantile(spans, 0.99)];
         println!(
             "beside {what:<8} {:>8} puts, p50 {:>8.1} us ({:.2}), p99 {:>8.1} us ({:.2})",
             spans.len(),
