@@ -157,6 +157,13 @@ struct FaultyWrite<'e> {
 
 type Records = std::vec::IntoIter<Result<(Vec<u8>, Vec<u8>), EngineError>>;
 
+fn owned_records<B: std::ops::Deref<Target = [u8]>>(
+    records: impl Iterator<Item = Result<(B, B), EngineError>>,
+) -> Records {
+    let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
+    owned.collect::<Vec<_>>().into_iter()
+}
+
 impl Faulty {
     fn table(&self, table: Table) -> Table {
         if self.fault == Fault::TablesAreOne {
@@ -179,14 +186,11 @@ impl Faulty {
             high
         };
         let skip = usize::from(self.fault == Fault::ScanSkipsTheFirst);
-        let back = back && self.fault != Fault::BackIsForth;
-        let records = if back {
-            read.scan_back(self.table(table), (low, high))?.skip(0)
-        } else {
-            read.scan(self.table(table), (low, high))?.skip(skip)
-        };
-        let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
-        Ok(owned.collect::<Vec<_>>().into_iter())
+        let table = self.table(table);
+        if back && self.fault != Fault::BackIsForth {
+            return Ok(owned_records(read.scan_back(table, (low, high))?));
+        }
+        Ok(owned_records(read.scan(table, (low, high))?.skip(skip)))
     }
 }
 
