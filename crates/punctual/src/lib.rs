@@ -102,7 +102,7 @@ pub mod pipelines {
 /// The store of a program on this machine: on LMDB and Linux, unless others are named.
 pub type Store<E = Lmdb, O = LinuxOs> = punctual_store::Store<E, O>;
 
-/// Notes of what changes in such a store, see [`store::watch`](punctual_store::watch).
+/// Notes of what changes in such a store, see [`store::watch`].
 pub type Watch<O = LinuxOs> = punctual_store::watch::Watch<O>;
 
 /// So many milliseconds.
