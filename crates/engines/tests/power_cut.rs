@@ -64,6 +64,7 @@ fn open(durability: Durability, directory: &Path) -> Result<Store<Lmdb, LinuxOs>
         avi: Nanos::from_secs(1),
         period: Nanos::from_secs(1),
         max_len: READING_LEN,
+        history: 1,
     };
     let objects = (0..SENSORS).map(spec).collect();
     let options_of_store = StoreOptions {

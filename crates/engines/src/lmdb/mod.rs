@@ -6,27 +6,23 @@
 //! ([refused](EngineError::InUse)), and a damaged file ([checked](EngineError::Corrupt) before it is mapped). The
 //! wait for the one write lock is the store's, see its `permit`.
 //!
-//! **Readers are bound to their thread.** With thread-local reader slots, beginning a read transaction is one store
-//! into the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority
-//! inheritance (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
+//! **A snapshot begins without a lock**, and a thread may have several: each has a seat with a reader slot of LMDB's,
+//! see `seats`.
 //!
 //! **A reader may be ended** between two of its calls, by a thread that wants its pages: see `slot.rs`.
 //! What a snapshot returns is therefore a [copy](crate::Copied).
-//!
-//! **A thread frees its slot as it ends**, after its closure has returned, which `std::thread::scope` does not wait
-//! for. A store that is dropped meanwhile waits for it, see `leaving`.
 //!
 //! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
 
 mod cells;
 mod check;
 mod error;
-mod leaving;
 mod life;
 mod meta;
 mod owner;
 mod protect;
 mod room;
+mod seats;
 mod space;
 mod sum;
 mod sync;
@@ -52,13 +48,13 @@ use punctual_units::Nanos;
 
 use check::{Damage, Meta};
 use error::Place;
-use leaving::Readers;
 use life::Life;
 use owner::Owner;
 pub use protect::Protection;
 use protect::{Map, protect};
 use room::Room;
 pub use room::reserve_of;
+use seats::Seats;
 use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
 use unsynced::Mark;
@@ -99,7 +95,7 @@ pub struct LmdbOptions {
     /// Up to where [`Lmdb::grow_quota`] may raise it while the store is open, in bytes: so much address space is
     /// taken. `None`, as by default: the quota stays.
     pub quota_max: Option<usize>,
-    /// How many threads may read, at least 1. A slot stays with its thread until the thread ends.
+    /// How many snapshots may be open at a time, over all threads; at least 1.
     pub readers_max: u32,
     /// Whether plain records of a *new* store carry checksums, as temporal ones always do: 4 bytes each, which every
     /// read checks. A store that is there keeps what it was made with, see [`Lmdb::has_checksums`].
@@ -141,7 +137,7 @@ pub struct Lmdb {
     main: Records,
     sums: Sums,
     env: ManuallyDrop<Env<WithTls>>,
-    readers: Readers,
+    readers: Seats,
     life: Life,
     /// Dropped only once the environment is closed: see `Cells::map`.
     visitors: ManuallyDrop<Option<Visitors>>,
@@ -188,11 +184,9 @@ impl LmdbOptions {
         options.check_quota(&directory.join(DATA_FILE))?;
         sync::clear_unfinished(directory)?;
         sync::create(options, directory)?;
-        reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max + VISITORS_MAX as u32)?;
+        reserve_lock_file(&directory.join(LOCK_FILE), options.slots())?;
         let witness = sync::witness(directory)?;
         let life = Life::begin().map_err(error::io(directory, "map a page that tells of a fork"))?;
-        let readers = Readers::none(options.readers_max)
-            .map_err(error::io(directory, "make a thread-specific key for readers"))?;
         options.mark(directory, mark, &witness)?;
         let env = options.open_env(directory, options.flags())?;
         let lock_file = directory.join(LOCK_FILE);
@@ -201,14 +195,15 @@ impl LmdbOptions {
         let place = options.place(directory);
         env.clear_stale_readers()
             .map_err(error::engine(place, "clear readers that died"))?;
+        let readers = Seats::new(options.readers_max, || env.read_txn().map(drop))
+            .map_err(error::engine(place, "begin a read transaction"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
         let sums = sum::settle(&env, [main, temporal], place, options.checksums)?;
         if options.verify == Verify::Full {
             sum::verify(&env, sums, [(Table::Data, data), (Table::Temporal, temporal)], place)?;
         }
-        // Reading the format takes a slot. There is one at least: no other thread has the store yet.
-        let _ = readers.enter();
         let protection = protect_map(&env, main, place, options.verify)?;
+        readers.adopt();
         let page_size = env.unnamed_database_stat().page_size as usize;
         let directory = directory.to_path_buf();
         Ok(Lmdb {
@@ -289,6 +284,11 @@ impl LmdbOptions {
         })
     }
 
+    /// LMDB's reader slots: of snapshots, of the engine itself, and of other processes.
+    fn slots(self) -> u32 {
+        self.readers_max.saturating_add(seats::OWN + VISITORS_MAX as u32)
+    }
+
     fn map_len(self) -> usize {
         self.quota_max.unwrap_or(self.quota)
     }
@@ -324,9 +324,7 @@ impl LmdbOptions {
 
     fn open_env(self, directory: &Path, flags: EnvFlags) -> Result<Env<WithTls>, EngineError> {
         let mut env = EnvOpenOptions::new().read_txn_with_tls();
-        // Beside this process's readers, those of others.
-        let readers_max = self.readers_max.saturating_add(VISITORS_MAX as u32);
-        env.map_size(self.map_len()).max_readers(readers_max).max_dbs(2);
+        env.map_size(self.map_len()).max_readers(self.slots()).max_dbs(2);
         // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else
         // changes the mapped file: this process holds its lock, and the file has been checked since. A program that
         // ignores the lock and writes to the file breaks this, as it would break any map.
@@ -348,11 +346,11 @@ impl Drop for Lmdb {
         }
         self.visitors.iter().for_each(Visitors::close);
         let (env, visitors) = (&mut self.env, &mut self.visitors);
-        // SAFETY: both are dropped here only, and not used after. A store that cannot be closed stays mapped.
-        self.readers.close(|| unsafe {
+        // SAFETY: both are dropped here only, and not used after.
+        unsafe {
             ManuallyDrop::drop(env);
             ManuallyDrop::drop(visitors);
-        });
+        }
     }
 }
 
@@ -409,7 +407,15 @@ impl Lmdb {
 
     /// The place of the first visitor's snapshot, behind those of this process.
     fn visitors_from(&self) -> u64 {
-        u64::from(self.options.readers_max)
+        u64::from(self.options.readers_max + seats::OWN)
+    }
+
+    #[cold]
+    fn readers_full(&self) -> EngineError {
+        EngineError::ReadersFull {
+            path: self.directory.clone(),
+            max: self.options.readers_max,
+        }
     }
 
     fn table(&self, table: Table) -> &Records {

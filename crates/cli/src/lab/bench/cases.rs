@@ -354,6 +354,7 @@ fn filled_store(
         avi: period * 2,
         period,
         max_len: TEMPORAL_BYTES,
+        history: 1,
     };
     let options = StoreOptions {
         objects: (0..TEMPORAL_OBJECTS).map(object).collect(),
