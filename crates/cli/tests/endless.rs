@@ -92,3 +92,17 @@ fn a_pipe_without_a_writer_and_a_device_without_an_end_are_refused_by_each_comma
         }
     }
 }
+
+#[test]
+fn costs_that_never_end_are_refused_before_anything_runs() {
+    let shipped = include_str!("../../../machines/exynos5422-a15.toml");
+    let begins = ["read-txn", "get", "write-begin", "put", "commit"].map(|call| format!("\n{call} = {{ cycles = "));
+    for begin in begins {
+        // The digits that follow make it some 9 * 10^15.
+        let machine = shipped.replace(&begin, &format!("{begin}9000000000000"));
+        assert_ne!(machine, shipped, "{begin}");
+        let folder = folder_with(&[("m.toml", &machine)]);
+        let said = refused(folder.path(), &["run", "--platform", "sim", "--machine", "m.toml"]);
+        assert!(said.contains("which cost "), "{begin}: {said}");
+    }
+}

@@ -129,8 +129,10 @@ fn other(folder: &Path) -> Answer<()> {
             Some((_, millis)) => std::thread::sleep(Duration::from_millis(millis.parse()?)),
             None => {
                 let copy: PathBuf = folder.join("copy");
-                backup(&folder.join("store"), &copy, &mut |_| ())?;
-                std::fs::remove_dir_all(copy)?;
+                match backup(&folder.join("store"), &copy, &mut |_| ()) {
+                    Ok(_) => std::fs::remove_dir_all(copy)?,
+                    Err(ended) => eprintln!("no copy: {ended}"),
+                }
             }
         }
         println!("done");

@@ -91,7 +91,8 @@ type Record = (Table, Vec<u8>, Vec<u8>);
 type Progress<'p> = &'p mut dyn FnMut(Transferred);
 
 /// Copies the newest commit of the store in `from`, which another process may have open and go on writing, to a new
-/// store in `to`. Where the owner takes the snapshot away, it is begun anew, three times at the most.
+/// store in `to`. Where the owner takes the snapshot away, it is begun anew, three times at the most; from the second
+/// time on the pages are copied first, which is faster, and takes room for them beside the new store.
 ///
 /// # Errors
 /// [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`; those of
@@ -99,7 +100,7 @@ type Progress<'p> = &'p mut dyn FnMut(Transferred);
 pub fn backup(from: &Path, to: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
     let mut tries = 1;
     loop {
-        match backup_once(from, to, progress) {
+        match backup_once(from, to, tries > 1, progress) {
             Err(TransferError::Engine(EngineError::SnapshotEnded { .. } | EngineError::Overtaken { .. }))
                 if tries < TRIES_MAX =>
             {
@@ -110,11 +111,19 @@ pub fn backup(from: &Path, to: &Path, progress: Progress<'_>) -> Result<Transfer
     }
 }
 
-fn backup_once(from: &Path, to: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
-    let checksums = Visitor::open(from)?.has_checksums();
+fn backup_once(from: &Path, to: &Path, set_down: bool, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+    let new = New::begin(to, Visitor::open(from)?.has_checksums())?;
+    let pages = if set_down { Some(new.spare_file()?) } else { None };
     // The snapshot is taken when the new store is there, and given back before the last sync: what it keeps from reuse
     // is the owner's.
-    New::begin(to, checksums)?.finish(|filler| copy(&Visitor::open(from)?, filler, progress))
+    new.finish(|filler| {
+        let visitor = Visitor::open(from)?;
+        let visitor = match pages {
+            Some(pages) => visitor.set_down(pages)?,
+            None => visitor,
+        };
+        copy(&visitor, filler, progress)
+    })
 }
 
 /// Copies all records of a snapshot.
@@ -278,6 +287,18 @@ impl New {
             place: None,
             options,
         })
+    }
+
+    /// A file without a name, on the medium of the new store.
+    fn spare_file(&self) -> Result<fs::File, EngineError> {
+        let path = self.folder.join("pages");
+        let make = || {
+            let mut options = fs::OpenOptions::new();
+            let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+            fs::remove_file(&path)?;
+            Ok(file)
+        };
+        make().map_err(error::io(&path, "make a file for the pages of the store"))
     }
 
     /// Fills it and gives it its name.

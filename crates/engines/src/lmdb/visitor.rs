@@ -32,7 +32,7 @@ use super::meta::Main;
 use super::space::Survey;
 use super::unsynced::{self, Mark};
 use super::verify::{self, Progress, Verify};
-use super::{DATA_FILE, FORMAT, LOCK_FILE, owner, sum};
+use super::{DATA_FILE, FORMAT, LOCK_FILE, error, owner, sum};
 
 /// How often a snapshot is sought while the owner commits.
 const TRIES_MAX: usize = 1_000;
@@ -68,6 +68,8 @@ pub struct Visitor {
     pin: Option<Pin>,
     mark: Mark,
     since: Time,
+    /// Whether its pages are a copy, which no process writes to.
+    set_down: bool,
 }
 
 /// The visitor's cell.
@@ -158,6 +160,7 @@ impl Visitor {
                         pin,
                         mark,
                         since: LinuxOs.now(),
+                        set_down: false,
                     });
                 }
                 Ok(None) => {}
@@ -171,6 +174,28 @@ impl Visitor {
                 reason: "no snapshot could be taken meanwhile",
             },
         })
+    }
+
+    /// Copies the pages into `to`, from front to end, as fast as they can be read; from then on the owner need not keep
+    /// them. For a store that is written so fast that its records cannot be read meanwhile.
+    pub(super) fn set_down(mut self, to: File) -> Result<Visitor, EngineError> {
+        let copied = |result: io::Result<()>| result.map_err(error::io(&self.directory, "copy the pages of the store"));
+        let end = (self.meta.last_page + 1) * self.meta.page_size as u64;
+        let mut chunk = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < end {
+            let len = chunk.len().min((end - at) as usize);
+            let read = self.file.read_at(&mut chunk[..len], at);
+            let read = read.map_err(|source| unreadable(&self.path(), source))?;
+            if read == 0 {
+                break; // pages at the end that were never written
+            }
+            copied(to.write_all_at(&chunk[..read], at))?;
+            at += read as u64;
+        }
+        self.still_there()?;
+        (self.pin, self.file, self.set_down) = (None, to, true);
+        Ok(self)
     }
 
     /// The format of its file, at most [`FORMAT`].
@@ -328,6 +353,9 @@ impl Visitor {
     /// Whether all that was read so far belongs to the snapshot.
     #[inline]
     fn still_there(&self) -> Result<(), EngineError> {
+        if self.set_down {
+            return Ok(());
+        }
         let state = self.pin.as_ref().map(|pin| pin.state(self.commit()));
         if state == Some(State::Kept) {
             return Ok(());
