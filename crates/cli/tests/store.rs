@@ -43,6 +43,7 @@ fn child() {
         avi: Nanos::from_secs(1),
         period: Nanos::from_millis(100),
         max_len: 16,
+        history: 1,
     };
     let origin = punctual_os::linux::clock_origin();
     let options = StoreOptions {

@@ -211,31 +211,6 @@ fn checks_and_copies_are_made_while_the_owner_writes() {
 }
 
 #[test]
-fn a_store_that_is_written_over_again_and_again_is_copied_all_the_same() {
-    let (folder, copies) = (shared_folder(), shared_folder());
-    // So small that snapshots are ended all the time.
-    let owner = Owner::of(folder.path(), 4 << 20);
-    let (mut made, mut refused) = (0, 0);
-    for number in 0..60 {
-        let copy = copies.path().join(format!("copy {number}"));
-        match transfer::backup(folder.path(), &copy, &mut |_| ()) {
-            Ok(_) => {
-                round_of(&all(&Visitor::open(&copy).unwrap()).unwrap());
-                made += 1;
-            }
-            Err(TransferError::Engine(EngineError::SnapshotEnded { .. } | EngineError::Overtaken { .. })) => {
-                assert!(!copy.exists());
-                refused += 1;
-            }
-            Err(other) => panic!("{other}"),
-        }
-    }
-    let [written, ended] = owner.end();
-    println!("{made} made, {refused} refused; {written} rounds, {ended} readers ended");
-    assert!(made > 0, "{refused} refused");
-}
-
-#[test]
 fn planted_fault_a_plain_copy_of_a_file_that_is_written_is_caught() {
     let (folder, copies) = (shared_folder(), shared_folder());
     let owner = Owner::of(folder.path(), 64 << 20);

@@ -580,3 +580,65 @@ fn read_at(file: &File, at: u64, bytes: &mut [u8]) -> Result<(), Damage> {
         answer => answer.map_err(Damage::Io),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_store::engine::{Durability, Engine, Write};
+
+    use super::*;
+    use crate::lmdb::{Lmdb, LmdbOptions};
+
+    fn write(engine: &Lmdb, round: u8) {
+        let mut transaction = engine.write().unwrap();
+        for number in 0..100_u8 {
+            let value = vec![round; 100 + usize::from(number) * usize::from(round)];
+            transaction.put(Table::Data, &[number], &value).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+
+    /// The round that all records are of.
+    fn round_of(visitor: &Visitor) -> Result<u8, EngineError> {
+        let mut rounds = Vec::new();
+        visitor.visit::<EngineError>(Table::Data, &mut |_, value| {
+            rounds.push(value[0]);
+            Ok(())
+        })?;
+        assert!(
+            rounds.len() == 100 && rounds.iter().all(|round| *round == rounds[0]),
+            "{rounds:?}"
+        );
+        Ok(rounds[0])
+    }
+
+    #[test]
+    fn pages_that_were_copied_are_read_when_the_store_has_been_written_over() {
+        let [folder, elsewhere] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let options = LmdbOptions {
+            durability: Durability::Volatile,
+            ..LmdbOptions::default()
+        };
+        let engine = options.open(folder.path()).unwrap();
+        write(&engine, 1);
+        // Without a cell, as a fifth visitor or one of another user is.
+        let [visitor, other] = [(), ()].map(|()| Visitor::alone(folder.path()).unwrap());
+        let mut file = OpenOptions::new();
+        let file = file.read(true).write(true).create(true).truncate(true);
+        let copied = visitor
+            .set_down(file.open(elsewhere.path().join("pages")).unwrap())
+            .unwrap();
+        write(&engine, 2);
+        assert_eq!(
+            round_of(&other).unwrap(),
+            1,
+            "one commit more uses none of its pages again"
+        );
+        (3..12).for_each(|round| write(&engine, round));
+        assert!(matches!(round_of(&other), Err(EngineError::Overtaken { .. })));
+        assert_eq!(round_of(&copied).unwrap(), 1);
+        copied.verify(Verify::None, |_| ()).unwrap();
+        // Too late to copy.
+        let late = other.set_down(file.open(elsewhere.path().join("late")).unwrap());
+        assert!(matches!(late, Err(EngineError::Overtaken { .. })), "{late:?}");
+    }
+}
