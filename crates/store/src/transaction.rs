@@ -17,6 +17,7 @@ use crate::engine::{Engine, KeyRange, Read, Table, Write, prefix_range};
 use crate::permit::Permit;
 use crate::records::{Merged, Records};
 use crate::store::{Freshness, Store};
+use crate::tables::{NamedTable, REGION};
 use crate::watch::Kind;
 use crate::{Deadline, Split, StoreError, Value};
 
@@ -231,6 +232,33 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         self.records(prefix_range(prefix, &mut Vec::new()))
     }
 
+    /// The value of `key` in a table with a name.
+    ///
+    /// # Errors
+    /// Those of [`get`](ReadTransaction::get).
+    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<Seen<'_, 's, E>>, StoreError> {
+        let Ok(key) = table.key(key) else { return Ok(None) };
+        let read = || Ok(self.snapshot()?.get(Table::Data, &key)?.map(Value::of_record));
+        self.meter.read_call(read)
+    }
+
+    /// The records of a table with a name, see [`Records`].
+    ///
+    /// # Errors
+    /// Those of [`records`](ReadTransaction::records).
+    pub fn records_in(
+        &self,
+        table: &NamedTable,
+        range: KeyRange<'_>,
+    ) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
+        self.meter.read_call(|| {
+            Ok(Records {
+                merged: Merged::in_table(self.store, self.snapshot()?, table, range),
+                meter: &self.meter,
+            })
+        })
+    }
+
     /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. All zero
     /// without a deadline ([`Deadline::NONE`]): such a transaction is not timed. Giving the snapshot back afterwards
     /// takes neither lock nor system call.
@@ -347,6 +375,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             store, meter, engine, ..
         } = self;
         meter.call(|_| {
+            refuse_reserved(key)?;
             store.refuse_temporal(key)?;
             let put = engine.put(Table::Data, key, value);
             put.map_err(|error| store.refused(error))
@@ -371,6 +400,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             store, meter, engine, ..
         } = self;
         let was_there = meter.call(|_| {
+            refuse_reserved(key)?;
             store.refuse_temporal(key)?;
             Ok(engine.delete(Table::Data, key)?)
         })?;
@@ -378,6 +408,57 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             self.note(key, Kind::Deleted);
         }
         Ok(was_there)
+    }
+
+    /// The value of `key` in a table with a name, own changes included.
+    ///
+    /// # Errors
+    /// Those of [`get`](WriteTransaction::get).
+    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<Found<'_, 's, E>>, StoreError> {
+        let Ok(key) = table.key(key) else { return Ok(None) };
+        let read = |_| Ok(self.engine.get(Table::Data, &key)?.map(Value::of_record));
+        self.meter.call(read)
+    }
+
+    /// The records of a table with a name, own changes included, see [`Records`].
+    ///
+    /// # Errors
+    /// Those of [`records`](WriteTransaction::records).
+    pub fn records_in(
+        &self,
+        table: &NamedTable,
+        range: KeyRange<'_>,
+    ) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
+        self.meter.call(|_| {
+            Ok(Records {
+                merged: Merged::in_table(self.store, &self.engine, table, range),
+                meter: &self.meter,
+            })
+        })
+    }
+
+    /// Sets `key` to `value` in a table with a name. No watch is told.
+    ///
+    /// # Errors
+    /// [`StoreError::TableKey`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn put_in(&mut self, table: &NamedTable, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let Self {
+            store, meter, engine, ..
+        } = self;
+        meter.call(|_| {
+            let put = engine.put(Table::Data, &table.key(key)?, value);
+            put.map_err(|error| store.refused(error))
+        })
+    }
+
+    /// Removes `key` from a table with a name; true if it was there. No watch is told.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn delete_in(&mut self, table: &NamedTable, key: &[u8]) -> Result<bool, StoreError> {
+        let Ok(key) = table.key(key) else { return Ok(false) };
+        let Self { meter, engine, .. } = self;
+        meter.call(|_| Ok(engine.delete(Table::Data, &key)?))
     }
 
     /// Commits; where the transaction's time went. When this returns, the changes are visible, and as durable as
@@ -415,6 +496,14 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         meter.book_data(entered, ended);
         meter.split(Nanos::ZERO, ended)
     }
+}
+
+/// Refuses a plain key that belongs to the store.
+pub(crate) fn refuse_reserved(key: &[u8]) -> Result<(), StoreError> {
+    if key.starts_with(REGION) {
+        return Err(StoreError::ReservedKey { key: key.to_vec() });
+    }
+    Ok(())
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
