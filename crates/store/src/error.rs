@@ -100,6 +100,14 @@ pub enum StoreError {
     /// More watches than there is room for.
     #[error("there are {WATCHES_MAX} watches already: drop some, or watch a prefix in place of several keys")]
     TooManyWatches,
+    /// A key that no record that expires can have.
+    #[error("a record that expires has a key of 1 to {max} bytes, this one has {len}: use another, or put")]
+    ExpiringKey {
+        /// The key's length in bytes.
+        len: usize,
+        /// The longest one, in bytes.
+        max: usize,
+    },
     /// A name that no table can have.
     #[error(
         "table {name}: a name has 1 to {NAME_MAX_LEN} bytes, none of them zero: use another",

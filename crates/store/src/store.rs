@@ -8,6 +8,7 @@ use punctual_units::{Made, Nanos, ObjectId, Revision, Share, Time};
 
 use crate::batch::{is_reserved, read_created, read_revision};
 use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
+use crate::expiry::Expiry;
 use crate::group::Group;
 use crate::permit::{Denied, Permit, PermitQueue};
 use crate::readers::Readers;
@@ -172,6 +173,7 @@ pub struct Store<E, O: Os> {
     pub(crate) group: Group,
     pub(crate) readers: Readers,
     pub(crate) watches: Watches<O>,
+    pub(crate) expiry: Expiry,
     pub(crate) replicated: bool,
     /// The last entry of the log that was applied.
     pub(crate) revision: AtomicU64,
@@ -208,10 +210,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         let in_memory = update_mode == UpdateMode::MemoryFirst;
         let objects = Objects::new(&specs, in_memory, created_max)
             .map_err(|key| StoreError::DuplicateObject { key: key.into() })?;
-        let (revision, created) = {
+        let (revision, created, expiry) = {
             let snapshot = engine.snapshot()?;
             let path = engine.path();
-            (read_revision(&snapshot, path)?, read_created(&snapshot, path)?)
+            let expiry = Expiry::new(&snapshot, clock_origin)?;
+            (read_revision(&snapshot, path)?, read_created(&snapshot, path)?, expiry)
         };
         let replicated = replicated || revision > Revision::ZERO;
         if replicated && update_mode == UpdateMode::Transaction {
@@ -231,6 +234,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             group: Group::new(objects.len() + created_max),
             readers: Readers::new(reader_life_max),
             watches: Watches::new(),
+            expiry,
             objects,
             os,
         };

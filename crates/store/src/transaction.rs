@@ -14,6 +14,7 @@ use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
 use crate::engine::{Engine, KeyRange, Read, Table, Write, prefix_range};
+use crate::expiry::{Swept, check_expiring};
 use crate::permit::Permit;
 use crate::records::{Merged, Records};
 use crate::store::{Freshness, Store};
@@ -280,6 +281,8 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
     changes: BTreeMap<Vec<u8>, Kind>,
     /// Whether there were watches when it began; a watch waits for those that began before it.
     watched: bool,
+    /// What it has to say about records that expire.
+    pub(crate) swept: Swept,
 }
 
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
@@ -295,7 +298,14 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         if pending > 0 {
             store.help_holding(pending, &permit);
         }
-        let engine = store.engine.write()?;
+        let mut engine = store.engine.write()?;
+        let watched = store.watches.any();
+        let mut changes = BTreeMap::new();
+        let swept = store.sweep(&mut engine, |key| {
+            if watched && store.watches.want(&key) {
+                changes.insert(key, Kind::Deleted);
+            }
+        })?;
         let meter = Meter {
             lock,
             always: true,
@@ -308,8 +318,9 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             meter,
             engine,
             permit,
-            changes: BTreeMap::new(),
-            watched: store.watches.any(),
+            changes,
+            watched,
+            swept,
         })
     }
 
@@ -371,14 +382,39 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::Temporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.set(key, value, None)
+    }
+
+    /// Sets `key` to `value` for so long: afterwards a write transaction removes it, see [`expiry`](crate::expiry).
+    ///
+    /// # Errors
+    /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put). Where the quota is met, the record may
+    /// have its value and no term.
+    pub fn put_for(&mut self, key: &[u8], value: &[u8], life: Nanos) -> Result<(), StoreError> {
+        check_expiring(key)?;
+        self.set(key, value, Some(life))
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8], life: Option<Nanos>) -> Result<(), StoreError> {
         let Self {
-            store, meter, engine, ..
+            store,
+            meter,
+            engine,
+            swept,
+            ..
         } = self;
         meter.call(|_| {
             refuse_reserved(key)?;
             store.refuse_temporal(key)?;
             let put = engine.put(Table::Data, key, value);
-            put.map_err(|error| store.refused(error))
+            let term = put.and_then(|()| {
+                store.end_term(engine, key, swept)?;
+                match life {
+                    Some(life) => store.begin_term(engine, key, life, swept),
+                    None => Ok(()),
+                }
+            });
+            term.map_err(|error| store.refused(error))
         })?;
         self.note(key, Kind::Put);
         Ok(())
@@ -397,12 +433,18 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// Those of [`put`](WriteTransaction::put).
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
         let Self {
-            store, meter, engine, ..
+            store,
+            meter,
+            engine,
+            swept,
+            ..
         } = self;
         let was_there = meter.call(|_| {
             refuse_reserved(key)?;
             store.refuse_temporal(key)?;
-            Ok(engine.delete(Table::Data, key)?)
+            let was_there = engine.delete(Table::Data, key)?;
+            store.end_term(engine, key, swept)?;
+            Ok(was_there)
         })?;
         if was_there {
             self.note(key, Kind::Deleted);
@@ -473,11 +515,13 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             engine,
             permit,
             changes,
+            swept,
             ..
         } = self;
         let entered = meter.os.now();
         meter.deadline.check(entered)?;
         engine.commit()?;
+        store.expiry.committed(swept);
         let woken = store.watches.note_all(&changes);
         drop(permit);
         store.watches.wake(woken);
