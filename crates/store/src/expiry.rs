@@ -7,9 +7,9 @@
 //! those that are, [`SWEPT_MAX`] at most, as part of itself: no transaction takes long over it, and what it undoes the
 //! next one finds. A store that few threads write is swept by [`Store::sweep_expired`] now and then.
 //!
-//! **Promises.** A record is there for its whole life. Afterwards it may still be read until it is swept: the first write
-//! transaction removes it if no more than [`SWEPT_MAX`] others have been due for longer. Setting or removing the record
-//! in any other way ends its term.
+//! **Promises.** A record is there for its whole life. Afterwards it may still be read until it is swept: the first
+//! write transaction removes it if no more than [`SWEPT_MAX`] others have been due for longer. Setting or removing the
+//! record in any other way ends its term.
 //!
 //! **Clock.** Instants are those of the clock of ages, which goes on while the machine is suspended. After a restart of
 //! the machine, or where [`clock_origin`](crate::StoreOptions::clock_origin) is not known after any restart, no clock

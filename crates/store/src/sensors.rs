@@ -335,8 +335,8 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Registers a temporal object and its sensor while the store is open: from now on they are as those that the store
     /// was opened with, and the object's number is its sensor's. The value that the engine has kept of it is loaded. It
-    /// takes one of the places that [`created_max`](crate::StoreOptions::created_max) keeps, for as long as the store is
-    /// open; later runs register it again, or open the store with it.
+    /// takes one of the places that [`created_max`](crate::StoreOptions::created_max) keeps, for as long as the store
+    /// is open; later runs register it again, or open the store with it.
     ///
     /// Transactions that install updates wait meanwhile, for a time in proportion to the number of sensors; the next
     /// reading of each sensor is admitted, see [`Updates::add_sensor`].

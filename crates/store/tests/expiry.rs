@@ -141,7 +141,8 @@ proptest! {
                 }
                 Act::Reopen(next) => {
                     drop(store);
-                    // What is due is swept by the old clock before, so that the model knows of each whether it is there.
+                    // What is due is swept by the old clock before, so that the model knows of each whether it is
+                    // there.
                     store = open(origin);
                     if origin != 0 {
                         store.sweep_expired().unwrap();

@@ -128,8 +128,8 @@ impl Created {
         names.insert(*made, at);
     }
 
-    /// Fills the next place with an object that has no name beside its key. One caller at a time, which has checked that
-    /// there is room, and that the key is new.
+    /// Fills the next place with an object that has no name beside its key. One caller at a time, which has checked
+    /// that there is room, and that the key is new.
     pub fn add_unnamed(&self, spec: &ObjectSpec) -> usize {
         let at = self.len();
         let place = Place {

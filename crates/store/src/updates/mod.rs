@@ -169,9 +169,9 @@ impl Updates {
         }
     }
 
-    /// One sensor more, numbered behind the others. The account and the queue of the others stay; what admission knew of
-    /// their readings is forgotten, so that the next reading of each is admitted, and the minimum holds again once each
-    /// sensor has reported and the margin has passed. O(N log N), with memory allocated.
+    /// One sensor more, numbered behind the others. The account and the queue of the others stay; what admission knew
+    /// of their readings is forgotten, so that the next reading of each is admitted, and the minimum holds again once
+    /// each sensor has reported and the margin has passed. O(N log N), with memory allocated.
     pub fn add_sensor(&mut self, spec: SensorSpec) {
         let mut sensors = std::mem::take(&mut self.sensors).into_vec();
         sensors.push(spec);
