@@ -12,6 +12,7 @@ use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, T
 use super::error;
 use super::leaving::NoSeat;
 use super::life::Fork;
+use super::order::Bytewise;
 use super::room::Allowance;
 use super::{Lmdb, sum};
 use crate::Copied;
@@ -63,7 +64,7 @@ pub struct LmdbWrite<'e> {
 
 /// Records of a write transaction in ascending order of keys.
 pub struct LmdbScan<'t> {
-    records: Option<RoRange<'t, Bytes, Bytes>>,
+    records: Option<RoRange<'t, Bytes, Bytes, Bytewise>>,
     table: Table,
     engine: &'t Lmdb,
 }
@@ -72,7 +73,7 @@ pub struct LmdbScan<'t> {
 pub struct LmdbSnapshotScan<'t> {
     /// Touched inside of a call only, but for being dropped: LMDB closes a cursor without a look at its transaction,
     /// which may have ended (`mdb_cursor_close`). None where there is nothing to read any more.
-    records: Option<RoRange<'static, Bytes, Bytes>>,
+    records: Option<RoRange<'static, Bytes, Bytes, Bytewise>>,
     table: Table,
     snapshot: &'t LmdbSnapshot<'t>,
 }
@@ -108,7 +109,7 @@ impl<'e> LmdbSnapshot<'e> {
     }
 
     /// Begins a call.
-    #[inline]
+    #[inline(always)]
     fn enter(&self) -> Result<Inside<'_, Pin>, EngineError> {
         if !self.engine.life.is_sound() {
             return Err(self.engine.unusable());
@@ -179,7 +180,7 @@ impl Drop for LmdbWrite<'_> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn get<'t>(
     engine: &Lmdb,
     transaction: &'t RoTxn<'_>,
@@ -194,7 +195,7 @@ fn get<'t>(
 }
 
 /// The value in what is stored.
-#[inline]
+#[inline(always)]
 fn value<'t>(engine: &Lmdb, table: Table, key: &[u8], stored: &'t [u8]) -> Result<&'t [u8], EngineError> {
     if !engine.sums.has(table) {
         return Ok(stored);
@@ -254,8 +255,13 @@ impl Read for LmdbSnapshot<'_> {
 
     #[inline]
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
+        self.get_with(table, key, Copied::of)
+    }
+
+    #[inline(always)]
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         let inside = self.enter()?;
-        inside.with(|pin| Ok(get(self.engine, &pin.transaction, table, key)?.map(Copied::of)))
+        inside.with(|pin| Ok(get(self.engine, &pin.transaction, table, key)?.map(look)))
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbSnapshotScan<'_>, EngineError> {
@@ -264,7 +270,9 @@ impl Read for LmdbSnapshot<'_> {
             let scan = scan(self.engine, &pin.transaction, table, range)?;
             // SAFETY: only the lifetime changes. The records are read inside of calls of this snapshot only.
             let forever = |records| unsafe {
-                std::mem::transmute::<RoRange<'_, Bytes, Bytes>, RoRange<'static, Bytes, Bytes>>(records)
+                std::mem::transmute::<RoRange<'_, Bytes, Bytes, Bytewise>, RoRange<'static, Bytes, Bytes, Bytewise>>(
+                    records,
+                )
             };
             Ok::<_, EngineError>(scan.records.map(forever))
         })?;

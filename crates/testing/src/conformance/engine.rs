@@ -286,11 +286,15 @@ fn read_all(read: &impl Read) -> Result<[Records; 2], EngineError> {
     for (table, records) in TABLES.into_iter().zip(&mut all) {
         *records = collect(read, table, (Bound::Unbounded, Bound::Unbounded))?;
         for (key, value) in records.iter_mut() {
-            // Two ways to the same value: should they differ, the record shows it.
+            // Three ways to the same value, the third within a call: should they differ, the record shows it.
             let found = read.get(table, key)?;
+            let shown = read.get_with(table, key, |shown| {
+                Ok((shown.to_vec(), read.get(table, key)?.as_deref() == Some(shown)))
+            });
+            let shown = shown?.transpose()?;
             let found = found.as_deref();
-            if found != Some(value.as_slice()) {
-                *value = format!("scan and get differ: {value:?}, {found:?}").into_bytes();
+            if found != Some(value.as_slice()) || shown != Some((value.clone(), true)) {
+                *value = format!("scan, get and get_with differ: {value:?}, {found:?}, {shown:?}").into_bytes();
             }
         }
     }
