@@ -131,12 +131,13 @@ impl RedbOptions {
         let file = directory.as_ref().join(FILE);
         let fail = |error: ::redb::Error| refused(&file, "open the store", error);
         self.create(directory.as_ref(), &file).map_err(fail)?;
-        let mut database = self.builder().open(&file).map_err(|error| fail(error.into()))?;
-        if self.verify && !database.check_integrity().map_err(|error| fail(error.into()))? {
-            let reason = "a page is not what was written".to_owned();
+        // On some damaged files redb panics where it should refuse: nothing of it is left then but the file.
+        let opened = std::panic::catch_unwind(|| self.open_file(&file));
+        let Ok(opened) = opened else {
+            let reason = "redb gave up over it".to_owned();
             return Err(EngineError::Corrupt { path: file, reason });
-        }
-        let found = format(&database).map_err(fail)?;
+        };
+        let (database, found) = opened.map_err(fail)?;
         if found != FORMAT {
             return Err(EngineError::Version {
                 path: file,
@@ -156,6 +157,17 @@ impl RedbOptions {
 }
 
 impl RedbOptions {
+    /// The store in `file`, checked, and its format.
+    fn open_file(self, file: &Path) -> Result<(Database, u32), ::redb::Error> {
+        let mut database = self.builder().open(file)?;
+        if self.verify && !database.check_integrity()? {
+            return Err(::redb::Error::Corrupted("a page is not what was written".to_owned()));
+        }
+        let main = database.begin_read()?.open_table(MAIN)?;
+        let format = main.get(FORMAT_KEY)?.map_or(0, |format| format.value());
+        Ok((database, format))
+    }
+
     fn builder(self) -> ::redb::Builder {
         let mut builder = Database::builder();
         builder.set_cache_size(self.cache_bytes);
@@ -186,11 +198,6 @@ impl RedbOptions {
         let _ = std::fs::remove_dir(&folder);
         Ok(())
     }
-}
-
-fn format(database: &Database) -> Result<u32, ::redb::Error> {
-    let main = database.begin_read()?.open_table(MAIN)?;
-    Ok(main.get(FORMAT_KEY)?.map_or(0, |format| format.value()))
 }
 
 impl Drop for Redb {
