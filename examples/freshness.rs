@@ -14,6 +14,7 @@ fn main() -> Result<(), StoreError> {
         period,
         avi: period * 2,
         max_len: 8,
+        history: 1,
     };
     let options = StoreOptions {
         objects: vec![lidar],

@@ -244,6 +244,7 @@ fn store(
         avi,
         period,
         max_len: len,
+        history: 1,
     };
     let objects = (0..OBJECTS).map(object).collect();
     let store = Store::open(

@@ -48,8 +48,10 @@ fn locked<P>(open: &Mutex<Open<P>>) -> MutexGuard<'_, Open<P>> {
 impl<P> Snapshots<P> {
     /// Opens a snapshot.
     pub(crate) fn open(&self, pin: P, note: Note) -> Held<P> {
-        let slot = Arc::new(Slot::default());
-        let ticket = slot.open(pin, note);
+        let slot = Arc::new(Slot::<P>::default());
+        let ticket = slot.claim();
+        let ticket = ticket.unwrap_or_else(|| unreachable!("no other thread has seen this slot yet"));
+        slot.open(ticket, pin, note);
         let mut open = locked(&self.0);
         let place = open.next;
         open.next += 1;

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_store::engine::{
-    Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader, SnapshotId,
-    Space, Table, Write,
+    Directed, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
+    SnapshotId, Space, Table, Write, is_empty_range,
 };
 use punctual_units::Nanos;
 
@@ -44,14 +44,13 @@ impl Tables {
         })
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> MemoryScan<'_> {
-        // `BTreeMap::range` panics on a range that ends before it begins.
-        let none = match range {
-            (Bound::Included(low), Bound::Included(high)) => low > high,
-            (Bound::Excluded(low) | Bound::Included(low), Bound::Excluded(high) | Bound::Included(high)) => low >= high,
-            _ => false,
+    fn scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> MemoryScan<'_> {
+        let records = if is_empty_range(range) {
+            btree_map::Range::default()
+        } else {
+            self.of(table).range::<[u8], _>(range)
         };
-        MemoryScan((!none).then(|| self.of(table).range::<[u8], _>(range)))
+        MemoryScan(Directed::new(records, back))
     }
 }
 
@@ -86,20 +85,21 @@ pub struct MemoryWrite<'e> {
     _turn: MutexGuard<'e, ()>,
 }
 
-/// Records of a snapshot in ascending order of keys.
+/// Records of a snapshot in the order of their keys.
 #[derive(Debug)]
 pub struct MemorySnapshotScan<'t> {
     snapshot: &'t MemorySnapshot,
     table: Table,
+    back: bool,
     /// What is left to be read; nothing after an error.
     rest: Option<OwnedRange>,
 }
 
 type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Records of a write transaction in ascending order of keys.
+/// Records of a write transaction in the order of their keys.
 #[derive(Debug)]
-pub struct MemoryScan<'t>(Option<btree_map::Range<'t, Bytes, Bytes>>);
+pub struct MemoryScan<'t>(Directed<btree_map::Range<'t, Bytes, Bytes>>);
 
 impl Memory {
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -168,7 +168,7 @@ impl<'t> Iterator for MemoryScan<'t> {
     type Item = Result<(&'t [u8], &'t [u8]), EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.as_mut()?.next().map(|(key, value)| Ok((&**key, &**value)))
+        self.0.next().map(|(key, value)| Ok((&**key, &**value)))
     }
 }
 
@@ -185,11 +185,27 @@ impl Read for MemorySnapshot {
         Ok(inside.with(|tables| tables.of(table).get(key).map(|value| look(value))))
     }
 
-    fn scan(&self, table: Table, (low, high): KeyRange<'_>) -> Result<MemorySnapshotScan<'_>, EngineError> {
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<MemorySnapshotScan<'_>, EngineError> {
+        self.begin_scan(table, range, false)
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<MemorySnapshotScan<'_>, EngineError> {
+        self.begin_scan(table, range, true)
+    }
+}
+
+impl MemorySnapshot {
+    fn begin_scan(
+        &self,
+        table: Table,
+        (low, high): KeyRange<'_>,
+        back: bool,
+    ) -> Result<MemorySnapshotScan<'_>, EngineError> {
         self.0.enter()?;
         Ok(MemorySnapshotScan {
             snapshot: self,
             table,
+            back,
             rest: Some((low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec))),
         })
     }
@@ -207,10 +223,11 @@ impl Iterator for MemorySnapshotScan<'_> {
         // Sought anew for each record: between two calls nothing of the maps may be referred to.
         let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
         let record = inside.with(|tables| {
-            let (key, value) = tables.scan(self.table, range).0?.next()?;
+            let (key, value) = tables.scan(self.table, range, self.back).0.next()?;
             Some((Copied::of(key), Copied::of(value)))
         })?;
-        self.rest = Some((Bound::Excluded(record.0.to_vec()), high));
+        let passed = Bound::Excluded(record.0.to_vec());
+        self.rest = Some(if self.back { (low, passed) } else { (passed, high) });
         Some(Ok(record))
     }
 }
@@ -230,7 +247,11 @@ impl Read for MemoryWrite<'_> {
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<MemoryScan<'_>, EngineError> {
-        Ok(self.tables.scan(table, range))
+        Ok(self.tables.scan(table, range, false))
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<MemoryScan<'_>, EngineError> {
+        Ok(self.tables.scan(table, range, true))
     }
 }
 

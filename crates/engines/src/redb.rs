@@ -22,8 +22,8 @@ use ::redb::{
     WriteTransaction,
 };
 use punctual_store::engine::{
-    Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader, SnapshotId,
-    Space, Table, VALUE_MAX_LEN, Write,
+    Directed, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
+    SnapshotId, Space, Table, VALUE_MAX_LEN, Write, is_empty_range,
 };
 use punctual_units::Nanos;
 
@@ -112,10 +112,11 @@ pub struct RedbWrite<'e> {
     engine: &'e Redb,
 }
 
-/// Records in ascending order of keys, each sought anew: between two calls nothing of a snapshot may be referred to.
+/// Records in the order of their keys, each sought anew: between two calls nothing of a snapshot may be referred to.
 pub struct RedbScan<'t, R> {
     read: &'t R,
     table: Table,
+    back: bool,
     /// What is left to be read; nothing after an error.
     rest: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
 }
@@ -366,8 +367,8 @@ impl Pin {
 
 /// Finding records in either kind of transaction.
 trait Find {
-    /// The first record in `range`.
-    fn first(&self, table: Table, range: KeyRange<'_>) -> Result<Option<(Copied, Copied)>, EngineError>;
+    /// The first record in `range`, or the last if `back`.
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError>;
 }
 
 fn get_with<T>(
@@ -381,28 +382,26 @@ fn get_with<T>(
 fn first(
     table: &impl ReadableTable<Bytes, Bytes>,
     range: KeyRange<'_>,
+    back: bool,
 ) -> Result<Option<(Copied, Copied)>, StorageError> {
-    if is_empty(range) {
+    if is_empty_range(range) {
         return Ok(None); // redb may not take it
     }
-    let Some(record) = table.range::<&[u8]>(range)?.next() else {
+    let Some(record) = Directed::new(table.range::<&[u8]>(range)?, back).next() else {
         return Ok(None);
     };
     let (key, value) = record?;
     Ok(Some((Copied::of(key.value()), Copied::of(value.value()))))
 }
 
-fn is_empty(range: KeyRange<'_>) -> bool {
-    match range {
-        (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Excluded(low) | Bound::Included(low), Bound::Excluded(high) | Bound::Included(high)) => low >= high,
-        _ => false,
-    }
-}
-
-fn scan<'t, R>(read: &'t R, table: Table, (low, high): KeyRange<'_>) -> RedbScan<'t, R> {
+fn scan<'t, R>(read: &'t R, table: Table, (low, high): KeyRange<'_>, back: bool) -> RedbScan<'t, R> {
     let rest = Some((low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec)));
-    RedbScan { read, table, rest }
+    RedbScan {
+        read,
+        table,
+        back,
+        rest,
+    }
 }
 
 impl<R: Find> Iterator for RedbScan<'_, R> {
@@ -411,20 +410,21 @@ impl<R: Find> Iterator for RedbScan<'_, R> {
     fn next(&mut self) -> Option<Self::Item> {
         let (low, high) = self.rest.take()?;
         let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let found = self.read.first(self.table, range).transpose()?;
+        let found = self.read.first(self.table, range, self.back).transpose()?;
         if let Ok((key, _)) = &found {
-            self.rest = Some((Bound::Excluded(key.to_vec()), high));
+            let passed = Bound::Excluded(key.to_vec());
+            self.rest = Some(if self.back { (low, passed) } else { (passed, high) });
         }
         Some(found)
     }
 }
 
 impl Find for RedbSnapshot<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>) -> Result<Option<(Copied, Copied)>, EngineError> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError> {
         self.engine.usable()?;
         let inside = self.held.enter()?;
         inside
-            .with(|pin| first(pin.of(table), range))
+            .with(|pin| first(pin.of(table), range, back))
             .map_err(self.engine.fail("scan records"))
     }
 }
@@ -454,7 +454,13 @@ impl Read for RedbSnapshot<'_> {
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
         self.engine.usable()?;
         self.held.enter()?;
-        Ok(scan(self, table, range))
+        Ok(scan(self, table, range, false))
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.usable()?;
+        self.held.enter()?;
+        Ok(scan(self, table, range, true))
     }
 }
 
@@ -469,9 +475,9 @@ impl RedbWrite<'_> {
 }
 
 impl Find for RedbWrite<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>) -> Result<Option<(Copied, Copied)>, EngineError> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError> {
         self.engine.usable()?;
-        first(self.of(table), range).map_err(self.engine.fail("scan records"))
+        first(self.of(table), range, back).map_err(self.engine.fail("scan records"))
     }
 }
 
@@ -492,7 +498,12 @@ impl Read for RedbWrite<'_> {
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
         self.engine.usable()?;
-        Ok(scan(self, table, range))
+        Ok(scan(self, table, range, false))
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.usable()?;
+        Ok(scan(self, table, range, true))
     }
 }
 

@@ -10,24 +10,25 @@
 //! which thread may touch the pin:
 //!
 //! ```text
-//!            open (owner)          enter (owner)
+//!          claim, open               enter (owner)
 //!   FREE ────────────────► OPEN ───────────────► INSIDE
 //!     ▲                    │  ▲  leave (owner)     │ end (other)
 //!     │ close (owner)      │  └──────────────────  ▼
 //!     ├────────────────────┤                     ASKED
 //!     │         end (other)│                       │ leave (owner): drops the pin
 //!     │                    ▼                       ▼
-//!     └──(next open)─── ENDED ◄────── ENDING ──────┘
+//!     └─(close, claim)── ENDED ◄───── ENDING ──────┘
 //!                               (the other drops the pin)
 //! ```
 //!
-//! `close` goes through `CLOSING`, in which the owner drops the pin and no thread may ask.
+//! `claim` goes through `OPENING`, in which the new owner brings the pin; `close` through `CLOSING`, in which the owner
+//! drops it. In neither may a thread ask.
 //!
-//! **Why that is safe.** The pin is touched by the owner in `INSIDE`, `ASKED` and `CLOSING`, in `ENDING` by the thread
-//! that set it, and between `FREE` (or `ENDED`) and `OPEN` by the owner, which alone leaves these two. Each way into a
-//! touching state is a compare-and-swap that acquires what the last toucher released on its way out. So touches
-//! are ordered, and never two at a time. A call of a snapshot that was ended fails at the compare-and-swap, before it
-//! touches anything, because the word also counts the snapshots of the slot (its *generation*).
+//! **Why that is safe.** The pin is touched by the owner in `OPENING`, `INSIDE`, `ASKED` and `CLOSING`, and in `ENDING`
+//! by the thread that set it. Each way into a touching state is a compare-and-swap that acquires what the last toucher
+//! released on its way out. So touches are ordered, and never two at a time. A call of a snapshot that was ended fails
+//! at the compare-and-swap, before it touches anything, because the word also counts the snapshots of the slot (its
+//! *generation*), which a claim raises.
 //!
 //! **A call within a call** of the same reader, which looks at one value and reads another: it finds `INSIDE` or
 //! `ASKED`, and leaves the word to the outer call. Only the owner enters, so the call that is found is its own.
@@ -46,6 +47,7 @@ const ASKED: u64 = 3;
 const ENDING: u64 = 4;
 const ENDED: u64 = 5;
 const CLOSING: u64 = 6;
+const OPENING: u64 = 7;
 const GENERATION: u64 = STATE + 1;
 /// How often a thread tries to end a snapshot whose reader enters and leaves all the while; the next look tries again.
 const TRIES_MAX: usize = 64;
@@ -53,7 +55,7 @@ const TRIES_MAX: usize = 64;
 /// What is written beside a pin: whatever fits into so many words.
 pub(crate) type Note = [u64; 4];
 
-/// A place for one snapshot at a time. One thread at a time owns it: it opens, enters, leaves and closes.
+/// A place for one snapshot at a time. The thread that claims it owns it: it opens, enters, leaves and closes.
 #[derive(Debug)]
 pub(crate) struct Slot<P> {
     /// The generation above the state.
@@ -114,29 +116,46 @@ impl<P> Default for Slot<P> {
 }
 
 impl<P> Slot<P> {
-    /// Whether the owner may [open](Slot::open) a snapshot: not while it has one that was not ended. Waits for a thread
-    /// that is about to end the last one.
-    pub(crate) fn is_vacant(&self) -> bool {
-        loop {
-            match self.word.load(Ordering::Acquire) & STATE {
-                FREE | ENDED => return true,
-                // By sleeping: a reader of high priority that spins would keep the other thread from its core.
-                ENDING => wait_a_little(),
-                _ => return false,
-            }
-        }
+    /// Takes the slot for a snapshot of the caller's, which is to be [opened](Slot::open) or
+    /// [given back](Slot::give_back); none where it has an owner.
+    #[inline]
+    pub(crate) fn claim(&self) -> Option<Ticket> {
+        self.claim_from(FREE)
     }
 
-    /// Puts a snapshot into a slot that [is vacant](Slot::is_vacant); by its owner only.
-    pub(crate) fn open(&self, pin: P, note: Note) -> Ticket {
-        let ticket = Ticket(self.word.load(Ordering::Acquire) / GENERATION + 1);
-        // SAFETY: the slot is vacant, and only its owner, which calls this, leaves that state.
+    /// The same where the snapshot was ended and its owner has not closed it: the owner may never do so.
+    pub(crate) fn claim_ended(&self) -> Option<Ticket> {
+        self.claim_from(ENDED)
+    }
+
+    #[inline]
+    fn claim_from(&self, state: u64) -> Option<Ticket> {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & STATE != state {
+            return None;
+        }
+        let ticket = Ticket(word / GENERATION + 1);
+        let claimed = self
+            .word
+            .compare_exchange(word, ticket.word(OPENING), Ordering::Acquire, Ordering::Relaxed);
+        claimed.is_ok().then_some(ticket)
+    }
+
+    /// Gives a claimed slot back without a snapshot.
+    pub(crate) fn give_back(&self, ticket: Ticket) {
+        self.word.store(ticket.word(FREE), Ordering::Release);
+    }
+
+    /// Puts a snapshot into a slot that the caller has [claimed](Slot::claim).
+    #[inline]
+    pub(crate) fn open(&self, ticket: Ticket, pin: P, note: Note) {
+        // SAFETY: the slot is being opened, and only the thread that has claimed it, which calls this, leaves that
+        // state.
         self.pin.with_mut(|place| unsafe { *place = Some(pin) });
         for (place, word) in self.note.iter().zip(note) {
             place.store(word, Ordering::Relaxed);
         }
         self.word.store(ticket.word(OPEN), Ordering::Release);
-        ticket
     }
 
     /// Begins a call of the owner's: until the answer is dropped, the pin stays. It may be within another call, and is
@@ -186,9 +205,15 @@ impl<P> Slot<P> {
             }
             // What it kept is free once this returns, whichever thread frees it.
             Err(_) => {
+                // By sleeping: a reader of high priority that spins would keep the other thread from its core.
                 while self.word.load(Ordering::Acquire) == ticket.word(ENDING) {
                     wait_a_little();
                 }
+                // Where it was claimed again meanwhile, it is another thread's.
+                let (ended, free) = (ticket.word(ENDED), ticket.word(FREE));
+                let _ = self
+                    .word
+                    .compare_exchange(ended, free, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
     }

@@ -499,6 +499,7 @@ fn an_update_that_meets_a_full_disk_waits_and_is_not_lost() {
             avi: Nanos(1_000),
             period: Nanos(500),
             max_len: 8_000,
+            history: 1,
         };
         let options = StoreOptions {
             objects: vec![spec],

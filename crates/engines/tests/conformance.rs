@@ -47,6 +47,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (table(), key()).prop_map(|(table, key)| Step::Delete(table, key)),
         2 => (table(), key()).prop_map(|(table, key)| Step::Get(table, key)),
         2 => (table(), bound(), bound()).prop_map(|(table, low, high)| Step::Scan(table, low, high)),
+        2 => (table(), bound(), bound()).prop_map(|(table, low, high)| Step::ScanBack(table, low, high)),
         2 => Just(Step::Commit),
         1 => Just(Step::Abort),
         1 => Just(Step::TakeSnapshot),
@@ -141,16 +142,6 @@ fn every_durability_level_keeps_the_limits() {
     }
 }
 
-#[test]
-fn a_second_snapshot_on_one_thread_is_refused_with_a_reason() {
-    let directory = punctual_testing::shared_folder();
-    let engine = LmdbOptions::default().open(directory.path()).unwrap();
-    let first = engine.snapshot().unwrap();
-    assert!(matches!(engine.snapshot(), Err(EngineError::SnapshotHeld)));
-    drop(first);
-    assert!(engine.snapshot().is_ok());
-}
-
 /// What a broken engine does otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -160,6 +151,8 @@ enum Fault {
     SnapshotMovesOn,
     ScanSkipsTheFirst,
     ScanIgnoresItsEnd,
+    BackIsForth,
+    AnotherSnapshotEndsTheFirst,
     TablesAreOne,
     PutLosesEmptyValues,
     EndIsIgnored,
@@ -188,6 +181,13 @@ struct FaultyWrite<'e> {
 
 type Records = std::vec::IntoIter<Result<(Vec<u8>, Vec<u8>), EngineError>>;
 
+fn owned_records<B: std::ops::Deref<Target = [u8]>>(
+    records: impl Iterator<Item = Result<(B, B), EngineError>>,
+) -> Records {
+    let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
+    owned.collect::<Vec<_>>().into_iter()
+}
+
 impl Faulty {
     fn table(&self, table: Table) -> Table {
         if self.fault == Fault::TablesAreOne {
@@ -197,16 +197,24 @@ impl Faulty {
         }
     }
 
-    fn scan(&self, read: &impl Read, table: Table, (low, high): KeyRange<'_>) -> Result<Records, EngineError> {
+    fn scan(
+        &self,
+        read: &impl Read,
+        table: Table,
+        (low, high): KeyRange<'_>,
+        back: bool,
+    ) -> Result<Records, EngineError> {
         let high = if self.fault == Fault::ScanIgnoresItsEnd {
             Bound::Unbounded
         } else {
             high
         };
         let skip = usize::from(self.fault == Fault::ScanSkipsTheFirst);
-        let records = read.scan(self.table(table), (low, high))?.skip(skip);
-        let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
-        Ok(owned.collect::<Vec<_>>().into_iter())
+        let table = self.table(table);
+        if back && self.fault != Fault::BackIsForth {
+            return Ok(owned_records(read.scan_back(table, (low, high))?));
+        }
+        Ok(owned_records(read.scan(table, (low, high))?.skip(skip)))
     }
 }
 
@@ -215,6 +223,11 @@ impl Engine for Faulty {
     type Write<'e> = FaultyWrite<'e>;
 
     fn snapshot_for(&self, reader: Reader) -> Result<FaultySnapshot<'_>, EngineError> {
+        if self.fault == Fault::AnotherSnapshotEndsTheFirst {
+            for open in self.inner.snapshots() {
+                self.inner.end(open.id, Nanos(1), EndedBecause::Life);
+            }
+        }
         Ok(FaultySnapshot {
             taken: self.inner.snapshot_for(reader)?,
             engine: self,
@@ -296,7 +309,11 @@ impl Read for FaultySnapshot<'_> {
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
-        self.view(|snapshot| self.engine.scan(snapshot, table, range))
+        self.view(|snapshot| self.engine.scan(snapshot, table, range, false))
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
+        self.view(|snapshot| self.engine.scan(snapshot, table, range, true))
     }
 }
 
@@ -325,7 +342,11 @@ impl Read for FaultyWrite<'_> {
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
-        self.engine.scan(self.inner(), table, range)
+        self.engine.scan(self.inner(), table, range, false)
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
+        self.engine.scan(self.inner(), table, range, true)
     }
 }
 
@@ -377,6 +398,8 @@ fn a_decorated_engine_conforms_and_every_planted_fault_is_caught() {
         Fault::SnapshotMovesOn,
         Fault::ScanSkipsTheFirst,
         Fault::ScanIgnoresItsEnd,
+        Fault::BackIsForth,
+        Fault::AnotherSnapshotEndsTheFirst,
         Fault::TablesAreOne,
         Fault::PutLosesEmptyValues,
         Fault::EndIsIgnored,

@@ -76,6 +76,7 @@ fn open(setup: Setup, directory: &Path) -> Store<Lmdb, LinuxOs> {
         avi: Nanos::from_millis(5),
         period: Nanos::from_millis(5),
         max_len: READING_MAX as usize,
+        history: 1,
     };
     let objects = (0..SENSORS).map(spec).collect();
     let options = StoreOptions {

@@ -20,6 +20,7 @@ fn open(directory: &Path) -> Store<Lmdb, LinuxOs> {
         avi: Nanos::from_secs(1),
         period: Nanos::from_secs(1),
         max_len: 16,
+        history: 1,
     };
     let engine = LmdbOptions::default().open(directory).unwrap();
     Store::open(engine, LinuxOs, StoreOptions::from([sensor])).unwrap()

@@ -84,6 +84,7 @@ fn open<K: Kind>(durability: Durability, directory: &Path) -> Result<Store<K::En
         avi: Nanos::from_secs(1),
         period: Nanos::from_secs(1),
         max_len: READING_LEN,
+        history: 1,
     };
     let objects = (0..SENSORS).map(spec).collect();
     let options_of_store = StoreOptions {

@@ -135,6 +135,7 @@ fn record<E: Engine>(engine: E, program: Program, seed: u64) -> (Vec<Footprint>,
         avi: Nanos(1_000_000),
         period: Nanos(1_000_000),
         max_len: 8,
+        history: 1,
     };
     let options = StoreOptions {
         objects: vec![sensor],

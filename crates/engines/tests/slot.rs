@@ -106,7 +106,8 @@ macro_rules! model {
             let reader = {
                 let (slot, page) = (Arc::clone(&slot), Arc::clone(&page));
                 thread::spawn(move || {
-                    let ticket = slot.open(Pin(page), [0; 4]);
+                    let ticket = slot.claim().unwrap();
+                    slot.open(ticket, Pin(page), [0; 4]);
                     let read = |within: &dyn Fn()| {
                         let inside = slot.enter(ticket)?;
                         within();
@@ -120,7 +121,7 @@ macro_rules! model {
                     assert!(!(first.is_err() && second.is_ok()), "an ended snapshot reads on");
                     assert!(!matches!(second, Ok(1)), "a page was read that was used again");
                     slot.close(ticket);
-                    assert!(slot.is_vacant(), "the owner may open the next one");
+                    assert!(slot.claim().is_some(), "any thread may open the next one");
                 })
             };
             let ender = {
@@ -140,6 +141,42 @@ macro_rules! model {
             assert_eq!(freed, 1, "freed once");
         });
     }};
+}
+
+/// Two threads want the slot for a snapshot of their own, one after the other or not at all.
+macro_rules! claims {
+    ($set:ident) => {{
+        use $set::slot::Slot;
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(PREEMPTIONS);
+        model.check(|| {
+            let slot = Arc::new(Slot::<u64>::default());
+            let reads = |pin| {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || {
+                    let Some(ticket) = slot.claim() else { return };
+                    slot.open(ticket, pin, [0; 4]);
+                    let seen = slot.enter(ticket).map(|inside| inside.with(|pin| *pin));
+                    assert_eq!(seen, Ok(pin), "another one's snapshot");
+                    slot.close(ticket);
+                })
+            };
+            let (one, other) = (reads(1), reads(2));
+            one.join().unwrap();
+            other.join().unwrap();
+        });
+    }};
+}
+
+#[test]
+fn a_slot_has_one_owner() {
+    claims!(sound);
+}
+
+#[test]
+#[should_panic]
+fn planted_fault_a_slot_that_two_threads_claim_is_found() {
+    claims!(torn);
 }
 
 #[test]

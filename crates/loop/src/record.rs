@@ -219,6 +219,16 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
                 // A log that was tampered with may hold too few.
                 admission.rebalance(|sensor| reads.get(sensor.index()).copied().unwrap_or(0));
             }
+            AdmissionEvent::Direct {
+                sensor,
+                sampled_at,
+                now,
+            } => {
+                // A log that was tampered with may name a sensor that is none.
+                if let Ok(update) = admission.admit_directly(*sensor, *sampled_at, *now) {
+                    admission.installed(&update);
+                }
+            }
             AdmissionEvent::Offered {
                 sensor,
                 seq,

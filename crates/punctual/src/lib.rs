@@ -16,6 +16,39 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Beside transactions the store has iterators, values that belong together, histories and watches (docs/store.md):
+//!
+//! ```
+//! use punctual::store::StoreError;
+//! use punctual::{Change, Deadline, ObjectSpec, Readings, Together, Watched, in_memory, ms};
+//!
+//! fn main() -> Result<(), StoreError> {
+//!     let pose = ObjectSpec::number("pose", ms(10)).keeping(100); // its last 100 values
+//!     let store = in_memory([pose, ObjectSpec::number("covariance", ms(10))])?;
+//!     let both = ["pose", "covariance"].map(|key| store.object(key.as_bytes()).unwrap());
+//!     let mut rooms = store.watch(Watched::Prefix(b"room/"), 16)?;
+//!
+//!     // Installed together, read together: other threads see both or neither.
+//!     store.install_together(&both.map(|object| Together { object, sampled_at: None, value: b"1" }))?;
+//!     let mut readings = Readings::default();
+//!     store.read_together(&both, &mut readings)?;
+//!     assert_eq!(readings.get(0), readings.get(1));
+//!     store.history(both[0], &mut readings)?; // the oldest first
+//!
+//!     for room in ["room/1", "room/2", "room/4"] {
+//!         store.put(room.as_bytes(), b"warm")?;
+//!     }
+//!     let transaction = store.read_transaction(Deadline::NONE)?;
+//!     let last = transaction.records_with_prefix(b"room/")?.next_back();
+//!     assert_eq!(&*last.unwrap()?.0, b"room/4");
+//!     let mut from_two = transaction.records_with_prefix(b"room/")?;
+//!     from_two.seek(b"room/2");
+//!     assert_eq!(from_two.count(), 2);
+//!     assert_eq!(rooms.take(), Some(Change::Put { key: b"room/1" }));
+//!     Ok(())
+//! }
+//! ```
+//!
 //! What most programs need is here at the top. Everything else is in the rooms, under their names: [`store`]
 //! (deadlines, freshness, admission of updates), [`engines`] (where bytes live), [`runtime`] (threads and reports),
 //! [`control`] (identification and laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`] (clock and
@@ -46,9 +79,11 @@ pub use punctual_runtime::linux::{
 };
 pub use punctual_runtime::report::{Progress, RunReport};
 pub use punctual_runtime::{Finished, Learning, RuntimeError};
-pub use punctual_store::temporal::ObjectSpec;
+pub use punctual_store::temporal::{ObjectSpec, Readings};
+pub use punctual_store::watch::{Change, Watched};
 pub use punctual_store::{
-    Deadline, Freshness, ReadTransaction, Split, StoreError, StoreOptions, UpdateMode, WriteTransaction,
+    Deadline, Freshness, ReadTransaction, Records, Split, StoreError, StoreOptions, Together, UpdateMode,
+    WriteTransaction,
 };
 pub use punctual_units::{Clock, Nanos, SensorId, Seq, Share, Time};
 pub use punctual_workload::{Arrival, Class, ControllerKind, Goal, TaskGoal};
@@ -66,6 +101,9 @@ pub mod pipelines {
 
 /// The store of a program on this machine: on LMDB and Linux, unless others are named.
 pub type Store<E = Lmdb, O = LinuxOs> = punctual_store::Store<E, O>;
+
+/// Notes of what changes in such a store, see [`store::watch`].
+pub type Watch<O = LinuxOs> = punctual_store::watch::Watch<O>;
 
 /// So many milliseconds.
 pub const fn ms(milliseconds: u64) -> Nanos {

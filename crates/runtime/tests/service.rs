@@ -31,6 +31,7 @@ fn store(objects: &[&str]) -> Arc<Store<Memory, LinuxOs>> {
         avi: ms(1000),
         period: ms(100),
         max_len: 16,
+        history: 1,
     };
     let options = StoreOptions {
         objects: objects.iter().map(object).collect(),

@@ -6,6 +6,7 @@ use crate::batch::BatchBounds;
 use crate::engine::{EngineError, KEY_MAX_LEN};
 use crate::permit::WAITERS_MAX;
 use crate::updates::OfferError;
+use crate::watch::WATCHES_MAX;
 
 /// Why the store did not do something.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +90,15 @@ pub enum StoreError {
         /// The room.
         max: usize,
     },
+    /// More values than are installed together.
+    #[error("at most {max} values are installed together: split them up, or put them into fewer objects")]
+    TooManyTogether {
+        /// The bound.
+        max: usize,
+    },
+    /// More watches than there is room for.
+    #[error("there are {WATCHES_MAX} watches already: drop some, or watch a prefix in place of several keys")]
+    TooManyWatches,
     /// A write transaction on a store whose records come from a log.
     #[error("the records of this store come from a federation's log: write in a batch on its master")]
     Replicated,

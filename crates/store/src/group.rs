@@ -9,6 +9,9 @@
 //! the next [`Store::sync`]. An update that was superseded in memory before it was written is covered by the newer
 //! one.
 //!
+//! **What was installed together** ([`Store::install_together`]) is written together, as long as no more than
+//! [`GROUP_OBJECTS_MAX`] objects are to be written: a group is what one cut has of them.
+//!
 //! **Urgent writers** wait for at most [`GROUP_OBJECTS_MAX`] objects: a larger group becomes several transactions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use punctual_os::Os;
 use punctual_units::{ObjectId, Seq};
 
-use crate::engine::{Durability, Engine, Table, Write};
+use crate::engine::{Durability, Engine};
 use crate::store::Store;
-use crate::temporal::encode;
+use crate::temporal::{Overwritten, Readings};
 use crate::{Deadline, StoreError};
 
 /// The most objects that one write transaction of a group commit writes.
@@ -71,9 +74,13 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// tried again by the next call.
     pub fn commit_group(&self) -> Result<Flushed, StoreError> {
         self.look_at_readers(self.os.now());
-        let dirty: Vec<ObjectId> = self.objects.ids().filter(|object| self.is_dirty(*object)).collect();
-        for group in dirty.chunks(GROUP_OBJECTS_MAX) {
-            self.commit_objects(group)?;
+        let dirty = self.dirty(self.objects.installs().cut());
+        if (1..=GROUP_OBJECTS_MAX).contains(&dirty.len()) {
+            self.commit_objects(None)?;
+        } else {
+            for group in dirty.chunks(GROUP_OBJECTS_MAX) {
+                self.commit_objects(Some(group))?;
+            }
         }
         Ok(Flushed {
             objects: dirty.len(),
@@ -126,30 +133,35 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(Seq(seq.load(Ordering::Acquire)))
     }
 
-    fn is_dirty(&self, object: ObjectId) -> bool {
-        let sample = self.objects.slot(object).and_then(|slot| slot.sample());
-        sample.is_some_and(|sample| !self.group.is_committed(object, sample.seq))
+    /// The objects whose value at `cut` no group commit has written yet. One that is overwritten right now is dirty.
+    fn dirty(&self, cut: u64) -> Vec<ObjectId> {
+        let is_dirty = |object: &ObjectId| {
+            let sample = self.objects.slot(*object).map(|slot| slot.sample_at(cut));
+            match sample {
+                Some(Ok(Some(sample))) => !self.group.is_committed(*object, sample.seq),
+                Some(Err(Overwritten)) => true,
+                Some(Ok(None)) | None => false,
+            }
+        };
+        self.objects.ids().filter(is_dirty).collect()
     }
 
-    fn commit_objects(&self, objects: &[ObjectId]) -> Result<(), StoreError> {
+    /// Writes `objects`, or else all that are dirty, in one transaction, as one cut has them.
+    fn commit_objects(&self, objects: Option<&[ObjectId]>) -> Result<(), StoreError> {
         let now = self.os.now();
         let (permit, _) = self.permit(Deadline::soft(now + self.group_interval), now)?;
-        let mut transaction = self.engine.write()?;
-        let (mut value, mut record) = (Vec::new(), Vec::new());
-        let mut written = Vec::with_capacity(objects.len());
-        for &object in objects {
-            // Maybe newer than when it was found dirty: so much the better.
-            let Some(sample) = self.slot(object)?.peek(&mut value) else {
-                continue;
-            };
-            encode(&mut record, sample, &value, self.clock_origin);
-            transaction.put(Table::Temporal, self.objects.key(object), &record)?;
-            written.push((object, sample.seq));
-        }
-        transaction.commit()?;
-        for (object, seq) in written {
-            self.group.committed(object, seq, self.engine.durability());
-        }
+        let mut readings = Readings::default();
+        // Maybe newer than when they were found dirty: so much the better.
+        let objects = self.at_one_cut(|cut| {
+            let mut objects = objects.map_or_else(|| self.dirty(cut), <[ObjectId]>::to_vec);
+            objects.truncate(GROUP_OBJECTS_MAX);
+            self.read_all_at(cut, &objects, &mut readings).map(|()| objects)
+        });
+        let values = (0..objects.len()).filter_map(|at| {
+            let (sample, value) = readings.get(at)?;
+            Some((objects[at], sample, value))
+        });
+        self.write_records(values)?;
         drop(permit);
         Ok(())
     }

@@ -11,9 +11,12 @@
 //!   ([`permit`]);
 //! - temporal objects with an age ([`temporal`]), read in a few dozen nanoseconds and written to the engine in
 //!   groups, or in a transaction each: [`Store::get_fresh`], [`Store::fresh_share`];
+//! - several of them read and installed all at once, and what they were before ([`together`]);
+//! - being told of changes, by threads that never wait for it ([`watch`]);
 //! - the way of sensor updates into them ([`sensors`]), of which a controller may shed a part ([`updates`]);
 //! - an account of each transaction's time ([`Split`]) and of each sensor's updates ([`Store::reconcile`]);
 //! - several transactions in one commit that waits for a log, as values that other stores apply ([`batch`]);
+//! - iterators from both ends and from any key ([`Records`]);
 //! - readers that no writer waits for: one that is forgotten is ended ([`readers`]);
 //! - a durability that is promised only when it is there ([`Store::flush`], [`Store::durable_seq`]).
 //!
@@ -27,17 +30,22 @@ mod error;
 mod group;
 pub mod permit;
 pub mod readers;
+mod records;
 pub mod sensors;
 mod store;
 pub mod temporal;
+pub mod together;
 mod transaction;
 pub mod updates;
 mod value;
+pub mod watch;
 
 pub use deadline::Deadline;
 pub use error::StoreError;
 pub use group::{Flushed, GROUP_OBJECTS_MAX};
 pub use punctual_workload::{Split, UpdateMode};
+pub use records::Records;
 pub use store::{Freshness, Store, StoreOptions};
+pub use together::Together;
 pub use transaction::{ReadTransaction, WriteTransaction};
 pub use value::Value;

@@ -31,8 +31,9 @@ use punctual_units::{ObjectId, SensorId, Seq, Share, Time};
 use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
 use crate::store::Store;
-use crate::temporal::{Installation, ObjectSpec, Sample, Suspensions, encode};
+use crate::temporal::{Installation, ObjectSpec, Sample, Slot, Suspensions, encode};
 use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Offered, Pending, Reconciliation, SensorSpec, Updates};
+use crate::watch::Woken;
 use crate::{Deadline, StoreError, UpdateMode};
 
 /// Updates that are offered or installed under one hold of the mutex: some microseconds' worth.
@@ -49,6 +50,14 @@ pub(crate) struct Sensors<O: Os> {
     state: O::Lock<State>,
     /// Updates that were admitted and are not installed yet: queued, staged, or being written.
     outstanding: AtomicUsize,
+}
+
+/// An update that goes past the queue.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    pub sample: Sample,
+    /// Its account; none where the object has no sensor here.
+    pending: Option<Pending>,
 }
 
 #[derive(Debug)]
@@ -147,6 +156,47 @@ impl State {
             admitted: verdict == Offered::Admitted,
         });
         Ok(verdict)
+    }
+
+    /// Looks whether the machine has slept, before instants are translated.
+    pub fn notice_suspension(&mut self, os: &impl Os) {
+        self.suspensions.notice(os);
+    }
+
+    /// The next update of `object`, which is admitted whatever the knob says and installed by the caller. `last` is
+    /// what its slot holds.
+    pub fn number_directly(&mut self, object: ObjectId, last: Option<Sample>, sampled_at: Time, now: Time) -> Direct {
+        let now = now.max(self.latest);
+        let sensor = SensorId(object.0);
+        let pending = self.updates.admit_directly(sensor, sampled_at, now).ok();
+        if pending.is_some() {
+            self.latest = now;
+            self.note(|| AdmissionEvent::Direct {
+                sensor,
+                sampled_at,
+                now,
+            });
+        }
+        let next = last.map_or(1, |last| last.seq.0 + 1);
+        Direct {
+            sample: Sample {
+                seq: pending.map_or(Seq(next), |pending| pending.seq),
+                sampled_at: self.suspensions.since_boot(sampled_at),
+            },
+            pending,
+        }
+    }
+
+    /// Accounts for an update that went past the queue.
+    pub fn settle_directly(&mut self, update: &Direct, installed: bool) {
+        if let Some(pending) = &update.pending {
+            let installation = if installed {
+                Installation::Installed
+            } else {
+                Installation::Overtaken
+            };
+            self.account(pending, installation);
+        }
     }
 
     fn note(&mut self, event: impl FnOnce() -> AdmissionEvent) {
@@ -330,12 +380,16 @@ impl<E: Engine, O: Os> Store<E, O> {
             return Err(StoreError::ValueTooLong { key, len, max_len });
         }
         // Within the mutex, which serializes all installs.
-        Ok(self.sensors.with(|state| {
+        let (installation, woken) = self.sensors.with(|state| {
             let seq = Seq(self.objects.first_seq(object).saturating_add(sample.seq.0));
             state.suspensions.notice(&self.os);
             let sampled_at = sample.sampled_at.and_then(|at| state.suspensions.since_boot(at));
-            slot.install(Sample { seq, sampled_at }, value)
-        }))
+            let sample = Sample { seq, sampled_at };
+            let installation = self.objects.installs().install([(slot, sample, value)]);
+            (installation, self.note_installed(object, sample, installation))
+        });
+        self.watches.wake(woken);
+        Ok(installation)
     }
 
     /// How many updates are admitted and not installed yet.
@@ -456,19 +510,33 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Installs up to `limit` updates, at most [`TOGETHER`], under one hold of the mutex; how many there were.
     fn install_in_memory(&self, limit: usize) -> usize {
-        self.sensors.with(|state| {
-            let mut installed = 0;
+        let (installed, woken) = self.sensors.with(|state| {
+            let (mut installed, mut woken) = (0, Woken::default());
             while installed < limit.min(TOGETHER) {
                 let Some(update) = state.take() else { break };
-                let installation = match self.objects.slot(ObjectId(update.pending.sensor.0)) {
-                    Some(slot) => slot.install(update.sample, &update.value),
+                let object = ObjectId(update.pending.sensor.0);
+                let installation = match self.objects.slot(object) {
+                    Some(slot) => self.objects.installs().install([(slot, update.sample, &*update.value)]),
                     None => unreachable!("sensors are numbered like objects, and unknown ones are refused on arrival"),
                 };
+                woken = woken.and(self.note_installed(object, update.sample, installation));
                 state.finished(update, installation);
                 installed += 1;
             }
-            installed
-        })
+            (installed, woken)
+        });
+        self.watches.wake(woken);
+        installed
+    }
+
+    /// Tells watches of an install, within the mutex.
+    #[inline]
+    pub(crate) fn note_installed(&self, object: ObjectId, sample: Sample, installation: Installation) -> Woken {
+        if installation == Installation::Installed && self.watches.any() {
+            self.watches.note_temporal(self.objects.key(object), object, sample)
+        } else {
+            Woken::default()
+        }
     }
 
     /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; how many. At least one, if
@@ -505,12 +573,37 @@ impl<E: Engine, O: Os> Store<E, O> {
         if slot.sample().is_some_and(|latest| sample.seq <= latest.seq) {
             return Ok(Installation::Overtaken);
         }
-        let mut record = Vec::new();
-        encode(&mut record, sample, &update.value, self.clock_origin);
-        let mut transaction = self.engine.write()?;
-        transaction.put(Table::Temporal, self.objects.key(object), &record)?;
-        transaction.commit()?;
-        self.group.committed(object, sample.seq, self.engine.durability());
-        Ok(slot.install(sample, &[]))
+        self.write_records([(object, sample, &*update.value)])?;
+        // Within the mutex, as all installs are.
+        let installs = self.objects.installs();
+        let (installation, woken) = self.sensors.with(|_| {
+            let installation = installs.install([in_memory(slot, sample, &update.value)]);
+            (installation, self.note_installed(object, sample, installation))
+        });
+        self.watches.wake(woken);
+        Ok(installation)
     }
+
+    /// Writes temporal records in one transaction of the engine, by the holder of the permit.
+    pub(crate) fn write_records<'v>(
+        &self,
+        values: impl IntoIterator<Item = (ObjectId, Sample, &'v [u8])> + Clone,
+    ) -> Result<(), StoreError> {
+        let mut record = Vec::new();
+        let mut transaction = self.engine.write()?;
+        for (object, sample, value) in values.clone() {
+            encode(&mut record, sample, value, self.clock_origin);
+            transaction.put(Table::Temporal, self.objects.key(object), &record)?;
+        }
+        transaction.commit()?;
+        for (object, sample, _) in values {
+            self.group.committed(object, sample.seq, self.engine.durability());
+        }
+        Ok(())
+    }
+}
+
+/// What a slot gets of a value that is in the engine: nothing but the sample, unless it keeps a history.
+pub(crate) fn in_memory<'s>(slot: &'s Slot, sample: Sample, value: &'s [u8]) -> (&'s Slot, Sample, &'s [u8]) {
+    (slot, sample, if slot.kept() > 1 { value } else { &[] })
 }

@@ -1,8 +1,6 @@
 //! The store: one keyspace, two kinds of records, one write lock that knows deadlines.
 
-use std::borrow::Cow;
-use std::cmp::Ordering;
-use std::ops::{Bound, ControlFlow, Deref};
+use std::ops::{ControlFlow, Deref};
 use std::sync::atomic::AtomicU64;
 
 use punctual_os::{Os, Refusal};
@@ -13,10 +11,12 @@ use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read
 use crate::group::Group;
 use crate::permit::{Denied, Permit, PermitQueue};
 use crate::readers::Readers;
+use crate::records::Merged;
 use crate::sensors::Sensors;
 use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode, on_clock_of_ages};
 use crate::transaction::{ReadTransaction, WriteTransaction};
 use crate::updates::AdmissionOptions;
+use crate::watch::Watches;
 use crate::{Deadline, StoreError, UpdateMode, Value};
 
 /// How to open a store.
@@ -103,6 +103,16 @@ pub enum Freshness<V> {
     NotFound,
 }
 
+impl<V> Freshness<V> {
+    /// The value, if it is fresh.
+    pub fn value(&self) -> Option<&V> {
+        match self {
+            Freshness::Fresh { value, .. } => Some(value),
+            Freshness::Stale { .. } | Freshness::NotFound => None,
+        }
+    }
+}
+
 impl<B: Deref<Target = [u8]>> Freshness<Value<B>> {
     /// Whether a reading is young enough at `now`.
     pub(crate) fn of(reading: Option<Reading<B>>, max_age: Nanos, now: Time) -> Self {
@@ -131,7 +141,7 @@ pub(crate) type Reading<B> = (Sample, Value<B>);
 /// use punctual_units::{Clock, Nanos, SensorId, Seq};
 ///
 /// let avi = Nanos::from_millis(500);
-/// let room = ObjectSpec { key: b"room/1".into(), avi, period: Nanos::from_millis(200), max_len: 16 };
+/// let room = ObjectSpec { key: b"room/1".into(), avi, period: Nanos::from_millis(200), max_len: 16, history: 1 };
 /// let os = VirtualOs::new(1); // on Linux: `LinuxOs`
 /// let options = StoreOptions { objects: vec![room], ..StoreOptions::default() };
 /// let store = Store::open(Memory::default(), os.clone(), options)?;
@@ -160,6 +170,7 @@ pub struct Store<E, O: Os> {
     pub(crate) sensors: Sensors<O>,
     pub(crate) group: Group,
     pub(crate) readers: Readers,
+    pub(crate) watches: Watches<O>,
     pub(crate) replicated: bool,
     /// The last entry of the log that was applied.
     pub(crate) revision: AtomicU64,
@@ -218,6 +229,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             sensors: Sensors::new(&os, &specs, admission),
             group: Group::new(objects.len() + created_max),
             readers: Readers::new(reader_life_max),
+            watches: Watches::new(),
             objects,
             os,
         };
@@ -254,13 +266,12 @@ impl<E: Engine, O: Os> Store<E, O> {
                 UpdateMode::Transaction => &[],
             };
             let sampled_at = sample.sampled_at.filter(|at| *at <= now);
-            self.slot(object)?.install(
-                Sample {
-                    seq: punctual_units::Seq(0),
-                    sampled_at,
-                },
-                in_memory,
-            );
+            let seq = punctual_units::Seq(0);
+            let slot = self.slot(object)?;
+            let in_memory = if slot.kept() > 1 { value } else { in_memory };
+            self.objects
+                .installs()
+                .install([(slot, Sample { seq, sampled_at }, in_memory)]);
         }
         Ok(())
     }
@@ -286,7 +297,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// The value of `key`, in a transaction of its own.
     ///
     /// # Errors
-    /// [`StoreError::Engine`]; among others, if this thread has a read transaction open and the engine allows one only.
+    /// [`StoreError::Engine`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         self.get_with(key, <[u8]>::to_vec)
     }
@@ -387,7 +398,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub fn read(&self, object: ObjectId, value: &mut Vec<u8>) -> Result<Option<Sample>, StoreError> {
         let slot = self.slot(object)?;
         match self.update_mode {
-            UpdateMode::MemoryFirst => Ok(slot.read(value)),
+            UpdateMode::MemoryFirst => Ok(self.objects.read(slot, value)),
             UpdateMode::Transaction => self.read_record(object, value),
         }
     }
@@ -407,7 +418,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// # Errors
     /// [`StoreError::UnknownObject`].
     pub fn sample(&self, object: ObjectId) -> Result<Option<Sample>, StoreError> {
-        Ok(self.slot(object)?.sample())
+        Ok(self.objects.sample(self.slot(object)?))
     }
 
     /// How often `object` was read, by handle or by key, since the store was opened.
@@ -533,7 +544,10 @@ impl<E: Engine, O: Os> Store<E, O> {
         match self.update_mode {
             UpdateMode::MemoryFirst => {
                 let mut value = Vec::with_capacity(slot.max_len());
-                Ok(slot.read(&mut value).map(|sample| (sample, Value::of_memory(value))))
+                Ok(self
+                    .objects
+                    .read(slot, &mut value)
+                    .map(|sample| (sample, Value::of_memory(value))))
             }
             UpdateMode::Transaction => {
                 slot.count_read();
@@ -565,56 +579,13 @@ impl<E: Engine, O: Os> Store<E, O> {
         range: KeyRange<'_>,
         mut visit: impl FnMut(&[u8], &[u8], Option<Sample>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let objects = self.temporal_in(range);
-        let mut temporal = objects.iter().copied().peekable();
-        let mut plain = read.scan(Table::Data, range)?.peekable();
-        loop {
-            let plain_key = match plain.peek() {
-                Some(Ok((key, _))) => Some(&**key),
-                Some(Err(_)) => return plain.next().map_or(Ok(()), |record| Ok(record.map(drop)?)),
-                None => None,
-            };
-            let next_object = temporal.next_if(|object| plain_key.is_none_or(|key| self.objects.key(*object) <= key));
-            let flow = if let Some(object) = next_object {
-                let key = self.objects.key(object);
-                // A plain record under the same key, from before the object was registered, is hidden.
-                plain.next_if(|record| record.as_ref().is_ok_and(|(other, _)| **other == *key));
-                match self.temporal(read, object)? {
-                    Some((sample, value)) => visit(key, &value, Some(sample)),
-                    None => ControlFlow::Continue(()),
-                }
-            } else if let Some(record) = plain.next() {
-                let (key, value) = record?;
-                visit(&key, &value, None)
-            } else {
-                return Ok(());
-            };
-            if flow.is_break() {
-                return Ok(());
+        for found in Merged::new(self, read, range) {
+            let (key, value, sample) = found?;
+            if visit(&key, &value, sample).is_break() {
+                break;
             }
         }
-    }
-
-    fn temporal_in(&self, (low, high): KeyRange<'_>) -> Cow<'_, [ObjectId]> {
-        let before = |key: &[u8]| match low {
-            Bound::Included(low) => key < low,
-            Bound::Excluded(low) => key <= low,
-            Bound::Unbounded => false,
-        };
-        let behind = |key: &[u8]| match high {
-            Bound::Included(high) => key > high,
-            Bound::Excluded(high) => key >= high,
-            Bound::Unbounded => false,
-        };
-        self.objects.ordered(|key| {
-            if before(key) {
-                Ordering::Less
-            } else if behind(key) {
-                Ordering::Greater
-            } else {
-                Ordering::Equal
-            }
-        })
+        Ok(())
     }
 
     fn decoded<'r>(&self, key: &[u8], record: &'r [u8]) -> Result<(Sample, &'r [u8]), StoreError> {

@@ -7,14 +7,17 @@
 //! job's own time, not the transaction's.
 
 use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
-use crate::engine::{Engine, KeyRange, Read, Table, Write};
+use crate::engine::{Engine, KeyRange, Read, Table, Write, prefix_range};
 use crate::permit::Permit;
+use crate::records::{Merged, Records};
 use crate::store::{Freshness, Store};
+use crate::watch::Kind;
 use crate::{Deadline, Split, StoreError, Value};
 
 /// What a read transaction returns.
@@ -23,7 +26,7 @@ type Seen<'t, 's, E> = Value<<<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>;
 type Found<'t, 's, E> = Value<<<E as Engine>::Write<'s> as Read>::Bytes<'t>>;
 
 /// The account of a running transaction.
-struct Meter<'s, O> {
+pub(crate) struct Meter<'s, O> {
     os: &'s O,
     deadline: Deadline,
     /// When it began; `None` for a read transaction before its first call.
@@ -32,6 +35,10 @@ struct Meter<'s, O> {
     returned: Cell<Time>,
     lock: Nanos,
     data: Cell<Nanos>,
+    /// Whether a call is under way: those that its visitor makes are part of it.
+    inside: Cell<bool>,
+    /// Whether calls are timed without a deadline, too.
+    always: bool,
 }
 
 impl<'s, O: Os> Meter<'s, O> {
@@ -46,6 +53,8 @@ impl<'s, O: Os> Meter<'s, O> {
             returned,
             lock: Nanos::ZERO,
             data,
+            inside: Cell::new(false),
+            always: false,
         }
     }
 
@@ -54,9 +63,22 @@ impl<'s, O: Os> Meter<'s, O> {
     fn call<T>(&self, call: impl FnOnce(Time) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let entered = self.os.now();
         self.deadline.check(entered)?;
+        let outermost = !self.inside.replace(true);
         let answer = call(entered);
-        self.book_data(entered, self.os.now());
+        if outermost {
+            self.book_data(entered, self.os.now());
+        }
         answer
+    }
+
+    /// One record of an iterator: timed as the transaction's other reads are.
+    #[inline]
+    pub(crate) fn step<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if self.always {
+            self.call(|_| call())
+        } else {
+            self.read_call(call)
+        }
     }
 
     /// As [`call`](Meter::call), for the calls of a read transaction, of which there may be very many: timed with the
@@ -69,6 +91,9 @@ impl<'s, O: Os> Meter<'s, O> {
         if self.deadline.is_firm() {
             self.deadline.check(self.os.now())?;
         }
+        if self.inside.replace(true) {
+            return call();
+        }
         let entered = self.os.stamp();
         let answer = call();
         self.book_data(entered, self.os.stamp());
@@ -77,6 +102,7 @@ impl<'s, O: Os> Meter<'s, O> {
 
     #[inline]
     fn book_data(&self, entered: Time, returned: Time) {
+        self.inside.set(false);
         if self.began.get().is_none() {
             self.began.set(Some(entered));
         }
@@ -108,7 +134,7 @@ impl<'s, O: Os> Meter<'s, O> {
 /// returned before stays readable.
 ///
 /// In memory-first mode temporal objects are read from memory, each as it is at that moment; the snapshot covers all
-/// other records. Open at most one per thread at a time: engines may bind snapshots to threads.
+/// other records. A thread may have several open, each with its own snapshot.
 pub struct ReadTransaction<'s, E: Engine + 's, O: Os> {
     store: &'s Store<E, O>,
     meter: Meter<'s, O>,
@@ -183,7 +209,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     }
 
     /// Calls `visit` with the records in `range` in ascending order, until it breaks. The time in `visit` counts as
-    /// data time: copy what is needed, and compute afterwards.
+    /// data time: copy what is needed, and compute afterwards. `visit` may read this transaction.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
@@ -194,6 +220,27 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     ) -> Result<(), StoreError> {
         self.meter
             .read_call(|| self.store.scan_values(self.snapshot()?, range, visit))
+    }
+
+    /// The records in `range`, one after the other; see [`Records`].
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
+        self.meter.read_call(|| {
+            Ok(Records {
+                merged: Merged::new(self.store, self.snapshot()?, range),
+                meter: &self.meter,
+            })
+        })
+    }
+
+    /// The records whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// Those of [`records`](ReadTransaction::records).
+    pub fn records_with_prefix(&self, prefix: &[u8]) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
+        self.records(prefix_range(prefix, &mut Vec::new()))
     }
 
     /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. All zero
@@ -213,6 +260,10 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
     // permit.
     engine: E::Write<'s>,
     permit: Permit<'s, O>,
+    /// What watches are to be told of: each key that was set or deleted.
+    changes: BTreeMap<Vec<u8>, Kind>,
+    /// Whether there were watches when it began; a watch waits for those that began before it.
+    watched: bool,
 }
 
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
@@ -231,6 +282,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         let engine = store.engine.write()?;
         let meter = Meter {
             lock,
+            always: true,
             ..Meter::new(&store.os, deadline)
         };
         meter.began.set(Some(began));
@@ -240,6 +292,8 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             meter,
             engine,
             permit,
+            changes: BTreeMap::new(),
+            watched: store.watches.any(),
         })
     }
 
@@ -275,6 +329,27 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         self.meter.call(|_| self.store.scan_values(&self.engine, range, visit))
     }
 
+    /// The records in `range`, own changes included, one after the other; see [`Records`].
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`].
+    pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
+        self.meter.call(|_| {
+            Ok(Records {
+                merged: Merged::new(self.store, &self.engine, range),
+                meter: &self.meter,
+            })
+        })
+    }
+
+    /// The records whose keys begin with `prefix`, own changes included.
+    ///
+    /// # Errors
+    /// Those of [`records`](WriteTransaction::records).
+    pub fn records_with_prefix(&self, prefix: &[u8]) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
+        self.records(prefix_range(prefix, &mut Vec::new()))
+    }
+
     /// Sets `key` to `value`.
     ///
     /// # Errors
@@ -287,7 +362,16 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             store.refuse_temporal(key)?;
             let put = engine.put(Table::Data, key, value);
             put.map_err(|error| store.refused(error))
-        })
+        })?;
+        self.note(key, Kind::Put);
+        Ok(())
+    }
+
+    #[inline]
+    fn note(&mut self, key: &[u8], kind: Kind) {
+        if self.watched && self.store.watches.want(key) {
+            self.changes.insert(key.to_vec(), kind);
+        }
     }
 
     /// Removes `key`; true if it was there.
@@ -298,10 +382,14 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         let Self {
             store, meter, engine, ..
         } = self;
-        meter.call(|_| {
+        let was_there = meter.call(|_| {
             store.refuse_temporal(key)?;
             Ok(engine.delete(Table::Data, key)?)
-        })
+        })?;
+        if was_there {
+            self.note(key, Kind::Deleted);
+        }
+        Ok(was_there)
     }
 
     /// Commits; where the transaction's time went. When this returns, the changes are visible, and as durable as
@@ -311,12 +399,19 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`]; the transaction is undone.
     pub fn commit(self) -> Result<Split, StoreError> {
         let Self {
-            meter, engine, permit, ..
+            store,
+            meter,
+            engine,
+            permit,
+            changes,
+            ..
         } = self;
         let entered = meter.os.now();
         meter.deadline.check(entered)?;
         engine.commit()?;
+        let woken = store.watches.note_all(&changes);
         drop(permit);
+        store.watches.wake(woken);
         let ended = meter.os.now();
         Ok(meter.split(ended.since(entered), ended))
     }

@@ -19,6 +19,7 @@ fn options(update_mode: UpdateMode, origin: &[u8]) -> StoreOptions {
         avi: AVI,
         period: AVI,
         max_len: 8,
+        history: 1,
     };
     StoreOptions {
         objects: vec![object],

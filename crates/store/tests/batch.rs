@@ -280,6 +280,10 @@ impl Read for FailingWrite<'_> {
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
         self.write.scan(table, range)
     }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.write.scan_back(table, range)
+    }
 }
 
 impl Write for FailingWrite<'_> {

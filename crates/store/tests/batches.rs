@@ -87,6 +87,10 @@ impl<F> Read for WatchedWrite<'_, F> {
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
         self.write.scan(table, range)
     }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.write.scan_back(table, range)
+    }
 }
 
 impl<F: Fn(&[u8]) -> Result<(), EngineError>> Write for WatchedWrite<'_, F> {
@@ -113,6 +117,7 @@ fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static>(
         avi: Nanos::from_secs(10),
         period: Nanos::from_secs(1),
         max_len: 8,
+        history: 1,
     };
     let options = StoreOptions {
         objects: (0..SENSORS).map(spec).collect(),

@@ -19,6 +19,7 @@ fn options(update_mode: UpdateMode) -> StoreOptions {
         avi: Nanos::from_millis(10),
         period: Nanos::from_millis(10),
         max_len: 8,
+        history: 1,
     };
     StoreOptions {
         objects: (0..SENSORS).map(spec).collect(),

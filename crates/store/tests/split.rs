@@ -95,6 +95,11 @@ impl<R: Read> Read for SlowRead<'_, R> {
         self.engine.clock.advance(CALL);
         self.inner.scan(table, range)
     }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.clock.advance(CALL);
+        self.inner.scan_back(table, range)
+    }
 }
 
 impl<W: Write> Write for SlowRead<'_, W> {

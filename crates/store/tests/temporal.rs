@@ -24,6 +24,7 @@ fn spec(number: usize) -> ObjectSpec {
         avi: AVI,
         period: Nanos(500),
         max_len: 16,
+        history: 1,
     }
 }
 
@@ -317,7 +318,7 @@ fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
     for event in store.take_admission_log() {
         match event {
             AdmissionEvent::Share(share) => replayed.set_admitted_share(share),
-            AdmissionEvent::Rebalanced(_) => {}
+            AdmissionEvent::Rebalanced(_) | AdmissionEvent::Direct { .. } => {}
             AdmissionEvent::Offered {
                 sensor,
                 seq,

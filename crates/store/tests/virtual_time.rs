@@ -116,13 +116,20 @@ impl<E: Engine> Engine for Timed<E> {
     }
 }
 
+type Records = std::vec::IntoIter<Result<(Vec<u8>, Vec<u8>), EngineError>>;
+
+fn owned<B: std::ops::Deref<Target = [u8]>>(records: impl Iterator<Item = Result<(B, B), EngineError>>) -> Records {
+    let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
+    owned.collect::<Vec<_>>().into_iter()
+}
+
 impl<E: Engine, R: Read> Read for TimedCalls<'_, E, R> {
     type Bytes<'t>
         = Vec<u8>
     where
         Self: 't;
     type Scan<'t>
-        = std::vec::IntoIter<Result<(Vec<u8>, Vec<u8>), EngineError>>
+        = Records
     where
         Self: 't;
 
@@ -138,9 +145,12 @@ impl<E: Engine, R: Read> Read for TimedCalls<'_, E, R> {
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
         self.engine.takes(READ_US);
-        let records = self.calls.scan(table, range)?;
-        let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
-        Ok(owned.collect::<Vec<_>>().into_iter())
+        Ok(owned(self.calls.scan(table, range)?))
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.takes(READ_US);
+        Ok(owned(self.calls.scan_back(table, range)?))
     }
 }
 
@@ -200,6 +210,7 @@ impl<'w, E: Engine> Subject<'w, E> {
             avi: PERIOD * 2,
             period: PERIOD,
             max_len: 8,
+            history: 1,
         };
         let mode = match choices.random_range(0..2) {
             0 => UpdateMode::MemoryFirst,

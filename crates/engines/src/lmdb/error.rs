@@ -46,7 +46,6 @@ pub(super) fn engine<'a>(place: Place<'a>, action: &'static str) -> impl Fn(heed
                 holder: None,
             },
             heed::Error::Mdb(MdbError::TxnFull) => EngineError::TransactionTooLarge { path: path() },
-            heed::Error::Mdb(MdbError::BadRslot) => EngineError::SnapshotHeld,
             heed::Error::Mdb(MdbError::ReadersFull) => EngineError::ReadersFull {
                 path: path(),
                 max: place.readers_max,

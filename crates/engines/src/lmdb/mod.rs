@@ -6,28 +6,24 @@
 //! ([refused](EngineError::InUse)), and a damaged file ([checked](EngineError::Corrupt) before it is mapped). The
 //! wait for the one write lock is the store's, see its `permit`.
 //!
-//! **Readers are bound to their thread.** With thread-local reader slots, beginning a read transaction is one store
-//! into the thread's own slot; without them each begin takes a mutex shared by all readers, which has no priority
-//! inheritance (`mdb_txn_renew0` in mdb.c). The price is one snapshot per thread at a time.
+//! **A snapshot begins without a lock**, and a thread may have several: each has a seat with a reader slot of LMDB's,
+//! see `seats`.
 //!
 //! **A reader may be ended** between two of its calls, by a thread that wants its pages: see `slot.rs`.
 //! What a snapshot returns is therefore a [copy](crate::Copied).
-//!
-//! **A thread frees its slot as it ends**, after its closure has returned, which `std::thread::scope` does not wait
-//! for. A store that is dropped meanwhile waits for it, see `leaving`.
 //!
 //! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
 
 mod check;
 mod crc;
 mod error;
-mod leaving;
 mod life;
 mod meta;
 mod order;
 mod owner;
 mod protect;
 mod room;
+mod seats;
 mod space;
 mod sum;
 mod sync;
@@ -50,13 +46,13 @@ use punctual_units::Nanos;
 
 use check::{Damage, Meta};
 use error::Place;
-use leaving::Readers;
 use life::Life;
 use order::Bytewise;
 use owner::Owner;
 pub use protect::Protection;
 use protect::{Map, protect};
 use room::Room;
+use seats::Seats;
 use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
 use unsynced::Mark;
@@ -92,7 +88,7 @@ pub struct LmdbOptions {
     /// Puts are refused ([`EngineError::QuotaFull`]) an eighth of it before, at most 16 MiB: that much is left to
     /// deletes and to group commits.
     pub quota: usize,
-    /// How many threads may read, at least 1. A slot stays with its thread until the thread ends.
+    /// How many snapshots may be open at a time, over all threads; at least 1.
     pub readers_max: u32,
     /// Whether plain records of a *new* store carry checksums, as temporal ones always do: 4 bytes each, which every
     /// read checks. A store that is there keeps what it was made with, see [`Lmdb::has_checksums`].
@@ -133,7 +129,7 @@ pub struct Lmdb {
     main: Records,
     sums: Sums,
     env: ManuallyDrop<Env<WithTls>>,
-    readers: Readers,
+    readers: Seats,
     life: Life,
     /// The data file, opened before any write of this process.
     witness: File,
@@ -177,24 +173,23 @@ impl LmdbOptions {
         check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
         options.check_quota(&directory.join(DATA_FILE))?;
         sync::create(options, directory)?;
-        reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max)?;
+        reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max + seats::OWN)?;
         let witness = sync::witness(directory)?;
         let life = Life::begin().map_err(error::io(directory, "map a page that tells of a fork"))?;
-        let readers = Readers::none(options.readers_max)
-            .map_err(error::io(directory, "make a thread-specific key for readers"))?;
         options.mark(directory, mark, &witness)?;
         let env = options.open_env(directory, options.flags())?;
         let place = options.place(directory);
         env.clear_stale_readers()
             .map_err(error::engine(place, "clear readers that died"))?;
+        let readers = Seats::new(options.readers_max, || env.read_txn().map(drop))
+            .map_err(error::engine(place, "begin a read transaction"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
         let sums = sum::settle(&env, [main, temporal], place, options.checksums)?;
         if options.verify == Verify::Full {
             sum::verify(&env, sums, [(Table::Data, data), (Table::Temporal, temporal)], place)?;
         }
-        // Reading the format takes a slot. There is one at least: no other thread has the store yet.
-        let _ = readers.enter();
         let protection = protect_map(&env, main, place, options.verify)?;
+        readers.adopt();
         let page_size = env.unnamed_database_stat().page_size as usize;
         let directory = directory.to_path_buf();
         Ok(Lmdb {
@@ -295,7 +290,9 @@ impl LmdbOptions {
 
     fn open_env(self, directory: &Path, flags: EnvFlags) -> Result<Env<WithTls>, EngineError> {
         let mut env = EnvOpenOptions::new().read_txn_with_tls();
-        env.map_size(self.quota).max_readers(self.readers_max).max_dbs(2);
+        env.map_size(self.quota)
+            .max_readers(self.readers_max + seats::OWN)
+            .max_dbs(2);
         // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else
         // changes the mapped file: this process holds its lock, and the file has been checked since. A program that
         // ignores the lock and writes to the file breaks this, as it would break any map.
@@ -316,8 +313,8 @@ impl Drop for Lmdb {
             let _ = unsynced::remove(&self.directory);
         }
         let env = &mut self.env;
-        // SAFETY: the environment is dropped here only, and not used after. A store that cannot be closed stays mapped.
-        self.readers.close(|| unsafe { ManuallyDrop::drop(env) });
+        // SAFETY: the environment is dropped here only, and not used after.
+        unsafe { ManuallyDrop::drop(env) };
     }
 }
 
@@ -345,6 +342,14 @@ impl Lmdb {
     /// Whether its plain records carry checksums.
     pub fn has_checksums(&self) -> bool {
         self.sums.data
+    }
+
+    #[cold]
+    fn readers_full(&self) -> EngineError {
+        EngineError::ReadersFull {
+            path: self.directory.clone(),
+            max: self.options.readers_max,
+        }
     }
 
     fn table(&self, table: Table) -> &Records {

@@ -7,23 +7,18 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use punctual_store::engine::{Engine, EngineError, Reader, Space};
+use punctual_store::engine::{EngineError, Space};
 
-use super::Lmdb;
 use super::check::{
     Content, Damage, F_BIGDATA, F_SUBDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, TREE_LEN, Tree,
     damaged, node_fits, node_offsets, u16_at, u64_at,
 };
+use super::{Lmdb, LmdbSnapshot};
 
 /// The room of an open store.
 pub(super) fn space(engine: &Lmdb) -> Result<Space, EngineError> {
-    // A snapshot of the newest commit keeps the trees that are read from being written over. If this thread has one
-    // already, that one does.
-    let _kept = match engine.snapshot_for(Reader::UNKNOWN) {
-        Ok(snapshot) => Some(snapshot),
-        Err(EngineError::SnapshotHeld) => None,
-        Err(error) => return Err(error),
-    };
+    // A snapshot of the newest commit keeps the trees that are read from being written over.
+    let _kept = LmdbSnapshot::begin_own(engine)?;
     let survey = engine.survey()?;
     let bytes = |pages: u64| pages * survey.page_size;
     Ok(Space {

@@ -1,19 +1,20 @@
 //! Snapshots, write transactions and scans of [`Lmdb`].
 
-use std::io::{self, Write as _};
+use std::cell::Cell;
+use std::io::Write as _;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Bound;
 
 use heed::types::Bytes;
-use heed::{MdbError, RoRange, RoTxn, RwTxn, WithTls};
+use heed::{MdbError, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, VALUE_MAX_LEN, Write};
 
 use super::error;
-use super::leaving::NoSeat;
 use super::life::Fork;
 use super::order::Bytewise;
 use super::room::Allowance;
+use super::seats::Seat;
 use super::{Lmdb, sum};
 use crate::Copied;
 use crate::noted::{note, refused};
@@ -26,11 +27,9 @@ pub(super) struct Pin {
 }
 
 // SAFETY: a slot lets one thread at a time touch it. LMDB binds a read transaction to its thread in one place only: the
-// thread's reader slot, found by a thread-specific key when the transaction begins (`mdb_txn_renew0` in mdb.c).
-// Afterwards the transaction holds a pointer to that slot. Aborting it from another thread (`mdb_txn_end`) writes "no
-// snapshot" there, and frees the transaction. The reader slot stays with the owner, whose next transaction finds it
-// free. That it is still the owner's is seen to in `leaving`: a thread's snapshot is ended before its reader slot is
-// given to another thread.
+// reader slot, found by a thread-specific key when the transaction begins (`mdb_txn_renew0` in mdb.c). Afterwards the
+// transaction holds a pointer to that slot. Aborting it from another thread (`mdb_txn_end`) writes "no snapshot" there,
+// and frees the transaction. The reader slot stays with the seat, whose next transaction finds it free (`seats`).
 unsafe impl Send for Pin {}
 
 impl Drop for Pin {
@@ -44,12 +43,13 @@ impl Drop for Pin {
     }
 }
 
-/// A view of one commit, bound to its thread. Another thread may end it between two calls.
+/// A view of one commit. Another thread may end it between two calls.
 pub struct LmdbSnapshot<'e> {
     slot: &'e Slot<Pin>,
     ticket: Ticket,
     engine: &'e Lmdb,
-    _bound_to_thread: PhantomData<*const ()>,
+    /// One thread at a time makes calls.
+    _one_thread: PhantomData<Cell<()>>,
 }
 
 /// A write transaction, bound to its thread: LMDB's write lock must be released by the thread that took it.
@@ -62,18 +62,39 @@ pub struct LmdbWrite<'e> {
     _bound_to_thread: PhantomData<*const ()>,
 }
 
-/// Records of a write transaction in ascending order of keys.
+/// Records of a write transaction in the order of their keys.
 pub struct LmdbScan<'t> {
-    records: Option<RoRange<'t, Bytes, Bytes, Bytewise>>,
+    records: Ordered<'t>,
     table: Table,
     engine: &'t Lmdb,
 }
 
-/// Records of a snapshot in ascending order of keys, each copied.
+/// Records in one order or the other.
+enum Ordered<'t> {
+    Ascending(RoRange<'t, Bytes, Bytes, Bytewise>),
+    Descending(RoRevRange<'t, Bytes, Bytes, Bytewise>),
+    /// There is nothing to read any more.
+    Over,
+}
+
+impl<'t> Iterator for Ordered<'t> {
+    type Item = heed::Result<(&'t [u8], &'t [u8])>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Ordered::Ascending(records) => records.next(),
+            Ordered::Descending(records) => records.next(),
+            Ordered::Over => None,
+        }
+    }
+}
+
+/// Records of a snapshot in the order of their keys, each copied.
 pub struct LmdbSnapshotScan<'t> {
     /// Touched inside of a call only, but for being dropped: LMDB closes a cursor without a look at its transaction,
-    /// which may have ended (`mdb_cursor_close`). None where there is nothing to read any more.
-    records: Option<RoRange<'static, Bytes, Bytes, Bytewise>>,
+    /// which may have ended (`mdb_cursor_close`).
+    records: Ordered<'static>,
     table: Table,
     snapshot: &'t LmdbSnapshot<'t>,
 }
@@ -84,27 +105,43 @@ impl<'e> LmdbSnapshot<'e> {
         if !engine.life.is_sound() {
             return Err(engine.unusable());
         }
-        let slot = engine.readers.enter().map_err(|why| no_seat(engine, why))?;
-        // LMDB would say so, too, unless that snapshot was ended this very moment.
-        if !slot.is_vacant() {
-            return Err(EngineError::SnapshotHeld);
+        let Some(seat) = engine.readers.take() else {
+            return Err(engine.readers_full());
+        };
+        Self::begin_in(engine, seat, reader)
+    }
+
+    /// The same in the seat that is the engine's own, where all others are taken.
+    pub(super) fn begin_own(engine: &'e Lmdb) -> Result<Self, EngineError> {
+        match engine.readers.take().or_else(|| engine.readers.take_own()) {
+            Some(seat) => Self::begin_in(engine, seat, Reader::UNKNOWN),
+            None => Err(engine.readers_full()),
         }
-        let begun = engine.env.read_txn();
-        let transaction = begun.map_err(error::engine(engine.place(), "begin a read transaction"))?;
+    }
+
+    #[inline]
+    fn begin_in(engine: &'e Lmdb, (seat, ticket): (&'e Seat, Ticket), reader: Reader) -> Result<Self, EngineError> {
+        let begun = engine.readers.with_reader(seat, || engine.env.read_txn());
+        let begun = begun.unwrap_or_else(|refused| Err(heed::Error::Io(refused)));
+        let transaction = begun.map_err(|refused| {
+            seat.slot.give_back(ticket);
+            error::engine(engine.place(), "begin a read transaction")(refused)
+        })?;
         let commit = transaction.id() as u64;
         // SAFETY: only the lifetime changes. The transaction borrows the environment, which is closed when all slots
-        // are empty (`Readers::end_all`).
+        // are empty (`Seats::end_all`).
         let transaction = unsafe { std::mem::transmute::<RoTxn<'_, WithTls>, RoTxn<'static, WithTls>>(transaction) };
         let pin = Pin {
             transaction: ManuallyDrop::new(transaction),
-            // SAFETY: the pin is dropped before the store is (`Readers::end_all`).
+            // SAFETY: the pin is dropped before the store is (`Seats::end_all`).
             fork: unsafe { engine.life.fork() },
         };
+        seat.slot.open(ticket, pin, note(reader, commit));
         Ok(LmdbSnapshot {
-            slot,
-            ticket: slot.open(pin, note(reader, commit)),
+            slot: &seat.slot,
+            ticket,
             engine,
-            _bound_to_thread: PhantomData,
+            _one_thread: PhantomData,
         })
     }
 
@@ -118,26 +155,27 @@ impl<'e> LmdbSnapshot<'e> {
     }
 }
 
+impl LmdbSnapshot<'_> {
+    fn begin_scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbSnapshotScan<'_>, EngineError> {
+        let inside = self.enter()?;
+        let records = inside.with(|pin| {
+            let scan = scan(self.engine, &pin.transaction, table, range, back)?;
+            // SAFETY: only the lifetime changes. The records are read inside of calls of this snapshot only.
+            let records = unsafe { std::mem::transmute::<Ordered<'_>, Ordered<'static>>(scan.records) };
+            Ok::<_, EngineError>(records)
+        })?;
+        Ok(LmdbSnapshotScan {
+            records,
+            table,
+            snapshot: self,
+        })
+    }
+}
+
 impl Drop for LmdbSnapshot<'_> {
     #[inline]
     fn drop(&mut self) {
         self.slot.close(self.ticket);
-    }
-}
-
-#[cold]
-fn no_seat(engine: &Lmdb, why: NoSeat) -> EngineError {
-    let place = engine.place();
-    match why {
-        // A thread reads from the destructor of one of its thread locals.
-        NoSeat::AboutToEnd => {
-            let ending = io::Error::other("this thread is about to end: read before its thread locals are dropped");
-            error::io(place.path, "begin a read transaction")(ending)
-        }
-        NoSeat::Full => EngineError::ReadersFull {
-            path: place.path.to_path_buf(),
-            max: place.readers_max,
-        },
     }
 }
 
@@ -217,18 +255,16 @@ fn scan<'t>(
     transaction: &'t RoTxn<'_>,
     table: Table,
     range: KeyRange<'_>,
+    back: bool,
 ) -> Result<LmdbScan<'t>, EngineError> {
-    let Some(range) = searchable(range) else {
-        let records = None;
-        return Ok(LmdbScan { records, table, engine });
+    let records = engine.table(table);
+    let records = match (searchable(range), back) {
+        (None, _) => Ok(Ordered::Over),
+        (Some(range), false) => records.range(transaction, &range).map(Ordered::Ascending),
+        (Some(range), true) => records.rev_range(transaction, &range).map(Ordered::Descending),
     };
-    let records = engine.table(table).range(transaction, &range);
     let records = records.map_err(error::engine(engine.place(), "begin a scan"))?;
-    Ok(LmdbScan {
-        records: Some(records),
-        table,
-        engine,
-    })
+    Ok(LmdbScan { records, table, engine })
 }
 
 /// The range without the empty key, which LMDB does not search for; `None` where nothing lies below it.
@@ -265,22 +301,11 @@ impl Read for LmdbSnapshot<'_> {
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbSnapshotScan<'_>, EngineError> {
-        let inside = self.enter()?;
-        let records = inside.with(|pin| {
-            let scan = scan(self.engine, &pin.transaction, table, range)?;
-            // SAFETY: only the lifetime changes. The records are read inside of calls of this snapshot only.
-            let forever = |records| unsafe {
-                std::mem::transmute::<RoRange<'_, Bytes, Bytes, Bytewise>, RoRange<'static, Bytes, Bytes, Bytewise>>(
-                    records,
-                )
-            };
-            Ok::<_, EngineError>(scan.records.map(forever))
-        })?;
-        Ok(LmdbSnapshotScan {
-            records,
-            table,
-            snapshot: self,
-        })
+        self.begin_scan(table, range, false)
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbSnapshotScan<'_>, EngineError> {
+        self.begin_scan(table, range, true)
     }
 }
 
@@ -300,7 +325,11 @@ impl Read for LmdbWrite<'_> {
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbScan<'_>, EngineError> {
-        scan(self.engine, &self.transaction, table, range)
+        scan(self.engine, &self.transaction, table, range, false)
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbScan<'_>, EngineError> {
+        scan(self.engine, &self.transaction, table, range, true)
     }
 }
 
@@ -376,7 +405,7 @@ impl<'t> Iterator for LmdbScan<'t> {
     type Item = Result<(&'t [u8], &'t [u8]), EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(record(self.engine, self.table, self.records.as_mut()?.next()?))
+        Some(record(self.engine, self.table, self.records.next()?))
     }
 }
 
@@ -384,17 +413,19 @@ impl Iterator for LmdbSnapshotScan<'_> {
     type Item = Result<(Copied, Copied), EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let records = self.records.as_mut()?;
-        let read = self.snapshot.enter().map(|_inside| {
-            let (key, value) = match record(self.snapshot.engine, self.table, records.next()?) {
-                Ok(record) => record,
-                Err(error) => return Some(Err(error)),
-            };
-            Some(Ok((Copied::of(key), Copied::of(value))))
-        });
-        if read.is_err() {
-            self.records = None;
+        if matches!(self.records, Ordered::Over) {
+            return None;
         }
-        read.unwrap_or_else(|ended| Some(Err(ended)))
+        let read = self.snapshot.enter().map(|_inside| {
+            let read = self.records.next()?;
+            let copied = |(key, value)| (Copied::of(key), Copied::of(value));
+            Some(record(self.snapshot.engine, self.table, read).map(copied))
+        });
+        // What is told once is not told again.
+        let read = read.unwrap_or_else(|ended| Some(Err(ended)));
+        if !matches!(read, Some(Ok(_))) {
+            self.records = Ordered::Over;
+        }
+        read
     }
 }

@@ -145,8 +145,8 @@ pub struct NeighboursReport {
     pub failed_without: u64,
     /// Work of the hogs beside exclusive tasks, of an equal share of what was left: the median of the repetitions.
     pub hogs_share: Option<f64>,
-    /// Work of all programs in a loop, likewise; the least of them.
-    pub strangers_share: Option<f64>,
+    /// The same of each program in a loop.
+    pub strangers: Vec<StrangerShare>,
     /// Work of the hogs beside exclusive tasks over that under `by-hand`.
     pub hogs_over_by_hand: Option<f64>,
     /// The least used part of the leases.
@@ -161,6 +161,17 @@ pub struct NeighboursReport {
     pub notes: Vec<String>,
     /// Every arm of every repetition.
     pub arms: Vec<ArmRun>,
+}
+
+/// What a program in a loop gets done beside exclusive tasks: medians of the repetitions.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StrangerShare {
+    /// The program.
+    pub stranger: Stranger,
+    /// Its work, of an equal share of what was left.
+    pub share: Option<f64>,
+    /// Its work over that under `by-hand`.
+    pub over_by_hand: Option<f64>,
 }
 
 /// Why nothing was compared.
@@ -403,11 +414,32 @@ impl NeighboursReport {
             let alone = in_its_repetition(Arm::Alone, run)?;
             equal(run.hogs, run.left, alone.hogs, alone.left)
         });
-        let strangers = of(Arm::Exclusive).filter_map(|run| {
-            let alone = in_its_repetition(Arm::Alone, run)?;
-            let each = run.strangers.iter().zip(&alone.strangers);
-            let each = each.filter_map(|(it, base)| equal(it.per_second, run.left, base.per_second, alone.left));
-            each.min_by(f64::total_cmp)
+        let per_second = |run: &ArmRun, stranger: Stranger| {
+            let found = { run.strangers.iter() }.find(|it| it.stranger == stranger);
+            found.map_or(0.0, |it| it.per_second)
+        };
+        let share_of = |stranger: Stranger| {
+            let shares = of(Arm::Exclusive).filter_map(|run| {
+                let alone = in_its_repetition(Arm::Alone, run)?;
+                equal(
+                    per_second(run, stranger),
+                    run.left,
+                    per_second(alone, stranger),
+                    alone.left,
+                )
+            });
+            let over = of(Arm::Exclusive).filter_map(|run| {
+                let by_hand = per_second(in_its_repetition(Arm::ByHand, run)?, stranger);
+                (by_hand > 0.0).then(|| per_second(run, stranger) / by_hand)
+            });
+            StrangerShare {
+                stranger,
+                share: median(&shares.collect::<Vec<_>>()),
+                over_by_hand: median(&over.collect::<Vec<_>>()),
+            }
+        };
+        let strangers = of(Arm::Exclusive).next().map_or(Vec::new(), |run| {
+            run.strangers.iter().map(|it| share_of(it.stranger)).collect()
         });
         let over = of(Arm::Exclusive).filter_map(|run| {
             let by_hand = in_its_repetition(Arm::ByHand, run)?;
@@ -421,7 +453,7 @@ impl NeighboursReport {
             failed_links: of(Arm::Exclusive).map(failed).sum(),
             failed_without: of(Arm::Alone).chain(of(Arm::ByHand)).map(failed).sum(),
             hogs_share: median(&hogs.collect::<Vec<_>>()),
-            strangers_share: median(&strangers.collect::<Vec<_>>()),
+            strangers,
             hogs_over_by_hand: median(&over.collect::<Vec<_>>()),
             used_share: runs().filter_map(|run| run.used_share).min_by(f64::total_cmp),
             take_back_us: take_back.max_by(|a, b| a.p99.total_cmp(&b.p99)),
@@ -561,7 +593,11 @@ mod tests {
         let report = NeighboursReport::of(10.0, arms, Vec::new());
         let near = |got: Option<f64>, want: f64| assert!((got.unwrap() - want).abs() < 1e-9, "{got:?}, {want}");
         near(report.hogs_share, 1.0);
-        near(report.strangers_share, 0.5);
+        let [link] = report.strangers.as_slice() else {
+            panic!("{:?}", report.strangers)
+        };
+        near(link.share, 0.5);
+        near(link.over_by_hand, 0.8);
         near(report.hogs_over_by_hand, 1.6);
         near(report.take_back_above_control_us, 40.0);
         assert_eq!(

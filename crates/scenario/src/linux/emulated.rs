@@ -212,6 +212,10 @@ impl<T: Read> Read for Paced<'_, T> {
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
         self.account.call(|| self.transaction.scan(table, range))
     }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.account.call(|| self.transaction.scan_back(table, range))
+    }
 }
 
 impl<T: Write> Write for Paced<'_, T> {

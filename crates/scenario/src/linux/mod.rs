@@ -321,6 +321,7 @@ fn open_store(
         avi: sensor.avi,
         period: sensor.period,
         max_len: sensor.value_bytes_max as usize,
+        history: 1,
     };
     let options = StoreOptions {
         objects: sensors.iter().enumerate().map(object).collect(),

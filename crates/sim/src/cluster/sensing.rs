@@ -199,6 +199,7 @@ impl World {
             avi: HORIZON,
             period: EVERY,
             max_len: 8,
+            history: 1,
         };
         Some(Creation { made, spec })
     }

@@ -14,6 +14,7 @@ use crate::engine::{Engine, EngineError, Read, Table, Write};
 use crate::store::Store;
 use crate::temporal::Creation;
 use crate::transaction::ReadTransaction;
+use crate::watch::{Kind, Woken};
 use crate::{Deadline, StoreError};
 
 /// Keys that the store itself uses begin like this. They are kept beside the temporal objects, which are never scanned,
@@ -82,6 +83,15 @@ impl<E: Engine, O: Os> Store<E, O> {
                 }
                 Ok(())
             },
+            || {
+                if !self.watches.any() {
+                    return Woken::default();
+                }
+                // Of several changes of a key the last one counts.
+                let kind = |value: &Option<Vec<u8>>| if value.is_some() { Kind::Put } else { Kind::Deleted };
+                let last = changes().map(|(key, value)| (key.clone(), kind(value))).collect();
+                self.watches.note_all(&last)
+            },
         )
     }
 
@@ -134,6 +144,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                 }
                 Ok(())
             },
+            || self.watches.note_everything(),
         )
     }
 
@@ -144,6 +155,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         may_follow: impl FnOnce(Revision) -> bool,
         created: &[&Creation],
         write: impl FnOnce(&mut E::Write<'_>) -> Result<(), EngineError>,
+        note: impl FnOnce() -> Woken,
     ) -> Result<(), StoreError> {
         self.require_replicated()?;
         // Most urgent: clients wait for the answer, and only group commits write beside it.
@@ -165,7 +177,9 @@ impl<E: Engine, O: Os> Store<E, O> {
         created.iter().for_each(|creation| self.add_object(creation));
         // After the commit: a transaction that begins now sees it. The permit keeps other writers of the number out.
         self.revision.store(revision.0, Ordering::Release);
+        let woken = note();
         drop(permit);
+        self.watches.wake(woken);
         Ok(())
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::btree_map;
 use std::iter::Peekable;
-use std::ops::{Bound, Deref};
+use std::ops::Deref;
 
 use super::writes::{Changes, WriteSet};
-use crate::engine::{EngineError, KeyRange, Read, Record, Table};
+use crate::engine::{Directed, EngineError, KeyRange, Read, Record, Table, is_empty_range};
 use crate::temporal::Creation;
 
 /// A batch on top of a snapshot.
@@ -76,41 +76,60 @@ impl<R: Read> Read for Overlay<'_, R> {
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        Ok(self.merged(table, range, self.base.snapshot.scan(table, range)?, false))
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        Ok(self.merged(table, range, self.base.snapshot.scan_back(table, range)?, true))
+    }
+}
+
+impl<R: Read> Overlay<'_, R> {
+    fn merged<'t, S: Iterator>(
+        &'t self,
+        table: Table,
+        range: KeyRange<'_>,
+        below: S,
+        back: bool,
+    ) -> OverlayScan<'t, S> {
         let of_table = |changes| match table {
-            Table::Data => within(changes, range).peekable(),
-            Table::Temporal => ChangesWithin::default().peekable(),
+            Table::Data => within(changes, range, back).peekable(),
+            Table::Temporal => Directed::Ascending(btree_map::Range::default()).peekable(),
         };
         let changes = ChangeScan {
             own: of_table(&self.own),
             batch: of_table(&self.base.changes),
+            back,
         };
-        Ok(OverlayScan {
-            below: self.base.snapshot.scan(table, range)?.peekable(),
+        OverlayScan {
+            below: below.peekable(),
             changes: changes.peekable(),
-        })
+            back,
+        }
     }
 }
 
-type ChangesWithin<'t> = btree_map::Range<'t, Vec<u8>, Option<Vec<u8>>>;
+type ChangesWithin<'t> = Directed<btree_map::Range<'t, Vec<u8>, Option<Vec<u8>>>>;
 
-fn within<'t>(changes: &'t Changes, range: KeyRange<'_>) -> ChangesWithin<'t> {
-    // `BTreeMap::range` panics on a range that ends before it begins.
-    let none = match range {
-        (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Excluded(low) | Bound::Included(low), Bound::Excluded(high) | Bound::Included(high)) => low >= high,
-        _ => false,
+fn within<'t>(changes: &'t Changes, range: KeyRange<'_>, back: bool) -> ChangesWithin<'t> {
+    let changes = if is_empty_range(range) {
+        btree_map::Range::default()
+    } else {
+        changes.range::<[u8], _>(range)
     };
-    if none {
-        return ChangesWithin::default();
-    }
-    changes.range::<[u8], _>(range)
+    Directed::new(changes, back)
 }
 
-/// The changes of a batch and of a transaction on top of it, in ascending order of keys: the transaction's hides the
-/// batch's.
+/// Whether `key` comes before `other`, or is it, in ascending order; in descending order if `back`.
+fn is_first(key: &[u8], other: &[u8], back: bool) -> bool {
+    if back { key >= other } else { key <= other }
+}
+
+/// The changes of a batch and of a transaction on top of it in the order of keys: the transaction's hides the batch's.
 struct ChangeScan<'t> {
     own: Peekable<ChangesWithin<'t>>,
     batch: Peekable<ChangesWithin<'t>>,
+    back: bool,
 }
 
 impl<'t> Iterator for ChangeScan<'t> {
@@ -118,7 +137,9 @@ impl<'t> Iterator for ChangeScan<'t> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch_key = self.batch.peek().map(|(key, _)| *key);
-        let own = self.own.next_if(|(key, _)| batch_key.is_none_or(|batch| *key <= batch));
+        let own = self
+            .own
+            .next_if(|(key, _)| batch_key.is_none_or(|batch| is_first(key, batch, self.back)));
         let (key, value) = match own {
             Some((key, value)) => {
                 self.batch.next_if(|(hidden, _)| *hidden == key);
@@ -130,10 +151,11 @@ impl<'t> Iterator for ChangeScan<'t> {
     }
 }
 
-/// The records of a snapshot in ascending order of keys, as changes leave them.
+/// The records of a snapshot in the order of keys, as changes leave them.
 pub struct OverlayScan<'t, S: Iterator> {
     below: Peekable<S>,
     changes: Peekable<ChangeScan<'t>>,
+    back: bool,
 }
 
 impl<'t, B, S> Iterator for OverlayScan<'t, S>
@@ -151,7 +173,7 @@ where
             };
             let change = self
                 .changes
-                .next_if(|(key, _)| below_key.is_none_or(|below| *key <= below));
+                .next_if(|(key, _)| below_key.is_none_or(|below| is_first(key, below, self.back)));
             let Some((key, value)) = change else {
                 let record = self.below.next()?;
                 return Some(record.map(|(key, value)| (Layer::Below(key), Layer::Below(value))));

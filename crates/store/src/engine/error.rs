@@ -92,19 +92,16 @@ pub enum EngineError {
         /// The process that has it open, where it could be read.
         pid: Option<u32>,
     },
-    /// This thread already holds a snapshot.
-    #[error("this thread already holds a snapshot of the store: read through it, or drop it first")]
-    SnapshotHeld,
-    /// More threads hold snapshots than the engine has room for.
+    /// More snapshots are open than the engine has room for.
     #[error(
-        "{}: all {max} reader slots of the store are taken: end some reading threads, or open it with more \
-         slots",
+        "{}: {max} snapshots of the store are open, and no more may be: drop some, or open it with a larger \
+         readers_max",
         path.display()
     )]
     ReadersFull {
         /// The store.
         path: PathBuf,
-        /// How many slots there are.
+        /// How many may be open.
         max: u32,
     },
     /// A key that no record can have.

@@ -51,10 +51,7 @@ pub enum Table {
     Temporal,
 }
 
-/// A place where ordered records are kept.
-///
-/// A snapshot may be bound to its thread, with one per thread at a time ([`EngineError::SnapshotHeld`] otherwise): an
-/// engine whose readers take no shared lock needs this.
+/// A place where ordered records are kept. A thread may have several snapshots at a time, of one commit or of several.
 pub trait Engine: Send + Sync {
     /// A read-only view of one commit.
     type Snapshot<'e>: Read
@@ -68,7 +65,7 @@ pub trait Engine: Send + Sync {
     /// A view of the latest commit, with what [`snapshots`](Engine::snapshots) shall tell of it.
     ///
     /// # Errors
-    /// [`EngineError::SnapshotHeld`], [`EngineError::ReadersFull`], and failures of the engine.
+    /// [`EngineError::ReadersFull`], and failures of the engine.
     fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError>;
 
     /// A view of the latest commit.
@@ -124,7 +121,7 @@ pub trait Read {
     type Bytes<'t>: Deref<Target = [u8]>
     where
         Self: 't;
-    /// Records in ascending order of keys.
+    /// Records in the order of their keys, ascending or descending. Other reads may come in between.
     type Scan<'t>: Iterator<Item = Result<Record<Self::Bytes<'t>>, EngineError>>
     where
         Self: 't;
@@ -151,6 +148,53 @@ pub trait Read {
     /// # Errors
     /// [`EngineError::SnapshotEnded`]; failures of the engine.
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError>;
+
+    /// The same records in descending order.
+    ///
+    /// # Errors
+    /// Those of [`scan`](Read::scan).
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError>;
+}
+
+/// What a map has in a range, in one order or the other: for engines and views that keep records in maps.
+#[derive(Clone, Debug)]
+pub enum Directed<I> {
+    /// As it comes.
+    Ascending(I),
+    /// From its end.
+    Descending(I),
+}
+
+impl<I: DoubleEndedIterator> Iterator for Directed<I> {
+    type Item = I::Item;
+
+    #[inline]
+    fn next(&mut self) -> Option<I::Item> {
+        match self {
+            Directed::Ascending(records) => records.next(),
+            Directed::Descending(records) => records.next_back(),
+        }
+    }
+}
+
+impl<I: DoubleEndedIterator> Directed<I> {
+    /// `records`, from their end if `back`.
+    pub fn new(records: I, back: bool) -> Directed<I> {
+        if back {
+            Directed::Descending(records)
+        } else {
+            Directed::Ascending(records)
+        }
+    }
+}
+
+/// Whether no key can lie in `range`. `BTreeMap::range` panics on most of these.
+pub fn is_empty_range(range: KeyRange<'_>) -> bool {
+    match range {
+        (Bound::Included(low), Bound::Included(high)) => low > high,
+        (Bound::Excluded(low) | Bound::Included(low), Bound::Excluded(high) | Bound::Included(high)) => low >= high,
+        _ => false,
+    }
 }
 
 /// Changing records. Dropping a write transaction without a commit undoes all of it.

@@ -9,7 +9,6 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use punctual_units::Made;
 
-use super::Slot;
 use super::index::hash;
 use super::objects::{Creation, Object, ObjectSpec};
 
@@ -72,8 +71,8 @@ impl Created {
         self.places[at].get().map_or(&[], |place| &place.spec.key)
     }
 
-    pub fn slot(&self, at: usize) -> Option<&Slot> {
-        self.places.get(at)?.get().map(|place| &place.object.slot)
+    pub(super) fn object(&self, at: usize) -> Option<&Object> {
+        self.places.get(at)?.get().map(|place| &place.object)
     }
 
     pub fn first_seq(&self, at: usize) -> u64 {

@@ -15,9 +15,14 @@ mod record;
 mod slot;
 mod suspension;
 
+/// What `slot.rs` is made of: the model checker has its own (`tests/slot.rs`).
+mod atomics {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+}
+
 pub(crate) use objects::Objects;
 pub use objects::{Creation, ObjectSpec};
 pub use record::ClockOrigin;
 pub(crate) use record::{decode, encode};
-pub use slot::{Installation, Sample, Slot};
+pub use slot::{Installation, Installs, Overwritten, Readings, Sample, Slot};
 pub(crate) use suspension::{Suspensions, on_clock_of_ages};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::created::Created;
 use super::index::KeyIndex;
-use super::{Sample, Slot};
+use super::{Installs, Overwritten, Sample, Slot};
 
 /// A temporal object, as registered when the store is opened, or created later. Object i of the registered ones is fed
 /// by sensor i.
@@ -21,6 +21,15 @@ pub struct ObjectSpec {
     pub period: Nanos,
     /// The longest value, in bytes.
     pub max_len: usize,
+    /// How many of its last values are kept in memory, see [`Store::history`](crate::Store::history); 1 for none but
+    /// the latest, as is 0. Each takes `max_len` and 32 bytes from the start.
+    #[serde(skip, default = "the_latest_only")]
+    pub history: usize,
+}
+
+/// How much of an object's history its record tells: a setting of the run.
+fn the_latest_only() -> usize {
+    1
 }
 
 impl ObjectSpec {
@@ -38,7 +47,14 @@ impl ObjectSpec {
             avi: period * 2,
             period,
             max_len: size_of::<f64>(),
+            history: 1,
         }
+    }
+
+    /// The same, of which the last `values` values are kept.
+    pub fn keeping(mut self, values: usize) -> ObjectSpec {
+        self.history = values;
+        self
     }
 }
 
@@ -55,13 +71,22 @@ pub struct Creation {
 pub(super) struct Object {
     pub slot: Slot,
     pub avi: Nanos,
+    /// The longest value, in bytes, wherever it lives.
+    pub value_max: usize,
 }
 
 impl Object {
     pub fn new(spec: &ObjectSpec, value_in_memory: bool) -> Object {
+        // A history is in memory whatever the update mode.
+        let max_len = if value_in_memory || spec.history > 1 {
+            spec.max_len
+        } else {
+            0
+        };
         Object {
-            slot: Slot::new(if value_in_memory { spec.max_len } else { 0 }),
+            slot: Slot::keeping(spec.history, max_len),
             avi: spec.avi,
+            value_max: spec.max_len,
         }
     }
 }
@@ -73,6 +98,7 @@ pub(crate) struct Objects {
     index: KeyIndex,
     objects: Box<[Object]>,
     created: Created,
+    installs: Installs,
 }
 
 impl Objects {
@@ -88,6 +114,7 @@ impl Objects {
             index,
             objects: specs.iter().map(object).collect(),
             created: Created::new(created_max),
+            installs: Installs::default(),
         })
     }
 
@@ -139,9 +166,54 @@ impl Objects {
 
     #[inline]
     pub fn slot(&self, object: ObjectId) -> Option<&Slot> {
+        Some(&self.get(object)?.slot)
+    }
+
+    #[inline]
+    fn get(&self, object: ObjectId) -> Option<&Object> {
         match self.objects.get(object.index()) {
-            Some(object) => Some(&object.slot),
-            None => self.created.slot(object.index() - self.objects.len()),
+            Some(object) => Some(object),
+            None => self.created.object(object.index() - self.objects.len()),
+        }
+    }
+
+    /// How long its samples are fresh.
+    pub fn avi(&self, object: ObjectId) -> Option<Nanos> {
+        Some(self.get(object)?.avi)
+    }
+
+    /// The longest value that it takes, in bytes.
+    pub fn value_max(&self, object: ObjectId) -> Option<usize> {
+        Some(self.get(object)?.value_max)
+    }
+
+    /// What has been installed, and what reads are to see of it. One install at a time: within the mutex of the
+    /// sensors.
+    #[inline]
+    pub fn installs(&self) -> &Installs {
+        &self.installs
+    }
+
+    /// The latest value of a slot, counted as a read.
+    #[inline]
+    pub fn read(&self, slot: &Slot, value: &mut Vec<u8>) -> Option<Sample> {
+        slot.count_read();
+        self.at_some_cut(|cut| slot.read_at(cut, value))
+    }
+
+    /// What is known of the latest value of a slot.
+    #[inline]
+    pub fn sample(&self, slot: &Slot) -> Option<Sample> {
+        self.at_some_cut(|cut| slot.sample_at(cut))
+    }
+
+    /// Repeats as often as two newer values are installed meanwhile.
+    #[inline]
+    fn at_some_cut<T>(&self, mut read: impl FnMut(u64) -> Result<T, Overwritten>) -> T {
+        loop {
+            if let Ok(found) = read(self.installs.cut()) {
+                return found;
+            }
         }
     }
 

@@ -2,25 +2,35 @@
 //!
 //! **Problem.** A sensor's value is read by jobs of higher priority than the thread that installs it. A plain seqlock
 //! makes a reader spin while a write is under way; where the reader has the higher priority and shares the writer's
-//! core, it spins for ever, because the writer never runs again.
+//! core, it spins for ever, because the writer never runs again. And a reader of several objects, a pose and its
+//! covariance, must not see one as it was before an install of both and the other as it is after.
 //!
-//! **Method.** Two copies and a version, as in the kernel's `seqcount_latch`. The writer of version v+1 fills copy
-//! (v+1) mod 2 and then publishes the version; readers use copy v mod 2, which is left alone until version v+1 is
-//! out. A reader repeats only if a newer version was *published* while it copied, so some writer has finished: the
-//! read is lock-free. The words are atomics, and the fences are those of H.-J. Boehm, "Can seqlocks get along with
-//! programming language memory models?" (MSPC 2012), section 4: there is no data race to be undefined.
+//! **Method.** A ring of copies: one more than values that are kept, hence at least two. Each install has a number, and
+//! writes the oldest copy, which says meanwhile that it is being written. The store counts the installs that are
+//! complete ([`Installs`]): a reader takes that count, its *cut*, and then from each slot the newest copy with a number
+//! up to the cut. An install of several objects has one number and is counted when all of them are written, so each cut
+//! has all of it or nothing. The copies that a cut needs stay as they are until a later install is complete, and
+//! another one has begun: a reader repeats only if writers have got on meanwhile, so the read is lock-free.
 //!
-//! Reads and installs of one slot are linearizable: both take effect at the load, or the store, of the version.
-
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+//! The words are atomics, and the fences are those of H.-J. Boehm, "Can seqlocks get along with programming language
+//! memory models?" (MSPC 2012), section 4: there is no data race to be undefined. Every order of them is tried by the
+//! model checker `loom` (`tests/slot.rs`), with planted faults.
+//!
+//! Reads and installs are linearizable: an install takes effect when it is counted, a read when it takes its cut.
 
 use punctual_units::{Seq, Time};
 
-/// The words of a copy before the value: sequence number, sampling instant, length in bytes.
-const HEADER_WORDS: usize = 3;
+use super::atomics::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// The words of a copy before the value: number of the install, sequence number, sampling instant, length in bytes.
+const HEADER_WORDS: usize = 4;
 const WORD: usize = size_of::<u64>();
 /// A sampling instant that is not known in terms of this machine's clock; no true instant lies 584 years after boot.
 const UNKNOWN: u64 = u64::MAX;
+/// The number of a copy that is being written: behind all cuts.
+const WRITING: u64 = u64::MAX;
+/// The cut that has everything.
+const LATEST: u64 = WRITING - 1;
 
 /// What is known of a value: which update it is, and when it was sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +55,60 @@ pub enum Installation {
     Busy,
 }
 
-/// A register for one value of bounded length.
+/// The value of a cut is not there any more: installs have gone on. Take another cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overwritten;
+
+/// How many installs are complete, over all slots of a store.
+///
+/// ```
+/// use punctual_store::temporal::{Installs, Sample, Slot};
+/// use punctual_units::{Seq, Time};
+/// let sample = |seq| Sample { seq: Seq(seq), sampled_at: Some(Time(5)) };
+/// let (installs, pose, covariance) = (Installs::default(), Slot::new(8), Slot::new(8));
+/// installs.install([(&pose, sample(1), &b"pose 1"[..]), (&covariance, sample(1), b"cov 1")]);
+/// let cut = installs.cut();
+/// installs.install([(&pose, sample(2), &b"pose 2"[..]), (&covariance, sample(2), b"cov 2")]);
+/// let mut value = Vec::new();
+/// assert_eq!(pose.read_at(cut, &mut value), Ok(Some(sample(1))));
+/// assert_eq!(covariance.read_at(cut, &mut value), Ok(Some(sample(1))));
+/// ```
+// On a cache line of its own: it is read with each value.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Installs {
+    complete: AtomicU64,
+}
+
+impl Installs {
+    /// What reads at this instant are to see.
+    #[inline]
+    pub fn cut(&self) -> u64 {
+        self.complete.load(Ordering::Acquire)
+    }
+
+    /// Makes each value its slot's value, unless that holds an equally new or newer one, all at once: no cut has some
+    /// of them without the others. One call at a time, which the caller sees to.
+    ///
+    /// # Panics
+    /// If a value is longer than its slot's [`max_len`](Slot::max_len): the caller has checked it.
+    pub fn install<'s>(&self, values: impl IntoIterator<Item = (&'s Slot, Sample, &'s [u8])>) -> Installation {
+        let number = self.complete.load(Ordering::Relaxed) + 1; // only this thread changes it
+        let mut all = Installation::Overtaken;
+        for (slot, sample, value) in values {
+            match slot.install_numbered(Some(number), sample, value) {
+                Installation::Overtaken => {}
+                other => all = other,
+            }
+        }
+        if all == Installation::Installed {
+            self.complete.store(number, Ordering::Release);
+        }
+        all
+    }
+}
+
+/// A register for one value of bounded length, and for some that it had before.
 ///
 /// ```
 /// use punctual_store::temporal::{Installation, Sample, Slot};
@@ -59,24 +122,32 @@ pub enum Installation {
 /// ```
 #[derive(Debug)]
 pub struct Slot {
-    /// How many values have been published; the latest is in copy `version % 2`. 0: none yet.
+    /// How many values have been published; value i is in copy `i % copies`, while it is there. 0: none yet.
     version: AtomicU64,
     installing: AtomicBool,
     reads: AtomicU64,
-    /// Both copies, each a header and the value's words.
+    /// All copies, each a header and the value's words.
     words: Box<[AtomicU64]>,
+    copies: u64,
     max_len: usize,
 }
 
 impl Slot {
     /// An empty slot for values of up to `max_len` bytes.
     pub fn new(max_len: usize) -> Slot {
+        Slot::keeping(1, max_len)
+    }
+
+    /// The same, which keeps the last `values` values, at least one.
+    pub fn keeping(values: usize, max_len: usize) -> Slot {
+        let copies = values.max(1) + 1;
         let copy = HEADER_WORDS + max_len.div_ceil(WORD);
         Slot {
             version: AtomicU64::new(0),
             installing: AtomicBool::new(false),
             reads: AtomicU64::new(0),
-            words: (0..2 * copy).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..copies * copy).map(|_| AtomicU64::new(0)).collect(),
+            copies: copies as u64,
             max_len,
         }
     }
@@ -86,21 +157,32 @@ impl Slot {
         self.max_len
     }
 
+    /// How many values it keeps.
+    pub fn kept(&self) -> usize {
+        self.copies as usize - 1
+    }
+
     /// How often it was [read](Slot::read).
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Counts a read that was served from elsewhere.
+    /// Counts a read that is served by [`read_at`](Slot::read_at), or from elsewhere.
+    #[inline]
     pub(crate) fn count_read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes `value` the slot's value, unless it holds an equally new or newer one.
+    /// Makes `value` the slot's value, unless it holds an equally new or newer one: for a slot that no
+    /// [`Installs`] count.
     ///
     /// # Panics
     /// If `value` is longer than [`max_len`](Slot::max_len): the caller has checked it.
     pub fn install(&self, sample: Sample, value: &[u8]) -> Installation {
+        self.install_numbered(None, sample, value)
+    }
+
+    fn install_numbered(&self, number: Option<u64>, sample: Sample, value: &[u8]) -> Installation {
         assert!(
             value.len() <= self.max_len,
             "a value of {} bytes in a slot for {}",
@@ -110,28 +192,30 @@ impl Slot {
         if self.installing.swap(true, Ordering::Acquire) {
             return Installation::Busy;
         }
-        let installation = self.install_alone(sample, value);
+        let installation = self.install_alone(number, sample, value);
         self.installing.store(false, Ordering::Release);
         installation
     }
 
-    fn install_alone(&self, sample: Sample, value: &[u8]) -> Installation {
+    fn install_alone(&self, number: Option<u64>, sample: Sample, value: &[u8]) -> Installation {
         let version = self.version.load(Ordering::Relaxed); // only this thread changes it
-        if version > 0 && sample.seq.0 <= self.copy(version)[0].load(Ordering::Relaxed) {
+        if version > 0 && sample.seq.0 <= self.copy(version)[1].load(Ordering::Relaxed) {
             return Installation::Overtaken;
         }
-        // A reader that sees one of the words below sees at least this version when it looks again: with its acquire
-        // fence, this fence orders the version's last store before them.
-        fence(Ordering::Release);
         let copy = self.copy(version + 1);
+        // A reader that sees this sees all installs before, so it knows that its cut is old. A reader that sees one of
+        // the words below sees at least this when it looks again: with its acquire fence, this fence orders them.
+        copy[0].store(WRITING, Ordering::Release);
+        fence(Ordering::Release);
         let header = [
             sample.seq.0,
             sample.sampled_at.map_or(UNKNOWN, |at| at.0),
             value.len() as u64,
         ];
-        for (word, content) in copy.iter().zip(header.into_iter().chain(words_of(value))) {
+        for (word, content) in copy[1..].iter().zip(header.into_iter().chain(words_of(value))) {
             word.store(content, Ordering::Relaxed);
         }
+        copy[0].store(number.unwrap_or(version + 1), Ordering::Release);
         self.version.store(version + 1, Ordering::Release);
         Installation::Installed
     }
@@ -139,59 +223,125 @@ impl Slot {
     /// Copies the latest value into `value`, whose old content is lost, and counts the read; `None` if there is none
     /// yet.
     ///
-    /// Repeats as often as a newer value is published meanwhile: a handful of nanoseconds against the period of a
+    /// Repeats as often as newer values are published meanwhile: a handful of nanoseconds against the period of a
     /// sensor.
     #[inline]
     pub fn read(&self, value: &mut Vec<u8>) -> Option<Sample> {
         self.count_read();
-        self.peek(value)
+        loop {
+            if let Ok(found) = self.read_at(LATEST, value) {
+                return found;
+            }
+        }
     }
 
-    /// Like [`read`](Slot::read), and not counted.
+    /// Copies the value of `cut` into `value`, whose old content is lost; `None` if there was none yet. Not counted as
+    /// a read.
+    ///
+    /// # Errors
+    /// [`Overwritten`].
     #[inline]
-    pub(crate) fn peek(&self, value: &mut Vec<u8>) -> Option<Sample> {
-        self.consistent(|copy| {
-            let len = copy[2].load(Ordering::Relaxed) as usize;
-            value.clear();
-            // A length from one version beside the words of another may be too long, and is thrown away below.
-            for word in &copy[HEADER_WORDS..][..len.div_ceil(WORD).min(copy.len() - HEADER_WORDS)] {
-                value.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-            }
-            value.truncate(len);
-        })
+    pub fn read_at(&self, cut: u64, value: &mut Vec<u8>) -> Result<Option<Sample>, Overwritten> {
+        value.clear();
+        self.append_at(cut, value)
+    }
+
+    /// The same behind what `value` holds.
+    #[inline]
+    pub(crate) fn append_at(&self, cut: u64, value: &mut Vec<u8>) -> Result<Option<Sample>, Overwritten> {
+        let newest = self.newest_at(cut)?;
+        newest.map(|version| self.append(version, cut, value)).transpose()
     }
 
     /// What is known of the latest value, without the value; not counted as a read.
     #[inline]
     pub fn sample(&self) -> Option<Sample> {
-        self.consistent(|_| ())
-    }
-
-    #[inline]
-    fn consistent(&self, mut look: impl FnMut(&[AtomicU64])) -> Option<Sample> {
         loop {
-            let version = self.version.load(Ordering::Acquire);
-            if version == 0 {
-                return None;
-            }
-            let copy = self.copy(version);
-            let (seq, sampled_at) = (copy[0].load(Ordering::Relaxed), copy[1].load(Ordering::Relaxed));
-            look(copy);
-            fence(Ordering::Acquire);
-            if self.version.load(Ordering::Relaxed) == version {
-                return Some(Sample {
-                    seq: Seq(seq),
-                    sampled_at: (sampled_at != UNKNOWN).then_some(Time(sampled_at)),
-                });
+            if let Ok(found) = self.sample_at(LATEST) {
+                return found;
             }
         }
     }
 
-    /// The copy that holds `version`.
+    /// What is known of the value of `cut`.
+    ///
+    /// # Errors
+    /// [`Overwritten`].
+    #[inline]
+    pub fn sample_at(&self, cut: u64) -> Result<Option<Sample>, Overwritten> {
+        let newest = self.newest_at(cut)?;
+        newest.map(|version| self.consistent(version, cut, |_| ())).transpose()
+    }
+
+    /// Appends the last values of `cut`, at most as many as are [kept](Slot::kept), the oldest first, to `readings`.
+    ///
+    /// # Errors
+    /// [`Overwritten`]: `readings` may have some of them.
+    pub fn history_at(&self, cut: u64, readings: &mut Readings) -> Result<(), Overwritten> {
+        let Some(newest) = self.newest_at(cut)? else {
+            return Ok(());
+        };
+        let oldest = newest.saturating_sub(self.copies - 2).max(1);
+        (oldest..=newest).try_for_each(|version| readings.append(|bytes| self.append(version, cut, bytes).map(Some)))
+    }
+
+    /// The newest value with a number up to `cut`.
+    #[inline]
+    fn newest_at(&self, cut: u64) -> Result<Option<u64>, Overwritten> {
+        let version = self.version.load(Ordering::Acquire);
+        let mut behind = 0;
+        while behind < self.copies.min(version) {
+            if self.copy(version - behind)[0].load(Ordering::Acquire) <= cut {
+                return Ok(Some(version - behind));
+            }
+            behind += 1;
+        }
+        // None of them: there was none at the cut, unless copies have been written for a second time.
+        if self.version.load(Ordering::Acquire) < self.copies {
+            Ok(None)
+        } else {
+            Err(Overwritten)
+        }
+    }
+
+    /// Appends value number `version`, with a number up to `cut`, to `value`.
+    #[inline]
+    fn append(&self, version: u64, cut: u64, value: &mut Vec<u8>) -> Result<Sample, Overwritten> {
+        let before = value.len();
+        self.consistent(version, cut, |copy| {
+            let len = copy[3].load(Ordering::Relaxed) as usize;
+            // A length from one value beside the words of another may be too long, and is thrown away below.
+            for word in &copy[HEADER_WORDS..][..len.div_ceil(WORD).min(copy.len() - HEADER_WORDS)] {
+                value.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            }
+            value.truncate(before.saturating_add(len));
+        })
+    }
+
+    #[inline]
+    fn consistent(&self, version: u64, cut: u64, look: impl FnOnce(&[AtomicU64])) -> Result<Sample, Overwritten> {
+        let copy = self.copy(version);
+        let number = copy[0].load(Ordering::Acquire);
+        if number > cut {
+            return Err(Overwritten);
+        }
+        let (seq, sampled_at) = (copy[1].load(Ordering::Relaxed), copy[2].load(Ordering::Relaxed));
+        look(copy);
+        fence(Ordering::Acquire);
+        if copy[0].load(Ordering::Relaxed) != number {
+            return Err(Overwritten);
+        }
+        Ok(Sample {
+            seq: Seq(seq),
+            sampled_at: (sampled_at != UNKNOWN).then_some(Time(sampled_at)),
+        })
+    }
+
+    /// The copy of value number `version`.
     #[inline]
     fn copy(&self, version: u64) -> &[AtomicU64] {
-        let len = self.words.len() / 2;
-        &self.words[(version % 2) as usize * len..][..len]
+        let len = self.words.len() / self.copies as usize;
+        &self.words[(version % self.copies) as usize * len..][..len]
     }
 }
 
@@ -202,4 +352,58 @@ fn words_of(value: &[u8]) -> impl Iterator<Item = u64> {
         bytes[..chunk.len()].copy_from_slice(chunk);
         u64::from_ne_bytes(bytes)
     })
+}
+
+/// Several values with what is known of each, in memory that is used again.
+#[derive(Clone, Debug, Default)]
+pub struct Readings {
+    /// Each value's sample, and where its bytes end; no sample where there is no value.
+    ends: Vec<(Option<Sample>, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl Readings {
+    /// How many there are, those without a value included.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Reading number `at`, from 0; `None` where there is no such reading, or no value.
+    pub fn get(&self, at: usize) -> Option<(Sample, &[u8])> {
+        let (sample, end) = *self.ends.get(at)?;
+        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        Some((sample?, &self.bytes[begin..end]))
+    }
+
+    /// All that have a value, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Sample, &[u8])> {
+        (0..self.len()).filter_map(|at| self.get(at))
+    }
+
+    /// The last one that was sampled at `instant` or before, on the clock of [`Sample::sampled_at`]. Of several that
+    /// were sampled at the same instant, the one that comes last.
+    pub fn at(&self, instant: Time) -> Option<(Sample, &[u8])> {
+        let sampled = self
+            .iter()
+            .filter(|(sample, _)| sample.sampled_at.is_some_and(|at| at <= instant));
+        sampled.max_by_key(|(sample, _)| sample.sampled_at)
+    }
+
+    /// Empties it and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ends.clear();
+        self.bytes.clear();
+    }
+
+    /// One more, whose bytes `read` appends.
+    pub(crate) fn append<F>(&mut self, read: impl FnOnce(&mut Vec<u8>) -> Result<Option<Sample>, F>) -> Result<(), F> {
+        let sample = read(&mut self.bytes)?;
+        self.ends.push((sample, self.bytes.len()));
+        Ok(())
+    }
 }

@@ -161,6 +161,12 @@ impl Admission {
         }
     }
 
+    /// Admits one reading out of turn, whatever the knob says.
+    pub fn admit(&mut self, reading: &Prospect, now: Time) {
+        self.staleness.pass(now);
+        self.staleness.admit(reading, self.margin, now);
+    }
+
     /// Puts an update that was admitted in its sensor's turn down to the knob or to the minimum, so many to each as
     /// either of them asked for.
     fn in_turn(&mut self, lot: Lot) -> Decision {

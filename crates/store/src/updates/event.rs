@@ -11,6 +11,15 @@ pub enum AdmissionEvent {
     Share(Share),
     /// Reads per object since the last ranking, for coldest-first shedding.
     Rebalanced(Vec<u64>),
+    /// An update was admitted whatever the knob said, and went past the queue.
+    Direct {
+        /// Its sensor.
+        sensor: SensorId,
+        /// When it was sampled.
+        sampled_at: Time,
+        /// When it was admitted.
+        now: Time,
+    },
     /// An update arrived.
     Offered {
         /// Its sensor.

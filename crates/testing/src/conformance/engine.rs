@@ -1,13 +1,13 @@
 //! What every engine must do, checked against a model that is two ordered maps.
 //!
 //! [`check`] runs a sequence of [`Step`]s on an empty engine and compares each answer with the model's: within the
-//! write transaction, in new snapshots, and in an old snapshot that another thread holds while the engine moves on, and
-//! which may be ended under it.
+//! write transaction, in new snapshots, and in old snapshots, several at a time, that another thread holds while the
+//! engine moves on, and which may be ended under it.
 //! [`check_limits`] tries what lies at the border of the contract. The caller supplies the steps, for example from a
 //! property test, which shrinks and replays them.
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, RangeBounds};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::mpsc;
 
 use punctual_os::Tid;
@@ -25,15 +25,17 @@ pub enum Step {
     Get(Table, Vec<u8>),
     /// Scan a range, in the open write transaction.
     Scan(Table, Bound<Vec<u8>>, Bound<Vec<u8>>),
+    /// Scan a range in descending order, in the open write transaction.
+    ScanBack(Table, Bound<Vec<u8>>, Bound<Vec<u8>>),
     /// Commit the open write transaction, begin the next.
     Commit,
     /// Drop the open write transaction, begin the next.
     Abort,
-    /// Let the other thread take a new snapshot, and keep it.
+    /// Let the other thread take a new snapshot, and keep it beside those that it has.
     TakeSnapshot,
-    /// Let the other thread read its snapshot again.
+    /// Let the other thread read its snapshots again.
     CheckSnapshot,
-    /// End the other thread's snapshot, if it has not been ended.
+    /// End the other thread's snapshots, if they have not been ended.
     EndSnapshot,
 }
 
@@ -70,6 +72,9 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const TABLES: [Table; 2] = [Table::Data, Table::Temporal];
 
+/// How many snapshots the other thread holds at most: it drops the oldest then.
+const HELD_MAX: usize = 3;
+
 #[derive(Clone, Default)]
 struct Model([Map; 2]);
 
@@ -95,7 +100,7 @@ pub fn check<E: Engine>(engine: &E, steps: &[Step]) -> Result<(), Violation> {
         let mut run = Run {
             engine,
             committed: Model::default(),
-            observed: Some(Model::default()),
+            observed: VecDeque::new(),
             ask,
             answers,
             step: 0,
@@ -122,45 +127,44 @@ const OBSERVER: Reader = Reader {
 /// What the other thread is told when its snapshot was ended.
 const ENDED: (Nanos, EndedBecause) = (Nanos(33), EndedBecause::Held);
 
-/// Holds a snapshot and reads it when asked. Ends when no caller can ask any more.
-fn observe<E: Engine>(
-    engine: &E,
-    asked: &mpsc::Receiver<Ask>,
-    answer: &mpsc::Sender<Result<[Records; 2], EngineError>>,
-) {
-    let mut snapshot = None;
+/// Holds snapshots and reads them when asked. Ends when no caller can ask any more.
+fn observe<E: Engine>(engine: &E, asked: &mpsc::Receiver<Ask>, answer: &mpsc::Sender<Vec<Observation>>) {
+    let mut held = VecDeque::new();
     for ask in asked {
         if matches!(ask, Ask::TakeSnapshot) {
-            drop(snapshot.take()); // the engine may allow one at a time
+            held.push_back(engine.snapshot_for(OBSERVER));
+            held.drain(..held.len().saturating_sub(HELD_MAX));
         }
-        let held = match snapshot.take() {
-            Some(held) => Ok(held),
-            None => engine.snapshot_for(OBSERVER),
+        let read = |snapshot: &Result<E::Snapshot<'_>, EngineError>| match snapshot {
+            Ok(snapshot) => read_all(snapshot),
+            Err(refused) => Err(EngineError::Io {
+                path: engine.path().to_path_buf(),
+                action: "take another snapshot",
+                source: std::io::Error::other(refused.to_string()),
+            }),
         };
-        let records = held.and_then(|held| {
-            let records = read_all(&held);
-            snapshot = Some(held); // also where it was ended: it must stay so
-            records
-        });
-        if answer.send(records).is_err() {
+        if answer.send(held.iter().map(read).collect()).is_err() {
             return;
         }
     }
 }
 
+/// What a snapshot of the other thread's shows.
+type Observation = Result<[Records; 2], EngineError>;
+
 struct Run<'e, E> {
     engine: &'e E,
     committed: Model,
-    /// What the other thread's snapshot must show; nothing once it was ended.
-    observed: Option<Model>,
+    /// What each of the other thread's snapshots must show, the oldest first; nothing once it was ended.
+    observed: VecDeque<Option<Model>>,
     ask: mpsc::Sender<Ask>,
-    answers: mpsc::Receiver<Result<[Records; 2], EngineError>>,
+    answers: mpsc::Receiver<Vec<Observation>>,
     step: usize,
 }
 
 impl<E: Engine> Run<'_, E> {
     fn run(&mut self, steps: &[Step]) -> Result<(), Violation> {
-        self.look(Ask::TakeSnapshot)?;
+        self.take_snapshot()?;
         let mut rest = steps.iter();
         while rest.len() > 0 {
             self.transaction(&mut rest)?;
@@ -198,16 +202,20 @@ impl<E: Engine> Run<'_, E> {
                     let found = self.sound(collect(&transaction, *table, range))?;
                     self.same("scan", &found, &model_range(model.table(*table), range))?;
                 }
+                Step::ScanBack(table, low, high) => {
+                    let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+                    let found = self.sound(transaction.scan_back(*table, range).and_then(owned))?;
+                    let mut expected = model_range(model.table(*table), range);
+                    expected.reverse();
+                    self.same("scan in descending order", &found, &expected)?;
+                }
                 Step::Commit => {
                     self.sound(transaction.commit())?;
                     self.committed = model;
                     return Ok(());
                 }
                 Step::Abort => return Ok(()),
-                Step::TakeSnapshot => {
-                    self.observed = Some(self.committed.clone());
-                    self.look(Ask::TakeSnapshot)?;
-                }
+                Step::TakeSnapshot => self.take_snapshot()?,
                 Step::CheckSnapshot => self.look(Ask::ReadAll)?,
                 Step::EndSnapshot => self.end_snapshot()?,
             }
@@ -221,33 +229,49 @@ impl<E: Engine> Run<'_, E> {
         self.same("a new snapshot", &found, &self.committed.records())
     }
 
-    /// Compares the other thread's snapshot with what it must show.
+    /// One more snapshot of the other thread's.
+    fn take_snapshot(&mut self) -> Result<(), Violation> {
+        self.observed.push_back(Some(self.committed.clone()));
+        self.observed.drain(..self.observed.len().saturating_sub(HELD_MAX));
+        self.look(Ask::TakeSnapshot)
+    }
+
+    /// Compares the other thread's snapshots with what they must show.
     fn look(&mut self, ask: Ask) -> Result<(), Violation> {
         self.ask.send(ask).map_err(|_| Violation::ObserverGone)?;
         let found = self.answers.recv().map_err(|_| Violation::ObserverGone)?;
-        let Some(observed) = &self.observed else {
-            let told = match found {
-                Err(EngineError::SnapshotEnded { age, why }) => Some((age, why)),
-                _ => None,
+        self.same(
+            "how many snapshots one thread holds",
+            &found.len(),
+            &self.observed.len(),
+        )?;
+        for (found, observed) in found.into_iter().zip(&self.observed) {
+            let Some(observed) = observed else {
+                let told = match found {
+                    Err(EngineError::SnapshotEnded { age, why }) => Some((age, why)),
+                    _ => None,
+                };
+                self.same("the other thread's ended snapshot", &told, &Some(ENDED))?;
+                continue;
             };
-            return self.same("the other thread's ended snapshot", &told, &Some(ENDED));
-        };
-        let found = self.sound(found)?;
-        self.same("the other thread's snapshot", &found, &observed.records())
+            let found = self.sound(found)?;
+            self.same("the other thread's snapshot", &found, &observed.records())?;
+        }
+        Ok(())
     }
 
-    /// Ends the snapshot of the other thread, which is told so from then on.
+    /// Ends the snapshots of the other thread, which is told so from then on.
     fn end_snapshot(&mut self) -> Result<(), Violation> {
         let open = self.engine.snapshots();
         let noted: Vec<_> = open.iter().map(|snapshot| snapshot.reader).collect();
-        let expected = Vec::from_iter(self.observed.is_some().then_some(OBSERVER));
+        let expected = vec![OBSERVER; self.observed.iter().flatten().count()];
         self.same("the open snapshots", &noted, &expected)?;
         let (age, why) = ENDED;
         for snapshot in open {
             self.same("an end", &self.engine.end(snapshot.id, age, why), &true)?;
             self.same("a second end", &self.engine.end(snapshot.id, age, why), &false)?;
         }
-        self.observed = None;
+        self.observed.iter_mut().for_each(|observed| *observed = None);
         self.look(Ask::ReadAll)
     }
 
@@ -274,31 +298,46 @@ fn same<T: PartialEq + std::fmt::Debug>(step: usize, what: &str, found: &T, expe
 }
 
 fn collect(read: &impl Read, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
-    let records = read.scan(table, range)?;
+    owned(read.scan(table, range)?)
+}
+
+fn owned<B: Deref<Target = [u8]>>(
+    records: impl Iterator<Item = Result<(B, B), EngineError>>,
+) -> Result<Records, EngineError> {
     records
         .map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())))
         .collect()
 }
 
-/// All records, by scans; and each once more, by a get.
+/// All records, by scans from both ends; and each once more, by a get in the middle of a scan.
 fn read_all(read: &impl Read) -> Result<[Records; 2], EngineError> {
-    let mut all = [Records::new(), Records::new()];
-    for (table, records) in TABLES.into_iter().zip(&mut all) {
-        *records = collect(read, table, (Bound::Unbounded, Bound::Unbounded))?;
-        for (key, value) in records.iter_mut() {
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let mut found = [Records::new(), Records::new()];
+    for (table, records) in TABLES.into_iter().zip(&mut found) {
+        for record in read.scan(table, all)? {
+            let (key, mut value) = record.map(|(key, value)| (key.to_vec(), value.to_vec()))?;
             // Three ways to the same value, the third within a call: should they differ, the record shows it.
-            let found = read.get(table, key)?;
-            let shown = read.get_with(table, key, |shown| {
-                Ok((shown.to_vec(), read.get(table, key)?.as_deref() == Some(shown)))
+            let got = read.get(table, &key)?;
+            let shown = read.get_with(table, &key, |shown| {
+                Ok((shown.to_vec(), read.get(table, &key)?.as_deref() == Some(shown)))
             });
             let shown = shown?.transpose()?;
-            let found = found.as_deref();
-            if found != Some(value.as_slice()) || shown != Some((value.clone(), true)) {
-                *value = format!("scan, get and get_with differ: {value:?}, {found:?}, {shown:?}").into_bytes();
+            let got = got.as_deref();
+            if got != Some(value.as_slice()) || shown != Some((value.clone(), true)) {
+                value = format!("scan, get and get_with differ: {value:?}, {got:?}, {shown:?}").into_bytes();
             }
+            records.push((key, value));
+        }
+        let mut back = owned(read.scan_back(table, all)?)?;
+        back.reverse();
+        if back != *records {
+            records.push((
+                b"the scan from the end differs".to_vec(),
+                format!("{back:?}").into_bytes(),
+            ));
         }
     }
-    Ok(all)
+    Ok(found)
 }
 
 fn model_range(map: &Map, range: KeyRange<'_>) -> Records {
@@ -347,6 +386,11 @@ pub fn check_limits<E: Engine>(engine: &E) -> Result<(), Violation> {
     ] {
         let found = collect(&transaction, Table::Data, (low, Bound::Unbounded)).map_err(sound(6))?;
         same(6, "a scan from a key that cannot exist", &found.as_slice(), &expected)?;
+        let back = transaction
+            .scan_back(Table::Data, (low, Bound::Unbounded))
+            .and_then(owned);
+        let expected: Records = expected.iter().rev().cloned().collect();
+        same(6, "and from the end", &back.map_err(sound(6))?, &expected)?;
     }
     let none = collect(&transaction, Table::Data, (Bound::Unbounded, Bound::Included(&[]))).map_err(sound(7))?;
     same(7, "a scan up to the empty key", &none, &vec![])?;

@@ -114,12 +114,17 @@ fn told(report: &NeighboursReport) -> String {
         percent(report.hogs_share),
         percent(report.hogs_over_by_hand)
     );
-    let _ = writeln!(
-        text,
-        "programs      {} of an equal share, the least of them",
-        percent(report.strangers_share)
-    );
-    let _ = writeln!(text, "leases used   {} at least", percent(report.used_share));
+    for it in &report.strangers {
+        let (share, over) = (percent(it.share), percent(it.over_by_hand));
+        let _ = writeln!(
+            text,
+            "{:<14}{share} of an equal share of what is left; {over} of what a split by hand gives",
+            it.stranger.name()
+        );
+    }
+    if report.used_share.is_some() {
+        let _ = writeln!(text, "leases used   {} at least", percent(report.used_share));
+    }
     if let Some(it) = report.take_back_us {
         let above = report.take_back_above_control_us.unwrap_or(f64::NAN);
         let _ = writeln!(

@@ -25,6 +25,8 @@ const PERIOD: Duration = Duration::from_millis(10);
 const SETTLES: Duration = Duration::from_secs(2);
 const SPAN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Workers measure for three seconds after they were asked.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
 
 fn labels_of(tasks: usize) -> Labels {
     labelled([("tasks", tasks.to_string().as_str())])
@@ -110,7 +112,10 @@ fn shares(supervisor: &Supervisor, tasks: usize) -> Result<[f64; 3], String> {
     let woken = std::thread::spawn(woken);
     let ran = |pid| cpu_time(pid).map(|ran| ran.as_secs_f64()).ok_or("a worker has ended");
     let (begin, before) = (Instant::now(), (ran(slave)?, ran(master)?));
-    std::thread::sleep(SPAN);
+    while begin.elapsed() < SPAN {
+        drop(supervisor.statistics());
+        std::thread::sleep(ASKED_EVERY.min(SPAN.saturating_sub(begin.elapsed())));
+    }
     let (span, after) = (begin.elapsed().as_secs_f64(), (ran(slave)?, ran(master)?));
     let woken = woken.join().map_err(|_| "the thread beside panicked")??;
     Ok([(after.0 - before.0) / span, (after.1 - before.1) / span, woken])
@@ -123,6 +128,8 @@ fn gather(supervisor: &Supervisor, tasks: usize) -> Result<i32, String> {
     }
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
+        // There is a coordinator once something asks.
+        drop(supervisor.statistics());
         if let Some(now) = supervisor.coordinator().filter(|it| it.pid != 0) {
             let elsewhere = supervisor.cores()[usize::from(now.number == 0)];
             let asked = |name: &String| supervisor.move_stage(name, elsewhere, Mechanism::Announced).is_ok();

@@ -67,6 +67,7 @@ pub fn fill<E: Engine>(
         avi: period * 2,
         period,
         max_len: TEMPORAL_BYTES,
+        history: 1,
     };
     let options = StoreOptions {
         objects: (0..TEMPORAL_OBJECTS).map(object).collect(),

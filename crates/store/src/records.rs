@@ -1,0 +1,296 @@
+//! Iterators over the records that a transaction sees: from both ends, and from any key on.
+//!
+//! Plain records and temporal objects have one keyspace, so they come in the one order of their keys. Between two
+//! records nothing of the engine's memory is held: the transaction may be read meanwhile, and a snapshot that is ended
+//! then (see [`readers`](crate::readers)) is told by the next record, once.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::ops::{Bound, Deref};
+
+use punctual_os::Os;
+use punctual_units::ObjectId;
+
+use crate::engine::{Engine, EngineError, KeyRange, Read, Record, Table};
+use crate::store::Store;
+use crate::temporal::Sample;
+use crate::transaction::Meter;
+use crate::{StoreError, Value};
+
+/// The records of a transaction in a range, in ascending order of keys; from the end by
+/// [`next_back`](DoubleEndedIterator::next_back) and [`rev`](Iterator::rev).
+///
+/// Each is read when it is asked for, and counts as data time of the transaction. After an error there is no record
+/// more.
+///
+/// ```
+/// use std::ops::Bound;
+/// use punctual_store::{Deadline, Store, StoreOptions};
+/// # use {punctual_engines::Memory, punctual_testing::VirtualOs};
+///
+/// let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default())?;
+/// for room in ["room/1", "room/2", "room/4", "shed"] {
+///     store.put(room.as_bytes(), b"warm")?;
+/// }
+/// let transaction = store.read_transaction(Deadline::NONE)?;
+/// let mut rooms = transaction.records_with_prefix(b"room/")?;
+/// let (last, value) = rooms.next_back().expect("there are rooms")?;
+/// assert_eq!((&*last, &*value), (&b"room/4"[..], &b"warm"[..]));
+/// rooms.seek(b"room/2");
+/// for room in rooms {
+///     let (room, _) = room?;
+///     assert_eq!(&*room, b"room/2");
+///     assert!(transaction.get(&room)?.is_some()); // the same snapshot, in the middle of the scan
+/// }
+/// // The last record at or before a key:
+/// let mut up_to = transaction.records((Bound::Unbounded, Bound::Included(b"room/3")))?;
+/// assert_eq!(&*up_to.next_back().expect("there is one")?.0, b"room/2");
+/// # Ok::<(), punctual_store::StoreError>(())
+/// ```
+pub struct Records<'t, E: Engine, O: Os, R: Read + 't> {
+    pub(crate) merged: Merged<'t, E, O, R>,
+    pub(crate) meter: &'t Meter<'t, O>,
+}
+
+/// Bytes of a record: the engine's, or copied.
+type Bytes<'t, R> = Value<<R as Read>::Bytes<'t>>;
+
+impl<E: Engine, O: Os, R: Read> Records<'_, E, O, R> {
+    /// The next record is the first one of the range whose key is at or behind `key`; also if it came already, unless
+    /// from the end.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.merged.seek(key);
+    }
+
+    /// The next record from the end is the last one of the range whose key is at or before `key`; also if it came
+    /// already, unless from the front.
+    pub fn seek_back(&mut self, key: &[u8]) {
+        self.merged.seek_back(key);
+    }
+}
+
+impl<'t, E: Engine, O: Os, R: Read> Records<'t, E, O, R> {
+    fn step(&mut self, back: bool) -> Option<<Self as Iterator>::Item> {
+        if self.merged.over {
+            return None;
+        }
+        let merged = &mut self.merged;
+        let stepped = self.meter.step(|| merged.step(back));
+        merged.over |= stepped.is_err();
+        let stepped = stepped.transpose()?;
+        Some(stepped.map(|(key, value, _)| (key, value)))
+    }
+}
+
+impl<'t, E: Engine, O: Os, R: Read> Iterator for Records<'t, E, O, R> {
+    type Item = Result<(Bytes<'t, R>, Bytes<'t, R>), StoreError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(false)
+    }
+}
+
+impl<E: Engine, O: Os, R: Read> DoubleEndedIterator for Records<'_, E, O, R> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(true)
+    }
+}
+
+impl<E: Engine, O: Os, R: Read> std::iter::FusedIterator for Records<'_, E, O, R> {}
+
+/// A range that owns its bounds.
+type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Plain records and temporal objects in the order of their keys, off any account.
+pub(crate) struct Merged<'t, E: Engine, O: Os, R: Read + 't> {
+    store: &'t Store<E, O>,
+    read: &'t R,
+    range: OwnedRange,
+    /// What is left: the keys that have come from an end lie outside.
+    left: OwnedRange,
+    /// The temporal objects in `range`, in ascending order of keys, and those of them that lie in `left`.
+    temporal: Cow<'t, [ObjectId]>,
+    first: usize,
+    behind: usize,
+    front: Option<End<'t, R>>,
+    back: Option<End<'t, R>>,
+    over: bool,
+}
+
+/// One end of the range: a scan towards the other end, and the record that it has read ahead.
+struct End<'t, R: Read + 't> {
+    scan: R::Scan<'t>,
+    next: Option<Record<R::Bytes<'t>>>,
+}
+
+/// A record, and what is known of a temporal one.
+type Found<'t, R> = (Bytes<'t, R>, Bytes<'t, R>, Option<Sample>);
+
+impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
+    pub fn new(store: &'t Store<E, O>, read: &'t R, (low, high): KeyRange<'_>) -> Self {
+        let range = (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec));
+        let temporal = store.temporal_in((low, high));
+        Merged {
+            store,
+            read,
+            left: range.clone(),
+            range,
+            first: 0,
+            behind: temporal.len(),
+            temporal,
+            front: None,
+            back: None,
+            over: false,
+        }
+    }
+
+    fn seek(&mut self, key: &[u8]) {
+        let inside = !is_before(key, &self.range.0);
+        self.left.0 = if inside {
+            Bound::Included(key.to_vec())
+        } else {
+            self.range.0.clone()
+        };
+        self.front = None;
+        let before = |object: &ObjectId| is_before(self.store.objects.key(*object), &self.left.0);
+        self.first = self.temporal.partition_point(before);
+    }
+
+    fn seek_back(&mut self, key: &[u8]) {
+        let inside = !is_behind(key, &self.range.1);
+        self.left.1 = if inside {
+            Bound::Included(key.to_vec())
+        } else {
+            self.range.1.clone()
+        };
+        self.back = None;
+        let within = |object: &ObjectId| !is_behind(self.store.objects.key(*object), &self.left.1);
+        self.behind = self.temporal.partition_point(within);
+    }
+
+    /// The next record, from the end if `back`.
+    fn step(&mut self, back: bool) -> Result<Option<Found<'t, R>>, StoreError> {
+        loop {
+            let (read, left) = (self.read, &self.left);
+            let end = if back { &mut self.back } else { &mut self.front };
+            let end = match end {
+                Some(end) => end,
+                None => {
+                    // Up to the other end of the range, not to what has come from there: a seek may give that back.
+                    let (low, high) = if back {
+                        (&self.range.0, &left.1)
+                    } else {
+                        (&left.0, &self.range.1)
+                    };
+                    let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+                    end.insert(End::begin(read, range, back)?)
+                }
+            };
+            let plain_key = end.next.as_ref().map(|(key, _)| &**key);
+            // What the other end has passed is no part of this one.
+            let plain_key = plain_key.filter(|key| !(is_before(key, &left.0) || is_behind(key, &left.1)));
+            let objects = self.temporal.get(self.first..self.behind).unwrap_or_default();
+            let object = if back { objects.last() } else { objects.first() };
+            let object = object.copied().filter(|object| {
+                let order = plain_key.map(|key| self.store.objects.key(*object).cmp(key));
+                order.is_none_or(|order| order != if back { Ordering::Less } else { Ordering::Greater })
+            });
+            let Some(object) = object else {
+                if plain_key.is_none() {
+                    return Ok(None);
+                }
+                let Some((key, value)) = end.take()? else {
+                    return Ok(None);
+                };
+                self.pass(&key, back);
+                return Ok(Some((Value::of_record(key), Value::of_record(value), None)));
+            };
+            let key = self.store.objects.key(object);
+            if plain_key == Some(key) {
+                // A plain record under the same key, from before the object was registered, is hidden.
+                end.take()?;
+            }
+            if back {
+                self.behind -= 1;
+            } else {
+                self.first += 1;
+            }
+            self.pass(key, back);
+            if let Some((sample, value)) = self.store.temporal(read, object)? {
+                return Ok(Some((Value::of_memory(key.to_vec()), value, Some(sample))));
+            }
+        }
+    }
+
+    /// `key` has come from this end.
+    fn pass(&mut self, key: &[u8], back: bool) {
+        let bound = if back { &mut self.left.1 } else { &mut self.left.0 };
+        let mut buffer = match std::mem::replace(bound, Bound::Unbounded) {
+            Bound::Included(buffer) | Bound::Excluded(buffer) => buffer,
+            Bound::Unbounded => Vec::new(),
+        };
+        buffer.clear();
+        buffer.extend_from_slice(key);
+        *bound = Bound::Excluded(buffer);
+    }
+}
+
+impl<'t, E: Engine, O: Os, R: Read> Iterator for Merged<'t, E, O, R> {
+    type Item = Result<Found<'t, R>, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(false).transpose()
+    }
+}
+
+impl<'t, R: Read> End<'t, R> {
+    fn begin(read: &'t R, range: KeyRange<'_>, back: bool) -> Result<Self, EngineError> {
+        let mut scan = if back {
+            read.scan_back(Table::Data, range)?
+        } else {
+            read.scan(Table::Data, range)?
+        };
+        let next = scan.next().transpose()?;
+        Ok(End { scan, next })
+    }
+
+    /// The record that was read ahead; reads another one.
+    fn take(&mut self) -> Result<Option<Record<R::Bytes<'t>>>, EngineError> {
+        let next = self.scan.next().transpose()?;
+        Ok(std::mem::replace(&mut self.next, next))
+    }
+}
+
+/// Whether `key` lies before what `low` lets in.
+fn is_before<K: Deref<Target = [u8]>>(key: &[u8], low: &Bound<K>) -> bool {
+    match low {
+        Bound::Included(low) => key < &**low,
+        Bound::Excluded(low) => key <= &**low,
+        Bound::Unbounded => false,
+    }
+}
+
+/// Whether `key` lies behind what `high` lets in.
+fn is_behind<K: Deref<Target = [u8]>>(key: &[u8], high: &Bound<K>) -> bool {
+    match high {
+        Bound::Included(high) => key > &**high,
+        Bound::Excluded(high) => key >= &**high,
+        Bound::Unbounded => false,
+    }
+}
+
+impl<E: Engine, O: Os> Store<E, O> {
+    fn temporal_in(&self, (low, high): KeyRange<'_>) -> Cow<'_, [ObjectId]> {
+        self.objects.ordered(|key| {
+            if is_before(key, &low) {
+                Ordering::Less
+            } else if is_behind(key, &high) {
+                Ordering::Greater
+            } else {
+                Ordering::Equal
+            }
+        })
+    }
+}

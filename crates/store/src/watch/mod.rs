@@ -1,0 +1,371 @@
+//! Being told of changes: of a key, of all keys with a prefix, of a temporal object.
+//!
+//! **Problem.** A program that must act on a change asks for it again and again, or learns of it too late. A store that
+//! calls back, or that waits until each listener has room, makes the thread that writes pay for those that listen.
+//!
+//! **Method.** A [`Watch`] has queues of a fixed length, made when it begins. The thread that commits or installs puts
+//! a note in and wakes the watching thread; it allocates nothing and waits for nothing. A note that does not fit is
+//! counted, and the watching thread is told how many it missed ([`Change::Missed`]) at the place where they are
+//! missing. A note names what has changed, and carries no value: the watching thread reads the store, and sees the
+//! change or a newer one. So a thread that falls behind loses notes, and never ends with an old value.
+//!
+//! **Order.** Notes of plain records come in the order of commits, those of temporal objects in the order of installs.
+//! Between the two kinds there is none. A key that a transaction changes several times is told once.
+//!
+//! **Since when.** A watch is told of each change that a read before its beginning may not have seen:
+//! [`Store::watch`] waits for the write transaction that is open, if one is.
+//!
+//! ```
+//! use punctual_store::watch::{Change, Watched};
+//! use punctual_store::{Store, StoreOptions};
+//! # use {punctual_engines::Memory, punctual_testing::VirtualOs, punctual_units::Clock};
+//!
+//! # let os = VirtualOs::new(1);
+//! let store = Store::open(Memory::default(), os, StoreOptions::default())?;
+//! let mut watch = store.watch(Watched::Prefix(b"room/"), 2)?;
+//! for key in ["room/1", "shed", "room/2", "room/3"] {
+//!     store.put(key.as_bytes(), b"warm")?;
+//! }
+//! assert_eq!(watch.take(), Some(Change::Put { key: b"room/1" }));
+//! assert_eq!(watch.take(), Some(Change::Put { key: b"room/2" }));
+//! assert_eq!(watch.take(), Some(Change::Missed { changes: 1 })); // there was room for two
+//! assert_eq!(watch.wait(store.os().now()), None); // or until a change, at most until that instant
+//! # Ok::<(), punctual_store::StoreError>(())
+//! ```
+
+mod ring;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use punctual_os::{Os, Park, Wake};
+use punctual_units::{ObjectId, Time};
+
+use crate::engine::{Engine, KEY_MAX_LEN};
+use crate::store::Store;
+use crate::temporal::Sample;
+use crate::{Deadline, StoreError};
+pub(crate) use ring::Kind;
+use ring::Ring;
+
+/// What `ring.rs` is made of: the model checker has its own (`tests/ring.rs`).
+mod atomics {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+}
+mod slot {
+    pub(crate) use crate::temporal::Sample;
+}
+use atomics::Ordering;
+
+/// How many watches there may be at a time.
+pub const WATCHES_MAX: usize = 64;
+/// The longest queue of a watch.
+pub const CHANGES_MAX: usize = 1 << 16;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched<'k> {
+    /// One key: a plain record or a temporal object.
+    Key(&'k [u8]),
+    /// All keys that begin so. A note takes 544 bytes, in place of 32.
+    Prefix(&'k [u8]),
+    /// A temporal object.
+    Object(ObjectId),
+}
+
+/// What has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'w> {
+    /// A plain record was set.
+    Put {
+        /// Its key.
+        key: &'w [u8],
+    },
+    /// A plain record was removed.
+    Deleted {
+        /// Its key.
+        key: &'w [u8],
+    },
+    /// A temporal object has got a value.
+    Updated {
+        /// Its key.
+        key: &'w [u8],
+        /// Which value.
+        sample: Sample,
+    },
+    /// Changes did not fit into the queue: read again what is watched.
+    Missed {
+        /// How many.
+        changes: u64,
+    },
+}
+
+/// Notes of what changes, from now until it is dropped. For one thread at a time.
+pub struct Watch<O: Os> {
+    watcher: Arc<Watcher<O>>,
+    live: Arc<AtomicUsize>,
+    /// How many missed changes of each ring have been told.
+    told: [u64; 2],
+    /// The ring that is looked at first.
+    turn: usize,
+    key: Vec<u8>,
+}
+
+impl<O: Os> std::fmt::Debug for Watch<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch")
+            .field("watched", &self.watcher.filter)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What writers see of a watch.
+struct Watcher<O: Os> {
+    live: AtomicBool,
+    filter: Filter,
+    /// Of plain records, whose writers hold the permit; of temporal objects, whose writers hold the mutex.
+    rings: [Ring; 2],
+    parker: O::Parker,
+}
+
+const PLAIN: usize = 0;
+const TEMPORAL: usize = 1;
+
+#[derive(Debug)]
+enum Filter {
+    Key(Vec<u8>),
+    Prefix(Vec<u8>),
+    Object(ObjectId, Vec<u8>),
+}
+
+impl Filter {
+    fn wants(&self, key: &[u8], object: Option<ObjectId>) -> bool {
+        match self {
+            Filter::Key(watched) => key == watched,
+            Filter::Prefix(prefix) => key.starts_with(prefix),
+            Filter::Object(watched, _) => object == Some(*watched),
+        }
+    }
+}
+
+/// Where a watch is found; its watch may be over.
+type Place<O> = RwLock<Option<Arc<Watcher<O>>>>;
+
+/// All watches of a store.
+pub(crate) struct Watches<O: Os> {
+    live: Arc<AtomicUsize>,
+    /// Writers try to read a place, and skip it where they cannot: it is being filled, so its watch has not begun.
+    places: Box<[Place<O>]>,
+    /// Held while a place is filled.
+    filling: Mutex<()>,
+}
+
+/// The places of the watches that are to be woken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Woken(u64);
+
+impl Woken {
+    pub fn and(self, other: Woken) -> Woken {
+        Woken(self.0 | other.0)
+    }
+}
+
+impl<O: Os> Watches<O> {
+    pub fn new() -> Watches<O> {
+        Watches {
+            live: Arc::default(),
+            places: (0..WATCHES_MAX).map(|_| RwLock::new(None)).collect(),
+            filling: Mutex::default(),
+        }
+    }
+
+    /// Whether there are any: a quick look.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.live.load(Ordering::Relaxed) > 0
+    }
+
+    fn each(&self, mut visit: impl FnMut(usize, &Watcher<O>)) {
+        for (at, place) in self.places.iter().enumerate() {
+            if let Ok(place) = place.try_read()
+                && let Some(watcher) = &*place
+                && watcher.live.load(Ordering::Relaxed)
+            {
+                visit(at, watcher);
+            }
+        }
+    }
+
+    /// Whether a change of a plain record is to be told.
+    pub fn want(&self, key: &[u8]) -> bool {
+        let mut want = false;
+        self.each(|_, watcher| want |= watcher.filter.wants(key, None));
+        want
+    }
+
+    /// Notes a change of a plain record. By the holder of the permit, after the commit.
+    pub fn note_plain(&self, key: &[u8], kind: Kind) -> Woken {
+        self.note(PLAIN, key, None, kind)
+    }
+
+    /// Notes all that a commit has changed, as [`note_plain`](Watches::note_plain) does.
+    pub fn note_all(&self, changes: &BTreeMap<Vec<u8>, Kind>) -> Woken {
+        let notes = changes.iter().map(|(key, kind)| self.note_plain(key, *kind));
+        notes.fold(Woken::default(), Woken::and)
+    }
+
+    /// Notes that a temporal object has got a value. By the holder of the sensors' mutex, after the install.
+    pub fn note_temporal(&self, key: &[u8], object: ObjectId, sample: Sample) -> Woken {
+        self.note(TEMPORAL, key, Some(object), Kind::Updated(sample))
+    }
+
+    fn note(&self, ring: usize, key: &[u8], object: Option<ObjectId>, kind: Kind) -> Woken {
+        let mut woken = Woken::default();
+        self.each(|at, watcher| {
+            if watcher.filter.wants(key, object) {
+                watcher.rings[ring].put(kind, key);
+                woken.0 |= 1 << at;
+            }
+        });
+        woken
+    }
+
+    /// Notes that any plain record may have changed.
+    pub fn note_everything(&self) -> Woken {
+        let mut woken = Woken::default();
+        self.each(|at, watcher| {
+            watcher.rings[PLAIN].put(Kind::Missed(1), &[]);
+            woken.0 |= 1 << at;
+        });
+        woken
+    }
+
+    /// Wakes the threads whose watches got a note: after the locks are given back.
+    #[inline]
+    pub fn wake(&self, woken: Woken) {
+        if woken != Woken::default() {
+            self.each(|at, watcher| {
+                if woken.0 & 1 << at != 0 {
+                    watcher.parker.unpark();
+                }
+            });
+        }
+    }
+
+    /// Gives a watch a place.
+    fn begin(&self, os: &O, filter: Filter, capacity: usize) -> Result<Watch<O>, StoreError> {
+        let key_max = match filter {
+            Filter::Prefix(_) => KEY_MAX_LEN,
+            Filter::Key(_) | Filter::Object(..) => 0,
+        };
+        let capacity = capacity.clamp(1, CHANGES_MAX);
+        let watcher = Arc::new(Watcher {
+            live: AtomicBool::new(true),
+            filter,
+            rings: [Ring::new(capacity, key_max), Ring::new(capacity, key_max)],
+            parker: os.new_parker(),
+        });
+        let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = |place: &&Place<O>| {
+            let place = place.read().unwrap_or_else(PoisonError::into_inner);
+            place
+                .as_ref()
+                .is_none_or(|watcher| !watcher.live.load(Ordering::Acquire))
+        };
+        let Some(place) = self.places.iter().find(is_free) else {
+            return Err(StoreError::TooManyWatches);
+        };
+        *place.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&watcher));
+        self.live.fetch_add(1, Ordering::SeqCst);
+        Ok(Watch {
+            watcher,
+            live: Arc::clone(&self.live),
+            told: [0; 2],
+            turn: 0,
+            key: Vec::new(),
+        })
+    }
+}
+
+impl<O: Os> Drop for Watch<O> {
+    fn drop(&mut self) {
+        self.watcher.live.store(false, Ordering::Release);
+        self.live.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl<O: Os> Watch<O> {
+    /// The next change, if there is one.
+    pub fn take(&mut self) -> Option<Change<'_>> {
+        let kind = self.next()?;
+        Some(self.change(kind))
+    }
+
+    /// The next change; waits for one, at most until `deadline` ([`Time::MAX`]: without bound).
+    pub fn wait(&mut self, deadline: Time) -> Option<Change<'_>> {
+        let kind = loop {
+            match self.next() {
+                Some(kind) => break kind,
+                None => match self.watcher.parker.park_until(deadline) {
+                    Wake::Woken => {}
+                    Wake::TimedOut => break self.next()?,
+                },
+            }
+        };
+        Some(self.change(kind))
+    }
+
+    fn next(&mut self) -> Option<Kind> {
+        for _ in 0..2 {
+            let ring = self.turn;
+            self.turn = 1 - ring;
+            if let Some(kind) = self.watcher.rings[ring].take(&mut self.told[ring], &mut self.key) {
+                return Some(kind);
+            }
+        }
+        None
+    }
+
+    fn change(&self, kind: Kind) -> Change<'_> {
+        let key = match &self.watcher.filter {
+            Filter::Key(key) | Filter::Object(_, key) => key,
+            Filter::Prefix(_) => &self.key,
+        };
+        match kind {
+            Kind::Put => Change::Put { key },
+            Kind::Deleted => Change::Deleted { key },
+            Kind::Updated(sample) => Change::Updated { key, sample },
+            Kind::Missed(changes) => Change::Missed { changes },
+        }
+    }
+}
+
+impl<E: Engine, O: Os> Store<E, O> {
+    /// Tells of changes from now on, up to `capacity` of them that have not been taken, plain records and temporal
+    /// objects apart; at least 1 and at most [`CHANGES_MAX`]. Waits for the write transaction that is open, unless it
+    /// is this thread's, whose changes may not be told.
+    ///
+    /// # Errors
+    /// [`StoreError::TooManyWatches`] beyond [`WATCHES_MAX`]; [`StoreError::UnknownObject`];
+    /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`] while it waits.
+    pub fn watch(&self, watched: Watched<'_>, capacity: usize) -> Result<Watch<O>, StoreError> {
+        let filter = match watched {
+            Watched::Key(key) => Filter::Key(key.to_vec()),
+            Watched::Prefix(prefix) => Filter::Prefix(prefix.to_vec()),
+            Watched::Object(object) => {
+                self.slot(object)?;
+                Filter::Object(object, self.objects.key(object).to_vec())
+            }
+        };
+        let only_temporal = matches!(watched, Watched::Object(_));
+        let watch = self.watches.begin(&self.os, filter, capacity)?;
+        // Transactions and installs from here on know of it; those before are over.
+        if !only_temporal && !self.permits.is_mine() {
+            drop(self.permit(Deadline::NONE, self.os.now())?);
+        }
+        self.sensors.with(|_| ());
+        Ok(watch)
+    }
+}
