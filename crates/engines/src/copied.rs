@@ -13,7 +13,12 @@ const SPARE_MAX: usize = 4;
 const KEPT_MAX: usize = 64 << 10;
 
 thread_local! {
-    static SPARE: Spare = const { Spare::NONE };
+    static SPARE: Spare = const {
+        Spare {
+            count: Cell::new(0),
+            places: [const { Cell::new(Vec::new()) }; SPARE_MAX],
+        }
+    };
 }
 
 /// The buffers that a thread keeps. Every read takes one and gives it back.
@@ -24,11 +29,6 @@ struct Spare {
 }
 
 impl Spare {
-    const NONE: Spare = Spare {
-        count: Cell::new(0),
-        places: [const { Cell::new(Vec::new()) }; SPARE_MAX],
-    };
-
     #[inline]
     fn take(&self) -> Vec<u8> {
         let left = self.count.get().wrapping_sub(1);

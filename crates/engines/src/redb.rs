@@ -6,9 +6,9 @@
 //!
 //! **What it does not keep** of what LMDB does is a table in docs/store.md, which the test `promises` prints.
 //!
-//! **How it is used.** A snapshot is a read transaction in a [slot](crate::slot) and may be ended as any other; what is
-//! read is copied. A write transaction has both tables open for as long as it lives. redb undoes a commit that failed in
-//! the medium and then refuses every call until it is opened again: so do we ([`EngineError::Broken`]).
+//! **How it is used.** A snapshot is a read transaction in a slot and may be ended as any other; what is read is
+//! copied. A write transaction has both tables open for as long as it lives. redb undoes a commit that failed in the
+//! medium and then refuses every call until it is opened again: so do we ([`EngineError::Broken`]).
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -118,8 +118,10 @@ pub struct RedbScan<'t, R> {
     table: Table,
     back: bool,
     /// What is left to be read; nothing after an error.
-    rest: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
+    rest: Option<OwnedRange>,
 }
+
+type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 impl RedbOptions {
     /// Opens the store in `directory`; creates both if they are not there. A store that was not closed is repaired,

@@ -3,9 +3,9 @@
 //! **Problem.** A search in a tree of 10,000 records compares 13 keys. LMDB's own comparison of two keys calls the C
 //! library's `memcmp`, which spends more on the length than on the few bytes that differ.
 //!
-//! **Method.** Keys are compared word by word, as numbers with the first byte on top, and last by the last word that both
-//! have, which may overlap the one before. No call is made, so that no register is saved for one. The order is LMDB's
-//! own, so that any program reads the file.
+//! **Method.** Keys are compared word by word, as numbers with the first byte on top, and last by the last word that
+//! both have, which may overlap the one before. No call is made, so that no register is saved for one. The order is
+//! LMDB's own, so that any program reads the file.
 
 use std::cmp::Ordering;
 

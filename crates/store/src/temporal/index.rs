@@ -2,8 +2,8 @@
 //!
 //! Every `get` must know whether its key is a temporal object's. The keys are fixed when the store is opened, so a
 //! table with open addressing, at most half full, answers with one multiplication per eight bytes of key and one
-//! load. No key that arrives later can lengthen a probe: no need for a keyed hash. Before that, a key is told apart by its
-//! length and its first byte: the keys of sensors often begin with a word of their own.
+//! load. No key that arrives later can lengthen a probe: no need for a keyed hash. Before that, a key is told apart by
+//! its length and its first byte: the keys of sensors often begin with a word of their own.
 
 use punctual_units::ObjectId;
 

@@ -108,7 +108,7 @@ pub fn ours<'s, E: Engine>(ours: &'s Ours<E>, drawn: &'s Drawn) -> Vec<Case<'s>>
         );
         Ok(())
     };
-    let mut by_key = move |at: usize| -> Result<(), CaseError> {
+    let by_key = move |at: usize| -> Result<(), CaseError> {
         let object = store.object(&keys[at]).ok_or(CaseError::Missing)?;
         black_box(
             store
@@ -136,7 +136,7 @@ pub fn ours<'s, E: Engine>(ours: &'s Ours<E>, drawn: &'s Drawn) -> Vec<Case<'s>>
             "temporal get by handle",
             Box::new(move |at| read(ObjectId(objects[at]))),
         ),
-        case("temporal get by key", Box::new(move |at| by_key(at))),
+        case("temporal get by key", Box::new(by_key)),
         case("temporal get_fresh by key", Box::new(fresh)),
     ]
 }

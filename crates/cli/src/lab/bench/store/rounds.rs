@@ -16,12 +16,15 @@ const LONGEST_NS: u64 = 10_000_000_000;
 /// The order of cases is drawn from here; which order it is does not matter, that it changes does.
 const SEED: u64 = 1;
 
+/// Measures, into one sink for each operation.
+pub type Round<'s> = Box<dyn FnMut(&mut [Sink]) -> Result<(), CaseError> + 's>;
+
 /// One or more operations of a contender that are measured together.
 pub struct Case<'s> {
     pub contender: &'static str,
     pub operations: Vec<&'static str>,
-    /// Measures once, into one sink for each operation.
-    pub round: Box<dyn FnMut(&mut [Sink]) -> Result<(), CaseError> + 's>,
+    /// Measures once.
+    pub round: Round<'s>,
 }
 
 /// Where measurements of one operation go.

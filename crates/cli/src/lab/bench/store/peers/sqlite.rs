@@ -71,7 +71,10 @@ impl Contender for Sqlite {
 
 fn get(connection: &Connection, key: &[u8]) -> rusqlite::Result<Option<()>> {
     let mut statement = connection.prepare_cached(GET)?;
-    let look_at = |row: &rusqlite::Row<'_>| Ok(look(row.get_ref(0)?.as_blob()?));
+    let look_at = |row: &rusqlite::Row<'_>| {
+        look(row.get_ref(0)?.as_blob()?);
+        Ok(())
+    };
     statement.query_row([key], look_at).optional()
 }
 
