@@ -219,6 +219,7 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
                 // A log that was tampered with may hold too few.
                 admission.rebalance(|sensor| reads.get(sensor.index()).copied().unwrap_or(0));
             }
+            AdmissionEvent::Registered(spec) => admission.add_sensor(*spec),
             AdmissionEvent::Direct {
                 sensor,
                 sampled_at,

@@ -79,6 +79,7 @@ pub use punctual_runtime::linux::{
 };
 pub use punctual_runtime::report::{Progress, RunReport};
 pub use punctual_runtime::{Finished, Learning, RuntimeError};
+pub use punctual_store::tables::NamedTable;
 pub use punctual_store::temporal::{ObjectSpec, Readings};
 pub use punctual_store::watch::{Change, Watched};
 pub use punctual_store::{

@@ -5,6 +5,7 @@ use punctual_units::{Nanos, ObjectId, Revision};
 use crate::batch::BatchBounds;
 use crate::engine::{EngineError, KEY_MAX_LEN};
 use crate::permit::WAITERS_MAX;
+use crate::tables::NAME_MAX_LEN;
 use crate::updates::OfferError;
 use crate::watch::WATCHES_MAX;
 
@@ -77,7 +78,7 @@ pub enum StoreError {
     },
     /// A key that the store itself uses.
     #[error(
-        "temporal object {key}: keys that begin with a zero byte and \"punctual/\" belong to the store: use another",
+        "key {key}: keys that begin with a zero byte and \"punctual/\" belong to the store: use another",
         key = key.escape_ascii()
     )]
     ReservedKey {
@@ -85,7 +86,7 @@ pub enum StoreError {
         key: Vec<u8>,
     },
     /// More temporal objects were created than there is room for.
-    #[error("there is room for {max} created objects only: raise created_max, on all nodes alike")]
+    #[error("there is room for {max} objects more than it was opened with: raise created_max, on all nodes alike")]
     TooManyObjects {
         /// The room.
         max: usize,
@@ -99,6 +100,31 @@ pub enum StoreError {
     /// More watches than there is room for.
     #[error("there are {WATCHES_MAX} watches already: drop some, or watch a prefix in place of several keys")]
     TooManyWatches,
+    /// A key that no record that expires can have.
+    #[error("a record that expires has a key of 1 to {max} bytes, this one has {len}: use another, or put")]
+    ExpiringKey {
+        /// The key's length in bytes.
+        len: usize,
+        /// The longest one, in bytes.
+        max: usize,
+    },
+    /// A name that no table can have.
+    #[error(
+        "table {name}: a name has 1 to {NAME_MAX_LEN} bytes, none of them zero: use another",
+        name = name.escape_default()
+    )]
+    TableName {
+        /// The name.
+        name: String,
+    },
+    /// A key that no record of a named table can have.
+    #[error("a key of this table has 1 to {max} bytes, this one has {len}: use another, or a table of a shorter name")]
+    TableKey {
+        /// The key's length in bytes.
+        len: usize,
+        /// The longest key of the table, in bytes.
+        max: usize,
+    },
     /// A write transaction on a store whose records come from a log.
     #[error("the records of this store come from a federation's log: write in a batch on its master")]
     Replicated,

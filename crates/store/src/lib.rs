@@ -17,6 +17,8 @@
 //! - an account of each transaction's time ([`Split`]) and of each sensor's updates ([`Store::reconcile`]);
 //! - several transactions in one commit that waits for a log, as values that other stores apply ([`batch`]);
 //! - iterators from both ends and from any key ([`Records`]);
+//! - records that are removed when they are old ([`expiry`]);
+//! - tables with names ([`tables`]);
 //! - readers that no writer waits for: one that is forgotten is ended ([`readers`]);
 //! - a durability that is promised only when it is there ([`Store::flush`], [`Store::durable_seq`]).
 //!
@@ -27,12 +29,14 @@ pub mod batch;
 pub mod deadline;
 pub mod engine;
 mod error;
+pub mod expiry;
 mod group;
 pub mod permit;
 pub mod readers;
 mod records;
 pub mod sensors;
 mod store;
+pub mod tables;
 pub mod temporal;
 pub mod together;
 mod transaction;

@@ -13,6 +13,7 @@ use punctual_units::ObjectId;
 
 use crate::engine::{Engine, EngineError, KeyRange, Read, Record, Table};
 use crate::store::Store;
+use crate::tables::{BEHIND_REGION, NamedTable, REGION};
 use crate::temporal::Sample;
 use crate::transaction::Meter;
 use crate::{StoreError, Value};
@@ -117,6 +118,8 @@ pub(crate) struct Merged<'t, E: Engine, O: Os, R: Read + 't> {
     front: Option<End<'t, R>>,
     back: Option<End<'t, R>>,
     over: bool,
+    /// What the keys of a named table begin with; empty without a table.
+    prefix: Vec<u8>,
 }
 
 /// One end of the range: a scan towards the other end, and the record that it has read ahead.
@@ -143,10 +146,30 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
             front: None,
             back: None,
             over: false,
+            prefix: Vec::new(),
+        }
+    }
+
+    /// The records of a named table.
+    pub fn in_table(store: &'t Store<E, O>, read: &'t R, table: &NamedTable, range: KeyRange<'_>) -> Self {
+        let range = table.range(range);
+        Merged {
+            store,
+            read,
+            left: range.clone(),
+            range,
+            first: 0,
+            behind: 0,
+            temporal: Cow::Borrowed(&[]),
+            front: None,
+            back: None,
+            over: false,
+            prefix: table.prefix().to_vec(),
         }
     }
 
     fn seek(&mut self, key: &[u8]) {
+        let key = &*[&self.prefix, key].concat();
         let inside = !is_before(key, &self.range.0);
         self.left.0 = if inside {
             Bound::Included(key.to_vec())
@@ -159,6 +182,7 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
     }
 
     fn seek_back(&mut self, key: &[u8]) {
+        let key = &*[&self.prefix, key].concat();
         let inside = !is_behind(key, &self.range.1);
         self.left.1 = if inside {
             Bound::Included(key.to_vec())
@@ -198,14 +222,29 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
                 order.is_none_or(|order| order != if back { Ordering::Less } else { Ordering::Greater })
             });
             let Some(object) = object else {
-                if plain_key.is_none() {
+                let Some(key) = plain_key else {
                     return Ok(None);
+                };
+                if self.prefix.is_empty() && key.starts_with(REGION) {
+                    // Over the named tables at once.
+                    if back {
+                        self.left.1 = Bound::Excluded(REGION.to_vec());
+                        self.back = None;
+                    } else {
+                        self.left.0 = Bound::Included(BEHIND_REGION.to_vec());
+                        self.front = None;
+                    }
+                    continue;
                 }
                 let Some((key, value)) = end.take()? else {
                     return Ok(None);
                 };
                 self.pass(&key, back);
-                return Ok(Some((Value::of_record(key), Value::of_record(value), None)));
+                return Ok(Some((
+                    Value::of_record_after(key, self.prefix.len()),
+                    Value::of_record(value),
+                    None,
+                )));
             };
             let key = self.store.objects.key(object);
             if plain_key == Some(key) {

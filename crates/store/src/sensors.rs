@@ -28,9 +28,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use punctual_os::{Lock, Os};
 use punctual_units::{ObjectId, SensorId, Seq, Share, Time};
 
+use crate::batch::is_reserved;
 use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
-use crate::store::Store;
+use crate::store::{Store, check_key};
 use crate::temporal::{Installation, ObjectSpec, Sample, Slot, Suspensions, encode};
 use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Offered, Pending, Reconciliation, SensorSpec, Updates};
 use crate::watch::Woken;
@@ -94,14 +95,7 @@ struct Update {
 
 impl<O: Os> Sensors<O> {
     pub fn new(os: &O, specs: &[ObjectSpec], admission: AdmissionOptions) -> Self {
-        let sensors: Vec<_> = specs
-            .iter()
-            .map(|spec| SensorSpec {
-                period: spec.period,
-                avi: spec.avi,
-                value_bytes_max: u32::try_from(spec.max_len).unwrap_or(u32::MAX),
-            })
-            .collect();
+        let sensors: Vec<_> = specs.iter().map(sensor_spec).collect();
         let longest = specs.iter().map(|spec| spec.max_len).max().unwrap_or(0);
         let state = State {
             updates: Updates::new(&sensors, admission),
@@ -156,6 +150,16 @@ impl State {
             admitted: verdict == Offered::Admitted,
         });
         Ok(verdict)
+    }
+
+    fn add_sensor(&mut self, spec: &ObjectSpec) {
+        let sensor = sensor_spec(spec);
+        self.updates.add_sensor(sensor);
+        self.note(|| AdmissionEvent::Registered(sensor));
+        self.reads_ranked.push(0);
+        for buffer in &mut self.spare {
+            buffer.reserve(spec.max_len);
+        }
     }
 
     /// Looks whether the machine has slept, before instants are translated.
@@ -329,6 +333,46 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
+    /// Registers a temporal object and its sensor while the store is open: from now on they are as those that the store
+    /// was opened with, and the object's number is its sensor's. The value that the engine has kept of it is loaded. It
+    /// takes one of the places that [`created_max`](crate::StoreOptions::created_max) keeps, for as long as the store
+    /// is open; later runs register it again, or open the store with it.
+    ///
+    /// Transactions that install updates wait meanwhile, for a time in proportion to the number of sensors; the next
+    /// reading of each sensor is admitted, see [`Updates::add_sensor`].
+    ///
+    /// # Errors
+    /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
+    /// [`StoreError::ValueTooLong`], [`StoreError::TooManyObjects`], [`StoreError::Engine`];
+    /// [`StoreError::Replicated`], where the log creates objects.
+    pub fn register(&self, spec: &ObjectSpec) -> Result<ObjectId, StoreError> {
+        if self.replicated {
+            return Err(StoreError::Replicated);
+        }
+        check_key(spec)?;
+        let key = || spec.key.clone();
+        if is_reserved(&spec.key) {
+            return Err(StoreError::ReservedKey { key: key() });
+        }
+        let kept = self.kept(spec)?;
+        let created = self.objects.created();
+        self.sensors.with(|state| {
+            if self.objects.find(&spec.key).is_some() {
+                return Err(StoreError::DuplicateObject { key: key() });
+            }
+            let max = created.room();
+            if created.len() >= max {
+                return Err(StoreError::TooManyObjects { max });
+            }
+            let object = self.objects.created_id(created.add_unnamed(spec));
+            if let Some((sample, value)) = &kept {
+                self.load_value(object, *sample, value);
+            }
+            state.add_sensor(spec);
+            Ok(object)
+        })
+    }
+
     /// Installs up to `limit` pending updates; how many updates it has dealt with. For the updater thread.
     ///
     /// # Errors
@@ -434,13 +478,15 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// Ranks the objects by how often they were read since the last call; once per control period. Does nothing where
     /// shedding does not depend on it.
     pub fn rebalance(&self) {
-        if !self.sensors.with(|state| state.updates.ranks_objects()) {
+        let ranked = |state: &mut State| state.updates.ranks_objects().then_some(state.reads_ranked.len());
+        let Some(sensors) = self.sensors.with(ranked) else {
             return;
-        }
+        };
         // Outside of the mutex: it goes through all objects.
         let reads = |object| self.objects.slot(object).map_or(0, |slot| slot.reads());
-        let now: Vec<u64> = self.objects.registered().map(reads).collect();
+        let mut now: Vec<u64> = self.objects.ids().take(sensors).map(reads).collect();
         self.sensors.with(|state| {
+            now.resize(state.reads_ranked.len(), 0); // one may have been registered meanwhile
             let before = std::mem::replace(&mut state.reads_ranked, now);
             let since: Vec<u64> = state
                 .reads_ranked
@@ -600,6 +646,14 @@ impl<E: Engine, O: Os> Store<E, O> {
             self.group.committed(object, sample.seq, self.engine.durability());
         }
         Ok(())
+    }
+}
+
+fn sensor_spec(spec: &ObjectSpec) -> SensorSpec {
+    SensorSpec {
+        period: spec.period,
+        avi: spec.avi,
+        value_bytes_max: u32::try_from(spec.max_len).unwrap_or(u32::MAX),
     }
 }
 

@@ -8,11 +8,12 @@ use punctual_units::{Made, Nanos, ObjectId, Revision, Share, Time};
 
 use crate::batch::{is_reserved, read_created, read_revision};
 use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
+use crate::expiry::Expiry;
 use crate::group::Group;
 use crate::permit::{Denied, Permit, PermitQueue};
 use crate::readers::Readers;
 use crate::records::Merged;
-use crate::sensors::Sensors;
+use crate::sensors::{Sensors, in_memory};
 use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode, on_clock_of_ages};
 use crate::transaction::{ReadTransaction, WriteTransaction};
 use crate::updates::AdmissionOptions;
@@ -45,8 +46,9 @@ pub struct StoreOptions {
     /// [`apply`](Store::apply) only, and write transactions are refused. For memory-first stores. A store to which an
     /// entry was applied stays replicated.
     pub replicated: bool,
-    /// How many temporal objects may be [created](crate::batch::BatchTransaction::create) beside those above, over all
-    /// runs; 0 by default. Room for their names is kept from the start.
+    /// How many temporal objects may be [registered](Store::register) while the store is open, or
+    /// [created](crate::batch::BatchTransaction::create) in a replicated one, over all runs; 0 by default. Room for
+    /// their names is kept from the start.
     pub created_max: usize,
     /// How old a snapshot may be before it is ended, so that it keeps no more from reuse; its next call is told. 10 s
     /// by default. `None`: only firm deadlines and a full quota end snapshots, and one that is forgotten lets the store
@@ -171,6 +173,7 @@ pub struct Store<E, O: Os> {
     pub(crate) group: Group,
     pub(crate) readers: Readers,
     pub(crate) watches: Watches<O>,
+    pub(crate) expiry: Expiry,
     pub(crate) replicated: bool,
     /// The last entry of the log that was applied.
     pub(crate) revision: AtomicU64,
@@ -207,10 +210,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         let in_memory = update_mode == UpdateMode::MemoryFirst;
         let objects = Objects::new(&specs, in_memory, created_max)
             .map_err(|key| StoreError::DuplicateObject { key: key.into() })?;
-        let (revision, created) = {
+        let (revision, created, expiry) = {
             let snapshot = engine.snapshot()?;
             let path = engine.path();
-            (read_revision(&snapshot, path)?, read_created(&snapshot, path)?)
+            let expiry = Expiry::new(&snapshot, clock_origin)?;
+            (read_revision(&snapshot, path)?, read_created(&snapshot, path)?, expiry)
         };
         let replicated = replicated || revision > Revision::ZERO;
         if replicated && update_mode == UpdateMode::Transaction {
@@ -230,6 +234,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             group: Group::new(objects.len() + created_max),
             readers: Readers::new(reader_life_max),
             watches: Watches::new(),
+            expiry,
             objects,
             os,
         };
@@ -246,34 +251,46 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     fn load(&self, specs: &[ObjectSpec]) -> Result<(), StoreError> {
-        let now = self.os.since_boot();
-        let snapshot = self.engine.snapshot()?;
         for (object, spec) in self.objects.ids().zip(specs) {
-            let Some(record) = snapshot.get(Table::Temporal, &spec.key)? else {
-                continue;
-            };
-            let (sample, value) = self.decoded(&spec.key, &record)?;
-            let (key, len, max_len) = (&spec.key, value.len(), spec.max_len);
-            if len > max_len {
-                return Err(StoreError::ValueTooLong {
-                    key: key.clone(),
-                    len,
-                    max_len,
-                });
+            if let Some((sample, value)) = self.kept(spec)? {
+                self.load_value(object, sample, &value);
             }
-            let in_memory = match self.update_mode {
-                UpdateMode::MemoryFirst => value,
-                UpdateMode::Transaction => &[],
-            };
-            let sampled_at = sample.sampled_at.filter(|at| *at <= now);
-            let seq = punctual_units::Seq(0);
-            let slot = self.slot(object)?;
-            let in_memory = if slot.kept() > 1 { value } else { in_memory };
-            self.objects
-                .installs()
-                .install([(slot, Sample { seq, sampled_at }, in_memory)]);
         }
         Ok(())
+    }
+
+    /// What the engine has kept of an object.
+    pub(crate) fn kept(&self, spec: &ObjectSpec) -> Result<Option<(Sample, Vec<u8>)>, StoreError> {
+        let snapshot = self.engine.snapshot()?;
+        let Some(record) = snapshot.get(Table::Temporal, &spec.key)? else {
+            return Ok(None);
+        };
+        let (sample, value) = self.decoded(&spec.key, &record)?;
+        let (key, len, max_len) = (&spec.key, value.len(), spec.max_len);
+        if len > max_len {
+            return Err(StoreError::ValueTooLong {
+                key: key.clone(),
+                len,
+                max_len,
+            });
+        }
+        let now = self.os.since_boot();
+        let sample = Sample {
+            seq: punctual_units::Seq(0),
+            sampled_at: sample.sampled_at.filter(|at| *at <= now),
+        };
+        Ok(Some((sample, value.to_vec())))
+    }
+
+    /// One caller at a time: at the opening, or within the mutex.
+    pub(crate) fn load_value(&self, object: ObjectId, sample: Sample, value: &[u8]) {
+        if let Some(slot) = self.objects.slot(object) {
+            let value = match self.update_mode {
+                UpdateMode::MemoryFirst => (slot, sample, value),
+                UpdateMode::Transaction => in_memory(slot, sample, value),
+            };
+            self.objects.installs().install([value]);
+        }
     }
 
     /// Begins a read-only transaction. Its snapshot is taken, and its time counted, from its first call on; updates

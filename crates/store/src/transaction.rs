@@ -14,9 +14,11 @@ use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
 use crate::engine::{Engine, KeyRange, Read, Table, Write, prefix_range};
+use crate::expiry::{Swept, check_expiring};
 use crate::permit::Permit;
 use crate::records::{Merged, Records};
 use crate::store::{Freshness, Store};
+use crate::tables::{NamedTable, REGION};
 use crate::watch::Kind;
 use crate::{Deadline, Split, StoreError, Value};
 
@@ -243,6 +245,33 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         self.records(prefix_range(prefix, &mut Vec::new()))
     }
 
+    /// The value of `key` in a table with a name.
+    ///
+    /// # Errors
+    /// Those of [`get`](ReadTransaction::get).
+    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<Seen<'_, 's, E>>, StoreError> {
+        let Ok(key) = table.key(key) else { return Ok(None) };
+        let read = || Ok(self.snapshot()?.get(Table::Data, &key)?.map(Value::of_record));
+        self.meter.read_call(read)
+    }
+
+    /// The records of a table with a name, see [`Records`].
+    ///
+    /// # Errors
+    /// Those of [`records`](ReadTransaction::records).
+    pub fn records_in(
+        &self,
+        table: &NamedTable,
+        range: KeyRange<'_>,
+    ) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
+        self.meter.read_call(|| {
+            Ok(Records {
+                merged: Merged::in_table(self.store, self.snapshot()?, table, range),
+                meter: &self.meter,
+            })
+        })
+    }
+
     /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. All zero
     /// without a deadline ([`Deadline::NONE`]): such a transaction is not timed. Giving the snapshot back afterwards
     /// takes neither lock nor system call.
@@ -264,6 +293,8 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
     changes: BTreeMap<Vec<u8>, Kind>,
     /// Whether there were watches when it began; a watch waits for those that began before it.
     watched: bool,
+    /// What it has to say about records that expire.
+    pub(crate) swept: Swept,
 }
 
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
@@ -279,7 +310,14 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         if pending > 0 {
             store.help_holding(pending, &permit);
         }
-        let engine = store.engine.write()?;
+        let mut engine = store.engine.write()?;
+        let watched = store.watches.any();
+        let mut changes = BTreeMap::new();
+        let swept = store.sweep(&mut engine, |key| {
+            if watched && store.watches.want(&key) {
+                changes.insert(key, Kind::Deleted);
+            }
+        })?;
         let meter = Meter {
             lock,
             always: true,
@@ -292,8 +330,9 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             meter,
             engine,
             permit,
-            changes: BTreeMap::new(),
-            watched: store.watches.any(),
+            changes,
+            watched,
+            swept,
         })
     }
 
@@ -355,13 +394,39 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::Temporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.set(key, value, None)
+    }
+
+    /// Sets `key` to `value` for so long: afterwards a write transaction removes it, see [`expiry`](crate::expiry).
+    ///
+    /// # Errors
+    /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put). Where the quota is met, the record may
+    /// have its value and no term.
+    pub fn put_for(&mut self, key: &[u8], value: &[u8], life: Nanos) -> Result<(), StoreError> {
+        check_expiring(key)?;
+        self.set(key, value, Some(life))
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8], life: Option<Nanos>) -> Result<(), StoreError> {
         let Self {
-            store, meter, engine, ..
+            store,
+            meter,
+            engine,
+            swept,
+            ..
         } = self;
         meter.call(|_| {
+            refuse_reserved(key)?;
             store.refuse_temporal(key)?;
             let put = engine.put(Table::Data, key, value);
-            put.map_err(|error| store.refused(error))
+            let term = put.and_then(|()| {
+                store.end_term(engine, key, swept)?;
+                match life {
+                    Some(life) => store.begin_term(engine, key, life, swept),
+                    None => Ok(()),
+                }
+            });
+            term.map_err(|error| store.refused(error))
         })?;
         self.note(key, Kind::Put);
         Ok(())
@@ -380,16 +445,74 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// Those of [`put`](WriteTransaction::put).
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
         let Self {
-            store, meter, engine, ..
+            store,
+            meter,
+            engine,
+            swept,
+            ..
         } = self;
         let was_there = meter.call(|_| {
+            refuse_reserved(key)?;
             store.refuse_temporal(key)?;
-            Ok(engine.delete(Table::Data, key)?)
+            let was_there = engine.delete(Table::Data, key)?;
+            store.end_term(engine, key, swept)?;
+            Ok(was_there)
         })?;
         if was_there {
             self.note(key, Kind::Deleted);
         }
         Ok(was_there)
+    }
+
+    /// The value of `key` in a table with a name, own changes included.
+    ///
+    /// # Errors
+    /// Those of [`get`](WriteTransaction::get).
+    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<Found<'_, 's, E>>, StoreError> {
+        let Ok(key) = table.key(key) else { return Ok(None) };
+        let read = |_| Ok(self.engine.get(Table::Data, &key)?.map(Value::of_record));
+        self.meter.call(read)
+    }
+
+    /// The records of a table with a name, own changes included, see [`Records`].
+    ///
+    /// # Errors
+    /// Those of [`records`](WriteTransaction::records).
+    pub fn records_in(
+        &self,
+        table: &NamedTable,
+        range: KeyRange<'_>,
+    ) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
+        self.meter.call(|_| {
+            Ok(Records {
+                merged: Merged::in_table(self.store, &self.engine, table, range),
+                meter: &self.meter,
+            })
+        })
+    }
+
+    /// Sets `key` to `value` in a table with a name. No watch is told.
+    ///
+    /// # Errors
+    /// [`StoreError::TableKey`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn put_in(&mut self, table: &NamedTable, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let Self {
+            store, meter, engine, ..
+        } = self;
+        meter.call(|_| {
+            let put = engine.put(Table::Data, &table.key(key)?, value);
+            put.map_err(|error| store.refused(error))
+        })
+    }
+
+    /// Removes `key` from a table with a name; true if it was there. No watch is told.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn delete_in(&mut self, table: &NamedTable, key: &[u8]) -> Result<bool, StoreError> {
+        let Ok(key) = table.key(key) else { return Ok(false) };
+        let Self { meter, engine, .. } = self;
+        meter.call(|_| Ok(engine.delete(Table::Data, &key)?))
     }
 
     /// Commits; where the transaction's time went. When this returns, the changes are visible, and as durable as
@@ -404,11 +527,13 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             engine,
             permit,
             changes,
+            swept,
             ..
         } = self;
         let entered = meter.os.now();
         meter.deadline.check(entered)?;
         engine.commit()?;
+        store.expiry.committed(swept);
         let woken = store.watches.note_all(&changes);
         drop(permit);
         store.watches.wake(woken);
@@ -427,6 +552,14 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         meter.book_data(entered, ended);
         meter.split(Nanos::ZERO, ended)
     }
+}
+
+/// Refuses a plain key that belongs to the store.
+pub(crate) fn refuse_reserved(key: &[u8]) -> Result<(), StoreError> {
+    if key.starts_with(REGION) {
+        return Err(StoreError::ReservedKey { key: key.to_vec() });
+    }
+    Ok(())
 }
 
 impl<E: Engine, O: Os> Store<E, O> {

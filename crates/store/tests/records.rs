@@ -9,7 +9,9 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_engines::{Lmdb, Memory};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Read, Table, Write};
+use punctual_store::tables::NamedTable;
 use punctual_store::temporal::ObjectSpec;
+use punctual_store::watch::{Change, Watched};
 use punctual_store::{Deadline, Records, Split, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, SensorId};
@@ -126,7 +128,7 @@ fn check<E: Engine>(engine: E, plain: &Map, temporal: &Map, range: &Range, moves
             _ => map.insert(key.clone(), value.clone()),
         };
     }
-    let borrowed = (range.0.as_ref().map(Vec::as_slice), range.1.as_ref().map(Vec::as_slice));
+    let borrowed = borrowed(range);
     let reading = store.read_transaction(Deadline::NONE).unwrap();
     let get = |key: &[u8]| reading.get(key).unwrap().map(|value| value.into_owned());
     follow(reading.records(borrowed).unwrap(), get, &map, range, moves);
@@ -175,6 +177,116 @@ proptest! {
         let directory = punctual_testing::shared_folder();
         check(lmdb(directory.path()), &plain, &temporal, &range, &moves, UpdateMode::MemoryFirst);
     }
+}
+
+fn borrowed(range: &Range) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (range.0.as_ref().map(Vec::as_slice), range.1.as_ref().map(Vec::as_slice))
+}
+
+/// Tables whose names and keys lie close together, and plain keys around the region that tables lie in.
+fn check_tables(engine: impl Engine, tables: &[Map; 3], range: &Range, moves: &[Move]) {
+    let names = ["a", "a\u{1}", "aa"].map(|name| NamedTable::new(name).unwrap());
+    let store = Store::open(engine, VirtualOs::new(1), StoreOptions::default()).unwrap();
+    let mut plain = tables[0].clone();
+    plain.extend([&b"\0punctual"[..], b"\0punctual0", b"\0"].map(|key| (key.to_vec(), b"plain".to_vec())));
+    let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
+    for (key, value) in &plain {
+        transaction.put(key, value).unwrap();
+    }
+    for (name, records) in names.iter().zip(tables) {
+        for (key, value) in records {
+            transaction.put_in(name, key, b"before").unwrap();
+            assert!(transaction.delete_in(name, key).unwrap());
+            transaction.put_in(name, key, value).unwrap();
+        }
+    }
+    for (name, records) in names.iter().zip(tables) {
+        let get = |key: &[u8]| transaction.get_in(name, key).unwrap().map(|value| value.into_owned());
+        follow(
+            transaction.records_in(name, borrowed(range)).unwrap(),
+            get,
+            records,
+            range,
+            moves,
+        );
+    }
+    transaction.commit().unwrap();
+    let transaction = store.read_transaction(Deadline::NONE).unwrap();
+    let get = |key: &[u8]| transaction.get(key).unwrap().map(|value| value.into_owned());
+    follow(transaction.records(borrowed(range)).unwrap(), get, &plain, range, moves);
+    for (name, records) in names.iter().zip(tables) {
+        let get = |key: &[u8]| transaction.get_in(name, key).unwrap().map(|value| value.into_owned());
+        follow(
+            transaction.records_in(name, borrowed(range)).unwrap(),
+            get,
+            records,
+            range,
+            moves,
+        );
+        let all = transaction.records_in(name, ALL).unwrap();
+        let all = all.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap());
+        assert_eq!(all.collect::<Vec<_>>(), records.clone().into_iter().collect::<Vec<_>>());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn tables_are_apart(
+        tables in [map(0..12), map(0..12), map(0..12)], range in (bound(), bound()), moves in moves(), in_lmdb: bool,
+    ) {
+        if in_lmdb {
+            let directory = punctual_testing::shared_folder();
+            check_tables(lmdb(directory.path()), &tables, &range, &moves);
+        } else {
+            check_tables(Memory::default(), &tables, &range, &moves);
+        }
+    }
+}
+
+#[test]
+fn names_and_keys_that_no_table_has_are_refused() {
+    for name in ["", "zero\0byte", &"n".repeat(65)] {
+        assert!(matches!(NamedTable::new(name), Err(StoreError::TableName { .. })));
+    }
+    let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default()).unwrap();
+    let table = NamedTable::new(&"n".repeat(64)).unwrap();
+    let (longest, longer) = (vec![1; table.key_max()], vec![1; table.key_max() + 1]);
+    let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
+    transaction.put_in(&table, &longest, b"1").unwrap();
+    for impossible in [&longer[..], b""] {
+        assert!(matches!(
+            transaction.put_in(&table, impossible, b"1"),
+            Err(StoreError::TableKey { .. })
+        ));
+        assert_eq!(transaction.get_in(&table, impossible).unwrap(), None);
+        assert!(!transaction.delete_in(&table, impossible).unwrap());
+    }
+    // Into the tables by their back door.
+    let hidden = [&b"\0punctual/table/"[..], b"n\0key"].concat();
+    assert!(matches!(
+        transaction.put(&hidden, b"1"),
+        Err(StoreError::ReservedKey { .. })
+    ));
+    assert!(matches!(
+        transaction.delete(&hidden),
+        Err(StoreError::ReservedKey { .. })
+    ));
+    transaction.commit().unwrap();
+}
+
+/// A watch of everything is told of plain keys only.
+#[test]
+fn no_watch_is_told_of_tables() {
+    let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default()).unwrap();
+    let mut watch = store.watch(Watched::Prefix(b""), 4).unwrap();
+    let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
+    let table = NamedTable::new("a").unwrap();
+    transaction.put_in(&table, b"key", b"1").unwrap();
+    transaction.put(b"key", b"1").unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(watch.take(), Some(Change::Put { key: b"key" }));
+    assert_eq!(watch.take(), None);
 }
 
 fn three(store: &Store<impl Engine, VirtualOs>) {

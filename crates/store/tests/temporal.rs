@@ -318,7 +318,7 @@ fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
     for event in store.take_admission_log() {
         match event {
             AdmissionEvent::Share(share) => replayed.set_admitted_share(share),
-            AdmissionEvent::Rebalanced(_) | AdmissionEvent::Direct { .. } => {}
+            AdmissionEvent::Rebalanced(_) | AdmissionEvent::Direct { .. } | AdmissionEvent::Registered(_) => {}
             AdmissionEvent::Offered {
                 sensor,
                 seq,

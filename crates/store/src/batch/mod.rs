@@ -76,6 +76,7 @@ use punctual_units::{Nanos, Revision, Seq, Time};
 use crate::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
 use crate::store::{Reading, Store};
 use crate::temporal::Sample;
+use crate::transaction::refuse_reserved;
 use crate::{Deadline, Freshness, StoreError, Value};
 
 pub use apply::Image;
@@ -287,6 +288,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     }
 
     fn refuse_temporal(&self, key: &[u8]) -> Result<(), StoreError> {
+        refuse_reserved(key)?;
         if self.view.creations().any(|creation| creation.spec.key == key) {
             return Err(StoreError::Temporal { key: key.to_vec() });
         }

@@ -1,4 +1,4 @@
-//! Temporal objects that are created while the store is open.
+//! Temporal objects that are created, or registered, while the store is open.
 //!
 //! There is room for a fixed number of them. A place is filled once and never emptied, so readers need no lock: they
 //! find a key in a table of words, as they do in the index of the registered objects.
@@ -20,6 +20,7 @@ pub(crate) struct Created {
     /// Entries: a key's hash above its place plus one; 0: none. At most half full, its length is a power of two.
     table: Box<[AtomicU64]>,
     names: Mutex<BTreeMap<Made, usize>>,
+    values_in_memory: bool,
 }
 
 #[derive(Debug)]
@@ -32,7 +33,7 @@ struct Place {
 }
 
 impl Created {
-    pub fn new(room: usize) -> Created {
+    pub fn new(room: usize, values_in_memory: bool) -> Created {
         Created {
             len: AtomicUsize::new(0),
             places: (0..room).map(|_| OnceLock::new()).collect(),
@@ -40,6 +41,7 @@ impl Created {
                 .map(|_| AtomicU64::new(0))
                 .collect(),
             names: Mutex::default(),
+            values_in_memory,
         }
     }
 
@@ -122,10 +124,17 @@ impl Created {
             }
             return;
         }
+        let at = self.add_unnamed(spec);
+        names.insert(*made, at);
+    }
+
+    /// Fills the next place with an object that has no name beside its key. One caller at a time, which has checked
+    /// that there is room, and that the key is new.
+    pub fn add_unnamed(&self, spec: &ObjectSpec) -> usize {
         let at = self.len();
         let place = Place {
             spec: spec.clone(),
-            object: Object::new(spec, true),
+            object: Object::new(spec, self.values_in_memory),
             first_seq: AtomicU64::new(0),
         };
         if self.places[at].set(place).is_err() {
@@ -137,8 +146,8 @@ impl Created {
             entry = (entry + 1) & (self.table.len() - 1);
         }
         self.table[entry].store(u64::from(hash) << 32 | (at as u64 + 1), Ordering::Release);
-        names.insert(*made, at);
         self.len.store(at + 1, Ordering::Release);
+        at
     }
 
     fn names(&self) -> MutexGuard<'_, BTreeMap<Made, usize>> {

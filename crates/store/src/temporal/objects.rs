@@ -113,7 +113,7 @@ impl Objects {
         Ok(Objects {
             index,
             objects: specs.iter().map(object).collect(),
-            created: Created::new(created_max),
+            created: Created::new(created_max, values_in_memory),
             installs: Installs::default(),
         })
     }
@@ -124,11 +124,6 @@ impl Objects {
 
     pub fn ids(&self) -> impl Iterator<Item = ObjectId> + use<> {
         (0..self.len() as u32).map(ObjectId)
-    }
-
-    /// The objects that have a sensor of this store.
-    pub fn registered(&self) -> impl Iterator<Item = ObjectId> + use<> {
-        (0..self.objects.len() as u32).map(ObjectId)
     }
 
     #[inline]
@@ -243,7 +238,7 @@ impl Objects {
         object.index().checked_sub(self.objects.len())
     }
 
-    fn created_id(&self, at: usize) -> ObjectId {
+    pub fn created_id(&self, at: usize) -> ObjectId {
         ObjectId((self.objects.len() + at) as u32)
     }
 }

@@ -32,6 +32,11 @@ impl ClockOrigin {
         ClockOrigin(std::num::NonZeroU64::new(hash))
     }
 
+    /// Its number, where it is known.
+    pub(crate) fn known(self) -> Option<u64> {
+        self.0.map(std::num::NonZeroU64::get)
+    }
+
     fn number(self) -> u64 {
         self.0.map_or(NO_ORIGIN, |origin| origin.get())
     }

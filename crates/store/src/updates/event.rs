@@ -3,6 +3,8 @@
 use punctual_units::{SensorId, Seq, Share, Time};
 use serde::{Deserialize, Serialize};
 
+use super::SensorSpec;
+
 /// One event of admission.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -11,6 +13,8 @@ pub enum AdmissionEvent {
     Share(Share),
     /// Reads per object since the last ranking, for coldest-first shedding.
     Rebalanced(Vec<u64>),
+    /// One sensor more, numbered behind the others.
+    Registered(SensorSpec),
     /// An update was admitted whatever the knob said, and went past the queue.
     Direct {
         /// Its sensor.

@@ -176,6 +176,11 @@ impl Ledger {
         }
     }
 
+    /// An account for one sensor more.
+    pub fn add_sensor(&mut self) {
+        self.accounts.push(Account::default());
+    }
+
     /// The last number offered, 0 before the first.
     pub fn last(&self, sensor: SensorId) -> Seq {
         self.accounts[sensor.index()].last

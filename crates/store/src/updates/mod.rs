@@ -21,7 +21,7 @@
 //! * `queue.rs`: at most one waiting update per sensor, so at most as many as there are sensors; the newest is kept.
 //! * `ledger.rs`: offered = installed + shed + superseded + pending + in flight, reconciled by sequence number.
 //!
-//! **Bounds.** The queue and every table hold one entry per sensor, made at construction. [`Updates::offer`] and
+//! **Bounds.** The queue and every table hold one entry per sensor, made with the sensor. [`Updates::offer`] and
 //! [`Updates::next`] allocate nothing; an offer costs O(log N) amortised for N sensors, the rest O(1), except where
 //! said.
 //!
@@ -149,7 +149,7 @@ pub enum OfferError {
 #[derive(Clone, Debug)]
 pub struct Updates {
     sensors: Box<[SensorSpec]>,
-    margin: Nanos,
+    options: AdmissionOptions,
     admission: Admission,
     queue: Queue,
     ledger: Ledger,
@@ -162,11 +162,25 @@ impl Updates {
     pub fn new(sensors: &[SensorSpec], options: AdmissionOptions) -> Updates {
         Updates {
             sensors: sensors.into(),
-            margin: options.margin,
+            options,
             admission: Admission::new(sensors, &options),
             queue: Queue::new(sensors),
             ledger: Ledger::new(sensors.len()),
         }
+    }
+
+    /// One sensor more, numbered behind the others. The account and the queue of the others stay; what admission knew
+    /// of their readings is forgotten, so that the next reading of each is admitted, and the minimum holds again once
+    /// each sensor has reported and the margin has passed. O(N log N), with memory allocated.
+    pub fn add_sensor(&mut self, spec: SensorSpec) {
+        let mut sensors = std::mem::take(&mut self.sensors).into_vec();
+        sensors.push(spec);
+        self.sensors = sensors.into();
+        let admitted = self.admitted_share();
+        self.admission = Admission::new(&self.sensors, &self.options);
+        self.set_admitted_share(admitted);
+        self.queue.add_sensor(&spec);
+        self.ledger.add_sensor();
     }
 
     /// Decides on an update that arrives `now` with the timestamp `sampled_at`, and queues it if it is admitted.
@@ -186,7 +200,7 @@ impl Updates {
     ) -> Result<Offered, OfferError> {
         let spec = *self.check(sensor, seq, value)?;
         let sampled_at = sampled_at.min(now);
-        let reading = Prospect::of(sensor, &spec, self.margin, sampled_at, now);
+        let reading = Prospect::of(sensor, &spec, self.options.margin, sampled_at, now);
         self.ledger.offered(sensor, seq);
 
         let decision = self.admission.decide(&reading, now);
@@ -216,7 +230,13 @@ impl Updates {
     pub fn admit_directly(&mut self, sensor: SensorId, sampled_at: Time, now: Time) -> Result<Pending, OfferError> {
         let seq = Seq(self.last(sensor)?.0 + 1);
         let sampled_at = sampled_at.min(now);
-        let reading = Prospect::of(sensor, &self.sensors[sensor.index()], self.margin, sampled_at, now);
+        let reading = Prospect::of(
+            sensor,
+            &self.sensors[sensor.index()],
+            self.options.margin,
+            sampled_at,
+            now,
+        );
         self.ledger.offered(sensor, seq);
         self.admission.admit(&reading, now);
         self.ledger.admitted(false);
@@ -310,7 +330,7 @@ impl Updates {
     /// The largest fresh share that can be promised with everything admitted: that of objects with
     /// `avi >= period + margin`. O(N).
     pub fn best_fresh_share(&self) -> Share {
-        let within_reach = |spec: &&SensorSpec| freshness::within_reach(spec, self.margin);
+        let within_reach = |spec: &&SensorSpec| freshness::within_reach(spec, self.options.margin);
         Share::of(self.sensors.iter().filter(within_reach).count(), self.sensors.len())
     }
 

@@ -47,6 +47,15 @@ impl Queue {
         }
     }
 
+    /// A buffer for one sensor more, behind the others.
+    pub fn add_sensor(&mut self, spec: &SensorSpec) {
+        let start = self.values.len();
+        self.values.resize(start + spec.value_bytes_max as usize, 0);
+        let (waiting, len) = (None, 0);
+        self.slots.push(Slot { waiting, start, len });
+        self.order.reserve(self.slots.len() - self.order.len());
+    }
+
     /// Adds an update, whose value fits its sensor's buffer; returns the number of the one that it replaces. O(1).
     pub fn put(&mut self, update: Pending, value: &[u8]) -> Option<Seq> {
         let slot = &mut self.slots[update.sensor.index()];

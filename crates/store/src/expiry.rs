@@ -1,0 +1,298 @@
+//! Plain records that are removed once they are older than they may be.
+//!
+//! **Problem.** A lease, a cache, a list of neighbours: records that nothing deletes fill a store that is left alone. A
+//! thread of the store's that deletes them would run beside deadlines that it does not know.
+//!
+//! **Method.** [`WriteTransaction::put_for`] writes down when a record is due. A write transaction begins by removing
+//! those that are, [`SWEPT_MAX`] at most, as part of itself: no transaction takes long over it, and what it undoes the
+//! next one finds. A store that few threads write is swept by [`Store::sweep_expired`] now and then.
+//!
+//! **Promises.** A record is there for its whole life. Afterwards it may still be read until it is swept: the first
+//! write transaction removes it if no more than [`SWEPT_MAX`] others have been due for longer. Setting or removing the
+//! record in any other way ends its term.
+//!
+//! **Clock.** Instants are those of the clock of ages, which goes on while the machine is suspended. After a restart of
+//! the machine, or where [`clock_origin`](crate::StoreOptions::clock_origin) is not known after any restart, no clock
+//! tells how much of a life has passed. Then its whole life begins anew: a record stays longer, never shorter.
+//!
+//! ```
+//! use punctual_os::Os;
+//! use punctual_store::{Deadline, Store, StoreOptions};
+//! use punctual_units::Nanos;
+//! # use {punctual_engines::Memory, punctual_testing::VirtualOs};
+//!
+//! let os = VirtualOs::new(1); // on Linux: `LinuxOs`
+//! let store = Store::open(Memory::default(), os.clone(), StoreOptions::default())?;
+//! let mut transaction = store.write_transaction(Deadline::NONE)?;
+//! transaction.put_for(b"lease", b"mine", Nanos::from_secs(30))?;
+//! transaction.commit()?;
+//! os.sleep(Nanos::from_secs(31));
+//! assert_eq!(store.sweep_expired()?, 1); // as any write transaction would
+//! assert_eq!(store.get(b"lease")?, None);
+//! # Ok::<(), punctual_store::StoreError>(())
+//! ```
+
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use punctual_os::Os;
+use punctual_units::Nanos;
+
+use crate::engine::{Engine, EngineError, KEY_MAX_LEN, Read, Table, Write, prefix_range};
+use crate::store::Store;
+use crate::temporal::ClockOrigin;
+use crate::transaction::WriteTransaction;
+use crate::{Deadline, StoreError};
+
+/// The most records that one write transaction removes because they are due: about a tenth of a millisecond.
+pub const SWEPT_MAX: usize = 8;
+
+/// When records are due: clock origin, instant, key; the value is the record's life.
+const DUE: &[u8] = b"\0punctual/due/";
+/// From a record to its entry there: clock origin and instant.
+const TERM: &[u8] = b"\0punctual/term/";
+/// How many runs have had no origin for their clock.
+const RUNS: &[u8] = b"\0punctual/runs";
+/// The instant at which the next transaction looks again, whenever that is.
+const MORE: u64 = 0;
+/// The bytes of an origin and an instant.
+const TERM_LEN: usize = 16;
+
+/// The longest key of a record that expires, in bytes.
+pub const EXPIRING_KEY_MAX_LEN: usize = KEY_MAX_LEN - TERM.len() - TERM_LEN;
+
+/// What is known of records that expire.
+#[derive(Debug)]
+pub(crate) struct Expiry {
+    /// What instants of this run count from.
+    origin: u64,
+    /// Whether `origin` is the number of a run, which is still to be written down.
+    unwritten: AtomicBool,
+    /// Whether there may be any: writers look for the term of each record then.
+    any: AtomicBool,
+    /// Nothing is due before this, on the clock of ages.
+    next: AtomicU64,
+}
+
+/// What a transaction has to say about it once it is committed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Swept {
+    /// How many records were removed.
+    pub records: usize,
+    /// Nothing else is due before this; none where the transaction has not looked.
+    next: Option<u64>,
+    /// The first of its own records that will be due.
+    own: Option<u64>,
+}
+
+impl Expiry {
+    /// Looks what an earlier run has left.
+    pub fn new(read: &impl Read, origin: ClockOrigin) -> Result<Expiry, EngineError> {
+        let runs = read.get(Table::Data, RUNS)?;
+        let runs = runs.and_then(|runs| Some(u64::from_be_bytes((*runs).try_into().ok()?)));
+        let any = read.scan(Table::Data, prefix_range(DUE, &mut Vec::new()))?.next();
+        Ok(Expiry {
+            origin: origin.known().unwrap_or(runs.unwrap_or(0) + 1),
+            unwritten: AtomicBool::new(origin.known().is_none()),
+            any: AtomicBool::new(any.transpose()?.is_some()),
+            next: AtomicU64::new(MORE),
+        })
+    }
+
+    /// The transaction is committed; its thread has the permit still.
+    pub fn committed(&self, swept: Swept) {
+        if let Some(next) = swept.next {
+            self.next.store(next, Ordering::Relaxed);
+        }
+        if let Some(own) = swept.own {
+            self.any.store(true, Ordering::Relaxed);
+            self.unwritten.store(false, Ordering::Relaxed);
+            self.next.fetch_min(own, Ordering::Relaxed);
+        }
+    }
+}
+
+/// An origin and an instant, in the order of instants.
+fn term(origin: u64, at: u64) -> [u8; TERM_LEN] {
+    let mut term = [0; TERM_LEN];
+    term[..8].copy_from_slice(&origin.to_be_bytes());
+    term[8..].copy_from_slice(&at.to_be_bytes());
+    term
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.first_chunk::<8>().copied()?))
+}
+
+/// The record `key` has no term any more.
+fn forget(engine: &mut impl Write, key: &[u8]) -> Result<(), EngineError> {
+    let place = [TERM, key].concat();
+    let Some(term) = engine.get(Table::Data, &place)?.map(|term| term.to_vec()) else {
+        return Ok(());
+    };
+    engine.delete(Table::Data, &[DUE, &term, key].concat())?;
+    engine.delete(Table::Data, &place).map(drop)
+}
+
+/// Gives the record `key` a term, which it has not yet.
+fn remember(engine: &mut impl Write, key: &[u8], term: [u8; TERM_LEN], life: u64) -> Result<(), EngineError> {
+    engine.put(Table::Data, &[DUE, &term, key].concat(), &life.to_be_bytes())?;
+    engine.put(Table::Data, &[TERM, key].concat(), &term)
+}
+
+/// One entry of those that are due.
+struct Entry {
+    origin: u64,
+    at: u64,
+    key: Vec<u8>,
+    life: u64,
+}
+
+/// At most `limit` entries from `low` on, as far as they are `wanted`; skips none.
+fn entries(
+    engine: &impl Read,
+    low: &[u8],
+    high: &[u8],
+    limit: usize,
+    wanted: impl Fn(&Entry) -> bool,
+) -> Result<Vec<Entry>, EngineError> {
+    let range = (Bound::Included(low), Bound::Excluded(high));
+    let mut found = Vec::new();
+    for record in engine.scan(Table::Data, range)? {
+        let (key, life) = record?;
+        let entry = key.strip_prefix(DUE).and_then(|rest| {
+            Some(Entry {
+                origin: number(rest)?,
+                at: number(rest.get(8..)?)?,
+                key: rest.get(TERM_LEN..)?.to_vec(),
+                life: number(&life)?,
+            })
+        });
+        match entry {
+            Some(entry) if found.len() < limit && wanted(&entry) => found.push(entry),
+            _ => break,
+        }
+    }
+    Ok(found)
+}
+
+impl<E: Engine, O: Os> Store<E, O> {
+    /// Removes all records that are due, [`SWEPT_MAX`] in one write transaction; how many. Write transactions do it by
+    /// themselves.
+    ///
+    /// # Errors
+    /// Those of a [write transaction](Store::write_transaction).
+    pub fn sweep_expired(&self) -> Result<usize, StoreError> {
+        let mut swept = 0;
+        loop {
+            let transaction = self.write_transaction(Deadline::NONE)?;
+            let now = transaction.swept;
+            transaction.commit()?;
+            swept += now.records;
+            if now.next != Some(MORE) {
+                return Ok(swept);
+            }
+        }
+    }
+
+    /// Removes records that are due at the beginning of a write transaction; `removed` is called with the key of each.
+    pub(crate) fn sweep(
+        &self,
+        engine: &mut E::Write<'_>,
+        mut removed: impl FnMut(Vec<u8>),
+    ) -> Result<Swept, EngineError> {
+        let expiry = &self.expiry;
+        if !expiry.any.load(Ordering::Relaxed) {
+            return Ok(Swept::default());
+        }
+        let now = self.os.since_boot();
+        if now.0 < expiry.next.load(Ordering::Relaxed) {
+            return Ok(Swept::default());
+        }
+        let mut end = Vec::new();
+        let (_, Bound::Excluded(end)) = prefix_range(DUE, &mut end) else {
+            unreachable!("there is a key behind those of the index");
+        };
+        let begin = |origin: u64| [DUE, &term(origin, 0)].concat();
+        let own = entries(engine, &begin(expiry.origin), end, SWEPT_MAX, |entry| {
+            entry.origin == expiry.origin && entry.at <= now.0
+        })?;
+        for entry in &own {
+            engine.delete(Table::Data, &entry.key)?;
+            forget(engine, &entry.key)?;
+        }
+        // Those of other origins get their whole life once more: those before ours, and those behind.
+        let mut rest = SWEPT_MAX - own.len();
+        for low in [DUE.to_vec(), begin(expiry.origin.saturating_add(1))] {
+            let others = entries(engine, &low, end, rest, |entry| entry.origin != expiry.origin)?;
+            rest -= others.len();
+            for Entry { origin, at, key, life } in others {
+                let new = term(expiry.origin, now.0.saturating_add(life));
+                // At a full quota it keeps its old term: the next transaction tries again.
+                match remember(engine, &key, new, life) {
+                    Ok(()) => engine.delete(Table::Data, &[DUE, &term(origin, at), &key].concat())?,
+                    Err(EngineError::QuotaFull { .. }) => break,
+                    Err(error) => return Err(error),
+                };
+            }
+        }
+        let next = if rest == 0 {
+            MORE
+        } else {
+            let first = entries(engine, &begin(expiry.origin), end, 1, |entry| {
+                entry.origin == expiry.origin
+            })?;
+            first.first().map_or(u64::MAX, |entry| entry.at)
+        };
+        let records = own.len();
+        own.into_iter().for_each(|entry| removed(entry.key));
+        Ok(Swept {
+            records,
+            next: Some(next),
+            own: None,
+        })
+    }
+
+    /// A record is set or removed: whatever term it had is over.
+    #[inline]
+    pub(crate) fn end_term(&self, engine: &mut E::Write<'_>, key: &[u8], swept: &Swept) -> Result<(), EngineError> {
+        if self.expiry.any.load(Ordering::Relaxed) || swept.own.is_some() {
+            return forget(engine, key);
+        }
+        Ok(())
+    }
+
+    /// A record gets a term.
+    pub(crate) fn begin_term(
+        &self,
+        engine: &mut E::Write<'_>,
+        key: &[u8],
+        life: Nanos,
+        swept: &mut Swept,
+    ) -> Result<(), EngineError> {
+        let expiry = &self.expiry;
+        let at = self.os.since_boot().0.saturating_add(life.0);
+        if expiry.unwritten.load(Ordering::Relaxed) && swept.own.is_none() {
+            engine.put(Table::Data, RUNS, &expiry.origin.to_be_bytes())?;
+        }
+        remember(engine, key, term(expiry.origin, at), life.0)?;
+        swept.own = Some(swept.own.map_or(at, |own| own.min(at)));
+        Ok(())
+    }
+}
+
+impl<E: Engine, O: Os> WriteTransaction<'_, E, O> {
+    /// How many records this transaction has removed as it began, because they were due.
+    pub fn swept(&self) -> usize {
+        self.swept.records
+    }
+}
+
+/// Refuses a key that is too long for a record that expires.
+pub(crate) fn check_expiring(key: &[u8]) -> Result<(), StoreError> {
+    let (len, max) = (key.len(), EXPIRING_KEY_MAX_LEN);
+    if (1..=max).contains(&len) {
+        return Ok(());
+    }
+    Err(StoreError::ExpiringKey { len, max })
+}
