@@ -346,7 +346,11 @@ impl Slot {
     #[inline]
     fn copy(&self, version: u64) -> &[AtomicU64] {
         // Most slots have two copies, and a division takes longer than all else here.
-        let at = if self.copies == 2 { version % 2 } else { version % self.copies };
+        let at = if self.copies == 2 {
+            version % 2
+        } else {
+            version % self.copies
+        };
         &self.words[at as usize * self.copy_words..][..self.copy_words]
     }
 }
