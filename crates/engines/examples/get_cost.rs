@@ -11,6 +11,9 @@
 //!
 //! `NO_CHECKSUMS=1` makes the store without checksums of plain records.
 //!
+//! Kinds with `look` show the value to a closure, as bare heed shows its own memory; the others copy it. Those without
+//! `untimed` in a long transaction of the store's have a deadline, and stamp the clock twice for each get.
+//!
 //! The no-op kind shows what the loop itself costs. A run on a loaded machine says nothing below it.
 
 use std::hint::black_box;
@@ -70,6 +73,17 @@ fn main() -> Result<(), AnyError> {
                     black_box(snapshot.get(Table::Data, &keys[step(records)])?);
                 }
             }
+            "engine-look-transaction" => {
+                for _ in 0..gets {
+                    let snapshot = store.engine().snapshot()?;
+                    snapshot.get_with(Table::Data, &keys[step(records)], look)?;
+                }
+            }
+            "store-look-transaction" => {
+                for _ in 0..gets {
+                    store.get_with(&keys[step(records)], look)?;
+                }
+            }
             "store-transaction" => {
                 for _ in 0..gets {
                     let transaction = store.read_transaction(Deadline::soft(store_deadline()))?;
@@ -89,6 +103,18 @@ fn main() -> Result<(), AnyError> {
                     black_box(transaction.get(&keys[step(records)])?);
                 }
                 black_box(transaction.finish());
+            }
+            "store-look" => {
+                let transaction = store.read_transaction(Deadline::NONE)?;
+                for _ in 0..gets {
+                    transaction.get_with(&keys[step(records)], look)?;
+                }
+            }
+            "store-get-untimed" => {
+                let transaction = store.read_transaction(Deadline::NONE)?;
+                for _ in 0..gets {
+                    black_box(transaction.get(&keys[step(records)])?);
+                }
             }
             "temporal-read" => {
                 for _ in 0..gets {
@@ -140,17 +166,26 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 13] = [
     "no-op",
     "bare-transaction",
     "engine-transaction",
+    "engine-look-transaction",
+    "store-look-transaction",
     "store-transaction",
     "bare-get",
+    "store-look",
+    "store-get-untimed",
     "store-get",
     "temporal-read",
     "bare-put",
     "store-put",
 ];
+
+/// As a caller of bare heed has it: the value's address and length.
+fn look(value: &[u8]) {
+    black_box((value.as_ptr(), value.len()));
+}
 
 fn store_deadline() -> punctual_units::Time {
     black_box(punctual_units::Time::MAX)

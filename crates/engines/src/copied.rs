@@ -3,7 +3,7 @@
 //! A snapshot may be ended by another thread between two calls, and then its pages are used again. So what a call
 //! returns must not lie in them. A copy of a hundred bytes costs less than the memory for it: buffers are used again.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
 
@@ -13,7 +13,42 @@ const SPARE_MAX: usize = 4;
 const KEPT_MAX: usize = 64 << 10;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: Spare = const {
+        Spare {
+            count: Cell::new(0),
+            places: [const { Cell::new(Vec::new()) }; SPARE_MAX],
+        }
+    };
+}
+
+/// The buffers that a thread keeps. Every read takes one and gives it back.
+struct Spare {
+    /// So many of the places have one.
+    count: Cell<usize>,
+    places: [Cell<Vec<u8>>; SPARE_MAX],
+}
+
+impl Spare {
+    #[inline]
+    fn take(&self) -> Vec<u8> {
+        let left = self.count.get().wrapping_sub(1);
+        match self.places.get(left) {
+            Some(place) => {
+                self.count.set(left);
+                place.take()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn give(&self, buffer: Vec<u8>) {
+        let count = self.count.get();
+        if let Some(place) = self.places.get(count) {
+            self.count.set(count + 1);
+            place.set(buffer);
+        }
+    }
 }
 
 /// A key or a value of a snapshot, readable whatever becomes of the snapshot.
@@ -24,11 +59,7 @@ impl Copied {
     /// A copy of `bytes`.
     #[inline]
     pub(crate) fn of(bytes: &[u8]) -> Copied {
-        let mut buffer = SPARE
-            .try_with(|spare| spare.borrow_mut().pop())
-            .ok()
-            .flatten()
-            .unwrap_or_default();
+        let mut buffer = SPARE.try_with(Spare::take).unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(bytes);
         Copied(buffer)
@@ -43,12 +74,7 @@ impl Drop for Copied {
         }
         let buffer = std::mem::take(&mut self.0);
         // A thread that ends has no buffers to keep.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARE_MAX {
-                spare.push(buffer);
-            }
-        });
+        let _ = SPARE.try_with(|spare| spare.give(buffer));
     }
 }
 
@@ -88,6 +114,16 @@ mod tests {
         assert_eq!((third.as_ptr(), &*third), (address, &b"3"[..]));
         assert_eq!(&*second, b"second");
         drop(Copied::of(&vec![0; KEPT_MAX + 1]));
-        assert!(SPARE.with(|spare| spare.borrow().iter().all(|buffer| buffer.capacity() <= KEPT_MAX)));
+        let many: Vec<Copied> = (0..2 * SPARE_MAX).map(|at| Copied::of(&[at as u8; 9])).collect();
+        drop(many);
+        let kept = || SPARE.with(|spare| (spare.count.get(), spare.take().capacity()));
+        for count in (1..=SPARE_MAX).rev() {
+            let (found, capacity) = kept();
+            assert!(
+                found == count && capacity <= KEPT_MAX,
+                "{found} of {count}, {capacity} bytes"
+            );
+        }
+        assert_eq!(kept().0, 0);
     }
 }

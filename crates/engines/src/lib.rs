@@ -3,15 +3,21 @@
 //! - `Lmdb`, on Linux: the default. Reads make no system call, and no writer blocks them. There is no background work
 //!   and no recovery step. What is left in its tail (page faults, sync, the write lock) is bounded here and in the
 //!   store.
+//! - `Redb`, by the feature `redb`: on every system, in Rust alone. docs/store.md says what it does not keep.
 //! - [`Memory`]: a map in memory. The conformance suite compares with it, and the examples run on it.
 //!
-//! Both pass the conformance suite of `punctual-testing`.
+//! All pass the conformance suite of `punctual-testing`.
 
 mod copied;
+#[cfg(any(target_os = "linux", feature = "redb"))]
+mod directory;
+mod held;
 #[cfg(target_os = "linux")]
 pub mod lmdb;
 mod memory;
 mod noted;
+#[cfg(feature = "redb")]
+pub mod redb;
 mod slot;
 
 /// What `slot.rs` is made of: the model checker has its own (`tests/slot.rs`).
@@ -49,3 +55,5 @@ pub use copied::Copied;
 #[cfg(target_os = "linux")]
 pub use lmdb::Lmdb;
 pub use memory::Memory;
+#[cfg(feature = "redb")]
+pub use redb::Redb;

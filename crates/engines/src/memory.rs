@@ -15,8 +15,8 @@ use punctual_store::engine::{
 use punctual_units::Nanos;
 
 use crate::Copied;
-use crate::noted::{note, open_in, refused, words};
-use crate::slot::{Slot, Ticket, Wish};
+use crate::held::{Held, Snapshots};
+use crate::noted::note;
 
 type Bytes = Box<[u8]>;
 type Records = BTreeMap<Bytes, Bytes>;
@@ -70,24 +70,12 @@ impl Tables {
 pub struct Memory {
     committed: Mutex<Tables>,
     writer: Mutex<()>,
-    open: Arc<Mutex<Open>>,
-}
-
-/// The snapshots that are open.
-#[derive(Debug, Default)]
-struct Open {
-    slots: BTreeMap<u64, Arc<Slot<Tables>>>,
-    next: u64,
+    snapshots: Snapshots<Tables>,
 }
 
 /// A view of one commit. It keeps the maps of that commit until it is dropped or ended.
 #[derive(Debug)]
-pub struct MemorySnapshot {
-    slot: Arc<Slot<Tables>>,
-    place: u64,
-    ticket: Ticket,
-    open: Arc<Mutex<Open>>,
-}
+pub struct MemorySnapshot(Held<Tables>);
 
 /// A write transaction: a private copy of what it changed.
 #[derive(Debug)]
@@ -120,52 +108,22 @@ impl Memory {
     }
 }
 
-/// Slots are added and removed by one call each: a panic elsewhere leaves nothing half done.
-fn locked(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
-    open.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Drop for MemorySnapshot {
-    fn drop(&mut self) {
-        self.slot.close(self.ticket);
-        locked(&self.open).slots.remove(&self.place);
-    }
-}
-
 impl Engine for Memory {
     type Snapshot<'e> = MemorySnapshot;
     type Write<'e> = MemoryWrite<'e>;
 
     fn snapshot_for(&self, reader: Reader) -> Result<MemorySnapshot, EngineError> {
         let tables = self.tables().clone();
-        let slot = Arc::new(Slot::default());
         let note = note(reader, tables.commit);
-        let ticket = slot.claim();
-        let ticket = ticket.unwrap_or_else(|| unreachable!("no other thread has seen this slot yet"));
-        slot.open(ticket, tables, note);
-        let mut open = locked(&self.open);
-        let place = open.next;
-        open.next += 1;
-        open.slots.insert(place, Arc::clone(&slot));
-        Ok(MemorySnapshot {
-            slot,
-            place,
-            ticket,
-            open: Arc::clone(&self.open),
-        })
+        Ok(MemorySnapshot(self.snapshots.open(tables, note)))
     }
 
     fn snapshots(&self) -> Vec<OpenSnapshot> {
-        let open = locked(&self.open);
-        let slots = open.slots.iter();
-        slots.filter_map(|(place, slot)| open_in(slot, *place)).collect()
+        self.snapshots.all()
     }
 
     fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
-        // Outside of the lock: freeing large maps takes a while.
-        let slot = locked(&self.open).slots.get(&snapshot.place).cloned();
-        let ended = slot.map(|slot| slot.end(Ticket::of(snapshot.generation), words(age, why)));
-        matches!(ended, Some(Wish::Done | Wish::Asked))
+        self.snapshots.end(snapshot, age, why)
     }
 
     fn space(&self) -> Result<Space, EngineError> {
@@ -219,8 +177,12 @@ impl Read for MemorySnapshot {
     type Scan<'t> = MemorySnapshotScan<'t>;
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
-        let inside = self.slot.enter(self.ticket).map_err(refused)?;
-        Ok(inside.with(|tables| tables.of(table).get(key).map(|value| Copied::of(value))))
+        self.get_with(table, key, Copied::of)
+    }
+
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
+        let inside = self.0.enter()?;
+        Ok(inside.with(|tables| tables.of(table).get(key).map(|value| look(value))))
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<MemorySnapshotScan<'_>, EngineError> {
@@ -239,7 +201,7 @@ impl MemorySnapshot {
         (low, high): KeyRange<'_>,
         back: bool,
     ) -> Result<MemorySnapshotScan<'_>, EngineError> {
-        self.slot.enter(self.ticket).map_err(refused)?;
+        self.0.enter()?;
         Ok(MemorySnapshotScan {
             snapshot: self,
             table,
@@ -254,9 +216,9 @@ impl Iterator for MemorySnapshotScan<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (low, high) = self.rest.take()?;
-        let inside = match self.snapshot.slot.enter(self.snapshot.ticket) {
+        let inside = match self.snapshot.0.enter() {
             Ok(inside) => inside,
-            Err(ended) => return Some(Err(refused(ended))),
+            Err(ended) => return Some(Err(ended)),
         };
         // Sought anew for each record: between two calls nothing of the maps may be referred to.
         let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));

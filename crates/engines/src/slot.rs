@@ -30,6 +30,9 @@
 //! at the compare-and-swap, before it touches anything, because the word also counts the snapshots of the slot (its
 //! *generation*), which a claim raises.
 //!
+//! **A call within a call** of the same reader, which looks at one value and reads another: it finds `INSIDE` or
+//! `ASKED`, and leaves the word to the outer call. Only the owner enters, so the call that is found is its own.
+//!
 //! **What it costs.** Two compare-and-swaps of a word in the reader's own cache line for each call.
 //!
 //! Every order of these stores is tried by the model checker `loom` (`tests/slot.rs`), with planted faults.
@@ -155,7 +158,8 @@ impl<P> Slot<P> {
         self.word.store(ticket.word(OPEN), Ordering::Release);
     }
 
-    /// Begins a call of the owner's: until the answer is dropped, the pin stays.
+    /// Begins a call of the owner's: until the answer is dropped, the pin stays. It may be within another call, and is
+    /// then dropped before that one.
     ///
     /// # Errors
     /// If another thread has ended the snapshot.
@@ -166,9 +170,25 @@ impl<P> Slot<P> {
             .word
             .compare_exchange(open, inside, Ordering::Acquire, Ordering::Acquire)
         {
-            Ok(_) => Ok(Inside { slot: self, ticket }),
-            Err(_) => Err(Ended(self.why())),
+            Ok(_) => Ok(Inside {
+                slot: self,
+                ticket,
+                outermost: true,
+            }),
+            Err(word) => self.enter_again(ticket, word),
         }
+    }
+
+    #[cold]
+    fn enter_again(&self, ticket: Ticket, word: u64) -> Result<Inside<'_, P>, Ended> {
+        if word != ticket.word(INSIDE) && word != ticket.word(ASKED) {
+            return Err(Ended(self.why()));
+        }
+        Ok(Inside {
+            slot: self,
+            ticket,
+            outermost: false,
+        })
     }
 
     /// Gives the slot up; by its owner only. Waits for a thread that is about to end the snapshot.
@@ -264,6 +284,8 @@ unsafe impl<P: Send> Sync for Slot<P> {}
 pub(crate) struct Inside<'s, P> {
     slot: &'s Slot<P>,
     ticket: Ticket,
+    /// Not within another call.
+    outermost: bool,
 }
 
 impl<P> Inside<'_, P> {
@@ -282,6 +304,9 @@ impl<P> Inside<'_, P> {
 impl<P> Drop for Inside<'_, P> {
     #[inline]
     fn drop(&mut self) {
+        if !self.outermost {
+            return;
+        }
         let (open, inside) = (self.ticket.word(OPEN), self.ticket.word(INSIDE));
         let left = self
             .slot

@@ -1,4 +1,4 @@
-//! Batches on both engines pass one suite, with their write sets encoded on the way; planted faults of the way are
+//! Batches on all engines pass one suite, with their write sets encoded on the way; planted faults of the way are
 //! caught.
 
 use std::ops::Bound;
@@ -110,6 +110,24 @@ fn batches_in_lmdb_conform_beside_a_slave_in_memory() {
     let fresh = || {
         number.set(number.get() + 1);
         let master = lmdb(&directory.path().join(number.get().to_string()));
+        (replica(master), replica(Memory::default()))
+    };
+    conforms(48, fresh, through_a_log).unwrap();
+}
+
+#[cfg(feature = "redb")]
+#[test]
+fn batches_in_redb_conform_beside_a_slave_in_memory() {
+    let directory = punctual_testing::shared_folder();
+    let number = std::cell::Cell::new(0);
+    let fresh = || {
+        number.set(number.get() + 1);
+        let options = punctual_engines::redb::RedbOptions {
+            durability: Durability::Volatile,
+            cache_bytes: 1 << 20,
+            ..Default::default()
+        };
+        let master = options.open(directory.path().join(number.get().to_string())).unwrap();
         (replica(master), replica(Memory::default()))
     };
     conforms(48, fresh, through_a_log).unwrap();

@@ -1,4 +1,4 @@
-//! Both engines pass the conformance suite; engines with planted faults do not.
+//! All engines pass the conformance suite; engines with planted faults do not.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -94,6 +94,30 @@ fn lmdb_conforms() {
     };
     conforms(96, fresh).unwrap();
     check_limits(&fresh()).unwrap();
+}
+
+#[cfg(feature = "redb")]
+#[test]
+fn redb_conforms() {
+    use punctual_engines::redb::RedbOptions;
+    let directory = punctual_testing::shared_folder();
+    let number = std::cell::Cell::new(0);
+    let fresh = |durability| {
+        number.set(number.get() + 1);
+        let options = RedbOptions {
+            durability,
+            cache_bytes: 1 << 20,
+            ..RedbOptions::default()
+        };
+        options.open(directory.path().join(number.get().to_string())).unwrap()
+    };
+    conforms(96, || fresh(Durability::Volatile)).unwrap();
+    for durability in [Durability::Durable, Durability::NoMetaSync, Durability::Volatile] {
+        let engine = fresh(durability);
+        assert_eq!(engine.durability(), durability);
+        check_limits(&engine).unwrap();
+        engine.sync().unwrap();
+    }
 }
 
 /// Every level of durability runs the same code above the system calls: one sequence each.

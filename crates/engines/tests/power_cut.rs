@@ -58,7 +58,27 @@ fn options(durability: Durability) -> LmdbOptions {
     }
 }
 
-fn open(durability: Durability, directory: &Path) -> Result<Store<Lmdb, LinuxOs>, StoreError> {
+/// An engine in a directory.
+trait Kind {
+    type Engine: Engine;
+    /// Whether it refuses to sync a volatile store, and to open one that was open when the power was cut.
+    const VOLATILE_IS_REFUSED: bool;
+
+    fn open(durability: Durability, directory: &Path) -> Result<Self::Engine, EngineError>;
+}
+
+struct OnLmdb;
+
+impl Kind for OnLmdb {
+    type Engine = Lmdb;
+    const VOLATILE_IS_REFUSED: bool = true;
+
+    fn open(durability: Durability, directory: &Path) -> Result<Lmdb, EngineError> {
+        options(durability).open(directory)
+    }
+}
+
+fn open<K: Kind>(durability: Durability, directory: &Path) -> Result<Store<K::Engine, LinuxOs>, StoreError> {
     let spec = |sensor| ObjectSpec {
         key: format!("sensor/{sensor}").into(),
         avi: Nanos::from_secs(1),
@@ -71,7 +91,7 @@ fn open(durability: Durability, directory: &Path) -> Result<Store<Lmdb, LinuxOs>
         objects,
         ..StoreOptions::default()
     };
-    Store::open(options(durability).open(directory)?, LinuxOs, options_of_store)
+    Store::open(K::open(durability, directory)?, LinuxOs, options_of_store)
 }
 
 /// What commit `number` changes: a few records, some of them large, some deleted.
@@ -117,8 +137,8 @@ fn reading(sensor: u32, seq: u64) -> [u8; READING_LEN] {
 }
 
 /// Loads the store in `directory`, and marks what it promises.
-fn load(durability: Durability, directory: &Path) {
-    let store = open(durability, directory).expect("opens");
+fn load<K: Kind>(durability: Durability, directory: &Path) {
+    let store = open::<K>(durability, directory).expect("opens");
     for number in 1..=COMMITS {
         mark(BEGUN, number);
         let mut transaction = store.write_transaction(Deadline::NONE).expect("free");
@@ -135,12 +155,12 @@ fn load(durability: Durability, directory: &Path) {
             Durability::Volatile => {}
         }
         if number % COMMITS_PER_SYNC == 0 {
-            flush(&store, durability, number);
+            flush::<K>(&store, durability, number);
         }
     }
 }
 
-fn flush(store: &Store<Lmdb, LinuxOs>, durability: Durability, number: u64) {
+fn flush<K: Kind>(store: &Store<K::Engine, LinuxOs>, durability: Durability, number: u64) {
     for sensor in 0..SENSORS {
         let value = reading(sensor, number);
         store
@@ -149,7 +169,7 @@ fn flush(store: &Store<Lmdb, LinuxOs>, durability: Durability, number: u64) {
     }
     store.install_pending(SENSORS as usize).expect("installed");
     let (flushed, synced) = (store.flush(), store.sync());
-    if durability == Durability::Volatile {
+    if durability == Durability::Volatile && K::VOLATILE_IS_REFUSED {
         let refused = |answer| matches!(answer, Err(StoreError::Engine(EngineError::Volatile { .. })));
         assert!(
             refused(flushed.map(drop)) && refused(synced),
@@ -166,9 +186,9 @@ fn flush(store: &Store<Lmdb, LinuxOs>, durability: Durability, number: u64) {
 }
 
 /// The record of a store's life, from its creation on. A second life begins where `lives` says so.
-fn recorded(durability: Durability) -> Vec<Event> {
+fn recorded<K: Kind>(durability: Durability) -> Vec<Event> {
     let root = shared_folder();
-    record(root.path(), || load(durability, &root.path().join("a/store"))).0
+    record(root.path(), || load::<K>(durability, &root.path().join("a/store"))).0
 }
 
 /// What may be found at an instant.
@@ -202,7 +222,12 @@ enum Found {
 }
 
 /// Opens an image and compares; what is wrong with it.
-fn check(image: &Image, durability: Durability, expected: &Expected, history: &[Records]) -> Result<Found, String> {
+fn check<K: Kind>(
+    image: &Image,
+    durability: Durability,
+    expected: &Expected,
+    history: &[Records],
+) -> Result<Found, String> {
     let folder = shared_folder();
     for (path, content) in image {
         let path = folder.path().join(path);
@@ -215,9 +240,10 @@ fn check(image: &Image, durability: Durability, expected: &Expected, history: &[
         };
         fs::write(path, content).expect("written");
     }
-    let store = match open(durability, &folder.path().join("a/store")) {
+    let store = match open::<K>(durability, &folder.path().join("a/store")) {
         Ok(store) => store,
         Err(StoreError::Engine(EngineError::Unsynced { .. })) if durability == Durability::Volatile => {
+            assert!(K::VOLATILE_IS_REFUSED);
             return Ok(Found::Refused);
         }
         Err(error) => return Err(format!("does not open: {error}")),
@@ -246,7 +272,7 @@ fn check(image: &Image, durability: Durability, expected: &Expected, history: &[
     Ok(Found::Whole)
 }
 
-fn records(engine: &Lmdb) -> Result<Records, EngineError> {
+fn records(engine: &impl Engine) -> Result<Records, EngineError> {
     let snapshot = engine.snapshot()?;
     let all = snapshot.scan(Table::Data, (Bound::Unbounded, Bound::Unbounded))?;
     all.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())))
@@ -256,7 +282,7 @@ fn records(engine: &Lmdb) -> Result<Records, EngineError> {
 /// Cuts the power `images` times at random instants; the outcomes, and what was wrong.
 ///
 /// Ends at the first thing that is wrong if `one` is enough.
-fn cut(
+fn cut<K: Kind>(
     events: &[Event],
     durability: Durability,
     images: u64,
@@ -280,7 +306,7 @@ fn cut(
         taken = instant as usize;
         let loss = Loss::EVERY[number % Loss::EVERY.len()];
         let image = disk.image(loss, &mut |end| choices.below(end));
-        match check(&image, durability, &expected, &history) {
+        match check::<K>(&image, durability, &expected, &history) {
             Ok(found) => *outcomes.entry(found).or_default() += 1,
             Err(what) => wrong.push(format!(
                 "image {number} after event {instant}, {loss:?}: {what}; {expected:?}"
@@ -298,10 +324,10 @@ fn images() -> u64 {
 }
 
 /// Cuts the power and expects all promises to be kept.
-fn keeps_its_promises(durability: Durability) -> BTreeMap<Found, u64> {
+fn keeps_its_promises<K: Kind>(durability: Durability) -> BTreeMap<Found, u64> {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (events, seed) = (recorded(durability), seed());
-    let (outcomes, wrong) = cut(&events, durability, images(), seed, false);
+    let (events, seed) = (recorded::<K>(durability), seed());
+    let (outcomes, wrong) = cut::<K>(&events, durability, images(), seed, false);
     println!(
         "{durability:?}: {} events, {outcomes:?}, wrong: {}",
         events.len(),
@@ -313,27 +339,78 @@ fn keeps_its_promises(durability: Durability) -> BTreeMap<Found, u64> {
 
 #[test]
 fn durable_a_commit_that_has_returned_is_there() {
-    keeps_its_promises(Durability::Durable);
+    keeps_its_promises::<OnLmdb>(Durability::Durable);
 }
 
 #[test]
 fn no_meta_sync_a_commit_is_there_once_another_or_a_sync_has_returned() {
-    keeps_its_promises(Durability::NoMetaSync);
+    keeps_its_promises::<OnLmdb>(Durability::NoMetaSync);
 }
 
 #[test]
 fn volatile_a_store_that_was_open_is_refused_and_never_wrong() {
-    let outcomes = keeps_its_promises(Durability::Volatile);
+    let outcomes = keeps_its_promises::<OnLmdb>(Durability::Volatile);
     assert!(outcomes[&Found::Refused] > 0);
+}
+
+/// The same promises of redb, where a volatile store is never refused: it is at a commit of its past.
+#[cfg(feature = "redb")]
+mod redb {
+    use punctual_engines::Redb;
+    use punctual_engines::redb::RedbOptions;
+
+    use super::*;
+
+    struct OnRedb;
+
+    impl Kind for OnRedb {
+        type Engine = Redb;
+        const VOLATILE_IS_REFUSED: bool = false;
+
+        fn open(durability: Durability, directory: &Path) -> Result<Redb, EngineError> {
+            let options = RedbOptions {
+                durability,
+                cache_bytes: 1 << 20,
+                ..RedbOptions::default()
+            };
+            options.open(directory)
+        }
+    }
+
+    #[test]
+    fn durable_a_commit_that_has_returned_is_there() {
+        keeps_its_promises::<OnRedb>(Durability::Durable);
+    }
+
+    #[test]
+    fn no_meta_sync_a_commit_is_there_once_another_or_a_sync_has_returned() {
+        keeps_its_promises::<OnRedb>(Durability::NoMetaSync);
+    }
+
+    #[test]
+    fn volatile_what_was_synced_is_there_and_the_store_is_whole() {
+        let outcomes = keeps_its_promises::<OnRedb>(Durability::Volatile);
+        assert_eq!(outcomes.get(&Found::Refused), None);
+    }
+
+    #[test]
+    fn missing_syncs_and_early_acknowledgements_are_caught() {
+        caught::<OnRedb>(Durability::Durable, |events| {
+            let kept = events.into_iter();
+            kept.filter(|event| !matches!(event, Event::Synced(_))).collect()
+        });
+        caught::<OnRedb>(Durability::Durable, EARLY);
+        caught::<OnRedb>(Durability::Volatile, EARLY);
+    }
 }
 
 /// A fault, planted into a record as a store that has it would have left it.
 type Fault = fn(Vec<Event>) -> Vec<Event>;
 
-fn caught(durability: Durability, fault: Fault) {
+fn caught<K: Kind>(durability: Durability, fault: Fault) {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (events, seed) = (fault(recorded(durability)), seed());
-    let (outcomes, wrong) = cut(&events, durability, IMAGES, seed, true);
+    let (events, seed) = (fault(recorded::<K>(durability)), seed());
+    let (outcomes, wrong) = cut::<K>(&events, durability, IMAGES, seed, true);
     assert!(!wrong.is_empty(), "nothing was wrong: {outcomes:?}, TEST_SEED={seed}");
 }
 
@@ -354,8 +431,8 @@ fn a_missing_sync_is_caught() {
             .filter(|event| *event != Event::Synced(data))
             .collect()
     };
-    caught(Durability::Durable, fault);
-    caught(Durability::NoMetaSync, fault);
+    caught::<OnLmdb>(Durability::Durable, fault);
+    caught::<OnLmdb>(Durability::NoMetaSync, fault);
 }
 
 /// The meta page of a commit is written, and synced, before its data.
@@ -380,20 +457,21 @@ fn meta_before_data_is_caught() {
         }
         reordered
     };
-    caught(Durability::Durable, fault);
+    caught::<OnLmdb>(Durability::Durable, fault);
 }
+
+const EARLY: Fault = |events| {
+    let promise = |event: Event| match event {
+        Event::Marked(BEGUN, number) => vec![Event::Marked(BEGUN, number), Event::Marked(PROMISED, number)],
+        other => vec![other],
+    };
+    events.into_iter().flat_map(promise).collect()
+};
 
 #[test]
 fn an_early_acknowledgement_is_caught() {
-    let early: Fault = |events| {
-        let promise = |event: Event| match event {
-            Event::Marked(BEGUN, number) => vec![Event::Marked(BEGUN, number), Event::Marked(PROMISED, number)],
-            other => vec![other],
-        };
-        events.into_iter().flat_map(promise).collect()
-    };
-    caught(Durability::Durable, early);
-    caught(Durability::NoMetaSync, early);
+    caught::<OnLmdb>(Durability::Durable, EARLY);
+    caught::<OnLmdb>(Durability::NoMetaSync, EARLY);
 }
 
 #[test]
@@ -404,7 +482,7 @@ fn a_directory_that_is_not_synced_is_caught() {
             .filter(|event| !matches!(event, Event::DirectorySynced(_)));
         kept.collect()
     };
-    caught(Durability::Durable, fault);
+    caught::<OnLmdb>(Durability::Durable, fault);
 }
 
 /// A volatile store without its mark is what it was before: opened, and wrong.
@@ -416,7 +494,7 @@ fn a_volatile_store_without_a_mark_is_caught() {
             .filter(|event| !matches!(event, Event::Renamed(_, to) if to.ends_with("unsynced")));
         kept.collect()
     };
-    caught(Durability::Volatile, fault);
+    caught::<OnLmdb>(Durability::Volatile, fault);
 }
 
 #[test]

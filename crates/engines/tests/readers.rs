@@ -90,6 +90,46 @@ fn what_was_read_stays_and_what_comes_next_is_refused() {
 }
 
 #[test]
+fn what_a_reader_looks_at_stays_until_it_has_looked() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 1);
+    let snapshot = engine.snapshot().unwrap();
+    let key = 0u32.to_be_bytes();
+    let end_and_write = || {
+        thread::scope(|scope| scope.spawn(|| end_all(&engine)).join().unwrap());
+        for content in 2..20 {
+            write_all(&engine, content);
+        }
+    };
+    let look = |shown: &[u8]| {
+        end_and_write();
+        assert_eq!(shown, &[1; 9_000][..], "kept from reuse until this returns");
+        let again = snapshot.get_with(Table::Data, &key, <[u8]>::to_vec).unwrap();
+        assert_eq!(
+            again.as_deref(),
+            Some(shown),
+            "a call within a call sees the same commit"
+        );
+    };
+    assert_eq!(snapshot.get_with(Table::Data, &key, look).unwrap(), Some(()));
+    assert!(is_ended(snapshot.get_with(Table::Data, &key, |_| ())));
+    assert_eq!(engine.snapshots(), []);
+}
+
+#[test]
+fn a_look_that_panics_leaves_its_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 1);
+    let snapshot = engine.snapshot().unwrap();
+    let look = || snapshot.get_with(Table::Data, &0u32.to_be_bytes(), |_| panic!("planted"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)).is_err());
+    assert_eq!(end_all(&engine), 1, "no reader is inside of a call");
+    assert!(is_ended(snapshot.get(Table::Data, b"any")));
+}
+
+#[test]
 fn pages_are_used_again_as_soon_as_a_snapshot_is_ended() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());

@@ -108,12 +108,15 @@ macro_rules! model {
                 thread::spawn(move || {
                     let ticket = slot.claim().unwrap();
                     slot.open(ticket, Pin(page), [0; 4]);
-                    let read = || {
+                    let read = |within: &dyn Fn()| {
                         let inside = slot.enter(ticket)?;
+                        within();
                         // SAFETY: as above.
                         Ok::<u64, Ended>(inside.with(|pin| pin.0.0.with(|content| unsafe { *content })))
                     };
-                    let (first, second) = (read(), read());
+                    // A call within a call: whatever the other thread wishes meanwhile, the pin stays for both.
+                    let again = || assert_eq!(read(&|| ()), Ok(0), "the reader is inside of a call");
+                    let (first, second) = (read(&again), read(&|| ()));
                     assert!(!matches!(first, Ok(1)), "a page was read that was used again");
                     assert!(!(first.is_err() && second.is_ok()), "an ended snapshot reads on");
                     assert!(!matches!(second, Ok(1)), "a page was read that was used again");

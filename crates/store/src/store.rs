@@ -317,8 +317,28 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// # Errors
     /// [`StoreError::Engine`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let transaction = self.read_transaction(Deadline::NONE)?;
-        Ok(transaction.get(key)?.map(Value::into_owned))
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// Shows the value of `key` to `look` without a copy, in a transaction of its own; the answer of `look`, if there
+    /// is a value. See [`ReadTransaction::get_with`].
+    ///
+    /// ```
+    /// # use punctual_engines::Memory;
+    /// # use punctual_store::{Store, StoreOptions};
+    /// # use punctual_testing::VirtualOs;
+    /// # let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default())?;
+    /// store.put(b"door", b"open")?;
+    /// assert_eq!(store.get_with(b"door", |value| value == b"open")?, Some(true));
+    /// assert_eq!(store.get_with(b"gate", |value| value == b"open")?, None);
+    /// # Ok::<(), punctual_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`get`](Store::get).
+    #[inline]
+    pub fn get_with<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        self.read_transaction(Deadline::NONE)?.get_with(key, look)
     }
 
     /// The value of the temporal object `key` if it is not older than `max_age`, in a transaction of its own.
@@ -505,6 +525,20 @@ impl<E: Engine, O: Os> Store<E, O> {
         match self.objects.find(key) {
             None => Ok(read.get(Table::Data, key)?.map(Value::of_record)),
             Some(object) => Ok(self.temporal(read, object)?.map(|(_, value)| value)),
+        }
+    }
+
+    /// The same, shown to `look`.
+    #[inline(always)]
+    pub(crate) fn value_with<T>(
+        &self,
+        read: &impl Read,
+        key: &[u8],
+        look: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, StoreError> {
+        match self.objects.find(key) {
+            None => Ok(read.get_with(Table::Data, key, look)?),
+            Some(object) => Ok(self.temporal(read, object)?.map(|(_, value)| look(&value))),
         }
     }
 

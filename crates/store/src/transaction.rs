@@ -85,7 +85,7 @@ impl<'s, O: Os> Meter<'s, O> {
 
     /// As [`call`](Meter::call), for the calls of a read transaction, of which there may be very many: timed with the
     /// clock's cheaper stamps, and not at all without a deadline.
-    #[inline]
+    #[inline(always)]
     fn read_call<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         if self.deadline == Deadline::NONE {
             return call();
@@ -161,7 +161,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn snapshot(&self) -> Result<&E::Snapshot<'s>, StoreError> {
         match self.snapshot.get() {
             Some(snapshot) => Ok(snapshot),
@@ -186,6 +186,18 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Seen<'_, 's, E>>, StoreError> {
         self.meter.read_call(|| self.store.value(self.snapshot()?, key))
+    }
+
+    /// Shows the value of `key` to `look` without a copy; the answer of `look`, if there is a value. What it shows is
+    /// kept from reuse until `look` returns, even if the snapshot is ended meanwhile, and the time in `look` counts as
+    /// data time: look, and compute afterwards.
+    ///
+    /// # Errors
+    /// Those of [`get`](ReadTransaction::get).
+    #[inline(always)]
+    pub fn get_with<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        self.meter
+            .read_call(|| self.store.value_with(self.snapshot()?, key, look))
     }
 
     /// The value of the temporal object `key` if it is not older than `max_age`.

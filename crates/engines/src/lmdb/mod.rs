@@ -16,9 +16,11 @@
 
 mod cells;
 mod check;
+mod crc;
 mod error;
 mod life;
 mod meta;
+mod order;
 mod owner;
 mod protect;
 mod room;
@@ -49,6 +51,7 @@ use punctual_units::Nanos;
 use check::{Damage, Meta};
 use error::Place;
 use life::Life;
+use order::Bytewise;
 use owner::Owner;
 pub use protect::Protection;
 use protect::{Map, protect};
@@ -80,7 +83,7 @@ const QUOTA_MIN: usize = 1 << 20;
 /// A multiple of every page size that Linux knows.
 const QUOTA_STEP: usize = 1 << 16;
 
-type Records = heed::Database<'static, Bytes, Bytes>;
+type Records = heed::Database<'static, Bytes, Bytes, Bytewise>;
 
 /// How to open a store; [`LmdbOptions::open`] does it.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +180,7 @@ impl LmdbOptions {
     ) -> Result<Lmdb, EngineError> {
         let directory = directory.as_ref();
         let options = self.validated(directory)?;
-        sync::make_directory(directory).map_err(error::io(directory, "create the directory of the store"))?;
+        crate::directory::make(directory).map_err(error::io(directory, "create the directory of the store"))?;
         let owner = Owner::take(directory)?;
         let mark = unsynced::read(directory)?;
         check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
@@ -555,7 +558,16 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
     let transaction = env.write_txn().map_err(fail)?;
     let tables = env
         .create_databases_and_commit(transaction, |opener, transaction| {
-            let mut create = |name| opener.create_database::<Bytes, Bytes>(transaction, name);
+            let mut create = |name: Option<&'static str>| {
+                let mut options = opener
+                    .database_options()
+                    .types::<Bytes, Bytes>()
+                    .key_comparator::<Bytewise>();
+                if let Some(name) = name {
+                    options.name(name);
+                }
+                options.create(transaction)
+            };
             // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "commit", "format",
             // "records", "sums" and "temporal": the one in the middle is found at once.
             let tables = (create(Some("records"))?, create(Some("temporal"))?, create(None)?);
@@ -566,7 +578,7 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
     Ok([data, temporal, main].map(|table| {
         // SAFETY: only the lifetime changes. The handle is a number and a tag of its environment, without a
         // destructor; it is kept beside the environment in `Lmdb` and used with its transactions only.
-        unsafe { std::mem::transmute::<heed::Database<'_, Bytes, Bytes>, Records>(table) }
+        unsafe { std::mem::transmute::<heed::Database<'_, Bytes, Bytes, Bytewise>, Records>(table) }
     }))
 }
 

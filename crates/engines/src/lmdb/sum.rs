@@ -25,7 +25,7 @@ use heed::{Env, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, Table};
 
 use super::error::Place;
-use super::{Records, error};
+use super::{Records, crc, error};
 
 /// What a checksum adds to a value, in bytes.
 pub(super) const LEN: usize = size_of::<u32>();
@@ -38,11 +38,11 @@ pub(super) const SUMS_KEY: &[u8] = b"sums";
 /// The checksum of a record.
 #[inline]
 pub(super) fn of(key: &[u8], value: &[u8]) -> [u8; LEN] {
-    crc32c::crc32c_append(crc32c::crc32c(key), value).to_le_bytes()
+    crc::of(key, value).to_le_bytes()
 }
 
 /// The value in what is stored under `key`; `None` if it is not what was written.
-#[inline]
+#[inline(always)]
 pub(super) fn checked<'t>(key: &[u8], stored: &'t [u8]) -> Option<&'t [u8]> {
     let (value, sum) = stored.split_last_chunk()?;
     (of(key, value) == *sum).then_some(value)

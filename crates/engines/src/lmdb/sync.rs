@@ -1,4 +1,4 @@
-//! What reaches the medium: names in directories, a new store as a whole, and what a failed sync means.
+//! What reaches the medium: a new store as a whole, and what a failed sync means.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,60 +9,24 @@ use punctual_store::engine::{Durability, EngineError};
 
 use super::life::End;
 use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, error, owner, sum};
+use crate::directory;
 
 /// Where a new store is made, before it gets its name.
 pub(super) const NEW: &str = "new";
 
-/// Makes `directory` and those above it, each with a name that survives a power cut.
-pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
-    let missing: Vec<&Path> = directory
-        .ancestors()
-        .take_while(|above| !above.as_os_str().is_empty() && !above.is_dir())
-        .collect();
-    for above in missing.into_iter().rev() {
-        match fs::create_dir(above) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && above.is_dir() => {}
-            answer => answer?,
-        }
-        sync_directory(parent(above))?;
-    }
-    Ok(())
-}
-
-pub(super) fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(above) if !above.as_os_str().is_empty() => above,
-        _ => Path::new("."),
-    }
-}
-
-/// Makes the names in `directory` durable.
-pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
-    match File::open(directory)?.sync_all() {
-        // A file system that cannot sync directories has nothing to say about their names.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-        answer => answer,
-    }
-}
-
 /// Makes an empty store if there is none. It is made in a folder of its own, synced, and gets its name last: a power
 /// cut leaves a whole store, or none.
-pub(super) fn create(options: LmdbOptions, directory: &Path) -> Result<(), EngineError> {
-    let data = directory.join(DATA_FILE);
+pub(super) fn create(options: LmdbOptions, at: &Path) -> Result<(), EngineError> {
+    let data = at.join(DATA_FILE);
     if fs::metadata(&data).is_ok_and(|about| about.len() > 0) {
         return Ok(());
     }
-    let folder = directory.join(NEW);
+    let folder = at.join(NEW);
     let fail = |action| error::io(&folder, action);
     fs::create_dir(&folder).map_err(fail("create the folder of a new store"))?;
     let made = create_in(options, &folder);
     let named = made.and_then(|()| {
-        let name = || {
-            File::open(folder.join(DATA_FILE))?.sync_all()?;
-            fs::rename(folder.join(DATA_FILE), &data)?;
-            sync_directory(directory)
-        };
-        name().map_err(error::io(&data, "give the new store its name"))
+        directory::name(&folder.join(DATA_FILE), &data).map_err(error::io(&data, "give the new store its name"))
     });
     // Best effort: the next open removes what is left.
     let _ = clear(&folder);
@@ -97,23 +61,16 @@ pub(super) fn clear_unfinished(directory: &Path) -> Result<(), EngineError> {
 /// Removes the folder of a store that was not finished.
 pub(super) fn clear(folder: &Path) -> io::Result<()> {
     clear_files(folder)?;
-    gone(fs::remove_file(folder.join(owner::FILE_NAME)))?;
-    gone(fs::remove_dir(folder))
+    directory::gone(fs::remove_file(folder.join(owner::FILE_NAME)))?;
+    directory::gone(fs::remove_dir(folder))
 }
 
 /// Removes what is in it, but for the file that is locked meanwhile.
 pub(super) fn clear_files(folder: &Path) -> io::Result<()> {
-    gone(fs::remove_file(folder.join(DATA_FILE)))?;
-    gone(fs::remove_file(folder.join(LOCK_FILE)))?;
+    directory::gone(fs::remove_file(folder.join(DATA_FILE)))?;
+    directory::gone(fs::remove_file(folder.join(LOCK_FILE)))?;
     let inner = folder.join(NEW);
     if inner.is_dir() { clear(&inner) } else { Ok(()) }
-}
-
-fn gone(answer: io::Result<()>) -> io::Result<()> {
-    match answer {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        answer => answer,
-    }
 }
 
 impl Lmdb {

@@ -12,6 +12,7 @@ use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, T
 
 use super::error;
 use super::life::Fork;
+use super::order::Bytewise;
 use super::room::Allowance;
 use super::seats::Seat;
 use super::{Lmdb, sum};
@@ -70,8 +71,8 @@ pub struct LmdbScan<'t> {
 
 /// Records in one order or the other.
 enum Ordered<'t> {
-    Ascending(RoRange<'t, Bytes, Bytes>),
-    Descending(RoRevRange<'t, Bytes, Bytes>),
+    Ascending(RoRange<'t, Bytes, Bytes, Bytewise>),
+    Descending(RoRevRange<'t, Bytes, Bytes, Bytewise>),
     /// There is nothing to read any more.
     Over,
 }
@@ -145,7 +146,7 @@ impl<'e> LmdbSnapshot<'e> {
     }
 
     /// Begins a call.
-    #[inline]
+    #[inline(always)]
     fn enter(&self) -> Result<Inside<'_, Pin>, EngineError> {
         if !self.engine.life.is_sound() {
             return Err(self.engine.unusable());
@@ -250,7 +251,7 @@ impl Drop for LmdbWrite<'_> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn get<'t>(
     engine: &Lmdb,
     transaction: &'t RoTxn<'_>,
@@ -265,7 +266,7 @@ fn get<'t>(
 }
 
 /// The value in what is stored.
-#[inline]
+#[inline(always)]
 fn value<'t>(engine: &Lmdb, table: Table, key: &[u8], stored: &'t [u8]) -> Result<&'t [u8], EngineError> {
     if !engine.sums.has(table) {
         return Ok(stored);
@@ -323,8 +324,13 @@ impl Read for LmdbSnapshot<'_> {
 
     #[inline]
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
+        self.get_with(table, key, Copied::of)
+    }
+
+    #[inline(always)]
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         let inside = self.enter()?;
-        inside.with(|pin| Ok(get(self.engine, &pin.transaction, table, key)?.map(Copied::of)))
+        inside.with(|pin| Ok(get(self.engine, &pin.transaction, table, key)?.map(look)))
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbSnapshotScan<'_>, EngineError> {

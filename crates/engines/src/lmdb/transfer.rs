@@ -35,6 +35,7 @@ use super::transactions::LmdbWrite;
 use super::verify::Verify;
 use super::visitor::{Visitor, open_file};
 use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, error, sync, unsynced};
+use crate::directory;
 
 /// How much is put into one transaction of a new store, in bytes.
 const BATCH: usize = 8 << 20;
@@ -162,7 +163,7 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, 
         file.set_permissions(about.permissions())?;
         file.sync_all()?;
         fs::rename(&made, &path)?;
-        sync::sync_directory(directory)
+        directory::sync(directory)
     };
     place().map_err(fail)?;
     if visitor.is_volatile() {
@@ -264,7 +265,7 @@ impl New {
 
     fn begin_in(folder: PathBuf, checksums: bool) -> Result<New, TransferError> {
         let fail = error::io(&folder, "create the folder of a new store");
-        sync::make_directory(&folder).map_err(fail)?;
+        directory::make(&folder).map_err(fail)?;
         {
             // Not while another process makes it.
             let _owner = Owner::take(&folder)?;
@@ -312,7 +313,7 @@ impl New {
         };
         let name = || {
             fs::rename(&self.folder, place)?;
-            sync::sync_directory(sync::parent(place))
+            directory::sync(directory::parent(place))
         };
         name().map_err(error::io(place, "give the new store its name"))?;
         Ok(transferred)

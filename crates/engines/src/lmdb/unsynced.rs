@@ -14,7 +14,6 @@ use std::path::Path;
 use punctual_store::engine::EngineError;
 
 use super::error;
-use super::sync::sync_directory;
 
 const MARK: &str = "unsynced";
 const NEW_MARK: &str = "unsynced.new";
@@ -52,7 +51,7 @@ pub(super) fn set(directory: &Path) -> Result<(), EngineError> {
         file.write_all(boot().unwrap_or_default().as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &path)?;
-        sync_directory(directory)
+        crate::directory::sync(directory)
     };
     write().map_err(error::io(&path, "set the mark of a volatile store"))
 }
@@ -60,7 +59,7 @@ pub(super) fn set(directory: &Path) -> Result<(), EngineError> {
 /// Removes the mark; the data must have been synced.
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
     fs::remove_file(directory.join(MARK))?;
-    sync_directory(directory)
+    crate::directory::sync(directory)
 }
 
 fn boot() -> Option<String> {

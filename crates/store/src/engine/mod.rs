@@ -132,6 +132,17 @@ pub trait Read {
     /// [`EngineError::SnapshotEnded`]; failures of the engine.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError>;
 
+    /// Shows the value of `key` to `look`, which need not be a copy of it; the answer of `look`, if there is a value.
+    /// The snapshot keeps what it shows from reuse until `look` returns, whatever becomes of it meanwhile. `look` may
+    /// read from the same snapshot.
+    ///
+    /// # Errors
+    /// Those of [`get`](Read::get).
+    #[inline]
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
+        Ok(self.get(table, key)?.map(|value| look(&value)))
+    }
+
     /// The records whose keys lie in `range`, in ascending order. Each may be [refused](EngineError::SnapshotEnded).
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 //!
 //! Every `get` must know whether its key is a temporal object's. The keys are fixed when the store is opened, so a
 //! table with open addressing, at most half full, answers with one multiplication per eight bytes of key and one
-//! load. No key that arrives later can lengthen a probe: no need for a keyed hash.
+//! load. No key that arrives later can lengthen a probe: no need for a keyed hash. Before that, a key is told apart by
+//! its length and its first byte: the keys of sensors often begin with a word of their own.
 
 use punctual_units::ObjectId;
 
@@ -16,6 +17,9 @@ pub(crate) struct KeyIndex {
     ordered: Box<[ObjectId]>,
     /// Entries: the key's hash and its id, or nothing. The length is a power of two.
     table: Box<[Option<(u32, u32)>]>,
+    /// A bit for each length that a key has, modulo 64, and for each first byte.
+    lengths: u64,
+    firsts: [u64; 4],
 }
 
 impl KeyIndex {
@@ -41,12 +45,37 @@ impl KeyIndex {
             }
             table[at] = Some((hash, id as u32));
         }
-        Ok(KeyIndex { keys, ordered, table })
+        let (mut lengths, mut firsts) = (0, [0; 4]);
+        for key in &keys {
+            lengths |= 1 << (key.len() % 64);
+            if let Some(first) = key.first() {
+                firsts[usize::from(first / 64)] |= 1 << (first % 64);
+            }
+        }
+        Ok(KeyIndex {
+            keys,
+            ordered,
+            table,
+            lengths,
+            firsts,
+        })
+    }
+
+    /// Whether a key may be an object's, at a glance.
+    #[inline]
+    fn may_have(&self, key: &[u8]) -> bool {
+        let first = key.first().copied().unwrap_or_default();
+        let begins = key.is_empty() || self.firsts[usize::from(first / 64)] >> (first % 64) & 1 == 1;
+        self.lengths >> (key.len() % 64) & 1 == 1 && begins
     }
 
     /// The object with `key`.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<ObjectId> {
+        if self.may_have(key) { self.look_up(key) } else { None }
+    }
+
+    fn look_up(&self, key: &[u8]) -> Option<ObjectId> {
         let hash = hash(key);
         let mut at = hash as usize & (self.table.len() - 1);
         // Ends at an empty entry: at least half of the table is.

@@ -5,7 +5,7 @@ use punctual_runtime::report::{RunHeader, RunReport, Summary};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
-use super::super::rounds::quantile;
+use super::super::quantile;
 use crate::columns::columns;
 use crate::summary::{count, figure, share};
 use crate::verdict::{Standing, Verdict};

@@ -1,0 +1,144 @@
+//! Our store, on one of its engines.
+
+use std::ops::{Bound, ControlFlow};
+
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_os::LinuxOs;
+use punctual_store::engine::{Durability, Engine};
+use punctual_store::temporal::ObjectSpec;
+use punctual_store::{Deadline, Store, StoreError, StoreOptions};
+use punctual_units::{Clock, Nanos, SensorId, Seq};
+use tempfile::TempDir;
+
+use super::contender::{CaseError, Contender, GoingOn, Promise, Records, Session, failed, key, look};
+
+pub const NAME: &str = "ours";
+/// Temporal objects of the store, beside the records: the sensors of ten of the fire scenario's buildings.
+pub const TEMPORAL_OBJECTS: u32 = 10_240;
+/// Bytes of a temporal object's value.
+pub const TEMPORAL_BYTES: usize = 100;
+
+pub struct Ours<E> {
+    name: &'static str,
+    pub store: Store<E, LinuxOs>,
+    _folder: TempDir,
+}
+
+/// The store on LMDB with its records, in a temporary folder.
+///
+/// # Errors
+/// [`CaseError`], above all where there is no room.
+pub fn on_lmdb(
+    records: Records,
+    promise: Promise,
+    going_on: GoingOn<'_>,
+) -> Result<Ours<punctual_engines::Lmdb>, CaseError> {
+    let folder = tempfile::tempdir()?;
+    let options = LmdbOptions {
+        durability: durability(promise),
+        quota: records.room(),
+        ..LmdbOptions::default()
+    };
+    let engine = options.open(folder.path()).map_err(failed(NAME))?;
+    fill(NAME, engine, folder, records, going_on)
+}
+
+pub fn durability(promise: Promise) -> Durability {
+    match promise {
+        Promise::Visible => Durability::Volatile,
+        Promise::Durable => Durability::Durable,
+    }
+}
+
+/// The store on `engine`, which is empty.
+///
+/// # Errors
+/// [`CaseError`].
+pub fn fill<E: Engine>(
+    name: &'static str,
+    engine: E,
+    folder: TempDir,
+    records: Records,
+    going_on: GoingOn<'_>,
+) -> Result<Ours<E>, CaseError> {
+    let period = Nanos::from_secs(1);
+    let object = |i| ObjectSpec {
+        key: temporal_key(i),
+        avi: period * 2,
+        period,
+        max_len: TEMPORAL_BYTES,
+        history: 1,
+    };
+    let options = StoreOptions {
+        objects: (0..TEMPORAL_OBJECTS).map(object).collect(),
+        ..StoreOptions::default()
+    };
+    let store = Store::open(engine, LinuxOs, options).map_err(failed(name))?;
+    let value = records.value();
+    let put = |group: std::ops::Range<u32>| -> Result<(), StoreError> {
+        let mut transaction = store.write_transaction(Deadline::NONE)?;
+        for i in group {
+            transaction.put(&key(i), &value)?;
+        }
+        transaction.commit().map(drop)
+    };
+    for group in records.groups() {
+        going_on()?;
+        put(group).map_err(failed(name))?;
+    }
+    for i in 0..TEMPORAL_OBJECTS {
+        let offered = store.offer(SensorId(i), Seq(1), LinuxOs.now(), &[7; TEMPORAL_BYTES]);
+        offered.map_err(failed(name))?;
+        store.install_pending(1).map_err(failed(name))?;
+    }
+    Ok(Ours {
+        name,
+        store,
+        _folder: folder,
+    })
+}
+
+pub fn temporal_key(i: u32) -> Vec<u8> {
+    format!("sensor/{i:08}").into_bytes()
+}
+
+impl<E: Engine> Contender for Ours<E> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn session(&self) -> Result<Box<dyn Session + '_>, CaseError> {
+        Ok(Box::new(self))
+    }
+}
+
+impl<E: Engine> Session for &Ours<E> {
+    fn gets(&mut self, keys: &[Vec<u8>]) -> Result<(), CaseError> {
+        let transaction = self.store.read_transaction(Deadline::NONE).map_err(failed(self.name))?;
+        for key in keys {
+            let found = transaction.get_with(key, look).map_err(failed(self.name))?;
+            found.ok_or(CaseError::Missing)?;
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, key: &[u8], count: usize) -> Result<(), CaseError> {
+        let mut left = count;
+        let visit = |key: &[u8], value: &[u8]| {
+            look(key);
+            look(value);
+            left -= 1;
+            if left == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let range = (Bound::Included(key), Bound::Unbounded);
+        self.store.scan(range, visit).map_err(failed(self.name))
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError> {
+        self.store.put(key, value).map_err(failed(self.name))
+    }
+}

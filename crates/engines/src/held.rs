@@ -1,0 +1,96 @@
+//! The snapshots of an engine that has no slots for readers of its own: each has a slot in memory, for as long as it
+//! lives.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use punctual_store::engine::{EndedBecause, EngineError, OpenSnapshot, SnapshotId};
+use punctual_units::Nanos;
+
+use crate::noted::{open_in, refused, words};
+use crate::slot::{Inside, Note, Slot, Ticket, Wish};
+
+/// All snapshots that are open.
+#[derive(Debug)]
+pub(crate) struct Snapshots<P>(Arc<Mutex<Open<P>>>);
+
+#[derive(Debug)]
+struct Open<P> {
+    slots: BTreeMap<u64, Arc<Slot<P>>>,
+    next: u64,
+}
+
+/// One of them: it keeps its pin until it is dropped or ended.
+#[derive(Debug)]
+pub(crate) struct Held<P> {
+    slot: Arc<Slot<P>>,
+    place: u64,
+    ticket: Ticket,
+    open: Arc<Mutex<Open<P>>>,
+    /// One thread at a time calls.
+    _unshared: PhantomData<Cell<()>>,
+}
+
+impl<P> Default for Snapshots<P> {
+    fn default() -> Snapshots<P> {
+        let slots = BTreeMap::new();
+        Snapshots(Arc::new(Mutex::new(Open { slots, next: 0 })))
+    }
+}
+
+/// Slots are added and removed by one call each: a panic elsewhere leaves nothing half done.
+fn locked<P>(open: &Mutex<Open<P>>) -> MutexGuard<'_, Open<P>> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<P> Snapshots<P> {
+    /// Opens a snapshot.
+    pub(crate) fn open(&self, pin: P, note: Note) -> Held<P> {
+        let slot = Arc::new(Slot::<P>::default());
+        let ticket = slot.claim();
+        let ticket = ticket.unwrap_or_else(|| unreachable!("no other thread has seen this slot yet"));
+        slot.open(ticket, pin, note);
+        let mut open = locked(&self.0);
+        let place = open.next;
+        open.next += 1;
+        open.slots.insert(place, Arc::clone(&slot));
+        Held {
+            slot,
+            place,
+            ticket,
+            open: Arc::clone(&self.0),
+            _unshared: PhantomData,
+        }
+    }
+
+    /// Those that are open and have not been ended.
+    pub(crate) fn all(&self) -> Vec<OpenSnapshot> {
+        let open = locked(&self.0);
+        let slots = open.slots.iter();
+        slots.filter_map(|(place, slot)| open_in(slot, *place)).collect()
+    }
+
+    /// See [`Engine::end`](punctual_store::engine::Engine::end).
+    pub(crate) fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        // Outside of the lock: freeing what a pin keeps takes a while.
+        let slot = locked(&self.0).slots.get(&snapshot.place).cloned();
+        let ended = slot.map(|slot| slot.end(Ticket::of(snapshot.generation), words(age, why)));
+        matches!(ended, Some(Wish::Done | Wish::Asked))
+    }
+}
+
+impl<P> Held<P> {
+    /// Begins a call.
+    pub(crate) fn enter(&self) -> Result<Inside<'_, P>, EngineError> {
+        self.slot.enter(self.ticket).map_err(refused)
+    }
+}
+
+impl<P> Drop for Held<P> {
+    fn drop(&mut self) {
+        self.slot.close(self.ticket);
+        locked(&self.open).slots.remove(&self.place);
+    }
+}

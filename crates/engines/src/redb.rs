@@ -1,0 +1,556 @@
+//! redb: an ordered tree in one file, copy on write, in Rust alone. The second engine, by the feature `redb`.
+//!
+//! **What it gives.** It runs where LMDB does not, keeps its own cache instead of a map of the file, and a page has a
+//! checksum. A commit that is not synced is undone as a whole by a power cut, so that a volatile store is never wrong
+//! and may be synced at any time.
+//!
+//! **What it does not keep** of what LMDB does is a table in docs/store.md, which the test `promises` prints.
+//!
+//! **How it is used.** A snapshot is a read transaction in a slot and may be ended as any other; what is read is
+//! copied. A write transaction has both tables open for as long as it lives. redb undoes a commit that failed in the
+//! medium and then refuses every call until it is opened again: so do we ([`EngineError::Broken`]).
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::redb::{
+    CommitError, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
+    WriteTransaction,
+};
+use punctual_store::engine::{
+    Directed, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
+    SnapshotId, Space, Table, VALUE_MAX_LEN, Write, is_empty_range,
+};
+use punctual_units::Nanos;
+
+use crate::Copied;
+use crate::directory;
+use crate::held::{Held, Snapshots};
+use crate::noted::note;
+
+type Bytes = &'static [u8];
+type Records<'t> = ::redb::Table<'t, Bytes, Bytes>;
+
+const DATA: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("records");
+const TEMPORAL: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("temporal");
+const MAIN: TableDefinition<'_, &str, u32> = TableDefinition::new("main");
+const FORMAT_KEY: &str = "format";
+/// The format this crate reads and writes.
+pub const FORMAT: u32 = 1;
+const FILE: &str = "data.redb";
+/// Where a new store is made, before it gets its name.
+const NEW: &str = "new";
+
+/// How to open a store; [`RedbOptions::open`] does it.
+#[derive(Clone, Copy, Debug)]
+pub struct RedbOptions {
+    /// What is safe when a commit returns. [`Durability::NoMetaSync`] is as safe as [`Durability::Durable`] here, and
+    /// as slow. A volatile commit does not survive the death of the process, unless the store was closed or synced.
+    pub durability: Durability,
+    /// Memory for pages, in bytes. Half of it may hold what was written and not synced.
+    pub cache_bytes: usize,
+    /// Whether every page in use is read and checked before the store is opened; otherwise damage of pages may be read
+    /// as data.
+    pub verify: bool,
+}
+
+impl Default for RedbOptions {
+    fn default() -> Self {
+        RedbOptions {
+            durability: Durability::Durable,
+            cache_bytes: 64 << 20,
+            verify: true,
+        }
+    }
+}
+
+/// A store in a directory, kept by redb.
+///
+/// ```
+/// use punctual_engines::redb::RedbOptions;
+/// use punctual_store::engine::{Engine, Read, Table, Write};
+/// let directory = tempfile::tempdir()?;
+/// let engine = RedbOptions::default().open(directory.path())?;
+/// let mut transaction = engine.write()?;
+/// transaction.put(Table::Data, b"door", b"open")?;
+/// transaction.commit()?; // on the medium
+/// assert_eq!(engine.snapshot()?.get(Table::Data, b"door")?.as_deref(), Some(&b"open"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Redb {
+    database: ManuallyDrop<Database>,
+    options: RedbOptions,
+    file: PathBuf,
+    snapshots: Snapshots<Pin>,
+    /// Commits of this run.
+    commits: AtomicU64,
+    /// The process that opened it: a forked child has copies of locks and caches that it must not use.
+    process: u32,
+}
+
+/// What keeps a snapshot's pages from reuse.
+struct Pin {
+    data: ReadOnlyTable<Bytes, Bytes>,
+    temporal: ReadOnlyTable<Bytes, Bytes>,
+}
+
+/// A view of one commit. Another thread may end it between two calls.
+pub struct RedbSnapshot<'e> {
+    held: Held<Pin>,
+    engine: &'e Redb,
+}
+
+/// A write transaction.
+pub struct RedbWrite<'e> {
+    /// Borrowed by the tables: dropped after them.
+    transaction: NonNull<WriteTransaction>,
+    tables: ManuallyDrop<[Records<'static>; 2]>,
+    engine: &'e Redb,
+}
+
+/// Records in the order of their keys, each sought anew: between two calls nothing of a snapshot may be referred to.
+pub struct RedbScan<'t, R> {
+    read: &'t R,
+    table: Table,
+    back: bool,
+    /// What is left to be read; nothing after an error.
+    rest: Option<OwnedRange>,
+}
+
+type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+impl RedbOptions {
+    /// Opens the store in `directory`; creates both if they are not there. A store that was not closed is repaired,
+    /// which reads all of it.
+    ///
+    /// # Errors
+    /// [`EngineError::InUse`], [`Version`](EngineError::Version), [`Corrupt`](EngineError::Corrupt),
+    /// [`ReadOnly`](EngineError::ReadOnly), [`DiskFull`](EngineError::DiskFull), [`Io`](EngineError::Io).
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<Redb, EngineError> {
+        let file = directory.as_ref().join(FILE);
+        let fail = |error: ::redb::Error| refused(&file, "open the store", error);
+        self.create(directory.as_ref(), &file).map_err(fail)?;
+        // On some damaged files redb panics where it should refuse: nothing of it is left then but the file.
+        let opened = std::panic::catch_unwind(|| self.open_file(&file));
+        let Ok(opened) = opened else {
+            let reason = "redb gave up over it".to_owned();
+            return Err(EngineError::Corrupt { path: file, reason });
+        };
+        let (database, found) = opened.map_err(fail)?;
+        if found != FORMAT {
+            return Err(EngineError::Version {
+                path: file,
+                found,
+                expected: FORMAT,
+            });
+        }
+        Ok(Redb {
+            database: ManuallyDrop::new(database),
+            options: self,
+            file,
+            snapshots: Snapshots::default(),
+            commits: AtomicU64::new(0),
+            process: std::process::id(),
+        })
+    }
+}
+
+impl RedbOptions {
+    /// The store in `file`, checked, and its format.
+    fn open_file(self, file: &Path) -> Result<(Database, u32), ::redb::Error> {
+        let mut database = self.builder().open(file)?;
+        if self.verify && !database.check_integrity()? {
+            return Err(::redb::Error::Corrupted("a page is not what was written".to_owned()));
+        }
+        let main = database.begin_read()?.open_table(MAIN)?;
+        let format = main.get(FORMAT_KEY)?.map_or(0, |format| format.value());
+        Ok((database, format))
+    }
+
+    fn builder(self) -> ::redb::Builder {
+        let mut builder = Database::builder();
+        builder.set_cache_size(self.cache_bytes);
+        builder
+    }
+
+    /// Makes an empty store if there is none. It is made in a folder of its own and gets its name last: a power cut
+    /// leaves a whole store, or none.
+    fn create(self, at: &Path, file: &Path) -> Result<(), ::redb::Error> {
+        directory::make(at)?;
+        if file.exists() {
+            return Ok(());
+        }
+        let folder = at.join(NEW);
+        let made = folder.join(FILE);
+        directory::gone(std::fs::remove_file(&made))?;
+        directory::gone(std::fs::remove_dir(&folder))?;
+        std::fs::create_dir(&folder)?;
+        let database = self.builder().create(&made)?;
+        let transaction = database.begin_write()?;
+        transaction.open_table(MAIN)?.insert(FORMAT_KEY, FORMAT)?;
+        transaction.open_table(DATA)?;
+        transaction.open_table(TEMPORAL)?;
+        transaction.commit()?;
+        drop(database);
+        directory::name(&made, file)?;
+        // Best effort: the next store that is made here removes what is left.
+        let _ = std::fs::remove_dir(&folder);
+        Ok(())
+    }
+}
+
+impl Drop for Redb {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            return; // The parent's: closing it would write to the parent's file.
+        }
+        // What a volatile store has left: best effort, as nothing was promised.
+        let _ = self.sync();
+        // SAFETY: dropped here only, and not used after.
+        unsafe { ManuallyDrop::drop(&mut self.database) };
+    }
+}
+
+impl Redb {
+    fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    fn usable(&self) -> Result<(), EngineError> {
+        if self.is_forked() {
+            let path = self.file.clone();
+            return Err(EngineError::Forked { path });
+        }
+        Ok(())
+    }
+
+    fn fail<E: Into<::redb::Error>>(&self, action: &'static str) -> impl Fn(E) -> EngineError + '_ {
+        move |error| refused(&self.file, action, error.into())
+    }
+
+    fn begin_write(&self, durability: ::redb::Durability) -> Result<WriteTransaction, ::redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(durability)?;
+        Ok(transaction)
+    }
+}
+
+impl Engine for Redb {
+    type Snapshot<'e> = RedbSnapshot<'e>;
+    type Write<'e> = RedbWrite<'e>;
+
+    fn snapshot_for(&self, reader: Reader) -> Result<RedbSnapshot<'_>, EngineError> {
+        self.usable()?;
+        let commit = self.commits.load(Ordering::Acquire); // before: what it shows is not older than it says
+        let begin = || {
+            let transaction = self.database.begin_read()?;
+            let (data, temporal) = (transaction.open_table(DATA)?, transaction.open_table(TEMPORAL)?);
+            Ok::<_, ::redb::Error>(Pin { data, temporal })
+        };
+        let pin = begin().map_err(self.fail("begin a read transaction"))?;
+        Ok(RedbSnapshot {
+            held: self.snapshots.open(pin, note(reader, commit)),
+            engine: self,
+        })
+    }
+
+    fn snapshots(&self) -> Vec<OpenSnapshot> {
+        self.snapshots.all()
+    }
+
+    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        self.snapshots.end(snapshot, age, why)
+    }
+
+    /// What it takes, and no more: redb tells what is free within a write transaction only.
+    fn space(&self) -> Result<Space, EngineError> {
+        let about = std::fs::metadata(&self.file).map_err(self.fail("look at the store's file"))?;
+        Ok(Space {
+            taken: about.len(),
+            data: about.len(),
+            ..Space::default()
+        })
+    }
+
+    fn write(&self) -> Result<RedbWrite<'_>, EngineError> {
+        self.usable()?;
+        let durability = match self.options.durability {
+            Durability::Durable | Durability::NoMetaSync => ::redb::Durability::Immediate,
+            Durability::Volatile => ::redb::Durability::None,
+        };
+        let fail = self.fail("begin a write transaction");
+        let transaction = self.begin_write(durability).map_err(&fail)?;
+        let transaction = NonNull::from(Box::leak(Box::new(transaction)));
+        // SAFETY: it is freed by `RedbWrite` after its tables, or here.
+        let borrowed: &'static WriteTransaction = unsafe { transaction.as_ref() };
+        let open = || Ok::<_, ::redb::Error>([borrowed.open_table(DATA)?, borrowed.open_table(TEMPORAL)?]);
+        match open() {
+            Ok(tables) => Ok(RedbWrite {
+                transaction,
+                tables: ManuallyDrop::new(tables),
+                engine: self,
+            }),
+            Err(error) => {
+                // SAFETY: from the box above, and nothing borrows it.
+                drop(unsafe { Box::from_raw(transaction.as_ptr()) });
+                Err(fail(error))
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.usable()?;
+        if self.options.durability != Durability::Volatile {
+            return Ok(()); // each commit was, before it returned
+        }
+        let transaction = self.begin_write(::redb::Durability::Immediate);
+        let synced = transaction.and_then(|transaction| Ok(transaction.commit()?));
+        synced.map_err(self.fail("sync the store"))
+    }
+
+    fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
+    fn path(&self) -> &Path {
+        &self.file
+    }
+}
+
+/// What redb's error means here.
+#[cold]
+fn refused(file: &Path, action: &'static str, error: ::redb::Error) -> EngineError {
+    let path = file.to_path_buf();
+    match error {
+        ::redb::Error::DatabaseAlreadyOpen => EngineError::InUse { path, pid: None },
+        ::redb::Error::Corrupted(reason) => EngineError::Corrupt { path, reason },
+        ::redb::Error::RepairAborted => EngineError::Corrupt {
+            path,
+            reason: "it could not be repaired".to_owned(),
+        },
+        ::redb::Error::UpgradeRequired(found) => EngineError::Version {
+            path,
+            found: u32::from(found),
+            expected: FORMAT,
+        },
+        ::redb::Error::PreviousIo | ::redb::Error::LockPoisoned(_) => EngineError::Broken { path },
+        ::redb::Error::ValueTooLarge(len) => EngineError::ValueLength { len },
+        ::redb::Error::Io(source) => match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                EngineError::DiskFull { path }
+            }
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => EngineError::ReadOnly { path },
+            io::ErrorKind::InvalidData => EngineError::Corrupt {
+                path,
+                reason: source.to_string(),
+            },
+            _ => EngineError::Io { path, action, source },
+        },
+        other => EngineError::Io {
+            path,
+            action,
+            source: io::Error::other(other),
+        },
+    }
+}
+
+impl Pin {
+    fn of(&self, table: Table) -> &ReadOnlyTable<Bytes, Bytes> {
+        match table {
+            Table::Data => &self.data,
+            Table::Temporal => &self.temporal,
+        }
+    }
+}
+
+/// Finding records in either kind of transaction.
+trait Find {
+    /// The first record in `range`, or the last if `back`.
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError>;
+}
+
+fn get_with<T>(
+    table: &impl ReadableTable<Bytes, Bytes>,
+    key: &[u8],
+    look: impl FnOnce(&[u8]) -> T,
+) -> Result<Option<T>, StorageError> {
+    Ok(table.get(key)?.map(|value| look(value.value())))
+}
+
+fn first(
+    table: &impl ReadableTable<Bytes, Bytes>,
+    range: KeyRange<'_>,
+    back: bool,
+) -> Result<Option<(Copied, Copied)>, StorageError> {
+    if is_empty_range(range) {
+        return Ok(None); // redb may not take it
+    }
+    let Some(record) = Directed::new(table.range::<&[u8]>(range)?, back).next() else {
+        return Ok(None);
+    };
+    let (key, value) = record?;
+    Ok(Some((Copied::of(key.value()), Copied::of(value.value()))))
+}
+
+fn scan<'t, R>(read: &'t R, table: Table, (low, high): KeyRange<'_>, back: bool) -> RedbScan<'t, R> {
+    let rest = Some((low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec)));
+    RedbScan {
+        read,
+        table,
+        back,
+        rest,
+    }
+}
+
+impl<R: Find> Iterator for RedbScan<'_, R> {
+    type Item = Result<(Copied, Copied), EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (low, high) = self.rest.take()?;
+        let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        let found = self.read.first(self.table, range, self.back).transpose()?;
+        if let Ok((key, _)) = &found {
+            let passed = Bound::Excluded(key.to_vec());
+            self.rest = Some(if self.back { (low, passed) } else { (passed, high) });
+        }
+        Some(found)
+    }
+}
+
+impl Find for RedbSnapshot<'_> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError> {
+        self.engine.usable()?;
+        let inside = self.held.enter()?;
+        inside
+            .with(|pin| first(pin.of(table), range, back))
+            .map_err(self.engine.fail("scan records"))
+    }
+}
+
+impl Read for RedbSnapshot<'_> {
+    type Bytes<'t>
+        = Copied
+    where
+        Self: 't;
+    type Scan<'t>
+        = RedbScan<'t, Self>
+    where
+        Self: 't;
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
+        self.get_with(table, key, Copied::of)
+    }
+
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
+        self.engine.usable()?;
+        let inside = self.held.enter()?;
+        inside
+            .with(|pin| get_with(pin.of(table), key, look))
+            .map_err(self.engine.fail("read a record"))
+    }
+
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.usable()?;
+        self.held.enter()?;
+        Ok(scan(self, table, range, false))
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.usable()?;
+        self.held.enter()?;
+        Ok(scan(self, table, range, true))
+    }
+}
+
+impl RedbWrite<'_> {
+    fn of(&self, table: Table) -> &Records<'static> {
+        &self.tables[usize::from(table == Table::Temporal)]
+    }
+
+    fn of_mut(&mut self, table: Table) -> &mut Records<'static> {
+        &mut self.tables[usize::from(table == Table::Temporal)]
+    }
+}
+
+impl Find for RedbWrite<'_> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError> {
+        self.engine.usable()?;
+        first(self.of(table), range, back).map_err(self.engine.fail("scan records"))
+    }
+}
+
+impl Read for RedbWrite<'_> {
+    type Bytes<'t>
+        = Copied
+    where
+        Self: 't;
+    type Scan<'t>
+        = RedbScan<'t, Self>
+    where
+        Self: 't;
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
+        self.engine.usable()?;
+        get_with(self.of(table), key, Copied::of).map_err(self.engine.fail("read a record"))
+    }
+
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.usable()?;
+        Ok(scan(self, table, range, false))
+    }
+
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+        self.engine.usable()?;
+        Ok(scan(self, table, range, true))
+    }
+}
+
+impl Write for RedbWrite<'_> {
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        if key.is_empty() || key.len() > KEY_MAX_LEN {
+            return Err(EngineError::KeyLength { len: key.len() });
+        }
+        if value.len() > VALUE_MAX_LEN {
+            return Err(EngineError::ValueLength { len: value.len() });
+        }
+        self.engine.usable()?;
+        let written = self.of_mut(table).insert(key, value).map(drop);
+        written.map_err(self.engine.fail("write a record"))
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
+        self.engine.usable()?;
+        let removed = self.of_mut(table).remove(key).map(|before| before.is_some());
+        removed.map_err(self.engine.fail("delete a record"))
+    }
+
+    fn commit(self) -> Result<(), EngineError> {
+        self.engine.usable()?;
+        let mut rest = ManuallyDrop::new(self);
+        let engine = rest.engine;
+        // SAFETY: dropped once: the rest is forgotten.
+        unsafe { ManuallyDrop::drop(&mut rest.tables) };
+        // SAFETY: from the box in `write`, and the tables that borrowed it are gone.
+        let transaction = unsafe { Box::from_raw(rest.transaction.as_ptr()) };
+        let committed: Result<(), CommitError> = transaction.commit();
+        committed.map_err(engine.fail("commit a transaction"))?;
+        engine.commits.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for RedbWrite<'_> {
+    fn drop(&mut self) {
+        if self.engine.is_forked() {
+            return; // The parent's.
+        }
+        // SAFETY: dropped here, or by `commit`, which forgets the rest.
+        unsafe { ManuallyDrop::drop(&mut self.tables) };
+        // SAFETY: from the box in `write`; as above.
+        drop(unsafe { Box::from_raw(self.transaction.as_ptr()) });
+    }
+}
