@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let answer = std::thread::scope(|scope| scope.spawn(|| store.write_transaction(firm).map(drop)).join());
     match answer.expect("the thread does not panic") {
         Err(StoreError::DeadlinePassed { late }) => println!("gave up {late} after its firm deadline"),
-        Err(StoreError::LockTimeout { waited }) => println!("gave up after waiting {waited} for the lock"),
+        Err(StoreError::LockTimeout { waited, holder }) => println!("gave up after {waited}: {holder}"),
         other => println!("unexpected: {other:?}"),
     }
     drop(holder);

@@ -57,6 +57,22 @@ pub trait Os: Clock + Clone + Send + Sync + 'static {
     /// [`Refusal`] where there is no such thread, or its scheduling could not be set again.
     fn scheduling(&self, thread: Tid) -> Result<Scheduling, Refusal>;
 
+    /// As what a thread runs that `thread` waits for, so that it waits no longer than it must: as [`scheduling`], but
+    /// for a thread whose scheduling cannot be given to another.
+    ///
+    /// # Errors
+    /// Those of [`scheduling`](Os::scheduling).
+    ///
+    /// [`scheduling`]: Os::scheduling
+    fn scheduling_to_lend(&self, thread: Tid) -> Result<Scheduling, Refusal> {
+        self.scheduling(thread)
+    }
+
+    /// What `thread`, one of this process, is called; `None` where the system does not tell.
+    fn thread_name(&self, _thread: Tid) -> Option<String> {
+        None
+    }
+
     /// Schedules `thread` as told.
     ///
     /// # Errors

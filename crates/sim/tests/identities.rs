@@ -407,6 +407,8 @@ fn scenario(demand: Demand) -> Scenario {
             objects: 1000,
             object_bytes: 100,
             map_bytes: StoreNeeds::MAP_BYTES,
+            reader_life_max: Some(StoreNeeds::READER_LIFE_MAX),
+            verify: punctual_workload::StoreCheck::Full,
         },
         sensors: SensorLoad {
             source: SensorSource::Synthetic {

@@ -1,5 +1,8 @@
 //! What can go wrong in the store.
 
+use std::fmt;
+
+use punctual_os::Tid;
 use punctual_units::{Nanos, ObjectId, Revision};
 
 use crate::batch::BatchBounds;
@@ -8,6 +11,27 @@ use crate::permit::WAITERS_MAX;
 use crate::tables::NAME_MAX_LEN;
 use crate::updates::OfferError;
 use crate::watch::WATCHES_MAX;
+
+/// The thread that holds the write lock, as a message shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// The thread.
+    pub thread: Tid,
+    /// What it is called, where the system tells: the threads of a run have the names of their tasks.
+    pub name: Option<String>,
+    /// For how long it has held the lock.
+    pub held: Nanos,
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {}", self.thread)?;
+        if let Some(name) = &self.name {
+            write!(f, " ({name})")?;
+        }
+        write!(f, " has had it for {};", self.held)
+    }
+}
 
 /// Why the store did not do something.
 #[derive(Debug, thiserror::Error)]
@@ -27,12 +51,18 @@ pub enum StoreError {
     },
     /// Other writers did not finish in time.
     #[error(
-        "the write lock was not free within {waited}: shorten the other write transactions, or raise lock_wait_max"
+        "the write lock was not free within {waited}: {holder} shorten its write transactions, or raise lock_wait_max"
     )]
     LockTimeout {
         /// The bound that was met.
         waited: Nanos,
+        /// Which thread had it then.
+        holder: LockHolder,
     },
+    /// This thread has a write transaction open, or changes the store by another call meanwhile: it would wait for
+    /// itself.
+    #[error("this thread has a write transaction of the store open already: commit it, or drop it, first")]
+    NestedWrite,
     /// Too many writers.
     #[error("{WAITERS_MAX} threads wait for the write lock already: use fewer writing threads")]
     TooManyWaiters,

@@ -45,7 +45,7 @@ mod value;
 pub mod watch;
 
 pub use deadline::Deadline;
-pub use error::StoreError;
+pub use error::{LockHolder, StoreError};
 pub use group::{Flushed, GROUP_OBJECTS_MAX};
 pub use punctual_workload::{Split, UpdateMode};
 pub use records::Records;

@@ -10,7 +10,7 @@ use crate::batch::{is_reserved, read_created, read_revision};
 use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
 use crate::expiry::Expiry;
 use crate::group::Group;
-use crate::permit::{Denied, Permit, PermitQueue};
+use crate::permit::{Denied, HeldBy, Permit, PermitQueue};
 use crate::readers::Readers;
 use crate::records::Merged;
 use crate::sensors::{Sensors, in_memory};
@@ -18,7 +18,7 @@ use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode, on
 use crate::transaction::{ReadTransaction, WriteTransaction};
 use crate::updates::AdmissionOptions;
 use crate::watch::Watches;
-use crate::{Deadline, StoreError, UpdateMode, Value};
+use crate::{Deadline, LockHolder, StoreError, UpdateMode, Value};
 
 /// How to open a store.
 #[derive(Clone, Debug)]
@@ -305,8 +305,9 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Begins a write transaction: waits for its turn among all writers, earliest deadline first.
     ///
-    /// # Errors [`StoreError::Replicated`], [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`],
-    /// [`StoreError::TooManyWaiters`], [`StoreError::Engine`].
+    /// # Errors
+    /// [`StoreError::Replicated`], [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`],
+    /// [`StoreError::NestedWrite`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`].
     pub fn write_transaction(&self, deadline: Deadline) -> Result<WriteTransaction<'_, E, O>, StoreError> {
         WriteTransaction::begin(self, deadline)
     }
@@ -478,16 +479,27 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// The permit to write, for a transaction that asks at `now`, and how long it waited.
     pub(crate) fn permit(&self, deadline: Deadline, now: Time) -> Result<(Permit<'_, O>, Nanos), StoreError> {
-        if let Some(permit) = self.permits.try_acquire() {
+        if let Some(permit) = self.permits.try_acquire(now) {
             return Ok((permit, Nanos::ZERO));
         }
         let patience = deadline.patience(now, self.lock_wait_max);
         let answer = self.permits.acquire(deadline.at(), self.os.now() + patience);
         let then = self.os.now();
+        if matches!(answer, Err(Denied::Nested)) {
+            return Err(StoreError::NestedWrite); // whatever the deadline: it is the caller that is at fault
+        }
         deadline.check(then)?;
         match answer {
             Ok(permit) => Ok((permit, then.since(now))),
-            Err(Denied::TimedOut) => Err(StoreError::LockTimeout { waited: patience }),
+            Err(Denied::TimedOut(HeldBy { thread, held })) => {
+                let name = self.os.thread_name(thread);
+                let holder = LockHolder { thread, name, held };
+                Err(StoreError::LockTimeout {
+                    waited: patience,
+                    holder,
+                })
+            }
+            Err(Denied::Nested) => Err(StoreError::NestedWrite),
             Err(Denied::Crowded) => Err(StoreError::TooManyWaiters),
         }
     }

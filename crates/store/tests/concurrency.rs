@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_os::LinuxOs;
+use punctual_os::{LinuxOs, Os};
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
@@ -129,17 +129,45 @@ fn a_wait_for_the_write_lock_ends_at_its_bound_or_at_the_firm_deadline() {
     };
     let store = Store::open(Memory::default(), LinuxOs, bounded).unwrap();
     let held = store.write_transaction(Deadline::NONE).unwrap();
+    let me = LinuxOs.this_thread();
     std::thread::scope(|scope| {
         let wait = |deadline| store.write_transaction(deadline).map(drop).unwrap_err();
         let soft = scope.spawn(move || wait(Deadline::soft(LinuxOs.now()))).join().unwrap();
         assert!(
-            matches!(soft, StoreError::LockTimeout { waited } if waited == Nanos::from_millis(2)),
+            matches!(soft, StoreError::LockTimeout { waited, .. } if waited == Nanos::from_millis(2)),
             "{soft}"
         );
+        // The message names the thread that is in the way.
+        let name = std::fs::read_to_string(format!("/proc/self/task/{me}/comm")).unwrap();
+        let said = soft.to_string();
+        let begin = format!(
+            "the write lock was not free within 2.00 ms: thread {me} ({}) has had it for ",
+            name.trim()
+        );
+        assert!(said.starts_with(&begin), "{said}");
         let firm = Deadline::firm(LinuxOs.now() + Nanos::from_micros(500));
         let firm = scope.spawn(move || wait(firm)).join().unwrap();
         assert!(matches!(firm, StoreError::DeadlinePassed { .. }), "{firm}");
     });
     drop(held);
     store.put(b"key", b"value").unwrap();
+}
+
+#[test]
+fn a_write_within_a_write_of_the_same_thread_is_told_at_once() {
+    let patient = StoreOptions {
+        lock_wait_max: Nanos::MAX,
+        ..StoreOptions::default()
+    };
+    let store = Store::open(Memory::default(), LinuxOs, patient).unwrap();
+    let mut open = store.write_transaction(Deadline::NONE).unwrap();
+    open.put(b"key", b"first").unwrap();
+    let nested = |answer: Result<(), StoreError>| assert!(matches!(answer, Err(StoreError::NestedWrite)), "{answer:?}");
+    let soon = Deadline::firm(LinuxOs.now() + Nanos::from_secs(3_600));
+    nested(store.write_transaction(soon).map(drop));
+    nested(store.put(b"key", b"second"));
+    nested(store.delete(b"key").map(drop));
+    open.commit().unwrap();
+    store.put(b"key", b"third").unwrap();
+    assert_eq!(store.get(b"key").unwrap().unwrap(), b"third");
 }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use punctual_os::{Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
-use punctual_store::permit::{Denied, PermitQueue};
+use punctual_store::permit::{Denied, ORDINARY_EVERY, PermitQueue};
 use punctual_testing::{VirtualLock, VirtualOs, VirtualParker, explore};
 use punctual_units::{Clock, Nanos, Time};
 use rand::{RngExt, SeedableRng};
@@ -29,10 +29,13 @@ struct Asking {
 
 #[derive(Default)]
 struct Seen {
-    inside: Option<u64>,
+    /// The contender that holds the permit, its thread, and since when.
+    inside: Option<(u64, Tid, Time)>,
     asking: Vec<Asking>,
     granted: usize,
     denied: usize,
+    /// How many of those denied were told of the holder that is known here.
+    named: usize,
 }
 
 /// Contending threads, as `seed` tells; panics at the first thing that must not be.
@@ -71,7 +74,7 @@ fn contend<O: Os>(os: &O, seed: u64) -> Seen {
         })
     };
     os.together((0..THREADS).map(contender).collect());
-    assert!(queue.try_acquire().is_some(), "it is free in the end");
+    assert!(queue.try_acquire(os.now()).is_some(), "it is free in the end");
     seen.into_inner().unwrap()
 }
 
@@ -89,11 +92,19 @@ fn hold<O: Os>(os: &O, queue: &PermitQueue<O>, seen: &Mutex<Seen>, asking: Askin
                 asking.until.max(asking.since),
                 "{asking:?} gave up when it said it would"
             );
-            assert_eq!(answer.map(drop), Err(Denied::TimedOut));
+            let Err(Denied::TimedOut(held_by)) = answer.map(drop) else {
+                panic!("{asking:?} was answered otherwise");
+            };
+            // Since the holder got it: the next one may have its turn already, and not have run yet.
+            if let Some((holder, _, since)) = seen.inside.filter(|(_, holder, _)| *holder == held_by.thread) {
+                assert_eq!(held_by.held, now.since(since), "{asking:?}: held by {holder}");
+                seen.named += 1;
+            }
             return;
         }
         seen.granted += 1;
-        assert_eq!(seen.inside.replace(asking.thread), None, "{asking:?} at {now:?}");
+        let inside = seen.inside.replace((asking.thread, os.this_thread(), now));
+        assert_eq!(inside, None, "{asking:?} at {now:?}");
         let earlier = |other: &&Asking| other.since < now && other.until > now && other.deadline < asking.deadline;
         // A thread that asked at this very instant and found the permit free owes nothing to those that line up later.
         let overtaken = seen.asking.iter().find(earlier).filter(|_| asking.since < now);
@@ -120,15 +131,74 @@ fn hold<O: Os>(os: &O, queue: &PermitQueue<O>, seen: &Mutex<Seen>, asking: Askin
 
 #[test]
 fn the_permit_keeps_its_promises_in_every_history() {
-    let (granted, denied) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (granted, denied, named) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     explore(0..200, |os| {
         let seen = contend(os, os.seed());
         granted.fetch_add(seen.granted, Ordering::Relaxed);
         denied.fetch_add(seen.denied, Ordering::Relaxed);
+        named.fetch_add(seen.named, Ordering::Relaxed);
     });
     // Both ways out were taken often.
     let (granted, denied) = (granted.into_inner(), denied.into_inner());
     assert!(granted > 1_000 && denied > 50, "{granted} granted, {denied} denied");
+    let named = named.into_inner();
+    assert!(named > denied / 2, "{named} of {denied} were told of the holder");
+}
+
+/// Threads that leave the permit no pause, and one without a deadline (or with the one given) that asks for it now and
+/// then; how many turns it has to wait for at the most.
+fn turns_waited(os: &VirtualOs, seed: u64, deadline: Time) -> usize {
+    const HOGS: u64 = 3;
+    let queue = PermitQueue::new(os.clone());
+    let (turns, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let most = AtomicUsize::new(0);
+    let hog = |number: u64| {
+        let (queue, turns, over) = (&queue, &turns, &over);
+        let mut choices = ChaCha8Rng::seed_from_u64(seed * HOGS + number);
+        Thread::new(format!("hog {number}"), move || {
+            // Bounded, so that a thread that starves is found and not waited for.
+            for _ in 0..100 {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let permit = queue
+                    .acquire(os.now() + Nanos(choices.random_range(0..50)), Time::MAX)
+                    .unwrap();
+                turns.fetch_add(1, Ordering::Relaxed);
+                os.sleep(Nanos(choices.random_range(1..40)));
+                drop(permit);
+            }
+        })
+    };
+    let mut threads: Vec<_> = (0..HOGS).map(hog).collect();
+    threads.push(Thread::new("ordinary", || {
+        for _ in 0..5 {
+            os.sleep(Nanos(45));
+            let before = turns.load(Ordering::Relaxed);
+            let permit = queue.acquire(deadline, Time::MAX).unwrap();
+            most.fetch_max(turns.load(Ordering::Relaxed) - before, Ordering::Relaxed);
+            os.sleep(Nanos(5));
+            drop(permit);
+        }
+        over.store(true, Ordering::Relaxed);
+    }));
+    os.together(threads);
+    most.into_inner()
+}
+
+#[test]
+fn a_thread_without_a_deadline_waits_for_ten_turns_at_the_most() {
+    // One turn more may be under way when it asks.
+    explore(0..100, |os| {
+        assert!(turns_waited(os, os.seed(), Time::MAX) <= ORDINARY_EVERY as usize)
+    });
+}
+
+#[test]
+fn planted_fault_a_thread_that_is_not_known_to_be_without_a_deadline_starves() {
+    let caught =
+        (0..20).any(|seed| turns_waited(&VirtualOs::new(seed), seed, Time(u64::MAX - 1)) > ORDINARY_EVERY as usize);
+    assert!(caught);
 }
 
 #[test]

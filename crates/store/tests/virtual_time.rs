@@ -280,7 +280,7 @@ impl<'w, E: Engine> Subject<'w, E> {
             let asked = self.os.now();
             match self.increment(deadline) {
                 Ok(value) => self.tell(&thread, &format!("{deadline:?} wrote {value}")),
-                Err(StoreError::LockTimeout { waited }) => {
+                Err(StoreError::LockTimeout { waited, .. }) => {
                     assert!(waited <= LOCK_WAIT_MAX);
                     assert_eq!(
                         self.os.now().since(asked),

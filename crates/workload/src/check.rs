@@ -113,6 +113,9 @@ impl Scenario {
                 store.map_bytes
             ),
         );
+        if let Some(life) = store.reader_life_max {
+            check.interval(life, "store.reader_life_max");
+        }
         check.0.extend(self.room(0));
         check_sensors(&mut check, &self.sensors);
         check_excitation(&mut check, &self.excitation);

@@ -37,7 +37,7 @@ pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
 pub use recorded::TraceError;
 pub use scenario::{
     Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Pace, Scenario, SensorLoad, SensorSource,
-    StoreNeeds, TaskSpec, UpdateMode, Volume,
+    StoreCheck, StoreNeeds, TaskSpec, UpdateMode, Volume,
 };
 pub use stream::{SensorStream, SensorUpdate};
 pub use surge::Surge;

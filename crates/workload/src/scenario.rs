@@ -149,6 +149,25 @@ pub struct StoreNeeds {
     pub object_bytes: u32,
     /// The most that the store can hold, in bytes: address space, not memory. At least [`StoreNeeds::MAP_BYTES_MIN`].
     pub map_bytes: u64,
+    /// How old a snapshot may be before it is ended; `None`: only firm deadlines and a full store end one.
+    #[serde(default = "StoreNeeds::reader_life_max")]
+    pub reader_life_max: Option<Nanos>,
+    /// How much of a store that is there is read before it is opened.
+    #[serde(default)]
+    pub verify: StoreCheck,
+}
+
+/// How much of a store is read and checked before it is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreCheck {
+    /// Every page, and every record's checksum.
+    #[default]
+    Full,
+    /// Every page.
+    Structure,
+    /// The two pages that say where all else is.
+    None,
 }
 
 impl StoreNeeds {
@@ -156,8 +175,14 @@ impl StoreNeeds {
     pub const GROUP_COMMIT: Nanos = Nanos::from_millis(50);
     /// The size of a map where nothing else is said: 1 GiB.
     pub const MAP_BYTES: u64 = 1 << 30;
+    /// How old a snapshot may be where nothing else is said.
+    pub const READER_LIFE_MAX: Nanos = Nanos::from_secs(10);
     /// The smallest map: 1 MiB.
     pub const MAP_BYTES_MIN: u64 = 1 << 20;
+
+    fn reader_life_max() -> Option<Nanos> {
+        Some(StoreNeeds::READER_LIFE_MAX)
+    }
 
     /// The most bytes that the ordinary objects and so many sensors' objects of `value_bytes` take in a store: a B+
     /// tree whose pages are half full, the least that splitting leaves (Comer, "The Ubiquitous B-Tree", 1979), and as
@@ -397,6 +422,8 @@ pub(crate) mod tests {
                 objects: 1000,
                 object_bytes: 100,
                 map_bytes: StoreNeeds::MAP_BYTES,
+                reader_life_max: Some(StoreNeeds::READER_LIFE_MAX),
+                verify: StoreCheck::Full,
             },
             sensors: SensorLoad {
                 source: SensorSource::Synthetic {

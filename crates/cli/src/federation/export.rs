@@ -133,14 +133,19 @@ pub fn requests(history: &History, seed: u64) -> String {
             Work::Query { latest: false, .. } => "query",
             _ => "transaction",
         };
+        let committed = logged.get(&asked.id).copied();
+        let operations = operations(asked.work);
+        // What was saved of a reading is in the log or not known. So where a transaction was undone after that, it is
+        // not known what its expectations were compared with; it has changed nothing.
+        let is_told = committed.is_some() || !operations.iter().any(|it| matches!(it, Operation::Save { .. }));
         let (outcome, returned, mut seen) = match &asked.ending {
             Ending::Done(at, values) => ("answer", Some(at.0), values.iter()),
-            Ending::Undone(at) => ("undone", Some(at.0), [].iter()),
+            Ending::Undone(at) if is_told => ("undone", Some(at.0), [].iter()),
+            Ending::Undone(at) => ("refused", Some(at.0), [].iter()),
             Ending::Not(at) => ("refused", Some(at.0), [].iter()),
             Ending::Unknown => ("unknown", None, [].iter()),
         };
-        let committed = logged.get(&asked.id).copied();
-        let operations: Vec<Value> = operations(asked.work)
+        let operations: Vec<Value> = operations
             .iter()
             .filter_map(|operation| described(operation, &mut seen, committed))
             .collect();
@@ -408,5 +413,35 @@ mod tests {
             (&Value::Null, &json!(false))
         );
         assert_eq!((&lines[3]["kind"], &lines[5]["history"]), (&json!("latest"), &json!(7)));
+    }
+
+    #[test]
+    fn what_is_undone_after_a_reading_was_saved_says_nothing() {
+        let expect = || Operation::Expect(b"r".to_vec(), None);
+        let save = Operation::Save {
+            object: b"sensor".to_vec(),
+            max_age: Nanos::MAX,
+            record: b"r".to_vec(),
+        };
+        let unexpected = || Answer::Refused(Refusal::Unexpected { key: b"r".to_vec() });
+        let undone = |number, operations| {
+            deed(
+                0,
+                number,
+                number,
+                Work::Transaction(operations),
+                Some((number + 1, unexpected())),
+            )
+        };
+        let history = History {
+            deeds: vec![undone(1, vec![expect()]), undone(2, vec![save, expect()])],
+            ..History::default()
+        };
+        let text = requests(&history, 7);
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(
+            (&lines[0]["outcome"], &lines[1]["outcome"]),
+            (&json!("undone"), &json!("refused"))
+        );
     }
 }

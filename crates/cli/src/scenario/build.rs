@@ -9,7 +9,7 @@ use punctual_scenario::stages::StagesSpec;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, UpdateMode, Volume,
+    SensorSource, StoreCheck, StoreNeeds, Table, TaskGoal, TaskSpec, UpdateMode, Volume,
 };
 
 use super::allocation::{Allocation, allocation};
@@ -250,6 +250,11 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
         ("no-meta-sync", Durability::NoMetaSync),
         ("volatile", Durability::Volatile),
     ];
+    let verifications = [
+        ("full", StoreCheck::Full),
+        ("structure", StoreCheck::Structure),
+        ("none", StoreCheck::None),
+    ];
     let store = StoreNeeds {
         update_mode: section
             .choice("update_mode", &update_modes)
@@ -264,6 +269,10 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
         objects: section.count("objects").unwrap_or(10_000),
         object_bytes: section.count("object_bytes").unwrap_or(100),
         map_bytes: section.count("map_bytes").unwrap_or(StoreNeeds::MAP_BYTES),
+        reader_life_max: section
+            .time_or_none("reader_life_max")
+            .unwrap_or(Some(StoreNeeds::READER_LIFE_MAX)),
+        verify: section.choice("verify", &verifications).unwrap_or_default(),
     };
     (store, section.text("path"))
 }

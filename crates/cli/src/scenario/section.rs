@@ -229,6 +229,16 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, time(value))
     }
 
+    /// A time, or `"none"`.
+    pub fn time_or_none(&mut self, key: &'static str) -> Option<Option<Nanos>> {
+        let value = &self.find(key)?.value;
+        let time = match value {
+            Value::Text(text) if text == "none" => Ok(None),
+            other => time(other).map(Some).map_err(|what| format!("{what}, or \"none\"")),
+        };
+        self.checked(key, time)
+    }
+
     /// Two times, the shorter one first.
     pub fn times(&mut self, key: &'static str) -> Option<(Nanos, Nanos)> {
         let value = &self.find(key)?.value;

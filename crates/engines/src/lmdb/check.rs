@@ -5,7 +5,8 @@
 //!
 //! **Method.** Walk, with plain reads, every page that the newest commit can reach. Check what LMDB relies on without
 //! checking it: the page lies within the file, is the page it should be, is reached once, and its nodes lie within it;
-//! each tree has as many pages and records as it says. The file's length alone does not tell: LMDB counts pages at the
+//! each tree has as many pages and records as it says, and its keys ascend, from page to page, too: a key in the wrong
+//! page would never be found. The file's length alone does not tell: LMDB counts pages at the
 //! end that were allocated and freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so that an
 //! intact file may be shorter than its last page. The walk reads each page once, which also brings it into memory,
 //! where the store wants it anyway. Values carry no checksum: a flipped bit in one is not seen.
@@ -13,9 +14,11 @@
 //! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte
 //! order.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 use punctual_store::engine::KEY_MAX_LEN;
 
@@ -54,9 +57,11 @@ pub(super) enum Damage {
 }
 
 /// What is needed of a meta page to walk its commit.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub page_size: usize,
+    /// The length of the map that the commit was made with, in bytes.
+    pub map_len: u64,
     pub free: Tree,
     pub main: Tree,
     pub last_page: u64,
@@ -75,7 +80,7 @@ pub(super) enum Content {
 }
 
 /// A B+ tree (`MDB_db`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tree {
     pub content: Content,
     pub root: u64,
@@ -109,8 +114,19 @@ pub(super) fn check(file: &File) -> Result<(), Damage> {
     if len == 0 {
         return Ok(());
     }
-    let newest = Meta::newest(file)?;
-    Walk::new(file, len, &newest).run(newest.free, newest.main)
+    check_at(file, &Meta::newest(file)?)
+}
+
+/// Checks the commit of `meta` in `file`.
+pub(super) fn check_at(file: &File, meta: &Meta) -> Result<(), Damage> {
+    let len = file.metadata().map_err(Damage::Io)?.len();
+    Walk::new(file, len, meta).run(meta.free, meta.main)
+}
+
+/// The page that the node at `offset` of a branch leads to.
+pub(super) fn child_at(page: &[u8], offset: usize) -> u64 {
+    let [low, middle, high] = [0, 2, 4].map(|at| u64::from(u16_at(page, offset + at)));
+    low | middle << 16 | high << 32
 }
 
 impl Meta {
@@ -146,6 +162,7 @@ impl Meta {
         };
         let meta = Meta {
             page_size: u32_at(&bytes, 40) as usize, // `mm_psize`, in the padding of the first tree
+            map_len: u64_at(&bytes, 32),
             free: tree(40, MDB_INTEGERKEY, Content::FreePages)?,
             main: tree(88, 0, Content::Tables)?,
             last_page: u64_at(&bytes, 136),
@@ -155,7 +172,7 @@ impl Meta {
             return Err(corrupt("names an impossible page size"));
         }
         // `mm_mapsize`: no page lies beyond the map that the newest commit was made with.
-        let pages_max = u64_at(&bytes, 32) / meta.page_size as u64;
+        let pages_max = meta.map_len / meta.page_size as u64;
         if meta.last_page < 1 || meta.last_page >= pages_max.min(1 << 48) {
             return Err(corrupt("names an impossible last page"));
         }
@@ -191,10 +208,55 @@ struct Walk<'f> {
     /// A bit for each page in the file: is it spoken for?
     seen: Vec<u64>,
     trees: Vec<Tree>,
-    /// Pages of the current tree still to be visited, with their depth.
-    pages: Vec<(u64, u16)>,
+    /// Pages of the current tree still to be visited.
+    pages: Vec<Pending>,
     /// What the current tree has, so far: branch, leaf and overflow pages, and records.
     counted: [u64; 4],
+}
+
+/// A page to be visited, and what its keys must be: not below `low`, and below `high`.
+#[derive(Debug)]
+struct Pending {
+    number: u64,
+    depth: u16,
+    low: Option<Rc<[u8]>>,
+    high: Option<Rc<[u8]>>,
+}
+
+impl Pending {
+    /// Whether a page's keys ascend within its bounds. The first key of a branch stands for all that is smaller.
+    fn in_order(&self, content: Content, page: &[u8], keys: impl Iterator<Item = usize>) -> bool {
+        let mut before = self.low.as_deref();
+        let mut first = true;
+        for offset in keys {
+            let key = key_at(page, offset);
+            let order = before.map_or(Ordering::Less, |before| compare(content, before, key));
+            // The first may be the bound itself.
+            if order == Ordering::Greater || order == Ordering::Equal && !first {
+                return false;
+            }
+            (before, first) = (Some(key), false);
+        }
+        match (before, self.high.as_deref()) {
+            (Some(last), Some(high)) if !first => compare(content, last, high).is_lt(),
+            _ => true,
+        }
+    }
+}
+
+/// Free pages stand under the number of a transaction, all else under bytes.
+fn compare(content: Content, one: &[u8], other: &[u8]) -> Ordering {
+    let number = |key: &[u8]| key.try_into().map(u64::from_ne_bytes);
+    match (content, number(one), number(other)) {
+        (Content::FreePages, Ok(one), Ok(other)) => one.cmp(&other),
+        _ => one.cmp(other),
+    }
+}
+
+/// The key of a node that [fits](node_fits).
+fn key_at(page: &[u8], offset: usize) -> &[u8] {
+    let begin = offset + NODE_HEADER;
+    &page[begin..begin + usize::from(u16_at(page, offset + 6))]
 }
 
 impl<'f> Walk<'f> {
@@ -217,14 +279,20 @@ impl<'f> Walk<'f> {
         let mut page = vec![0; self.page_size];
         while let Some(tree) = self.trees.pop() {
             if tree.root != NO_PAGE {
-                self.pages.push((tree.root, 1));
+                self.pages.push(Pending {
+                    number: tree.root,
+                    depth: 1,
+                    low: None,
+                    high: None,
+                });
             }
             self.counted = [0; 4];
-            while let Some((number, depth)) = self.pages.pop() {
+            while let Some(pending) = self.pages.pop() {
+                let number = pending.number;
                 self.load(number, &mut page)?;
-                match (u16_at(&page, 10), depth == tree.depth) {
-                    (P_BRANCH, false) => self.branch(number, depth, tree, &page)?,
-                    (P_LEAF, true) => self.leaf(number, tree, &page)?,
+                match (u16_at(&page, 10), pending.depth == tree.depth) {
+                    (P_BRANCH, false) => self.branch(&pending, tree, &page)?,
+                    (P_LEAF, true) => self.leaf(&pending, tree, &page)?,
                     (flags, _) => return Err(damaged(number, &format!("of kind {flags:#x} is no part of its tree"))),
                 }
             }
@@ -277,30 +345,45 @@ impl<'f> Walk<'f> {
         Err(damaged(number, "is referred to, and is none of the store's pages"))
     }
 
-    fn branch(&mut self, number: u64, depth: u16, tree: Tree, page: &[u8]) -> Result<(), Damage> {
+    fn branch(&mut self, pending: &Pending, tree: Tree, page: &[u8]) -> Result<(), Damage> {
+        let number = pending.number;
         let offsets = node_offsets(number, page)?;
         // LMDB asserts this when it descends (`mdb_page_search_root`).
         if offsets.len() < 2 && tree.content != Content::FreePages {
             return Err(damaged(number, "is a branch with one child"));
         }
         self.counted[0] += 1;
-        for offset in offsets {
-            node_fits(number, page, offset, 0)?;
-            let child = u64::from(u16_at(page, offset))
-                | u64::from(u16_at(page, offset + 2)) << 16
-                | u64::from(u16_at(page, offset + 4)) << 32;
-            if depth < tree.depth {
-                self.pages.push((child, depth + 1));
+        let offsets: Vec<usize> = offsets.collect();
+        offsets
+            .iter()
+            .try_for_each(|offset| node_fits(number, page, *offset, 0).map(drop))?;
+        if !pending.in_order(tree.content, page, offsets[1..].iter().copied()) {
+            return Err(damaged(number, "has keys that do not ascend"));
+        }
+        let mut low = pending.low.clone();
+        for (at, offset) in offsets.iter().enumerate() {
+            let next = offsets.get(at + 1).map(|next| Rc::from(key_at(page, *next)));
+            let high = next.clone().or_else(|| pending.high.clone());
+            if pending.depth < tree.depth {
+                self.pages.push(Pending {
+                    number: child_at(page, *offset),
+                    depth: pending.depth + 1,
+                    low,
+                    high,
+                });
             }
+            low = next;
         }
         Ok(())
     }
 
-    fn leaf(&mut self, number: u64, tree: Tree, page: &[u8]) -> Result<(), Damage> {
+    fn leaf(&mut self, pending: &Pending, tree: Tree, page: &[u8]) -> Result<(), Damage> {
+        let number = pending.number;
         let offsets = node_offsets(number, page)?;
         self.counted[1] += 1;
         self.counted[3] += offsets.len() as u64;
-        for offset in offsets {
+        let offsets: Vec<usize> = offsets.collect();
+        for &offset in &offsets {
             let flags = u16_at(page, offset + 4);
             let len = usize::from(u16_at(page, offset)) | usize::from(u16_at(page, offset + 2)) << 16;
             let inline_len = if flags & F_BIGDATA != 0 { 8 } else { len };
@@ -327,6 +410,9 @@ impl<'f> Walk<'f> {
                 }
                 _ => return Err(damaged(number, &format!("has a node of kind {flags:#x}"))),
             }
+        }
+        if !pending.in_order(tree.content, page, offsets.into_iter()) {
+            return Err(damaged(number, "has keys that do not ascend"));
         }
         Ok(())
     }

@@ -218,6 +218,8 @@ pub fn scenario(ask: &Ask) -> Scenario {
             objects: 10_000,
             object_bytes: 100,
             map_bytes: StoreNeeds::MAP_BYTES,
+            reader_life_max: Some(StoreNeeds::READER_LIFE_MAX),
+            verify: punctual_workload::StoreCheck::Full,
         },
         sensors: SensorLoad {
             source: SensorSource::Synthetic {

@@ -80,6 +80,14 @@ impl Os for LinuxOs {
         thread::scheduling(thread)
     }
 
+    fn scheduling_to_lend(&self, thread: Tid) -> Result<Scheduling, Refusal> {
+        thread::scheduling_to_lend(thread)
+    }
+
+    fn thread_name(&self, thread: Tid) -> Option<String> {
+        thread::name_of(thread)
+    }
+
     fn set_scheduling(&self, thread: Tid, scheduling: Scheduling) -> Result<(), Refusal> {
         thread::set_scheduling(thread, scheduling)
     }

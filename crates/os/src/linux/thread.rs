@@ -62,6 +62,27 @@ pub fn scheduling(thread: Tid) -> Result<Scheduling, Refusal> {
     }
 }
 
+/// As what a thread runs that `thread` waits for. A thread under `SCHED_DEADLINE` has a runtime and a period that are
+/// admitted for it alone; it lends the highest priority, above all that it could be kept waiting by.
+///
+/// # Errors
+/// Those of [`scheduling`].
+pub fn scheduling_to_lend(thread: Tid) -> Result<Scheduling, Refusal> {
+    match policy_of(thread) {
+        Ok(policy) if policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE => {
+            Ok(Scheduling::Fifo(*REAL_TIME_PRIORITIES.end()))
+        }
+        _ => scheduling(thread),
+    }
+}
+
+/// What `thread`, one of this process, is called; at most 15 bytes (prctl(2), `PR_SET_NAME`).
+pub fn name_of(thread: Tid) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).ok()?;
+    let name = name.trim_end();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 /// Schedules `thread` as told, and keeps its reset-on-fork flag.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use punctual_cores::Seat;
 use punctual_engines::Lmdb;
-use punctual_engines::lmdb::LmdbOptions;
+use punctual_engines::lmdb::{LmdbOptions, Verify};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
@@ -298,6 +298,11 @@ fn engine_options(setup: &Setup, map_bytes: u64) -> LmdbOptions {
     LmdbOptions {
         durability: setup.scenario().store.durability,
         quota: map_bytes as usize,
+        verify: match setup.scenario().store.verify {
+            workload::StoreCheck::Full => Verify::Full,
+            workload::StoreCheck::Structure => Verify::Structure,
+            workload::StoreCheck::None => Verify::None,
+        },
         ..LmdbOptions::default()
     }
 }
@@ -332,6 +337,7 @@ fn open_store(
         group_interval: needs.group_commit,
         admission: setup.admission(),
         clock_origin: clock_origin(),
+        reader_life_max: needs.reader_life_max,
         ..StoreOptions::default()
     };
     Ok(Store::open(

@@ -40,6 +40,8 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
             objects: 500,
             object_bytes: 100,
             map_bytes: StoreNeeds::MAP_BYTES,
+            reader_life_max: Some(StoreNeeds::READER_LIFE_MAX),
+            verify: punctual_workload::StoreCheck::Full,
         },
         sensors: SensorLoad {
             source: SensorSource::Synthetic {

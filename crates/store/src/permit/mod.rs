@@ -9,8 +9,12 @@
 //! absolute instant. On release the permit passes directly to the next in line: no thread barges in, and the wait is
 //! bounded by those before it. While a thread of higher priority waits, the holder runs with that thread's scheduling
 //! (priority inheritance as in L. Sha, R. Rajkumar and J. P. Lehoczky, "Priority Inheritance Protocols", IEEE Trans.
-//! Computers 39(9), 1990), and gets its own back when it releases. Only real-time priorities are inherited. A waiter
-//! that gives up leaves the boost in place until the release: at worst the holder hurries.
+//! Computers 39(9), 1990), and gets its own back when it releases. Only real-time priorities are inherited. A thread
+//! under `SCHED_DEADLINE` lends the highest of them, because its own runtime and period cannot be lent. A waiter that
+//! gives up leaves the boost in place until the release: at worst the holder hurries.
+//!
+//! **Threads without a deadline** come after all others, and yet get one of [`ORDINARY_EVERY`] turns while one of them
+//! waits, the longest waiting first: writers with deadlines that leave the permit no pause would stop them for good.
 //!
 //! The queue itself is guarded by a mutex with priority inheritance, held for a few dozen instructions; when a boost
 //! is due, for the system calls of the boost as well, because the holder must not change in between. Uncontended,
@@ -23,17 +27,28 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_os::{Lock, Os, Park, Refusal, Scheduling, Tid, Wake};
-use punctual_units::Time;
+use punctual_units::{Nanos, Time};
 
-pub use queue::{Ticket, WAITERS_MAX, WaitQueue};
+pub use queue::{ORDINARY_EVERY, Ticket, WAITERS_MAX, WaitQueue};
 
 /// Why the permit was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The wait reached its bound.
-    TimedOut,
+    TimedOut(HeldBy),
     /// [`WAITERS_MAX`] threads are waiting already.
     Crowded,
+    /// The calling thread holds it, and would wait for itself.
+    Nested,
+}
+
+/// Which thread holds the permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldBy {
+    /// The thread.
+    pub thread: Tid,
+    /// For how long.
+    pub held: Nanos,
 }
 
 /// Where the permit is handed out.
@@ -47,7 +62,7 @@ pub enum Denied {
 /// let queue = PermitQueue::new(os.clone());
 /// let permit = queue.acquire(Time(1_000), Time::MAX).unwrap();
 /// let until = os.now() + Nanos::from_millis(1);
-/// let asks = || assert_eq!(queue.acquire(Time(500), until).map(drop), Err(Denied::TimedOut));
+/// let asks = || assert!(matches!(queue.acquire(Time(500), until), Err(Denied::TimedOut(_))));
 /// os.together(vec![Thread::new("asks", asks)]);
 /// drop(permit);
 /// ```
@@ -83,6 +98,7 @@ struct Waiter {
 #[derive(Debug)]
 struct Holder {
     thread: Tid,
+    since: Time,
     /// How it is scheduled right now, once a waiter had to ask.
     runs_as: Option<Scheduling>,
     /// How it was scheduled before it was boosted.
@@ -118,21 +134,22 @@ impl<O: Os> PermitQueue<O> {
     }
 
     /// Takes the permit, after all threads that wait with an earlier or the same `deadline`; gives up at `until`, an
-    /// instant of the system's clock ([`Time::MAX`]: never). Must not be called by the thread that holds it.
+    /// instant of the system's clock ([`Time::MAX`]: never). A thread without a deadline ([`Time::MAX`]) is served
+    /// last, but in one of [`ORDINARY_EVERY`] turns at the least.
     ///
     /// # Errors
-    /// [`Denied`]: this thread does not hold the permit and does not wait any more.
+    /// [`Denied`]: this thread got no permit and does not wait any more.
     #[inline]
     pub fn acquire(&self, deadline: Time, until: Time) -> Result<Permit<'_, O>, Denied> {
-        match self.try_acquire() {
+        match self.try_acquire(self.os.now()) {
             Some(permit) => Ok(permit),
             None => self.wait(deadline, until),
         }
     }
 
-    /// Takes the permit if no thread holds it.
+    /// Takes the permit if no thread holds it; from `now` on it is held.
     #[inline]
-    pub fn try_acquire(&self) -> Option<Permit<'_, O>> {
+    pub fn try_acquire(&self, now: Time) -> Option<Permit<'_, O>> {
         let mut state = self.state.lock();
         // No thread waits for a permit that none holds: a release passes it on.
         if state.holder.is_some() {
@@ -140,6 +157,7 @@ impl<O: Os> PermitQueue<O> {
         }
         state.holder = Some(Holder {
             thread: self.os.this_thread(),
+            since: now,
             runs_as: None,
             own: None,
         });
@@ -162,7 +180,7 @@ impl<O: Os> PermitQueue<O> {
     #[cold]
     fn wait(&self, deadline: Time, until: Time) -> Result<Permit<'_, O>, Denied> {
         let thread = self.os.this_thread();
-        let scheduling = self.os.scheduling(thread).ok(); // asked before the lock: it is a system call
+        let scheduling = self.os.scheduling_to_lend(thread).ok(); // asked before the lock: it is a system call
         let Some((ticket, place)) = self.line_up(deadline, thread, scheduling)? else {
             return Ok(self.permit(None)); // released meanwhile
         };
@@ -178,7 +196,11 @@ impl<O: Os> PermitQueue<O> {
                     return Ok(self.permit(Some(place))); // its turn came with the timeout
                 }
                 state.free_places.push(place);
-                return Err(Denied::TimedOut);
+                let Some(Holder { thread, since, .. }) = state.holder else {
+                    unreachable!("no thread waits for a permit that none holds: a release passes it on");
+                };
+                let held = self.os.now().since(since);
+                return Err(Denied::TimedOut(HeldBy { thread, held }));
             }
         }
     }
@@ -199,11 +221,15 @@ impl<O: Os> PermitQueue<O> {
         else {
             state.holder = Some(Holder {
                 thread,
+                since: self.os.now(),
                 runs_as: scheduling,
                 own: None,
             });
             return Ok(None);
         };
+        if holder.thread == thread {
+            return Err(Denied::Nested);
+        }
         let place = free_places.pop().ok_or(Denied::Crowded)?;
         let Some(ticket) = queue.push(
             deadline,
@@ -250,6 +276,7 @@ impl<O: Os> PermitQueue<O> {
             if let Some((ticket, waiter)) = next {
                 let mut holder = Holder {
                     thread: waiter.thread,
+                    since: self.os.now(),
                     runs_as: waiter.scheduling,
                     own: None,
                 };

@@ -6,6 +6,10 @@ use punctual_units::Time;
 /// serve in time.
 pub const WAITERS_MAX: usize = 256;
 
+/// While a thread waits that has no deadline, one turn of so many is such a thread's. The others lose a tenth of the
+/// turns at the most, and only while it waits.
+pub const ORDINARY_EVERY: u32 = 10;
+
 /// One place in the queue; numbered in order of arrival, never twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
@@ -25,6 +29,8 @@ pub struct WaitQueue<T> {
     /// Latest deadline first, so that the next one to go is the last element.
     waiting: Vec<(Time, Ticket, T)>,
     issued: u64,
+    /// How many turns in a row were of waiters with a deadline while one without waited.
+    passed: u32,
 }
 
 impl<T> Default for WaitQueue<T> {
@@ -33,6 +39,7 @@ impl<T> Default for WaitQueue<T> {
         WaitQueue {
             waiting: Vec::with_capacity(WAITERS_MAX),
             issued: 0,
+            passed: 0,
         }
     }
 }
@@ -52,7 +59,23 @@ impl<T> WaitQueue<T> {
 
     /// The next one to go.
     pub fn pop(&mut self) -> Option<(Ticket, T)> {
-        self.waiting.pop().map(|(_, ticket, waiter)| (ticket, waiter))
+        // Those without a deadline are the first elements, the one that came first behind the others.
+        let ordinary = self.waiting.partition_point(|(deadline, ..)| *deadline == Time::MAX);
+        let (_, ticket, waiter) = match ordinary.checked_sub(1) {
+            Some(at) if self.passed + 1 >= ORDINARY_EVERY => {
+                self.passed = 0;
+                self.waiting.remove(at)
+            }
+            Some(_) if ordinary < self.waiting.len() => {
+                self.passed += 1;
+                self.waiting.pop()?
+            }
+            _ => {
+                self.passed = 0;
+                self.waiting.pop()?
+            }
+        };
+        Some((ticket, waiter))
     }
 
     /// Gives up waiting; `None` where the ticket's turn has come already.
@@ -80,16 +103,19 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![3 => (0u64..8).prop_map(Step::Push), 2 => Just(Step::Pop), 1 => (0usize..40).prop_map(Step::Remove)]
+        let deadline = prop_oneof![4 => 0u64..8, 1 => Just(u64::MAX)];
+        prop_oneof![3 => deadline.prop_map(Step::Push), 2 => Just(Step::Pop), 1 => (0usize..40).prop_map(Step::Remove)]
     }
 
     proptest! {
-        /// The reference searches the whole list for the least (deadline, arrival).
+        /// The reference searches the whole list for the least (deadline, arrival), or each tenth time, while one
+        /// without a deadline waits, for the least arrival among those.
         #[test]
         fn serves_in_the_order_of_the_reference(steps in prop::collection::vec(step(), 0..200)) {
             let mut queue = WaitQueue::default();
             let mut reference: Vec<(u64, usize)> = Vec::new();
             let mut tickets = Vec::new();
+            let mut turns = 0;
             for step in steps {
                 match step {
                     Step::Push(deadline) => {
@@ -98,7 +124,10 @@ mod tests {
                         reference.push((deadline, arrival));
                     }
                     Step::Pop => {
-                        let next = reference.iter().min().copied();
+                        let ordinary = reference.iter().filter(|(deadline, _)| *deadline == u64::MAX).min().copied();
+                        turns = if ordinary.is_some() { turns + 1 } else { 0 };
+                        let next = if turns == 10 { ordinary } else { reference.iter().min().copied() };
+                        turns = if next == ordinary { 0 } else { turns };
                         reference.retain(|entry| Some(*entry) != next);
                         prop_assert_eq!(queue.pop().map(|(_, waiter)| waiter), next.map(|(_, arrival)| arrival));
                     }
@@ -111,6 +140,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn one_turn_in_ten_is_of_a_waiter_without_a_deadline() {
+        let mut queue = WaitQueue::default();
+        for _ in 0..20 {
+            queue.push(Time::MAX, true);
+        }
+        let mut turns = Vec::new();
+        for round in 0..200 {
+            queue.push(Time(round), false);
+            turns.push(queue.pop().is_some_and(|(_, ordinary)| ordinary));
+        }
+        let expected: Vec<bool> = (1..=200).map(|turn| turn % ORDINARY_EVERY == 0).collect();
+        assert_eq!(turns, expected);
     }
 
     #[test]

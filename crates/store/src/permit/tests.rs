@@ -57,8 +57,11 @@ fn a_waiter_that_gives_up_is_forgotten_and_the_others_are_served() {
     std::thread::scope(|scope| {
         let patient = scope.spawn(|| queue.acquire(Time(9), Time::MAX).map(drop));
         let hasty = scope.spawn(|| queue.acquire(Time(1), LinuxOs.now() + Nanos::from_millis(5)).map(drop));
-        assert_eq!(hasty.join().unwrap(), Err(Denied::TimedOut));
-        assert_eq!(queue.acquire(Time(1), Time::ZERO).map(drop), Err(Denied::TimedOut));
+        assert!(
+            matches!(hasty.join().unwrap(), Err(Denied::TimedOut(HeldBy { thread, .. })) if thread == Tid::current())
+        );
+        let at_once = scope.spawn(|| queue.acquire(Time(1), Time::ZERO).map(drop));
+        assert!(matches!(at_once.join().unwrap(), Err(Denied::TimedOut(_))));
         drop(held);
         assert_eq!(patient.join().unwrap(), Ok(()));
     });
@@ -111,10 +114,77 @@ fn the_crowd_is_bounded() {
             scope.spawn(|| queue.acquire(Time(1), Time::MAX).map(drop).unwrap());
         }
         queue.until_waiting(WAITERS_MAX);
-        assert_eq!(queue.acquire(Time(0), Time::MAX).map(drop), Err(Denied::Crowded));
+        let one_more = scope.spawn(|| queue.acquire(Time(0), Time::MAX).map(drop));
+        assert_eq!(one_more.join().unwrap(), Err(Denied::Crowded));
         drop(held);
     });
     assert!(queue.is_idle());
+}
+
+#[test]
+fn the_holder_is_told_at_once_where_it_asks_again() {
+    let queue = PermitQueue::new(LinuxOs);
+    let held = queue.acquire(Time(9), Time::MAX).unwrap();
+    assert_eq!(queue.acquire(Time(1), Time::MAX).map(drop), Err(Denied::Nested));
+    drop(held);
+    assert!(queue.is_idle());
+}
+
+/// Puts the calling thread under `SCHED_DEADLINE`, 1 ms of each 100; false where the machine does not allow that.
+fn under_sched_deadline() -> bool {
+    #[repr(C)]
+    #[derive(Default)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: 6,
+        runtime: 1_000_000,
+        deadline: 100_000_000,
+        period: 100_000_000,
+        ..SchedAttr::default()
+    };
+    // SAFETY: `attr` is as sched_setattr(2) wants it, and valid for the call.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attr, 0) == 0 }
+}
+
+#[test]
+fn a_waiter_under_sched_deadline_lends_the_highest_priority() {
+    let queue = PermitQueue::new(LinuxOs);
+    let own = scheduling(Tid::current()).unwrap();
+    let held = queue.acquire(Time(9), Time::MAX).unwrap();
+    let (report, obtained) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let permitted = under_sched_deadline();
+            report.send(permitted).unwrap();
+            if permitted {
+                drop(queue.acquire(Time(1), Time::MAX).unwrap());
+            }
+        });
+        if !obtained.recv().unwrap() || real_time_is_refused() {
+            eprintln!("skipped: SCHED_DEADLINE or real-time scheduling is not permitted here");
+            return drop(held);
+        }
+        queue.until_waiting(1);
+        assert_eq!(scheduling(Tid::current()), Ok(Scheduling::Fifo(99)));
+        drop(held);
+        assert_eq!(scheduling(Tid::current()), Ok(own));
+        assert!(queue.refusal().is_none());
+    });
+    assert!(queue.is_idle());
+}
+
+fn real_time_is_refused() -> bool {
+    std::thread::spawn(|| real_time(99).is_err()).join().unwrap()
 }
 
 /// Lines up a thread with real-time `priority`; false where the machine does not allow that.

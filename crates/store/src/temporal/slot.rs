@@ -129,6 +129,7 @@ pub struct Slot {
     /// All copies, each a header and the value's words.
     words: Box<[AtomicU64]>,
     copies: u64,
+    copy_words: usize,
     max_len: usize,
 }
 
@@ -148,6 +149,7 @@ impl Slot {
             reads: AtomicU64::new(0),
             words: (0..copies * copy).map(|_| AtomicU64::new(0)).collect(),
             copies: copies as u64,
+            copy_words: copy,
             max_len,
         }
     }
@@ -311,8 +313,11 @@ impl Slot {
         self.consistent(version, cut, |copy| {
             let len = copy[3].load(Ordering::Relaxed) as usize;
             // A length from one value beside the words of another may be too long, and is thrown away below.
-            for word in &copy[HEADER_WORDS..][..len.div_ceil(WORD).min(copy.len() - HEADER_WORDS)] {
-                value.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            let words = &copy[HEADER_WORDS..][..len.div_ceil(WORD).min(copy.len() - HEADER_WORDS)];
+            value.resize(before + words.len() * WORD, 0);
+            let (chunks, _) = value[before..].as_chunks_mut::<WORD>();
+            for (bytes, word) in chunks.iter_mut().zip(words) {
+                *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
             }
             value.truncate(before.saturating_add(len));
         })
@@ -340,8 +345,13 @@ impl Slot {
     /// The copy of value number `version`.
     #[inline]
     fn copy(&self, version: u64) -> &[AtomicU64] {
-        let len = self.words.len() / self.copies as usize;
-        &self.words[(version % self.copies) as usize * len..][..len]
+        // Most slots have two copies, and a division takes longer than all else here.
+        let at = if self.copies == 2 {
+            version % 2
+        } else {
+            version % self.copies
+        };
+        &self.words[at as usize * self.copy_words..][..self.copy_words]
     }
 }
 
