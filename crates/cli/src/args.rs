@@ -18,6 +18,7 @@ use crate::fault;
 use crate::lab::args::{Bench, Experiment};
 use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 use crate::size;
+use crate::store::args::StoreCommand;
 
 /// Where `--json` writes to: a file, or "-" for standard output.
 ///
@@ -68,6 +69,13 @@ pub enum Command {
     Restore(Restore),
     /// See the pipelines that run, and move, replace or kill their stages
     Pipeline(Pipeline),
+    /// Look at a store, check it and copy it, also while a program has it open
+    ///
+    /// A store is a folder with a file data.mdb. inspect, verify, export and backup read a snapshot and leave the
+    /// program alone that has the store open; it may end the snapshot of a reader that keeps too much (docs/store.md).
+    /// All of them end with 2 for what is no store or cannot be read, with 1 for a store that is damaged.
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Receive FM radio by a pipeline of processes, whose stages move and start again while it plays
     ///
     /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav -

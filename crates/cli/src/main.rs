@@ -1,6 +1,7 @@
 //! What does a person see and type? The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
+mod bounded;
 mod builtin;
 mod columns;
 mod commands;
@@ -22,6 +23,7 @@ mod radio;
 mod scenario;
 mod size;
 mod stages;
+mod store;
 mod summary;
 mod tasks;
 mod terminal;
@@ -56,6 +58,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Design(design) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+        Command::Store(what) => store::store(&what),
         Command::Pipeline(what) => commands::pipeline::pipeline(&what),
         Command::Radio(radio) => radio::radio(&radio, &command_line()),
         Command::Federation(what) => federation::federation(&what, &command_line()),

@@ -135,7 +135,8 @@ impl Output {
         })
     }
 
-    fn write(self, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
+    /// Has `fill` write it, syncs it and puts the file in its place.
+    pub fn write(self, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
         let failed = |error: std::io::Error| {
             refused(
                 &self.path,
@@ -157,6 +158,7 @@ impl Output {
             }
             Place::Beside(mut file) => {
                 fill_buffered(file.as_file_mut(), fill).map_err(failed)?;
+                file.as_file().sync_all().map_err(failed)?;
                 file.persist(&self.path).map_err(|error| failed(error.error))?;
                 Ok(())
             }

@@ -5,16 +5,18 @@ use std::path::Path;
 use punctual_allocation::profile::{Options, load};
 use punctual_allocation::{Grid, Profile};
 
+use crate::bounded;
+
 /// What is in the file of a profile.
 ///
 /// # Errors
 /// A line that names the file and says why it cannot be read.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| {
+    bounded::bytes(path).map_err(|error| {
         format!(
             "{}: cannot be read: {}; name a profile, such as data/profiles/fft.scaled.csv",
             path.display(),
-            error.kind()
+            bounded::why(&error)
         )
     })
 }

@@ -26,9 +26,25 @@ pub fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "write a whole number of bytes, KiB, MiB or GiB, such as 64KiB".to_string())
 }
 
+/// A size for people.
+pub fn shown(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_unit_that_they_fill() {
+        let all = [0, 1_023, 1_024, 1_536, 5 << 20, 3 << 29].map(shown);
+        assert_eq!(all, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "1.50 GiB"]);
+    }
 
     #[test]
     fn sizes_are_read_as_they_are_written() {

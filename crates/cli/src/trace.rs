@@ -1,6 +1,5 @@
 //! Finds and loads a sensor trace: `sensors.csv` and `readings.csv` (or `readings.csv.zst`) in one folder.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -147,7 +146,7 @@ fn unusable(path: &Path, what: &str) -> Failure {
 
 fn open(path: &Path) -> Result<impl Read, Failure> {
     let refuse = |what: String| Failure::input([format!("{}: {what}", path.display())]);
-    let file = File::open(path).map_err(|error| match error.kind() {
+    let file = crate::bounded::open(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refuse(format!(
             "missing; a trace folder holds {SENSORS} and {READINGS} (or {READINGS_PACKED}), and --set trace.dir=FOLDER names another one"
         )),

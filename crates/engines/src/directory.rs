@@ -20,7 +20,7 @@ pub(crate) fn make(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(above) if !above.as_os_str().is_empty() => above,
         _ => Path::new("."),

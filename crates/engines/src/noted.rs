@@ -28,6 +28,7 @@ pub(crate) fn open_in<P>(slot: &Slot<P>, place: u64) -> Option<OpenSnapshot> {
         thread: known(thread).map(|thread| Tid(thread as u32 as i32)),
         taken_at: known(taken_at).map(Time),
         firm_until: known(firm_until).map(Time),
+        process: None,
     };
     let id = SnapshotId {
         place,

@@ -19,6 +19,7 @@ const OPTIONS: LmdbOptions = LmdbOptions {
     quota: 64 << 20,
     readers_max: 8,
     checksums: true,
+    quota_max: None,
     verify: Verify::Full,
 };
 

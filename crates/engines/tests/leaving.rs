@@ -14,6 +14,7 @@ const OPTIONS: LmdbOptions = LmdbOptions {
     quota: 1 << 20,
     readers_max: 16,
     checksums: true,
+    quota_max: None,
     verify: Verify::Full,
 };
 

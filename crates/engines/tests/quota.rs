@@ -263,3 +263,54 @@ fn a_quota_that_cannot_work_is_refused_with_what_would() {
     let (store, _os) = store(directory.path(), 8 << 20);
     store.put(b"more", b"room").unwrap();
 }
+
+#[test]
+fn a_quota_grows_while_the_store_is_open_up_to_what_was_set_aside() {
+    const MIB: usize = 1 << 20;
+    let folder = folder();
+    let options = LmdbOptions {
+        durability: Durability::NoMetaSync,
+        quota: 2 * MIB,
+        quota_max: Some(8 * MIB),
+        ..LmdbOptions::default()
+    };
+    let store = Store::open(options.open(folder.path()).unwrap(), VirtualOs::new(1), [].into()).unwrap();
+    let snapshot = |bytes: usize| store.engine().space().unwrap().quota == Some(bytes as u64);
+    let mut number = 0_u32;
+    let mut before = 0;
+    for quota in [2 * MIB, 3 * MIB, 8 * MIB] {
+        store.engine().grow_quota(quota).unwrap();
+        assert!(snapshot(quota));
+        // Within one transaction, too, once it was refused.
+        while !is_full(&store.put(&number.to_be_bytes(), &[7; 1_000])) {
+            number += 1;
+        }
+        let taken = store.engine().space().unwrap().taken as usize;
+        assert!(taken > before && taken <= quota, "{taken} of {quota}");
+        before = taken;
+    }
+    let refused = |bytes: usize| {
+        let refused = store.engine().grow_quota(bytes).unwrap_err();
+        assert!(
+            matches!(refused, EngineError::Setting { setting: "quota", .. }),
+            "{refused}"
+        );
+    };
+    [7 * MIB, 9 * MIB, usize::MAX].into_iter().for_each(refused);
+    // At the end of what was set aside it is as at any quota: deletes go on.
+    for deleted in 0..number {
+        assert!(store.delete(&deleted.to_be_bytes()).unwrap());
+    }
+    let below = LmdbOptions {
+        quota_max: Some(MIB),
+        ..options
+    };
+    let elsewhere = self::folder();
+    assert!(matches!(
+        below.open(elsewhere.path()),
+        Err(EngineError::Setting {
+            setting: "quota_max",
+            ..
+        })
+    ));
+}

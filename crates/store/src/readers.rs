@@ -11,6 +11,9 @@
 //!    reader doubles the file at the most, however fast the store is written;
 //! 4. keeps pages that a delete or a group commit needs at a full quota, whatever its age.
 //!
+//! A reader in another process is ended by rules 3 and 4, before a put is refused for want of what it keeps, and by
+//! rule 2 with [`PROCESS_LIFE_MAX`] in its place: a backup of a large store takes its time.
+//!
 //! Its reader is told with its next call ([`EngineError::SnapshotEnded`](crate::engine::EngineError)); what it read
 //! before stays right. Rule 3 holds where a `reader_life_max` is set.
 //!
@@ -38,11 +41,16 @@ pub const HELD_MIN: u64 = 16 << 20;
 /// A reader younger than this may keep any amount.
 pub const HELD_AFTER: Nanos = Nanos::from_millis(100);
 
+/// How old the snapshot of another process may be, where a `reader_life_max` is set.
+pub const PROCESS_LIFE_MAX: Nanos = Nanos::from_secs(3_600);
+
 /// A snapshot that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenReader {
     /// The thread that reads, where it is known.
     pub thread: Option<Tid>,
+    /// The process that reads, where it is another one.
+    pub process: Option<u32>,
     /// How long it has been open; zero where that is not known.
     pub age: Nanos,
     /// What it keeps from reuse, in bytes; another reader may keep part of it as well.
@@ -54,6 +62,8 @@ pub struct OpenReader {
 pub struct EndedReader {
     /// The thread that read, where it is known.
     pub thread: Option<Tid>,
+    /// The process that read, where it is another one.
+    pub process: Option<u32>,
     /// How long the snapshot had been open.
     pub age: Nanos,
     /// Why it was ended.
@@ -62,14 +72,12 @@ pub struct EndedReader {
 
 impl fmt::Display for EndedReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EndedReader { thread, age, why } = self;
-        match thread {
-            Some(thread) => write!(
-                f,
-                "the snapshot of thread {thread} was ended after {age}, because {why}"
-            ),
-            None => write!(f, "a snapshot was ended after {age}, because {why}"),
+        match (self.thread, self.process) {
+            (Some(thread), _) => write!(f, "the snapshot of thread {thread}")?,
+            (None, Some(process)) => write!(f, "the snapshot of process {process}")?,
+            (None, None) => write!(f, "a snapshot")?,
         }
+        write!(f, " was ended after {}, because {}", self.age, self.why)
     }
 }
 
@@ -156,7 +164,10 @@ pub(crate) fn overdue(
     if tight {
         return Some(EndedBecause::Quota);
     }
-    let life_max = life_max?;
+    let life_max = match snapshot.reader.process {
+        Some(_) => life_max?.max(PROCESS_LIFE_MAX),
+        None => life_max?,
+    };
     if age > life_max {
         return Some(EndedBecause::Life);
     }
@@ -172,6 +183,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             thread: Some(self.os.this_thread()),
             taken_at: Some(self.os.now()),
             firm_until: deadline.is_firm().then_some(deadline.at()),
+            process: None,
         };
         Ok(self.engine.snapshot_for(reader)?)
     }
@@ -188,6 +200,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             .iter()
             .map(|snapshot| OpenReader {
                 thread: snapshot.reader.thread,
+                process: snapshot.reader.process,
                 age: snapshot.reader.age(now),
                 held: space.held_by(snapshot.commit),
             })
@@ -250,12 +263,29 @@ impl<E: Engine, O: Os> Store<E, O> {
         error.into()
     }
 
+    /// Ends the readers of other processes, which must not have a put of this one refused; whether there was one.
+    #[cold]
+    pub(crate) fn end_processes(&self) -> bool {
+        let now = self.os.now();
+        let open = self.engine.snapshots();
+        let others = open.iter().filter(|snapshot| snapshot.reader.process.is_some());
+        others
+            .filter(|other| self.end_reader(other, now, EndedBecause::Quota))
+            .count()
+            > 0
+    }
+
     fn end_reader(&self, snapshot: &OpenSnapshot, now: Time, why: EndedBecause) -> bool {
         let age = snapshot.reader.age(now);
         let ended = self.engine.end(snapshot.id, age, why);
         if ended {
-            let thread = snapshot.reader.thread;
-            self.readers.note(EndedReader { thread, age, why });
+            let Reader { thread, process, .. } = snapshot.reader;
+            self.readers.note(EndedReader {
+                thread,
+                process,
+                age,
+                why,
+            });
         }
         ended
     }
@@ -281,6 +311,7 @@ mod tests {
             thread: None,
             taken_at: Some(Time(taken_at)),
             firm_until: firm_until.map(Time),
+            process: None,
         }
     }
 

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
-use crate::engine::{Engine, KeyRange, Read, Table, Write, prefix_range};
+use crate::engine::{Engine, EngineError, KeyRange, Read, Table, Write, prefix_range};
 use crate::expiry::{Swept, check_expiring};
 use crate::permit::Permit;
 use crate::records::{Merged, Records};
@@ -418,7 +418,10 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         meter.call(|_| {
             refuse_reserved(key)?;
             store.refuse_temporal(key)?;
-            let put = engine.put(Table::Data, key, value);
+            let put = match engine.put(Table::Data, key, value) {
+                Err(EngineError::QuotaFull { .. }) if store.end_processes() => engine.put(Table::Data, key, value),
+                put => put,
+            };
             let term = put.and_then(|()| {
                 store.end_term(engine, key, swept)?;
                 match life {

@@ -51,7 +51,7 @@ pub fn model(path: &Path) -> Result<ModelDocument, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| match error.kind() {
+    crate::bounded::text(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refused(
             path,
             "no such file; name one that `punctual identify` or `punctual design` wrote",

@@ -70,7 +70,7 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
 }
 
 fn read(path: &Path) -> Result<EventLog, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+    let text = crate::bounded::text(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refused(path, "no such file; name a log that `punctual run --record` wrote"),
         std::io::ErrorKind::InvalidData => refused(path, "is not text; name a log that `punctual run --record` wrote"),
         _ => refused(path, &format!("cannot be read: {error}")),

@@ -248,7 +248,7 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
 /// The machine in this file.
 fn machine(path: &Path) -> Result<MachineModel, Failure> {
     let refused = |what: String| Failure::input([format!("{}:{what}", path.display())]);
-    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+    let text = crate::bounded::text(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
             refused(" no such file; name a machine file, such as machines/exynos5422-a15.toml".into())
         }

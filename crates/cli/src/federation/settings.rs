@@ -15,7 +15,7 @@ use crate::scenario::{Section, read_document};
 /// [`Failure::Input`] with one line per problem: file, line, key, what to do.
 pub fn load(file: &Path) -> Result<Settings, Failure> {
     let shown = file.display();
-    let text = std::fs::read_to_string(file)
+    let text = crate::bounded::text(file)
         .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name a file of settings")]))?;
     settings(&text, &shown.to_string()).map_err(Failure::input)
 }

@@ -171,8 +171,13 @@ fn refused(error: ExperimentError) -> Failure {
 }
 
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Failure::input([format!("{}: cannot be read: {}", path.display(), error.kind())]))
+    crate::bounded::text(path).map_err(|error| {
+        Failure::input([format!(
+            "{}: cannot be read: {}",
+            path.display(),
+            crate::bounded::why(&error)
+        )])
+    })
 }
 
 fn reasons(experiment: &punctual_lab::Experiment) -> Result<Reasons, Failure> {

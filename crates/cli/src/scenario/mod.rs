@@ -175,7 +175,7 @@ pub fn read_document<T>(
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
+    crate::bounded::text(path).map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::NotFound => {
                 "no such file, and no built-in scenario (`punctual scenario list`); name a scenario file".into()

@@ -6,8 +6,9 @@ use std::path::Path;
 use heed::MdbError;
 use punctual_store::engine::EngineError;
 
-/// A disk with less room than this is called full when a write to it came back short. LMDB reports a short write as a
-/// bare `EIO` (mdb_page_flush), because the kernel names the cause only on the next attempt.
+/// A disk with less room than this is called full when a write to it came back short, and so is a file that is as close
+/// to the limit of its length. LMDB reports a short write as a bare `EIO` (mdb_page_flush), because the kernel names
+/// the cause only on the next attempt.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
 
 /// What of the open store a message needs.
@@ -25,7 +26,7 @@ pub(super) fn io<'a>(path: &'a Path, action: &'static str) -> impl Fn(io::Error)
         match source.raw_os_error() {
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => EngineError::ReadOnly { path },
             Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => EngineError::DiskFull { path },
-            Some(libc::EIO) if free_bytes(&path).is_some_and(|free| free < FULL_BELOW_BYTES) => {
+            Some(libc::EIO) if free_bytes(&path).is_some_and(|free| free < FULL_BELOW_BYTES) || at_limit(&path) => {
                 EngineError::DiskFull { path }
             }
             _ => EngineError::Io { path, action, source },
@@ -69,8 +70,20 @@ pub(super) fn engine<'a>(place: Place<'a>, action: &'static str) -> impl Fn(heed
     }
 }
 
+/// Whether the store in `directory` is about as large as a file of this process may be (`RLIMIT_FSIZE`).
+fn at_limit(directory: &Path) -> bool {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: `limit` is valid for the call, which writes to it.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    let len = std::fs::metadata(directory.join(super::DATA_FILE)).map_or(0, |about| about.len());
+    limit.rlim_cur != libc::RLIM_INFINITY && len.saturating_add(FULL_BELOW_BYTES) > limit.rlim_cur
+}
+
 /// Room that an unprivileged user can still fill, in bytes.
-fn free_bytes(path: &Path) -> Option<u64> {
+pub(super) fn free_bytes(path: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();

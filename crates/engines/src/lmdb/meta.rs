@@ -13,8 +13,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
 use super::FORMAT;
-use super::check::{Damage, Meta, NO_PAGE, NODE_HEADER, node_fits, node_offsets, u16_at};
-use super::sum::{COMMIT_KEY, FORMAT_KEY};
+use super::check::{Content, Damage, Meta, NO_PAGE, NODE_HEADER, TREE_LEN, Tree, node_fits, node_offsets, u16_at};
+use super::sum::{COMMIT_KEY, FORMAT_KEY, SUMS_KEY};
 
 /// Checks both meta pages of a file that has passed [`check`](super::check::check).
 pub(super) fn check(file: &File) -> Result<(), Damage> {
@@ -44,15 +44,19 @@ pub(super) fn check(file: &File) -> Result<(), Damage> {
     Ok(())
 }
 
-/// What the main table of a commit says of itself.
+/// What the main table of a commit says of itself, and of the others.
 #[derive(Debug, Default)]
-struct Main {
-    format: Option<u32>,
-    commit: Option<u64>,
+pub(super) struct Main {
+    pub format: Option<u32>,
+    pub commit: Option<u64>,
+    /// Whether plain records have checksums, as a number.
+    pub sums: Option<u8>,
+    pub data: Option<Tree>,
+    pub temporal: Option<Tree>,
 }
 
 impl Main {
-    fn read(file: &File, meta: &Meta) -> Result<Main, Damage> {
+    pub(super) fn read(file: &File, meta: &Meta) -> Result<Main, Damage> {
         let mut found = Main::default();
         // The main table has five records, in one page; an empty store has none.
         let root = meta.main.root;
@@ -76,11 +80,18 @@ impl Main {
             match key {
                 FORMAT_KEY => found.format = value.try_into().ok().map(u32::from_le_bytes),
                 COMMIT_KEY => found.commit = value.try_into().ok().map(u64::from_le_bytes),
+                SUMS_KEY => found.sums = value.first().copied(),
+                b"records" => found.data = tree(value),
+                b"temporal" => found.temporal = tree(value),
                 _ => {}
             }
         }
         Ok(found)
     }
+}
+
+fn tree(value: &[u8]) -> Option<Tree> {
+    (value.len() == TREE_LEN).then(|| Tree::read(value, 0, Content::Records))?
 }
 
 fn damaged(what: &str) -> Damage {

@@ -14,6 +14,7 @@
 //!
 //! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
 
+mod cells;
 mod check;
 mod crc;
 mod error;
@@ -28,8 +29,11 @@ mod space;
 mod sum;
 mod sync;
 mod transactions;
+pub mod transfer;
 mod unsynced;
 mod verify;
+mod visitor;
+mod visitors;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -52,11 +56,14 @@ use owner::Owner;
 pub use protect::Protection;
 use protect::{Map, protect};
 use room::Room;
+pub use room::reserve_of;
 use seats::Seats;
 use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
 use unsynced::Mark;
 pub use verify::{Progress, Verify};
+pub use visitor::{Look, Visitor};
+use visitors::{VISITORS_MAX, Visitors};
 
 use crate::noted::{open_in, words};
 use crate::slot::{Ticket, Wish};
@@ -88,6 +95,9 @@ pub struct LmdbOptions {
     /// Puts are refused ([`EngineError::QuotaFull`]) an eighth of it before, at most 16 MiB: that much is left to
     /// deletes and to group commits.
     pub quota: usize,
+    /// Up to where [`Lmdb::grow_quota`] may raise it while the store is open, in bytes: so much address space is
+    /// taken. `None`, as by default: the quota stays.
+    pub quota_max: Option<usize>,
     /// How many snapshots may be open at a time, over all threads; at least 1.
     pub readers_max: u32,
     /// Whether plain records of a *new* store carry checksums, as temporal ones always do: 4 bytes each, which every
@@ -102,6 +112,7 @@ impl Default for LmdbOptions {
         LmdbOptions {
             durability: Durability::Durable,
             quota: 1 << 30,
+            quota_max: None,
             readers_max: 126,
             checksums: true,
             verify: Verify::Full,
@@ -131,6 +142,8 @@ pub struct Lmdb {
     env: ManuallyDrop<Env<WithTls>>,
     readers: Seats,
     life: Life,
+    /// Dropped only once the environment is closed: see `Cells::map`.
+    visitors: ManuallyDrop<Option<Visitors>>,
     /// The data file, opened before any write of this process.
     witness: File,
     options: LmdbOptions,
@@ -172,12 +185,16 @@ impl LmdbOptions {
         let mark = unsynced::read(directory)?;
         check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
         options.check_quota(&directory.join(DATA_FILE))?;
+        sync::clear_unfinished(directory)?;
         sync::create(options, directory)?;
-        reserve_lock_file(&directory.join(LOCK_FILE), options.readers_max + seats::OWN)?;
+        reserve_lock_file(&directory.join(LOCK_FILE), options.slots())?;
         let witness = sync::witness(directory)?;
         let life = Life::begin().map_err(error::io(directory, "map a page that tells of a fork"))?;
         options.mark(directory, mark, &witness)?;
         let env = options.open_env(directory, options.flags())?;
+        let lock_file = directory.join(LOCK_FILE);
+        let visitors = Visitors::admit(&lock_file, env.info().maximum_number_of_readers as usize)
+            .map_err(error::io(&lock_file, "open the table of readers for other processes"))?;
         let place = options.place(directory);
         env.clear_stale_readers()
             .map_err(error::engine(place, "clear readers that died"))?;
@@ -200,6 +217,7 @@ impl LmdbOptions {
             env: ManuallyDrop::new(env),
             readers,
             life,
+            visitors: ManuallyDrop::new(visitors),
             witness,
             room: Room::new(options.quota, page_size),
             options,
@@ -225,9 +243,8 @@ impl LmdbOptions {
                 "at least one thread must be able to read",
             );
         }
-        // LMDB wants whole pages.
-        match self.quota.checked_next_multiple_of(QUOTA_STEP) {
-            Some(size) if self.quota >= QUOTA_MIN && size <= isize::MAX as usize => self.quota = size,
+        match whole(self.quota) {
+            Some(size) if self.quota >= QUOTA_MIN => self.quota = size,
             _ => {
                 return refuse(
                     "quota",
@@ -235,6 +252,17 @@ impl LmdbOptions {
                     "use 1 MiB up to what the address space holds",
                 );
             }
+        }
+        if let Some(max) = self.quota_max {
+            let size = whole(max).filter(|size| *size >= self.quota);
+            if size.is_none() {
+                return refuse(
+                    "quota_max",
+                    max.to_string(),
+                    "use at least the quota, up to what the address space holds",
+                );
+            }
+            self.quota_max = size;
         }
         Ok(self)
     }
@@ -257,6 +285,15 @@ impl LmdbOptions {
             value: format!("{} where the store takes {taken} bytes already", self.quota),
             remedy: "use at least that, and a seventh more to write to it",
         })
+    }
+
+    /// LMDB's reader slots: of snapshots, of the engine itself, and of other processes.
+    fn slots(self) -> u32 {
+        self.readers_max.saturating_add(seats::OWN + VISITORS_MAX as u32)
+    }
+
+    fn map_len(self) -> usize {
+        self.quota_max.unwrap_or(self.quota)
     }
 
     fn place(self, path: &Path) -> Place<'_> {
@@ -290,9 +327,7 @@ impl LmdbOptions {
 
     fn open_env(self, directory: &Path, flags: EnvFlags) -> Result<Env<WithTls>, EngineError> {
         let mut env = EnvOpenOptions::new().read_txn_with_tls();
-        env.map_size(self.quota)
-            .max_readers(self.readers_max + seats::OWN)
-            .max_dbs(2);
+        env.map_size(self.map_len()).max_readers(self.slots()).max_dbs(2);
         // SAFETY: the flags give up durability, as documented at `Durability`, not memory safety. Nothing else
         // changes the mapped file: this process holds its lock, and the file has been checked since. A program that
         // ignores the lock and writes to the file breaks this, as it would break any map.
@@ -312,9 +347,13 @@ impl Drop for Lmdb {
         if self.options.durability == Durability::Volatile && self.life.is_sound() && self.env.force_sync().is_ok() {
             let _ = unsynced::remove(&self.directory);
         }
-        let env = &mut self.env;
-        // SAFETY: the environment is dropped here only, and not used after.
-        unsafe { ManuallyDrop::drop(env) };
+        self.visitors.iter().for_each(Visitors::close);
+        let (env, visitors) = (&mut self.env, &mut self.visitors);
+        // SAFETY: both are dropped here only, and not used after.
+        unsafe {
+            ManuallyDrop::drop(env);
+            ManuallyDrop::drop(visitors);
+        }
     }
 }
 
@@ -339,9 +378,39 @@ impl Lmdb {
             .map_err(error::engine(self.place(), "clear readers that died"))
     }
 
+    /// Raises the quota to `bytes`, rounded up to whole pages, at most [`LmdbOptions::quota_max`]. Puts that were
+    /// refused are not any more. Nothing is mapped anew, so no reader or writer has to wait. The next open has the
+    /// quota of its own options.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`] for a quota below the present one, or beyond what was set aside.
+    pub fn grow_quota(&self, bytes: usize) -> Result<(), EngineError> {
+        let max = self.options.map_len();
+        match whole(bytes).filter(|size| *size <= max) {
+            Some(size) if size >= self.room.quota() => {
+                self.room.grow(size);
+                Ok(())
+            }
+            _ => Err(EngineError::Setting {
+                path: self.directory.clone(),
+                setting: "quota",
+                value: format!(
+                    "{bytes} while the store is open, from {} and up to {max}",
+                    self.room.quota()
+                ),
+                remedy: "name one between, or open the store anew with a larger quota_max",
+            }),
+        }
+    }
+
     /// Whether its plain records carry checksums.
     pub fn has_checksums(&self) -> bool {
         self.sums.data
+    }
+
+    /// The place of the first visitor's snapshot, behind those of this process.
+    fn visitors_from(&self) -> u64 {
+        u64::from(self.options.readers_max + seats::OWN)
     }
 
     #[cold]
@@ -375,10 +444,19 @@ impl Engine for Lmdb {
 
     fn snapshots(&self) -> Vec<OpenSnapshot> {
         let slots = self.readers.slots().zip(0..);
-        slots.filter_map(|(slot, place)| open_in(slot, place)).collect()
+        let own = slots.filter_map(|(slot, place)| open_in(slot, place));
+        let visitors = self
+            .visitors
+            .iter()
+            .flat_map(|visitors| visitors.snapshots(self.visitors_from()));
+        own.chain(visitors).collect()
     }
 
     fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
+        if let Some(number) = snapshot.place.checked_sub(self.visitors_from()) {
+            let visitors = self.visitors.as_ref().filter(|_| !self.life.is_forked());
+            return visitors.is_some_and(|visitors| visitors.end(number as usize, snapshot.generation, why));
+        }
         let slot = usize::try_from(snapshot.place)
             .ok()
             .and_then(|place| self.readers.slots().nth(place));
@@ -411,10 +489,17 @@ impl Engine for Lmdb {
     }
 }
 
+/// In whole pages, which LMDB wants.
+fn whole(bytes: usize) -> Option<usize> {
+    let bytes = bytes.checked_next_multiple_of(QUOTA_STEP);
+    bytes.filter(|bytes| *bytes <= isize::MAX as usize)
+}
+
 fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -> Result<(), EngineError> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()), // a store that has not begun
-        answer => answer.map_err(error::io(path, "open the store's file"))?,
+    let file = match visitor::open_file(path.parent().unwrap_or(Path::new("."))) {
+        Err(EngineError::NoStore { .. }) => return Ok(()), // a store that has not begun
+        Err(EngineError::Io { path, source, .. }) => return Err(error::io(&path, "open the store's file")(source)),
+        answer => answer?,
     };
     let checked = match verify {
         Verify::None => check::check_length(&file),

@@ -14,7 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ use punctual_store::engine::EngineError;
 
 use super::error;
 
-const FILE_NAME: &str = "owner.pid";
+pub(super) const FILE_NAME: &str = "owner.pid";
 
 /// Device and inode of a file.
 type Identity = (u64, u64);
@@ -94,16 +94,49 @@ impl Drop for Owner {
     }
 }
 
+/// Whether this process has the store in `directory` open.
+pub(super) fn is_ours(directory: &Path) -> bool {
+    let about = fs::metadata(directory.join(FILE_NAME)).ok();
+    about.is_some_and(|about| locked().get(&identity(&about)) == Some(&std::process::id()))
+}
+
+/// The process that has the store in `directory` open. Not to be asked by that process: closing the file would drop
+/// its lock.
+pub(super) fn of(directory: &Path) -> Option<u32> {
+    let mut options = OpenOptions::new();
+    let opened = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(directory.join(FILE_NAME));
+    let mut file = opened.ok().filter(|_| !is_ours(directory))?;
+    let mut whole = whole();
+    // SAFETY: the descriptor is open, and `whole` is valid for the call, which writes to it.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut whole) };
+    if answer != 0 || whole.l_type == libc::F_UNLCK as libc::c_short {
+        return None;
+    }
+    // The kernel does not tell the number of a process in another namespace; the file does.
+    u32::try_from(whole.l_pid)
+        .ok()
+        .filter(|pid| *pid != 0)
+        .or_else(|| holder(&mut file))
+}
+
 fn identity(about: &fs::Metadata) -> Identity {
     (about.dev(), about.ino())
 }
 
-/// Locks all of the file for this process; false if another one has it.
-fn lock(file: &File) -> io::Result<bool> {
+fn whole() -> libc::flock {
     // SAFETY: plain numbers, for which zero is a valid value; a length of 0 means up to the end.
     let mut whole: libc::flock = unsafe { std::mem::zeroed() };
     whole.l_type = libc::F_WRLCK as libc::c_short;
     whole.l_whence = libc::SEEK_SET as libc::c_short;
+    whole
+}
+
+/// Locks all of the file for this process; false if another one has it.
+fn lock(file: &File) -> io::Result<bool> {
+    let whole = whole();
     // SAFETY: the descriptor is open, and `whole` is valid for the call.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &whole) } == 0 {
         return Ok(true);

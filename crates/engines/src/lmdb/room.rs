@@ -32,17 +32,22 @@ const CHANGE_PAGES: i64 = 10;
 /// Pages that a commit takes for itself: the table of tables, and the lists of free pages.
 const COMMIT_PAGES: i64 = 16;
 /// The reserve, of the quota, and at the most, in bytes.
-const RESERVE_SHARE: usize = 8;
-const RESERVE_MAX: usize = 16 << 20;
+const RESERVE_SHARE: u64 = 8;
+const RESERVE_MAX: u64 = 16 << 20;
 /// A value beyond this lies on pages of its own; LMDB's limit is not smaller.
 const INLINE_MAX: usize = 1_024;
+
+/// What is kept for deletes and group commits of a quota, in bytes.
+pub fn reserve_of(quota: u64) -> u64 {
+    (quota / RESERVE_SHARE).min(RESERVE_MAX)
+}
 
 /// The room of an open store. Its writer changes it.
 #[derive(Debug)]
 pub(super) struct Room {
     page_size: usize,
-    quota_pages: i64,
-    reserve: i64,
+    quota_pages: AtomicI64,
+    reserve: AtomicI64,
     /// Pages beyond the reserve, at the least.
     spare: AtomicI64,
 }
@@ -52,22 +57,37 @@ impl Room {
         let pages = |bytes: usize| (bytes / page_size) as i64;
         Room {
             page_size,
-            quota_pages: pages(quota),
-            reserve: pages((quota / RESERVE_SHARE).min(RESERVE_MAX)),
+            quota_pages: AtomicI64::new(pages(quota)),
+            reserve: AtomicI64::new(pages(reserve_of(quota as u64) as usize)),
             spare: AtomicI64::new(0),
         }
     }
 
     /// Whether half of the reserve is used up.
     pub(super) fn is_tight(&self) -> bool {
-        self.spare.load(Ordering::Relaxed) < -(self.reserve / 2)
+        self.spare.load(Ordering::Relaxed) < -(self.reserve.load(Ordering::Relaxed) / 2)
+    }
+
+    /// The quota in bytes.
+    pub(super) fn quota(&self) -> usize {
+        self.quota_pages.load(Ordering::Relaxed) as usize * self.page_size
+    }
+
+    /// Raises the quota. A transaction that is under way keeps the bounds that it has.
+    pub(super) fn grow(&self, quota: usize) {
+        let reserve = (reserve_of(quota as u64) as usize / self.page_size) as i64;
+        self.quota_pages
+            .store((quota / self.page_size) as i64, Ordering::Relaxed);
+        self.reserve.store(reserve, Ordering::Relaxed);
+        // Not known to be spare: the next transaction that needs more looks.
     }
 
     /// What is spare where no snapshot is older than `oldest`.
     fn spare(&self, survey: &Survey, oldest: u64) -> i64 {
         let usable = survey.freed.iter().filter(|(freed_by, _)| *freed_by < oldest);
         let free: u64 = usable.map(|(_, pages)| pages).sum();
-        self.quota_pages - survey.pages as i64 + free as i64 - self.reserve
+        let [quota, reserve] = [&self.quota_pages, &self.reserve].map(|pages| pages.load(Ordering::Relaxed));
+        quota - survey.pages as i64 + free as i64 - reserve
     }
 }
 
@@ -112,6 +132,7 @@ impl LmdbWrite<'_> {
         if self.allowance.taken + pages > self.allowance.spare {
             let fits = self.tighten(pages)?;
             if !fits && put.is_some() && table == Table::Data {
+                self.allowance.before = None; // a reader may be ended before the next attempt
                 return Err(self.engine.quota_full());
             }
         }
@@ -187,7 +208,7 @@ impl Lmdb {
         });
         EngineError::QuotaFull {
             path: self.directory.clone(),
-            quota: self.options.quota as u64,
+            quota: self.room.quota() as u64,
             holder: most.max_by_key(|holder| holder.held).filter(|holder| holder.held > 0),
         }
     }

@@ -11,7 +11,7 @@ use punctual_store::engine::{EngineError, Space};
 
 use super::check::{
     Content, Damage, F_BIGDATA, F_SUBDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, TREE_LEN, Tree,
-    damaged, node_fits, node_offsets, u16_at, u64_at,
+    child_at, damaged, node_fits, node_offsets, u16_at, u64_at,
 };
 use super::{Lmdb, LmdbSnapshot};
 
@@ -19,18 +19,7 @@ use super::{Lmdb, LmdbSnapshot};
 pub(super) fn space(engine: &Lmdb) -> Result<Space, EngineError> {
     // A snapshot of the newest commit keeps the trees that are read from being written over.
     let _kept = LmdbSnapshot::begin_own(engine)?;
-    let survey = engine.survey()?;
-    let bytes = |pages: u64| pages * survey.page_size;
-    Ok(Space {
-        quota: Some(engine.options.quota as u64),
-        taken: bytes(survey.pages),
-        data: bytes(survey.data),
-        freed: survey
-            .freed
-            .iter()
-            .map(|(commit, pages)| (*commit, bytes(*pages)))
-            .collect(),
-    })
+    Ok(engine.survey()?.space(engine.room.quota() as u64))
 }
 
 /// Of the newest commit in a file, in pages.
@@ -51,7 +40,23 @@ pub(super) struct Survey {
 impl Survey {
     /// Reads it from `file`.
     pub(super) fn of(file: &File) -> Result<Survey, Damage> {
-        let meta = Meta::newest(file)?;
+        Survey::at(file, &Meta::newest(file)?)
+    }
+
+    /// In bytes, for a store of `quota` bytes.
+    pub(super) fn space(&self, quota: u64) -> Space {
+        let bytes = |pages: u64| pages * self.page_size;
+        let freed = self.freed.iter().map(|(commit, pages)| (*commit, bytes(*pages)));
+        Space {
+            quota: Some(quota),
+            taken: bytes(self.pages),
+            data: bytes(self.data),
+            freed: freed.collect(),
+        }
+    }
+
+    /// That of the commit of `meta`.
+    pub(super) fn at(file: &File, meta: &Meta) -> Result<Survey, Damage> {
         let mut survey = Survey {
             page_size: meta.page_size as u64,
             commit: meta.transaction,
@@ -59,7 +64,7 @@ impl Survey {
             data: pages_of(&meta.main),
             freed: Vec::new(),
         };
-        let trees = Trees { file, meta: &meta };
+        let trees = Trees { file, meta };
         trees.leaves(meta.main, |page, value, flags, _| {
             if flags == F_SUBDATA
                 && let Some(tree) = Tree::read(page.get(value..value + TREE_LEN)?, 0, Content::Records)
@@ -111,8 +116,7 @@ impl Trees<'_> {
                 match (u16_at(&page, 10), depth == tree.depth) {
                     (P_BRANCH, false) => {
                         node_fits(number, &page, offset, 0)?;
-                        let [low, middle, high] = [0, 2, 4].map(|at| u64::from(u16_at(&page, offset + at)));
-                        pages.push((low | middle << 16 | high << 32, depth + 1));
+                        pages.push((child_at(&page, offset), depth + 1));
                     }
                     (P_LEAF, true) => {
                         let value = node_fits(number, &page, offset, 0)?;

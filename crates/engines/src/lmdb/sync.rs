@@ -8,11 +8,11 @@ use heed::EnvFlags;
 use punctual_store::engine::{Durability, EngineError};
 
 use super::life::End;
-use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, error, sum};
+use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, error, owner, sum};
 use crate::directory;
 
 /// Where a new store is made, before it gets its name.
-const NEW: &str = "new";
+pub(super) const NEW: &str = "new";
 
 /// Makes an empty store if there is none. It is made in a folder of its own, synced, and gets its name last: a power
 /// cut leaves a whole store, or none.
@@ -23,7 +23,6 @@ pub(super) fn create(options: LmdbOptions, at: &Path) -> Result<(), EngineError>
     }
     let folder = at.join(NEW);
     let fail = |action| error::io(&folder, action);
-    clear(&folder).map_err(fail("remove what is left of a store that was not finished"))?;
     fs::create_dir(&folder).map_err(fail("create the folder of a new store"))?;
     let made = create_in(options, &folder);
     let named = made.and_then(|()| {
@@ -47,10 +46,31 @@ fn create_in(options: LmdbOptions, folder: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn clear(folder: &Path) -> io::Result<()> {
+/// Removes what a program that was killed has left of a new store, or of one that was written anew.
+pub(super) fn clear_unfinished(directory: &Path) -> Result<(), EngineError> {
+    let folder = directory.join(NEW);
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    clear(&folder).map_err(error::io(
+        &folder,
+        "remove what is left of a store that was not finished",
+    ))
+}
+
+/// Removes the folder of a store that was not finished.
+pub(super) fn clear(folder: &Path) -> io::Result<()> {
+    clear_files(folder)?;
+    directory::gone(fs::remove_file(folder.join(owner::FILE_NAME)))?;
+    directory::gone(fs::remove_dir(folder))
+}
+
+/// Removes what is in it, but for the file that is locked meanwhile.
+pub(super) fn clear_files(folder: &Path) -> io::Result<()> {
     directory::gone(fs::remove_file(folder.join(DATA_FILE)))?;
     directory::gone(fs::remove_file(folder.join(LOCK_FILE)))?;
-    directory::gone(fs::remove_dir(folder))
+    let inner = folder.join(NEW);
+    if inner.is_dir() { clear(&inner) } else { Ok(()) }
 }
 
 impl Lmdb {

@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Bound;
 
 use heed::types::Bytes;
-use heed::{MdbError, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
+use heed::{MdbError, PutFlags, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, VALUE_MAX_LEN, Write};
 
 use super::error;
@@ -208,6 +208,39 @@ impl LmdbWrite<'_> {
     }
 }
 
+impl LmdbWrite<'_> {
+    /// Puts a record behind all others of its table, which leaves no page half full. For a store that is being made:
+    /// the reserve is not looked at.
+    pub(super) fn append(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        check_lengths(key, value)?;
+        self.changed = true;
+        let (engine, transaction) = (self.engine, &mut self.transaction);
+        let table_at = engine.table(table);
+        let written = if engine.sums.has(table) {
+            let stored = [value, &sum::of(key, value)].concat();
+            table_at.put_with_flags(transaction, PutFlags::APPEND, key, &stored)
+        } else {
+            table_at.put_with_flags(transaction, PutFlags::APPEND, key, value)
+        };
+        written.map_err(|refused| engine.change_refused(refused, "write a record"))
+    }
+
+    /// Has the transaction written even if nothing was changed.
+    pub(super) fn change_nothing(&mut self) {
+        self.changed = true;
+    }
+}
+
+fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+    if key.is_empty() || key.len() > KEY_MAX_LEN {
+        return Err(EngineError::KeyLength { len: key.len() });
+    }
+    if value.len() > VALUE_MAX_LEN {
+        return Err(EngineError::ValueLength { len: value.len() });
+    }
+    Ok(())
+}
+
 impl Drop for LmdbWrite<'_> {
     fn drop(&mut self) {
         // In a child, the lock that LMDB would give back is the parent's.
@@ -335,12 +368,7 @@ impl Read for LmdbWrite<'_> {
 
 impl Write for LmdbWrite<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        if key.is_empty() || key.len() > KEY_MAX_LEN {
-            return Err(EngineError::KeyLength { len: key.len() });
-        }
-        if value.len() > VALUE_MAX_LEN {
-            return Err(EngineError::ValueLength { len: value.len() });
-        }
+        check_lengths(key, value)?;
         self.usable()?;
         self.take(table, Some(value.len() + sum::LEN))?;
         self.changed = true;

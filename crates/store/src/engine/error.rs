@@ -197,6 +197,20 @@ pub enum EngineError {
         /// The store.
         path: PathBuf,
     },
+    /// There is nothing to read.
+    #[error("{}: there is no store: name the folder that holds its data.mdb", path.display())]
+    NoStore {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A process that reads a store beside its owner lost its snapshot: what it has read is not to be used.
+    #[error("{}: the store was written to while it was read, and {reason}: try again", path.display())]
+    Overtaken {
+        /// The store.
+        path: PathBuf,
+        /// Why it was not kept.
+        reason: &'static str,
+    },
     /// An earlier call of this transaction failed.
     #[error(
         "{}: an earlier change of this transaction failed: drop it and begin another, the store itself goes on",

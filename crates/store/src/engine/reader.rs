@@ -14,6 +14,8 @@ pub struct Reader {
     pub taken_at: Option<Time>,
     /// The firm deadline of its transaction: afterwards nothing needs it.
     pub firm_until: Option<Time>,
+    /// The process that reads, where it is not the one that has the store open.
+    pub process: Option<u32>,
 }
 
 impl Reader {
@@ -22,6 +24,7 @@ impl Reader {
         thread: None,
         taken_at: None,
         firm_until: None,
+        process: None,
     };
 
     /// How long it has been open at `now`; zero where it is not known.
@@ -64,6 +67,9 @@ pub struct Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(", and a snapshot")?;
+        if let Some(process) = self.reader.process {
+            write!(f, " of process {process}")?;
+        }
         if let Some(thread) = self.reader.thread {
             write!(f, " of thread {thread}")?;
         }

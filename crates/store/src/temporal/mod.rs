@@ -22,7 +22,7 @@ mod atomics {
 
 pub(crate) use objects::Objects;
 pub use objects::{Creation, ObjectSpec};
-pub use record::ClockOrigin;
-pub(crate) use record::{decode, encode};
+pub(crate) use record::encode;
+pub use record::{ClockOrigin, decode};
 pub use slot::{Installation, Installs, Overwritten, Readings, Sample, Slot};
 pub(crate) use suspension::{Suspensions, on_clock_of_ages};

@@ -57,7 +57,7 @@ pub(crate) fn encode(record: &mut Vec<u8>, sample: Sample, value: &[u8], origin:
 }
 
 /// The value in a record, and what is known of it by a clock with `origin`; `None` for bytes that are no record.
-pub(crate) fn decode(record: &[u8], origin: ClockOrigin) -> Option<(Sample, &[u8])> {
+pub fn decode(record: &[u8], origin: ClockOrigin) -> Option<(Sample, &[u8])> {
     let (header, value) = record.split_first_chunk::<HEADER_LEN>()?;
     let ([seq, sampled_at, recorded_origin], []) = header.as_chunks::<8>() else {
         return None;

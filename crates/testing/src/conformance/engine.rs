@@ -123,6 +123,7 @@ const OBSERVER: Reader = Reader {
     thread: Some(Tid(77)),
     taken_at: Some(Time(11)),
     firm_until: Some(Time(22)),
+    process: None,
 };
 /// What the other thread is told when its snapshot was ended.
 const ENDED: (Nanos, EndedBecause) = (Nanos(33), EndedBecause::Held);

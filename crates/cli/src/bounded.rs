@@ -1,0 +1,164 @@
+//! Files that a user names, read in bounded time and memory.
+//!
+//! **Problem.** A path may lead to a pipe that no program writes to, or to a device that never ends.
+//!
+//! **Method.** An ordinary file ends by itself; one beyond [`FILE_MAX`] is refused. Anything else (a pipe such as the
+//! shell's `<(...)`, a terminal) is read for [`TIME_MAX`] and up to [`STREAM_MAX`] bytes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The longest file, in bytes.
+const FILE_MAX: u64 = 1 << 30;
+/// The most that a pipe or a device may bring, in bytes, and for how long it is waited for.
+const STREAM_MAX: u64 = 64 << 20;
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A file that is read within its bounds; beyond them a read fails.
+#[derive(Debug)]
+pub struct Bounded {
+    file: File,
+    left: u64,
+    max: u64,
+    /// None for an ordinary file, which never keeps a reader waiting.
+    until: Option<Instant>,
+}
+
+/// Opens the file at `path` for reading.
+///
+/// # Errors
+/// As [`File::open`].
+pub fn open(path: &Path) -> io::Result<Bounded> {
+    // A pipe without a writer would never open.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let ordinary = file.metadata()?.is_file();
+    let max = if ordinary { FILE_MAX } else { STREAM_MAX };
+    Ok(Bounded {
+        file,
+        left: max,
+        max,
+        until: (!ordinary).then(|| Instant::now() + TIME_MAX),
+    })
+}
+
+/// What is in the file at `path`.
+///
+/// # Errors
+/// As [`File::open`]; of another kind, and in words, where a bound is met.
+pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The text in the file at `path`.
+///
+/// # Errors
+/// As [`bytes`]; [`ErrorKind::InvalidData`] for what is no text.
+pub fn text(path: &Path) -> io::Result<String> {
+    String::from_utf8(bytes(path)?).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+/// Why a file cannot be read, in few words.
+pub fn why(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::Other | ErrorKind::TimedOut | ErrorKind::FileTooLarge => error.to_string(),
+        kind => kind.to_string(),
+    }
+}
+
+impl Bounded {
+    /// Waits until there is something to read.
+    fn wait(&self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut asked = libc::pollfd {
+            fd: self.file.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let millis = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one entry, valid for the call.
+        match unsafe { libc::poll(&mut asked, 1, millis) } {
+            0 => Err(silent()),
+            _ => Ok(()), // what is wrong the next read tells
+        }
+    }
+}
+
+fn silent() -> io::Error {
+    let what = format!("it has not ended after {} s; name an ordinary file", TIME_MAX.as_secs());
+    io::Error::new(ErrorKind::TimedOut, what)
+}
+
+impl Read for Bounded {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                return Err(silent());
+            }
+            match (self.file.read(into), self.until) {
+                (Err(empty), Some(until)) if empty.kind() == ErrorKind::WouldBlock => self.wait(until)?,
+                (Ok(0), Some(_)) if self.left == self.max => {
+                    let what = "nothing came through it; name an ordinary file, or a pipe that is written to";
+                    return Err(io::Error::other(what));
+                }
+                (Ok(read), _) => {
+                    let left = self.left.checked_sub(read as u64);
+                    self.left = left.ok_or_else(|| {
+                        let what = format!("it goes on after {}; name the right file", crate::size::shown(self.max));
+                        io::Error::new(ErrorKind::FileTooLarge, what)
+                    })?;
+                    return Ok(read);
+                }
+                (Err(refused), _) => return Err(refused),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn files_and_pipes_are_read_to_their_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, "text").unwrap();
+        assert_eq!(text(&path).unwrap(), "text");
+        let (read, mut write) = std::io::pipe().unwrap();
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20)); // the reader waits, or finds it there: both are right
+            write.write_all(b"through a pipe").unwrap();
+        });
+        let name = format!("/proc/self/fd/{}", read.as_raw_fd());
+        assert_eq!(text(Path::new(&name)).unwrap(), "through a pipe");
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn what_never_ends_is_refused() {
+        let told = bytes(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(why(&told), "it goes on after 64.0 MiB; name the right file");
+        let told = bytes(Path::new("/dev/null")).unwrap_err();
+        assert!(why(&told).starts_with("nothing came through it"), "{told}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large");
+        File::create(&path).unwrap().set_len(FILE_MAX + 1).unwrap();
+        let mut large = open(&path).unwrap();
+        large.left = 10; // as if most of it had been read
+        assert_eq!(
+            why(&large.read(&mut [0; 11]).unwrap_err()),
+            "it goes on after 1.00 GiB; name the right file"
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! `punctual store inspect`: what is in a store.
+
+use std::fmt::Write;
+
+use punctual_engines::lmdb::{Visitor, reserve_of};
+use punctual_os::LinuxOs;
+use punctual_os::linux::clock_origin;
+use punctual_store::engine::{EngineError, Table};
+use punctual_store::temporal::{ClockOrigin, decode};
+use punctual_units::{Clock, Nanos};
+use serde::Serialize;
+
+use super::args::Inspect;
+use super::refused;
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::size::shown;
+
+/// How many temporal objects are listed for people; JSON has all.
+const LISTED_MAX: usize = 100;
+
+/// What is known of a store.
+#[derive(Debug, Serialize)]
+struct Inspection {
+    store: String,
+    format: u32,
+    commit: u64,
+    checksums: bool,
+    /// The process that has it open.
+    owner: Option<u32>,
+    /// Whether it is open, or was left, with durability `volatile` in this boot.
+    volatile: bool,
+    quota_bytes: u64,
+    reserve_bytes: u64,
+    file_bytes: u64,
+    records_bytes: u64,
+    free_bytes: u64,
+    medium_bytes: u64,
+    records: u64,
+    readers: Vec<Reader>,
+    temporal: Vec<Object>,
+}
+
+#[derive(Debug, Serialize)]
+struct Reader {
+    process: u32,
+    /// How many commits there were after its snapshot was taken.
+    commits_behind: u64,
+    held_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Object {
+    key: String,
+    bytes: usize,
+    /// `None` where the age is not known: from before a restart of the machine, or of another time namespace.
+    age_ns: Option<u64>,
+}
+
+/// Carries out `punctual store inspect`.
+pub fn inspect(arguments: &Inspect) -> Result<(), Failure> {
+    let found = look(arguments).map_err(|error| refused(error.into()))?;
+    if arguments.json {
+        let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Internal(error.to_string()))?;
+        print(&format!("{json}\n"))
+    } else {
+        print(&told(&found))
+    }
+}
+
+fn look(arguments: &Inspect) -> Result<Inspection, EngineError> {
+    let visitor = Visitor::open(&arguments.store)?;
+    let space = visitor.space()?;
+    let (medium_bytes, _) = visitor.on_medium()?;
+    let quota_bytes = space.quota.unwrap_or(0);
+    let readers = visitor.readers().into_iter().map(|(process, commit)| Reader {
+        process,
+        commits_behind: visitor.commit().saturating_sub(commit),
+        held_bytes: space.held_by(commit),
+    });
+    let free = space.freed.iter().map(|(_, bytes)| bytes).sum();
+    Ok(Inspection {
+        store: arguments.store.display().to_string(),
+        format: visitor.format(),
+        commit: visitor.commit(),
+        checksums: visitor.has_checksums(),
+        owner: visitor.owner(),
+        volatile: visitor.is_volatile(),
+        quota_bytes,
+        reserve_bytes: reserve_of(quota_bytes),
+        file_bytes: space.taken,
+        records_bytes: space.data,
+        free_bytes: free,
+        medium_bytes,
+        records: visitor.records(Table::Data),
+        readers: readers.collect(),
+        temporal: objects(&visitor)?,
+    })
+}
+
+fn objects(visitor: &Visitor) -> Result<Vec<Object>, EngineError> {
+    let origin = clock_origin().map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes()));
+    let now = LinuxOs.since_boot();
+    let mut objects = Vec::new();
+    visitor.visit::<EngineError>(Table::Temporal, &mut |key, record| {
+        let decoded = decode(record, origin);
+        let sampled_at = decoded
+            .and_then(|(sample, _)| sample.sampled_at)
+            .filter(|at| *at <= now);
+        objects.push(Object {
+            key: key.escape_ascii().to_string(),
+            bytes: decoded.map_or(record.len(), |(_, value)| value.len()),
+            age_ns: sampled_at.map(|at| now.since(at).0),
+        });
+        Ok(())
+    })?;
+    Ok(objects)
+}
+
+fn told(found: &Inspection) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, what: String| {
+        let _ = writeln!(text, "{name:<11} {what}");
+    };
+    line("store", found.store.clone());
+    let sums = if found.checksums {
+        "all records"
+    } else {
+        "temporal objects only"
+    };
+    line(
+        "format",
+        format!("{}, checksums on {sums}, commit {}", found.format, found.commit),
+    );
+    line(
+        "open in",
+        match found.owner {
+            Some(process) => format!("process {process}"),
+            None => "no process".to_owned(),
+        },
+    );
+    line(
+        "durability",
+        match found.volatile {
+            true => "volatile: a power cut loses all of it until it is closed".to_owned(),
+            false => "what was synced survives a power cut".to_owned(),
+        },
+    );
+    line(
+        "file",
+        format!(
+            "{} of a quota of {}: {} in records, {} free; {} on the medium",
+            shown(found.file_bytes),
+            shown(found.quota_bytes),
+            shown(found.records_bytes),
+            shown(found.free_bytes),
+            shown(found.medium_bytes)
+        ),
+    );
+    line(
+        "reserve",
+        format!(
+            "{} for deletes, temporal objects and commits",
+            shown(found.reserve_bytes)
+        ),
+    );
+    line(
+        "records",
+        format!("{}, and {} temporal objects", found.records, found.temporal.len()),
+    );
+    for Reader {
+        process,
+        commits_behind,
+        held_bytes,
+    } in &found.readers
+    {
+        let held = shown(*held_bytes);
+        line(
+            "reader",
+            format!("of process {process}, {commits_behind} commits behind, keeps {held} from reuse"),
+        );
+    }
+    if !found.temporal.is_empty() {
+        let _ = writeln!(text, "\n{:<32} {:>8} {:>12}", "temporal object", "bytes", "age");
+    }
+    for Object { key, bytes, age_ns } in found.temporal.iter().take(LISTED_MAX) {
+        let age = age_ns.map_or("unknown".to_owned(), |age| Nanos(age).to_string());
+        let _ = writeln!(text, "{key:<32} {bytes:>8} {age:>12}");
+    }
+    if let Some(more) = found.temporal.len().checked_sub(LISTED_MAX).filter(|more| *more > 0) {
+        let _ = writeln!(text, "and {more} more, which --json lists");
+    }
+    text
+}

@@ -1,0 +1,185 @@
+//! `punctual store`: look at a store, check it and copy it, also while a program has it open.
+
+pub mod args;
+mod inspect;
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use args::StoreCommand;
+use punctual_engines::lmdb::transfer::{self, TransferError, Transferred};
+use punctual_engines::lmdb::{Progress, Verify, Visitor};
+use punctual_os::linux::thread::set_scheduling;
+use punctual_os::{Scheduling, Tid};
+use punctual_store::engine::{EngineError, Table};
+
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::size;
+
+/// Carries out `punctual store`.
+pub fn store(what: &StoreCommand) -> Result<(), Failure> {
+    match what {
+        StoreCommand::Inspect(inspect) => inspect::inspect(inspect),
+        StoreCommand::Verify(verify) => self::verify(verify),
+        StoreCommand::Export(export) => {
+            step_back();
+            // Before the first record: where it goes.
+            let output = Output::prepare(&export.to)?;
+            let mut answer = Ok(Transferred::default());
+            let written = output.write(|out| {
+                answer = told(|progress| transfer::export(&export.store, out, progress));
+                match &answer {
+                    Ok(_) => Ok(()),
+                    Err(TransferError::Write(refused)) => Err(refused.kind().into()),
+                    Err(_) => Err(std::io::Error::other("the export was not finished")),
+                }
+            });
+            match answer {
+                Ok(_) | Err(TransferError::Write(_)) => written,
+                Err(other) => Err(refused(other)),
+            }
+        }
+        StoreCommand::Import(import) => {
+            let (mut from, name) = source(&import.from)?;
+            let answer = told(|progress| transfer::import(&mut *from, &import.store, progress));
+            let done = answer.map_err(|error| match error {
+                TransferError::Damaged { .. } | TransferError::Read(_) => Failure::input([format!("{name}: {error}")]),
+                other => refused(other),
+            })?;
+            print(&summary("imported", done, &import.store))
+        }
+        StoreCommand::Backup(backup) => {
+            step_back();
+            let answer = told(|progress| transfer::backup(&backup.store, &backup.to, progress));
+            print(&summary("copied", answer.map_err(refused)?, &backup.to))
+        }
+        StoreCommand::Compact(compact) => {
+            let before = on_medium(&compact.store)?;
+            let answer = told(|progress| transfer::compact(&compact.store, progress));
+            let done = answer.map_err(refused)?;
+            let after = on_medium(&compact.store)?;
+            let (before, after) = (size::shown(before), size::shown(after));
+            print(&format!(
+                "{}on the medium: {before} before, {after} now\n",
+                summary("kept", done, &compact.store)
+            ))
+        }
+    }
+}
+
+fn verify(arguments: &args::Verify) -> Result<(), Failure> {
+    step_back();
+    let engine = |error| refused(TransferError::Engine(error));
+    let visitor = Visitor::open(&arguments.store).map_err(engine)?;
+    let what = if arguments.structure {
+        Verify::Structure
+    } else {
+        Verify::Full
+    };
+    let mut shown = Shown::default();
+    let answer = visitor.verify(what, |Progress { read, all }| {
+        shown.show(|| format!("{} %", read * 100 / all.max(1)))
+    });
+    shown.clear();
+    answer.map_err(engine)?;
+    let records = |table| visitor.records(table);
+    print(&format!(
+        "{}: sound: commit {}, {} records and {} temporal objects{}\n",
+        arguments.store.display(),
+        visitor.commit(),
+        records(Table::Data),
+        records(Table::Temporal),
+        if arguments.structure {
+            "; values were not compared with their checksums"
+        } else {
+            ""
+        }
+    ))
+}
+
+/// Damage is what was to be found; all else is the user's to mend.
+fn refused(error: TransferError) -> Failure {
+    match error {
+        TransferError::Engine(corrupt @ EngineError::Corrupt { .. }) => Failure::Refuted(corrupt.to_string()),
+        other => Failure::input([other.to_string()]),
+    }
+}
+
+/// Other work of the machine comes first: what has the store open, above all. Not as far as `SCHED_IDLE`: on a busy
+/// machine a snapshot would be kept for long. A machine that refuses that is no reason to fail.
+fn step_back() {
+    let _ = set_scheduling(Tid::current(), Scheduling::Batch { nice: 10 });
+    /// This process, and idle input and output (ioprio_set(2)).
+    const THIS_PROCESS: libc::c_int = 1;
+    const IDLE: libc::c_int = 3 << 13;
+    // SAFETY: plain numbers.
+    unsafe { libc::syscall(libc::SYS_ioprio_set, THIS_PROCESS, 0, IDLE) };
+}
+
+fn on_medium(store: &Path) -> Result<u64, Failure> {
+    let visitor = Visitor::open(store).map_err(|error| refused(error.into()))?;
+    Ok(visitor.on_medium().map_err(|error| refused(error.into()))?.0)
+}
+
+/// An export to be read: an ordinary file, or standard input. A pipe that no program writes to would never open.
+fn source(path: &Path) -> Result<(Box<dyn BufRead>, String), Failure> {
+    if path == Path::new("-") {
+        return Ok((Box::new(std::io::stdin().lock()), "standard input".to_owned()));
+    }
+    let name = path.display().to_string();
+    let cannot = |why: &dyn std::fmt::Display| Failure::input([format!("{name}: {why}; name a file, or - for a pipe")]);
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = opened.map_err(|error| cannot(&format!("cannot be read: {error}")))?;
+    match file.metadata() {
+        Ok(about) if about.is_file() => Ok((Box::new(BufReader::with_capacity(1 << 16, file)), name)),
+        Ok(_) => Err(cannot(&"is no ordinary file")),
+        Err(error) => Err(cannot(&error)),
+    }
+}
+
+fn summary(done: &str, what: Transferred, store: &Path) -> String {
+    let Transferred { records, bytes } = what;
+    format!(
+        "{}: {done} {records} records, {}\n",
+        store.display(),
+        size::shown(bytes)
+    )
+}
+
+/// Does something, and shows how far it is.
+fn told<T>(work: impl FnOnce(&mut dyn FnMut(Transferred)) -> T) -> T {
+    let mut shown = Shown::default();
+    let answer = work(&mut |Transferred { records, bytes }| {
+        shown.show(|| format!("{records} records, {}", size::shown(bytes)));
+    });
+    shown.clear();
+    answer
+}
+
+/// A line on a terminal that changes; nothing elsewhere.
+#[derive(Default)]
+struct Shown {
+    len: usize,
+}
+
+impl Shown {
+    fn show(&mut self, text: impl FnOnce() -> String) {
+        let mut error = std::io::stderr();
+        if !error.is_terminal() {
+            return;
+        }
+        let text = text();
+        let _ = write!(error, "\r{text:<width$}", width = self.len);
+        self.len = text.len();
+    }
+
+    fn clear(&mut self) {
+        if self.len > 0 {
+            let _ = write!(std::io::stderr(), "\r{:width$}\r", "", width = self.len);
+        }
+    }
+}

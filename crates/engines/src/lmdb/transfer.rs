@@ -1,0 +1,604 @@
+//! Stores that are made from records: copies of a store, and imports.
+//!
+//! **Problem.** A copy that is cut off must not look like a store, and a copy of the file as it is would keep all that
+//! is free in it.
+//!
+//! **Method.** A new store is made in a folder beside its place, record by record in the order of their keys, so that
+//! its pages are full. It is synced, and gets its name last. Whatever ends the program before that leaves what was
+//! there as it was; what is left of the new folder is removed by the next attempt.
+//!
+//! **An export** is text, a line for each record, with a line at its end that says how many there are, how long all of
+//! it is, and its CRC32C. [`import`] reads it to the end before the new store gets its name.
+//!
+//! ```text
+//! punctual store export 1
+//! checksums yes
+//! data 4 5 door open%0a
+//! temporal 6 33 room/1 ...
+//! end 2 77 1a2b3c4d
+//! ```
+//!
+//! A record is its table, the length of its key and of its value in bytes, and the two. Bytes other than the printable
+//! ones of ASCII, and `%` and space, stand as `%` and two digits. `checksums` says whether the plain records of the
+//! store had them. A temporal object's value begins with the 24 bytes that `temporal::record` in `punctual-store`
+//! describes. `end` has the number of records, the bytes before its line, and their CRC32C in hexadecimal.
+
+use std::fs;
+use std::io::{self, BufRead, Read as _, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
+
+use punctual_store::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, Table, VALUE_MAX_LEN, Write as _};
+
+use super::owner::Owner;
+use super::transactions::LmdbWrite;
+use super::verify::Verify;
+use super::visitor::{Visitor, open_file};
+use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, error, sync, unsynced};
+use crate::directory;
+
+/// How much is put into one transaction of a new store, in bytes.
+const BATCH: usize = 8 << 20;
+/// The largest quota that a new store is made with, in bytes: the address space has room for some of them.
+const QUOTA_MAX: u64 = 1 << 42;
+/// How often a copy is begun anew if the owner takes its snapshot away.
+const TRIES_MAX: usize = 3;
+const FIRST_LINE: &str = "punctual store export 1";
+/// The longest line of an export, without the record: a table's name and two numbers.
+const WORD_MAX: usize = 32;
+
+/// Why a store was not copied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The store that is read, or the one that is made.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// What is there would be lost.
+    #[error("{}: is there already: name a folder that is not, or an empty one", path.display())]
+    Taken {
+        /// The new store's folder.
+        path: PathBuf,
+    },
+    /// The text of an export could not be written.
+    #[error("the export cannot be written: {0}")]
+    Write(io::Error),
+    /// The text of an export could not be read.
+    #[error("the export cannot be read: {0}")]
+    Read(io::Error),
+    /// It is not a whole export.
+    #[error("line {line}: {what}; export the store once more, nothing was imported")]
+    Damaged {
+        /// The line, from 1 on.
+        line: u64,
+        /// What was found.
+        what: String,
+    },
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transferred {
+    /// How many records.
+    pub records: u64,
+    /// The bytes of their keys and values.
+    pub bytes: u64,
+}
+
+/// Table, key and value.
+type Record = (Table, Vec<u8>, Vec<u8>);
+
+/// How far a copy is: after each mebibyte of records.
+type Progress<'p> = &'p mut dyn FnMut(Transferred);
+
+/// Copies the newest commit of the store in `from`, which another process may have open and go on writing, to a new
+/// store in `to`. Where the owner takes the snapshot away, it is begun anew, three times at the most; from the second
+/// time on the pages are copied first, which is faster, and takes room for them beside the new store.
+///
+/// # Errors
+/// [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`; those of
+/// [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. Nothing is left at `to` then.
+pub fn backup(from: &Path, to: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+    let mut tries = 1;
+    loop {
+        match backup_once(from, to, tries > 1, progress) {
+            Err(TransferError::Engine(EngineError::SnapshotEnded { .. } | EngineError::Overtaken { .. }))
+                if tries < TRIES_MAX =>
+            {
+                tries += 1;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn backup_once(from: &Path, to: &Path, set_down: bool, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+    let new = New::begin(to, Visitor::open(from)?.has_checksums())?;
+    let pages = if set_down { Some(new.spare_file()?) } else { None };
+    // The snapshot is taken when the new store is there, and given back before the last sync: what it keeps from reuse
+    // is the owner's.
+    new.finish(|filler| {
+        let visitor = Visitor::open(from)?;
+        let visitor = match pages {
+            Some(pages) => visitor.set_down(pages)?,
+            None => visitor,
+        };
+        copy(&visitor, filler, progress)
+    })
+}
+
+/// Copies all records of a snapshot.
+fn copy(visitor: &Visitor, filler: &mut Filler<'_>, progress: Progress<'_>) -> Result<(), TransferError> {
+    for table in [Table::Data, Table::Temporal] {
+        visitor.visit::<TransferError>(table, &mut |key, value| {
+            filler.add(table, key, value)?;
+            filler.tell(progress);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes the store in `directory` anew, without what is free in it, and puts that in its place. No process may have it
+/// open. It takes room for a second copy meanwhile.
+///
+/// # Errors
+/// [`EngineError::InUse`], [`EngineError::NoStore`]; those of [`backup`]. The store is as it was then.
+pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+    let old = open_file(directory)?;
+    let _owner = Owner::take(directory)?;
+    let visitor = Visitor::alone(directory)?;
+    let folder = directory.join(sync::NEW);
+    let new = New::begin_in(folder, visitor.has_checksums())?;
+    let transferred = new.fill(|filler| copy(&visitor, filler, progress))?;
+    let path = directory.join(DATA_FILE);
+    let fail = |source| error::io(&path, "put the new file in the place of the old one")(source);
+    let place = || {
+        let made = new.folder.join(DATA_FILE);
+        let file = fs::File::open(&made)?;
+        let about = old.metadata()?;
+        if file.metadata()?.uid() != about.uid() {
+            fchown(&file, Some(about.uid()), Some(about.gid()))?;
+        }
+        file.set_permissions(about.permissions())?;
+        file.sync_all()?;
+        fs::rename(&made, &path)?;
+        directory::sync(directory)
+    };
+    place().map_err(fail)?;
+    if visitor.is_volatile() {
+        unsynced::remove(directory).map_err(fail)?;
+    }
+    Ok(transferred)
+}
+
+/// Writes all records of the store in `directory` as text, see the [module](self).
+///
+/// # Errors
+/// [`TransferError::Write`]; those of [`Visitor::open`] and [`Visitor::visit`]. What was written has no end line then.
+pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+    let visitor = Visitor::open(directory)?;
+    let mut out = Summed::new(to);
+    let checksums = if visitor.has_checksums() { "yes" } else { "no" };
+    out.text(&format!("{FIRST_LINE}\nchecksums {checksums}\n"))?;
+    let mut done = Told::default();
+    for table in [Table::Data, Table::Temporal] {
+        visitor.visit::<TransferError>(table, &mut |key, value| {
+            out.text(&format!("{} {} {} ", name_of(table), key.len(), value.len()))?;
+            out.escaped(key)?;
+            out.text(" ")?;
+            out.escaped(value)?;
+            out.text("\n")?;
+            done.count(key, value, progress);
+            Ok(())
+        })?;
+    }
+    let (bytes, sum) = (out.bytes, out.sum);
+    out.text(&format!("end {} {bytes} {sum:08x}\n", done.transferred.records))?;
+    Ok(done.transferred)
+}
+
+/// Makes a new store in `directory` of what [`export`] has written.
+///
+/// # Errors
+/// [`TransferError::Damaged`] for text that is cut off or was changed, [`TransferError::Read`],
+/// [`TransferError::Taken`]; those of [`LmdbOptions::open`]. Nothing is left at `directory` then.
+pub fn import(from: &mut dyn BufRead, directory: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+    let mut lines = Lines::new(from);
+    lines.expect(FIRST_LINE)?;
+    let checksums = match lines.word(b'\n')?.as_str() {
+        "checksums yes" => true,
+        "checksums no" => false,
+        other => {
+            return Err(lines.damaged(format!(
+                "expected \"checksums yes\" or \"checksums no\", found {other:?}"
+            )));
+        }
+    };
+    lines.line += 1;
+    let new = New::begin(directory, checksums)?;
+    new.finish(|filler| {
+        while let Some((table, key, value)) = lines.record(filler.done.transferred.records)? {
+            if filler.is_behind(table, &key) {
+                return Err(lines.damaged("its key does not follow the one before".to_owned()));
+            }
+            filler.add(table, &key, &value)?;
+            lines.line += 1;
+            filler.tell(progress);
+        }
+        Ok(())
+    })
+}
+
+fn name_of(table: Table) -> &'static str {
+    match table {
+        Table::Data => "data",
+        Table::Temporal => "temporal",
+    }
+}
+
+/// A store that is being made.
+struct New {
+    folder: PathBuf,
+    /// Where it belongs; none where its file alone is wanted.
+    place: Option<PathBuf>,
+    options: LmdbOptions,
+}
+
+impl New {
+    fn begin(place: &Path, checksums: bool) -> Result<New, TransferError> {
+        let taken = || TransferError::Taken {
+            path: place.to_path_buf(),
+        };
+        let is_free = match fs::read_dir(place) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(missing) => missing.kind() == io::ErrorKind::NotFound,
+        };
+        let name = place.file_name().filter(|_| is_free).ok_or_else(taken)?;
+        let mut beside = std::ffi::OsString::from(".");
+        beside.push(name);
+        beside.push(".unfinished");
+        let mut new = New::begin_in(place.with_file_name(beside), checksums)?;
+        new.place = Some(place.to_path_buf());
+        Ok(new)
+    }
+
+    fn begin_in(folder: PathBuf, checksums: bool) -> Result<New, TransferError> {
+        let fail = error::io(&folder, "create the folder of a new store");
+        directory::make(&folder).map_err(fail)?;
+        {
+            // Not while another process makes it.
+            let _owner = Owner::take(&folder)?;
+            sync::clear_files(&folder).map_err(fail)?;
+        }
+        // No more can be written than there is room for.
+        let room = error::free_bytes(&folder).unwrap_or(QUOTA_MAX).saturating_mul(2);
+        let quota = usize::try_from(room.min(QUOTA_MAX))
+            .unwrap_or(QUOTA_MIN)
+            .max(64 * QUOTA_MIN);
+        let options = LmdbOptions {
+            durability: Durability::Durable,
+            quota,
+            checksums,
+            verify: Verify::Structure,
+            ..LmdbOptions::default()
+        };
+        Ok(New {
+            folder: folder.clone(),
+            place: None,
+            options,
+        })
+    }
+
+    /// A file without a name, on the medium of the new store.
+    fn spare_file(&self) -> Result<fs::File, EngineError> {
+        let path = self.folder.join("pages");
+        let make = || {
+            let mut options = fs::OpenOptions::new();
+            let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+            fs::remove_file(&path)?;
+            Ok(file)
+        };
+        make().map_err(error::io(&path, "make a file for the pages of the store"))
+    }
+
+    /// Fills it and gives it its name.
+    fn finish(
+        &self,
+        fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
+    ) -> Result<Transferred, TransferError> {
+        let transferred = self.fill(fill)?;
+        let Some(place) = &self.place else {
+            return Ok(transferred);
+        };
+        let name = || {
+            fs::rename(&self.folder, place)?;
+            directory::sync(directory::parent(place))
+        };
+        name().map_err(error::io(place, "give the new store its name"))?;
+        Ok(transferred)
+    }
+
+    /// Fills it, and closes it.
+    fn fill(
+        &self,
+        fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
+    ) -> Result<Transferred, TransferError> {
+        let engine = self.options.open(&self.folder)?;
+        let mut filler = Filler {
+            engine: &engine,
+            open: None,
+            batch: 0,
+            last: None,
+            done: Told::default(),
+        };
+        fill(&mut filler)?;
+        filler.commit()?;
+        let transferred = filler.done.transferred;
+        drop(filler);
+        let taken = engine.space()?.taken as usize;
+        drop(engine);
+        // The file notes the quota of its last commit: one that suits a store of this size.
+        let options = LmdbOptions {
+            quota: LmdbOptions::default().quota.max(taken.saturating_add(taken / 4)),
+            verify: Verify::None,
+            ..self.options
+        };
+        let engine = options.open(&self.folder)?;
+        let mut last = LmdbWrite::begin(&engine)?;
+        last.change_nothing();
+        last.commit()?;
+        Ok(transferred)
+    }
+}
+
+impl Drop for New {
+    fn drop(&mut self) {
+        // Of what was not finished; the next attempt would remove it, too. Nothing is there where it got its name.
+        let _ = sync::clear(&self.folder);
+    }
+}
+
+/// Puts records into a new store.
+struct Filler<'e> {
+    engine: &'e Lmdb,
+    open: Option<LmdbWrite<'e>>,
+    batch: usize,
+    last: Option<(Table, Vec<u8>)>,
+    done: Told,
+}
+
+impl Filler<'_> {
+    /// Whether `key` is not behind all that there are.
+    fn is_behind(&self, table: Table, key: &[u8]) -> bool {
+        match &self.last {
+            Some((Table::Temporal, _)) if table == Table::Data => true,
+            Some((of, last)) => *of == table && last.as_slice() >= key,
+            None => false,
+        }
+    }
+
+    fn add(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
+        let mut transaction = match self.open.take() {
+            Some(open) => open,
+            None => LmdbWrite::begin(self.engine)?,
+        };
+        transaction.append(table, key, value)?;
+        self.batch += key.len() + value.len();
+        if self.batch >= BATCH {
+            self.batch = 0;
+            transaction.commit()?;
+        } else {
+            self.open = Some(transaction);
+        }
+        let (of, last) = self.last.get_or_insert((table, Vec::new()));
+        *of = table;
+        last.clear();
+        last.extend_from_slice(key);
+        self.done.add(key, value);
+        Ok(())
+    }
+
+    fn tell(&mut self, progress: Progress<'_>) {
+        self.done.tell(progress);
+    }
+
+    fn commit(&mut self) -> Result<(), EngineError> {
+        self.open.take().map_or(Ok(()), LmdbWrite::commit)
+    }
+}
+
+/// What was copied, and how much of it was told.
+#[derive(Default)]
+struct Told {
+    transferred: Transferred,
+    told: u64,
+}
+
+impl Told {
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.transferred.records += 1;
+        self.transferred.bytes += (key.len() + value.len()) as u64;
+    }
+
+    fn tell(&mut self, progress: Progress<'_>) {
+        if self.transferred.bytes - self.told >= 1 << 20 {
+            self.told = self.transferred.bytes;
+            progress(self.transferred);
+        }
+    }
+
+    fn count(&mut self, key: &[u8], value: &[u8], progress: Progress<'_>) {
+        self.add(key, value);
+        self.tell(progress);
+    }
+}
+
+/// Counts and sums what is written.
+struct Summed<'w> {
+    to: &'w mut dyn Write,
+    bytes: u64,
+    sum: u32,
+    buffer: Vec<u8>,
+}
+
+impl<'w> Summed<'w> {
+    fn new(to: &'w mut dyn Write) -> Summed<'w> {
+        Summed {
+            to,
+            bytes: 0,
+            sum: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), TransferError> {
+        self.bytes(text.as_bytes())
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), TransferError> {
+        self.bytes += bytes.len() as u64;
+        self.sum = crc32c::crc32c_append(self.sum, bytes);
+        self.to.write_all(bytes).map_err(TransferError::Write)
+    }
+
+    fn escaped(&mut self, bytes: &[u8]) -> Result<(), TransferError> {
+        for part in bytes.chunks(1 << 16) {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.clear();
+            for byte in part {
+                match byte {
+                    b'%' | b' ' | 0..=31 | 127..=255 => buffer.extend([b'%', digit(byte >> 4), digit(byte & 15)]),
+                    plain => buffer.push(*plain),
+                }
+            }
+            self.bytes(&buffer)?;
+            self.buffer = buffer;
+        }
+        Ok(())
+    }
+}
+
+fn digit(number: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(number)]
+}
+
+/// Reads an export, and counts and sums what it has read.
+struct Lines<'r> {
+    from: &'r mut dyn BufRead,
+    line: u64,
+    bytes: u64,
+    sum: u32,
+}
+
+impl<'r> Lines<'r> {
+    fn new(from: &'r mut dyn BufRead) -> Lines<'r> {
+        Lines {
+            from,
+            line: 1,
+            bytes: 0,
+            sum: 0,
+        }
+    }
+
+    fn damaged(&self, what: String) -> TransferError {
+        TransferError::Damaged { line: self.line, what }
+    }
+
+    fn byte(&mut self) -> Result<u8, TransferError> {
+        let mut byte = [0];
+        match self.from.read_exact(&mut byte) {
+            Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(self.damaged("the export ends in the middle: it was cut off".to_owned()))
+            }
+            Err(refused) => Err(TransferError::Read(refused)),
+            Ok(()) => {
+                self.bytes += 1;
+                self.sum = crc32c::crc32c_append(self.sum, &byte);
+                Ok(byte[0])
+            }
+        }
+    }
+
+    /// The text up to `end`, which is taken as well.
+    fn word(&mut self, end: u8) -> Result<String, TransferError> {
+        let mut word = String::new();
+        loop {
+            match self.byte()? {
+                byte if byte == end => return Ok(word),
+                byte @ 32..=126 if word.len() < WORD_MAX => word.push(char::from(byte)),
+                _ => return Err(self.damaged("this is no export of a store, or it was changed".to_owned())),
+            }
+        }
+    }
+
+    fn number(&mut self, end: u8, max: usize) -> Result<usize, TransferError> {
+        let word = self.word(end)?;
+        let number = word.parse().ok().filter(|number| *number <= max);
+        number.ok_or_else(|| self.damaged(format!("expected a length of at most {max}, found {word:?}")))
+    }
+
+    fn expect(&mut self, line: &str) -> Result<(), TransferError> {
+        let found = self.word(b'\n')?;
+        if found != line {
+            return Err(self.damaged(format!("expected {line:?}, found {found:?}")));
+        }
+        self.line += 1;
+        Ok(())
+    }
+
+    /// The next record, or nothing where the end line has confirmed all before it.
+    fn record(&mut self, records: u64) -> Result<Option<Record>, TransferError> {
+        let (bytes, sum) = (self.bytes, self.sum);
+        let table = match self.word(b' ')?.as_str() {
+            "data" => Table::Data,
+            "temporal" => Table::Temporal,
+            "end" => return self.end(records, bytes, sum).map(|()| None),
+            other => return Err(self.damaged(format!("expected data, temporal or end, found {other:?}"))),
+        };
+        let key_len = self.number(b' ', KEY_MAX_LEN)?;
+        if key_len == 0 {
+            return Err(self.damaged("a key has at least one byte".to_owned()));
+        }
+        let len = self.number(b' ', VALUE_MAX_LEN)?;
+        let key = self.escaped(key_len, b' ')?;
+        let value = self.escaped(len, b'\n')?;
+        Ok(Some((table, key, value)))
+    }
+
+    fn escaped(&mut self, len: usize, end: u8) -> Result<Vec<u8>, TransferError> {
+        // Not all at once: the length may be wrong, and no more is there than was read.
+        let mut bytes = Vec::with_capacity(len.min(1 << 16));
+        while bytes.len() < len {
+            match self.byte()? {
+                b'%' => {
+                    let digits = [self.byte()?, self.byte()?].map(|digit| char::from(digit).to_digit(16));
+                    let [Some(high), Some(low)] = digits else {
+                        return Err(self.damaged("% is not followed by two digits".to_owned()));
+                    };
+                    bytes.push((high << 4 | low) as u8);
+                }
+                b'\n' => return Err(self.damaged("the record is shorter than it says".to_owned())),
+                plain => bytes.push(plain),
+            }
+        }
+        if self.byte()? != end {
+            return Err(self.damaged("the record is longer than it says".to_owned()));
+        }
+        Ok(bytes)
+    }
+
+    fn end(&mut self, records: u64, bytes: u64, sum: u32) -> Result<(), TransferError> {
+        let found = self.word(b'\n')?;
+        let expected = format!("{records} {bytes} {sum:08x}");
+        if found != expected {
+            return Err(self.damaged(format!("the end says {found:?}, and {expected:?} came before it")));
+        }
+        self.line += 1;
+        match self.from.take(1).read_to_end(&mut Vec::new()) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(self.damaged("something follows the end".to_owned())),
+            Err(refused) => Err(TransferError::Read(refused)),
+        }
+    }
+}

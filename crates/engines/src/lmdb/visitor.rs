@@ -1,0 +1,644 @@
+//! A store that another process may have open, read without a part in its work.
+//!
+//! **Problem.** A store is to be inspected, checked and copied while its owner writes. The owner must not wait for it,
+//! and must be able to take the snapshot away (decision 30). What reads through a map would then read pages that are
+//! used again, and follow numbers that are none.
+//!
+//! **Method.** A [`Visitor`] reads the file by system calls, and checks each page before it follows it. So whatever is
+//! in the file, it ends with an error at worst. It notes the commit that it reads in a cell of the table of readers
+//! (see `cells`), where the owner's writers find it. After each read it looks at the cell again.
+//!
+//! **Without a cell** (another user's store, read-only media, no owner) it is the meta pages that tell. Transaction n
+//! uses again what transactions up to n - 2 have freed (`oldest` in `mdb_page_alloc`, mdb.c), and begins when n - 1 is
+//! there. So all pages of commit c are as they were while no commit beyond c + 1 is there. The same holds for a visitor
+//! whose snapshot was ended: it may go on until that number is passed.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use punctual_os::LinuxOs;
+use punctual_store::engine::{EngineError, Space, Table};
+use punctual_units::{Clock, Time};
+
+use super::cells::{Cells, ENDED_FROM, IDLE, MARK, reason_in};
+use super::check::{
+    self, Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Tree, damaged, node_fits,
+    node_offsets, u16_at, u32_at, u64_at,
+};
+use super::meta::Main;
+use super::space::Survey;
+use super::unsynced::{self, Mark};
+use super::verify::{self, Progress, Verify};
+use super::{DATA_FILE, FORMAT, LOCK_FILE, error, owner, sum};
+
+/// How often a snapshot is sought while the owner commits.
+const TRIES_MAX: usize = 1_000;
+
+/// What is done with each key and value.
+pub type Look<'l, E> = &'l mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
+
+/// A snapshot of a store, for a process that does not have it open.
+///
+/// ```
+/// use punctual_engines::lmdb::{LmdbOptions, Visitor};
+/// use punctual_store::engine::{Engine, Table, Write};
+/// let directory = tempfile::tempdir()?;
+/// let engine = LmdbOptions::default().open(directory.path())?;
+/// let mut transaction = engine.write()?;
+/// transaction.put(Table::Data, b"door", b"open")?;
+/// transaction.commit()?;
+/// drop(engine); // this process would have to read through it
+/// let mut records = Vec::new();
+/// Visitor::open(directory.path())?.visit::<punctual_store::engine::EngineError>(Table::Data, &mut |key, value| {
+///     records.push((key.to_vec(), value.to_vec()));
+///     Ok(())
+/// })?;
+/// assert_eq!(records, [(b"door".to_vec(), b"open".to_vec())]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Visitor {
+    file: File,
+    directory: PathBuf,
+    meta: Meta,
+    main: Main,
+    pin: Option<Pin>,
+    mark: Mark,
+    since: Time,
+    /// Whether its pages are a copy, which no process writes to.
+    set_down: bool,
+}
+
+/// The visitor's cell.
+#[derive(Debug)]
+struct Pin {
+    cells: Cells,
+    at: usize,
+    owner: u32,
+    thread: u64,
+}
+
+/// The file of a store, opened for reading: not a pipe or a device, which would never end.
+pub(super) fn open_file(directory: &Path) -> Result<File, EngineError> {
+    let path = directory.join(DATA_FILE);
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+    let file = match opened {
+        Err(missing) if matches!(missing.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            let path = directory.to_path_buf();
+            return Err(EngineError::NoStore { path });
+        }
+        answer => answer.map_err(|source| unreadable(&path, source))?,
+    };
+    let about = file.metadata().map_err(|source| unreadable(&path, source))?;
+    if !about.is_file() {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no ordinary file");
+        return Err(unreadable(&path, source));
+    }
+    Ok(file)
+}
+
+/// Unlike a store that is to be written, this one needs no right to write.
+fn unreadable(path: &Path, source: io::Error) -> EngineError {
+    EngineError::Io {
+        path: path.to_path_buf(),
+        action: "read the store as this user",
+        source,
+    }
+}
+
+impl Visitor {
+    /// Takes a snapshot of the newest commit of the store in `directory`, which another process may have open.
+    ///
+    /// # Errors
+    /// [`EngineError::NoStore`], [`Corrupt`](EngineError::Corrupt), [`Version`](EngineError::Version),
+    /// [`Unsynced`](EngineError::Unsynced), [`Io`](EngineError::Io); [`InUse`](EngineError::InUse) where this very
+    /// process has the store open; [`Overtaken`](EngineError::Overtaken) where it is written faster than a snapshot is
+    /// taken.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Visitor, EngineError> {
+        let directory = directory.as_ref();
+        if owner::is_ours(directory) {
+            return Err(EngineError::InUse {
+                path: directory.to_path_buf(),
+                pid: Some(std::process::id()),
+            });
+        }
+        Visitor::begin(directory, Pin::take(directory))
+    }
+
+    /// For a process that keeps all others from opening the store, and has not opened it.
+    pub(super) fn alone(directory: &Path) -> Result<Visitor, EngineError> {
+        Visitor::begin(directory, None)
+    }
+
+    fn begin(directory: &Path, pin: Option<Pin>) -> Result<Visitor, EngineError> {
+        let file = open_file(directory)?;
+        let mark = unsynced::read(directory)?;
+        if file.metadata().map_err(|source| unreadable(directory, source))?.len() == 0 {
+            let path = directory.to_path_buf();
+            return Err(EngineError::NoStore { path });
+        }
+        let path = directory.join(DATA_FILE);
+        let mut last = None;
+        for _ in 0..TRIES_MAX {
+            match snapshot(&file, pin.as_ref()) {
+                Ok(Some((meta, main))) => {
+                    if let Some(found) = main.format.filter(|format| *format > FORMAT) {
+                        let (path, expected) = (directory.to_path_buf(), FORMAT);
+                        return Err(EngineError::Version { path, found, expected });
+                    }
+                    if main.format.is_none() {
+                        return Err(super::damaged(&path)(Damage::Corrupt("it lost its format".to_owned())));
+                    }
+                    return Ok(Visitor {
+                        file,
+                        directory: directory.to_path_buf(),
+                        meta,
+                        main,
+                        pin,
+                        mark,
+                        since: LinuxOs.now(),
+                        set_down: false,
+                    });
+                }
+                Ok(None) => {}
+                Err(damage) => last = Some(damage), // or a page that is being written right now
+            }
+        }
+        Err(match last {
+            Some(damage) => super::damaged(&path)(damage),
+            None => EngineError::Overtaken {
+                path: directory.to_path_buf(),
+                reason: "no snapshot could be taken meanwhile",
+            },
+        })
+    }
+
+    /// Copies the pages into `to`, from front to end, as fast as they can be read; from then on the owner need not keep
+    /// them. For a store that is written so fast that its records cannot be read meanwhile.
+    pub(super) fn set_down(mut self, to: File) -> Result<Visitor, EngineError> {
+        let copied = |result: io::Result<()>| result.map_err(error::io(&self.directory, "copy the pages of the store"));
+        let end = (self.meta.last_page + 1) * self.meta.page_size as u64;
+        let mut chunk = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < end {
+            let len = chunk.len().min((end - at) as usize);
+            let read = self.file.read_at(&mut chunk[..len], at);
+            let read = read.map_err(|source| unreadable(&self.path(), source))?;
+            if read == 0 {
+                break; // pages at the end that were never written
+            }
+            copied(to.write_all_at(&chunk[..read], at))?;
+            at += read as u64;
+        }
+        self.still_there()?;
+        (self.pin, self.file, self.set_down) = (None, to, true);
+        Ok(self)
+    }
+
+    /// The format of its file, at most [`FORMAT`].
+    pub fn format(&self) -> u32 {
+        self.main.format.unwrap_or(FORMAT)
+    }
+
+    /// The number of the commit that it shows.
+    pub fn commit(&self) -> u64 {
+        self.meta.transaction
+    }
+
+    /// Whether plain records carry checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.main.sums == Some(1)
+    }
+
+    /// How many records a table has.
+    pub fn records(&self, table: Table) -> u64 {
+        self.tree(table).map_or(0, |tree| tree.records)
+    }
+
+    /// The process that has the store open.
+    pub fn owner(&self) -> Option<u32> {
+        owner::of(&self.directory)
+    }
+
+    /// Whether the store is volatile and has not been closed: it survives no power cut as it is.
+    pub fn is_volatile(&self) -> bool {
+        self.mark == Mark::ThisBoot
+    }
+
+    /// Whether the store's owner keeps what this shows from reuse.
+    pub fn is_kept(&self) -> bool {
+        self.pin
+            .as_ref()
+            .is_some_and(|pin| pin.state(self.commit()) == State::Kept)
+    }
+
+    /// The process and the commit of each snapshot that is open, in this process and in others; none where this user
+    /// may not write to the table of readers.
+    pub fn readers(&self) -> Vec<(u32, u64)> {
+        let Some(Pin { cells, .. }) = &self.pin else {
+            return Vec::new();
+        };
+        let marked = |at: &usize| cells.cell(*at).thread.load(Ordering::SeqCst) >> 32 == MARK;
+        // The visitors' cells are the first of the table; before it lies its head.
+        let Some(first) = cells.places().find(marked) else {
+            return Vec::new();
+        };
+        let reader = |at: usize| {
+            let cell = cells.cell(at);
+            let process = match (marked(&at), cell.owner.load(Ordering::SeqCst)) {
+                (true, _) => u32::try_from(cell.visitor.load(Ordering::SeqCst)).ok()?,
+                (false, process) => process,
+            };
+            let commit = cell.commit.load(Ordering::SeqCst);
+            (process != 0 && process != std::process::id() && commit < ENDED_FROM).then_some((process, commit))
+        };
+        cells.places().filter(|at| *at >= first).filter_map(reader).collect()
+    }
+
+    /// How much room there is. The quota is that of the newest commit.
+    ///
+    /// # Errors
+    /// [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost.
+    pub fn space(&self) -> Result<Space, EngineError> {
+        let survey = self.sound(Survey::at(&self.file, &self.meta))?;
+        Ok(survey.space(self.meta.map_len))
+    }
+
+    /// What the file takes on the medium, in bytes, and how long it is.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`].
+    pub fn on_medium(&self) -> Result<(u64, u64), EngineError> {
+        let about = self
+            .file
+            .metadata()
+            .map_err(|source| unreadable(&self.directory, source))?;
+        Ok((about.blocks() * 512, about.len()))
+    }
+
+    /// Checks the store as it is checked when it is opened, and the two meta pages with it.
+    ///
+    /// # Errors
+    /// [`EngineError::Corrupt`] for the first damage found, [`EngineError::Io`], and those of a snapshot that was lost.
+    pub fn verify(&self, verify: Verify, mut progress: impl FnMut(Progress)) -> Result<(), EngineError> {
+        let metas = (0..TRIES_MAX).find_map(|_| super::meta::check(&self.file).ok());
+        if metas.is_none() {
+            // Once more, for what is wrong: a page that the owner writes at this moment would not be so for long.
+            super::meta::check(&self.file).map_err(super::damaged(&self.path()))?;
+        }
+        if verify == Verify::None {
+            return self.sound(check::check_length(&self.file));
+        }
+        let read = verify::read_through(&self.file, &mut progress);
+        read.map_err(|source| unreadable(&self.path(), source))?;
+        self.sound(check::check_at(&self.file, &self.meta))?;
+        if verify == Verify::Full {
+            for table in [Table::Data, Table::Temporal] {
+                self.visit::<EngineError>(table, &mut |_, _| Ok(()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `look` with each record of `table` in ascending order of keys, until it refuses. The value was compared
+    /// with its checksum, where there is one.
+    ///
+    /// # Errors
+    /// That of `look`; [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost:
+    /// [`EngineError::SnapshotEnded`], [`EngineError::Overtaken`].
+    pub fn visit<E: From<EngineError>>(&self, table: Table, look: Look<'_, E>) -> Result<(), E> {
+        let Some(tree) = self.tree(table) else { return Ok(()) };
+        let sums = match table {
+            Table::Data => self.has_checksums(),
+            Table::Temporal => self.format() > 1,
+        };
+        let mut walk = Walk {
+            visitor: self,
+            tree,
+            sums,
+            pages: 0,
+            records: 0,
+            before: Vec::new(),
+        };
+        if tree.root != NO_PAGE {
+            walk.page(tree.root, 1, look)?;
+        }
+        if walk.records != tree.records {
+            let reason = "a table has another number of records than it says".to_owned();
+            return Err(self.sound::<()>(Err(Damage::Corrupt(reason))).unwrap_err().into());
+        }
+        Ok(())
+    }
+
+    fn tree(&self, table: Table) -> Option<Tree> {
+        match table {
+            Table::Data => self.main.data,
+            Table::Temporal => self.main.temporal,
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(DATA_FILE)
+    }
+
+    /// What was read, if the snapshot was still there afterwards; if not, what looks like damage may be none.
+    fn sound<T>(&self, read: Result<T, Damage>) -> Result<T, EngineError> {
+        self.still_there()?;
+        read.map_err(super::damaged(&self.path()))
+    }
+
+    /// Whether all that was read so far belongs to the snapshot.
+    #[inline]
+    fn still_there(&self) -> Result<(), EngineError> {
+        if self.set_down {
+            return Ok(());
+        }
+        let state = self.pin.as_ref().map(|pin| pin.state(self.commit()));
+        if state == Some(State::Kept) {
+            return Ok(());
+        }
+        let newest = (0..TRIES_MAX).find_map(|_| Meta::newest(&self.file).ok());
+        match (newest, state) {
+            (Some(newest), _) if newest.transaction <= self.commit() + 1 => Ok(()),
+            (_, Some(State::Ended(number))) if reason_in(number).is_some() => Err(EngineError::SnapshotEnded {
+                age: LinuxOs.now().since(self.since),
+                why: reason_in(number).unwrap_or(punctual_store::engine::EndedBecause::Life),
+            }),
+            (_, Some(_)) => Err(self.overtaken("its owner was started anew meanwhile")),
+            (_, None) => Err(self.overtaken(
+                "this process has no place in its table of readers (it is another user's, or four others read it)",
+            )),
+        }
+    }
+
+    fn overtaken(&self, reason: &'static str) -> EngineError {
+        EngineError::Overtaken {
+            path: self.directory.clone(),
+            reason,
+        }
+    }
+}
+
+/// The newest commit, if it is certain that it is kept: a look at the meta pages, a note of it, and another look.
+fn snapshot(file: &File, pin: Option<&Pin>) -> Result<Option<(Meta, Main)>, Damage> {
+    let meta = Meta::newest(file)?;
+    if let Some(pin) = pin {
+        pin.publish(meta.transaction);
+    }
+    let main = Main::read(file, &meta)?;
+    // A page that is read while it is written may be half of each.
+    let page = meta.transaction % 2 * meta.page_size as u64;
+    let again = Meta::read(file, page)?;
+    if again != meta || Meta::newest(file)?.transaction > meta.transaction + 1 {
+        return Ok(None);
+    }
+    if main.format == Some(FORMAT) && main.commit != Some(meta.transaction) {
+        let reason = format!(
+            "its meta pages lead to another commit than transaction {}",
+            meta.transaction
+        );
+        return Err(Damage::Corrupt(reason));
+    }
+    Ok(Some((meta, main)))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The owner's writers see the snapshot.
+    Kept,
+    /// It was ended, or there is another owner: what its cell says now.
+    Ended(u64),
+}
+
+impl Pin {
+    /// A cell, if there is an owner and this user may write to its table.
+    fn take(directory: &Path) -> Option<Pin> {
+        let cells = Cells::map(&directory.join(LOCK_FILE)).ok()?;
+        let marked = |at: &usize| {
+            let cell = cells.cell(*at);
+            cell.thread.load(Ordering::SeqCst) >> 32 == MARK && cell.owner.load(Ordering::SeqCst) != 0
+        };
+        let at = cells
+            .places()
+            .filter(marked)
+            .find(|at| cells.take(*at).unwrap_or(false))?;
+        let cell = cells.cell(at);
+        let (owner, thread) = (cell.owner.load(Ordering::SeqCst), cell.thread.load(Ordering::SeqCst));
+        cell.visitor.store(u64::from(std::process::id()), Ordering::SeqCst);
+        Some(Pin {
+            cells,
+            at,
+            owner,
+            thread,
+        })
+    }
+
+    /// From now on writers of the owner keep what `commit` shows, if they could still use none of it again.
+    fn publish(&self, commit: u64) {
+        self.cells.cell(self.at).commit.store(commit, Ordering::SeqCst);
+        // The meta pages are read after this is seen.
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn state(&self, commit: u64) -> State {
+        std::sync::atomic::fence(Ordering::SeqCst); // after what was read
+        let cell = self.cells.cell(self.at);
+        let noted = cell.commit.load(Ordering::SeqCst);
+        let same = cell.owner.load(Ordering::SeqCst) == self.owner && cell.thread.load(Ordering::SeqCst) == self.thread;
+        if noted == commit && same {
+            State::Kept
+        } else {
+            State::Ended(noted)
+        }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let cell = self.cells.cell(self.at);
+        if cell.commit.load(Ordering::SeqCst) < ENDED_FROM || self.owner == cell.owner.load(Ordering::SeqCst) {
+            cell.commit.store(IDLE, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A pass over the records of a tree, in the order of their keys. It ends because it visits at most as many pages as
+/// there are.
+struct Walk<'v> {
+    visitor: &'v Visitor,
+    tree: Tree,
+    sums: bool,
+    pages: u64,
+    records: u64,
+    before: Vec<u8>,
+}
+
+impl Walk<'_> {
+    fn page<E: From<EngineError>>(&mut self, number: u64, depth: u16, look: Look<'_, E>) -> Result<(), E> {
+        self.pages += 1;
+        let page = self.visitor.sound(self.load(number))?;
+        let offsets = self.visitor.sound(node_offsets(number, &page))?;
+        let is_leaf = depth == self.tree.depth;
+        if u16_at(&page, 10) != if is_leaf { P_LEAF } else { P_BRANCH } {
+            return Err(self
+                .visitor
+                .sound::<()>(Err(damaged(number, "is no part of its tree")))
+                .unwrap_err()
+                .into());
+        }
+        for offset in offsets {
+            if is_leaf {
+                self.record(number, &page, offset, look)?;
+            } else {
+                self.visitor.sound(node_fits(number, &page, offset, 0))?;
+                self.page(check::child_at(&page, offset), depth + 1, look)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&self, number: u64) -> Result<Vec<u8>, Damage> {
+        let meta = &self.visitor.meta;
+        if !(2..=meta.last_page).contains(&number) || self.pages > meta.last_page {
+            return Err(damaged(number, "is referred to, and is none of the store's pages"));
+        }
+        let mut page = vec![0; meta.page_size];
+        read_at(&self.visitor.file, number * meta.page_size as u64, &mut page)?;
+        if u64_at(&page, 0) != number {
+            return Err(damaged(number, &format!("says it is page {}", u64_at(&page, 0))));
+        }
+        Ok(page)
+    }
+
+    fn record<E: From<EngineError>>(
+        &mut self,
+        number: u64,
+        page: &[u8],
+        offset: usize,
+        look: Look<'_, E>,
+    ) -> Result<(), E> {
+        let visitor = self.visitor;
+        let flags = u16_at(page, offset + 4);
+        let len = usize::from(u16_at(page, offset)) | usize::from(u16_at(page, offset + 2)) << 16;
+        let inline = if flags == F_BIGDATA { 8 } else { len };
+        let begin = visitor.sound(node_fits(number, page, offset, inline))?;
+        let key = &page[offset + NODE_HEADER..begin];
+        let large;
+        let stored = if flags == F_BIGDATA {
+            large = visitor.sound(self.large(u64_at(page, begin), len))?;
+            &large[..]
+        } else {
+            &page[begin..begin + len]
+        };
+        let value = match self.sums {
+            true => sum::checked(key, stored),
+            false => Some(stored),
+        };
+        let in_order = self.records == 0 || self.before.as_slice() < key;
+        let Some(value) = value.filter(|_| in_order && !key.is_empty() && flags & !F_BIGDATA == 0) else {
+            let reason = format!("the record {} is not what was written", key.escape_ascii());
+            return Err(visitor.sound::<()>(Err(Damage::Corrupt(reason))).unwrap_err().into());
+        };
+        self.before.clear();
+        self.before.extend_from_slice(key);
+        self.records += 1;
+        look(key, value)
+    }
+
+    /// A value on pages of its own.
+    fn large(&self, first: u64, len: usize) -> Result<Vec<u8>, Damage> {
+        let meta = &self.visitor.meta;
+        let begin = first
+            .checked_mul(meta.page_size as u64)
+            .filter(|_| first <= meta.last_page);
+        let Some(begin) = begin else {
+            return Err(damaged(first, "is referred to, and is none of the store's pages"));
+        };
+        let mut header = [0; PAGE_HEADER];
+        read_at(&self.visitor.file, begin, &mut header)?;
+        let pages = u64::from(u32_at(&header, 12));
+        let room = pages.saturating_mul(meta.page_size as u64);
+        if u64_at(&header, 0) != first || (PAGE_HEADER + len) as u64 > room || first + pages > meta.last_page + 1 {
+            return Err(damaged(first, "is not the large value it should be"));
+        }
+        let mut value = vec![0; len];
+        read_at(&self.visitor.file, begin + PAGE_HEADER as u64, &mut value)?;
+        Ok(value)
+    }
+}
+
+fn read_at(file: &File, at: u64, bytes: &mut [u8]) -> Result<(), Damage> {
+    match file.read_exact_at(bytes, at) {
+        Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Err(Damage::Corrupt(format!(
+            "it ends before byte {}: it was truncated",
+            at + bytes.len() as u64
+        ))),
+        answer => answer.map_err(Damage::Io),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_store::engine::{Durability, Engine, Write};
+
+    use super::*;
+    use crate::lmdb::{Lmdb, LmdbOptions};
+
+    fn write(engine: &Lmdb, round: u8) {
+        let mut transaction = engine.write().unwrap();
+        for number in 0..100_u8 {
+            let value = vec![round; 100 + usize::from(number) * usize::from(round)];
+            transaction.put(Table::Data, &[number], &value).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+
+    /// The round that all records are of.
+    fn round_of(visitor: &Visitor) -> Result<u8, EngineError> {
+        let mut rounds = Vec::new();
+        visitor.visit::<EngineError>(Table::Data, &mut |_, value| {
+            rounds.push(value[0]);
+            Ok(())
+        })?;
+        assert!(
+            rounds.len() == 100 && rounds.iter().all(|round| *round == rounds[0]),
+            "{rounds:?}"
+        );
+        Ok(rounds[0])
+    }
+
+    #[test]
+    fn pages_that_were_copied_are_read_when_the_store_has_been_written_over() {
+        let [folder, elsewhere] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let options = LmdbOptions {
+            durability: Durability::Volatile,
+            ..LmdbOptions::default()
+        };
+        let engine = options.open(folder.path()).unwrap();
+        write(&engine, 1);
+        // Without a cell, as a fifth visitor or one of another user is.
+        let [visitor, other] = [(), ()].map(|()| Visitor::alone(folder.path()).unwrap());
+        let mut file = OpenOptions::new();
+        let file = file.read(true).write(true).create(true).truncate(true);
+        let copied = visitor
+            .set_down(file.open(elsewhere.path().join("pages")).unwrap())
+            .unwrap();
+        write(&engine, 2);
+        assert_eq!(
+            round_of(&other).unwrap(),
+            1,
+            "one commit more uses none of its pages again"
+        );
+        (3..12).for_each(|round| write(&engine, round));
+        assert!(matches!(round_of(&other), Err(EngineError::Overtaken { .. })));
+        assert_eq!(round_of(&copied).unwrap(), 1);
+        copied.verify(Verify::None, |_| ()).unwrap();
+        // Too late to copy.
+        let late = other.set_down(file.open(elsewhere.path().join("late")).unwrap());
+        assert!(matches!(late, Err(EngineError::Overtaken { .. })), "{late:?}");
+    }
+}
