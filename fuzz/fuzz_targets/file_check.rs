@@ -44,7 +44,9 @@ fn options(checksums: bool, verify: Verify) -> LmdbOptions {
 /// Trees of two levels, a value of several pages, and pages to reuse.
 fn whole(checksums: bool) -> Whole {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-    let engine = options(checksums, Verify::Full).open(folder.path()).expect("a new store");
+    let engine = options(checksums, Verify::Full)
+        .open(folder.path())
+        .expect("a new store");
     for round in 0..3u8 {
         let mut transaction = engine.write().expect("a transaction");
         for number in 0..60u8 {
@@ -103,18 +105,27 @@ fn check(folder: &Path, whole: &Whole, checksums: bool, verify: Verify, strict: 
         let snapshot = engine.snapshot()?;
         for (key, value) in expected {
             let found = snapshot.get(table, key)?;
-            assert!(!strict || found.as_deref() == Some(value.as_slice()), "read as data: {key:?}");
+            assert!(
+                !strict || found.as_deref() == Some(value.as_slice()),
+                "read as data: {key:?}"
+            );
         }
     }
     change(&engine)
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((choice, changes)) = input.split_first() else { return };
+    let Some((choice, changes)) = input.split_first() else {
+        return;
+    };
     let stores = STORES.get_or_init(|| [true, false].map(whole));
     let folder = FOLDER.get_or_init(|| tempfile::tempdir_in("/dev/shm").expect("a folder in memory"));
     let checksums = choice & 1 == 0;
-    let verify = if choice & 2 == 0 { Verify::Full } else { Verify::Structure };
+    let verify = if choice & 2 == 0 {
+        Verify::Full
+    } else {
+        Verify::Structure
+    };
     let whole = &stores[usize::from(!checksums)];
     let mut bytes = whole.bytes.clone();
     let (mut first, mut last) = (usize::MAX, 0);

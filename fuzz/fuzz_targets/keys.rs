@@ -193,10 +193,17 @@ fuzz_target!(|input: Input| {
             Step::Prefix(prefix) => {
                 let found = transaction.records_with_prefix(prefix).expect("a scan");
                 let found: Map = found
-                    .map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())).expect("a record"))
+                    .map(|record| {
+                        record
+                            .map(|(key, value)| (key.to_vec(), value.to_vec()))
+                            .expect("a record")
+                    })
                     .collect();
                 let expected = plain.iter().filter(|(key, _)| key.starts_with(prefix));
-                assert_eq!(found, expected.map(|(key, value)| (key.clone(), value.clone())).collect());
+                assert_eq!(
+                    found,
+                    expected.map(|(key, value)| (key.clone(), value.clone())).collect()
+                );
             }
         }
     }

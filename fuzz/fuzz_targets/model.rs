@@ -29,7 +29,10 @@ fuzz_target!(|bytes: &[u8]| {
             for kind in KINDS {
                 let _ = model.check_fit(kind);
             }
-            for model in [Some(model.clone()), model.for_every_job(10.0).ok()].into_iter().flatten() {
+            for model in [Some(model.clone()), model.for_every_job(10.0).ok()]
+                .into_iter()
+                .flatten()
+            {
                 let Ok(controller) = model.design() else { continue };
                 for kind in KINDS {
                     let _ = controller.check_loop(kind);

@@ -39,7 +39,11 @@ fuzz_target!(|bytes: &[u8]| {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let (sensors, readings) = (&bytes[..end], bytes.get(end + 1..).unwrap_or_default());
     let [plain, packed] = ["readings.csv", "readings.csv.zst"].map(|name| folder.path().join(name));
-    let (file, other) = if readings.starts_with(&PACKED) { (packed, plain) } else { (plain, packed) };
+    let (file, other) = if readings.starts_with(&PACKED) {
+        (packed, plain)
+    } else {
+        (plain, packed)
+    };
     let _ = fs::remove_file(other);
     fs::write(folder.path().join("sensors.csv"), sensors).expect("room in memory");
     fs::write(file, readings).expect("room in memory");

@@ -10,6 +10,7 @@
 //! interleave is the kernel's choice. `PLANT` is a fault that the checker must find: `split` reads in one transaction
 //! and writes in another, `stale` reads from a snapshot that is older than the request.
 
+#[allow(dead_code, reason = "seeds come from the arguments")]
 #[path = "../tests/common/mod.rs"]
 mod common;
 
@@ -109,7 +110,11 @@ impl<E: Engine> Asking<'_, E> {
             2 => {
                 let seen = store.delete(&one)?;
                 // Only whether there was one is known.
-                let before = if seen { Vec::new() } else { vec![Step::Get(one.clone(), None)] };
+                let before = if seen {
+                    Vec::new()
+                } else {
+                    vec![Step::Get(one.clone(), None)]
+                };
                 Ok(before.into_iter().chain([Step::Delete(one)]).collect())
             }
             3 => {
@@ -170,7 +175,9 @@ impl<E: Engine> Asking<'_, E> {
         };
         let values: Vec<Together<'_>> = which.clone().map(together).collect();
         self.store.install_together(&values)?;
-        Ok(which.map(|at| Step::Put(OBJECTS[at].to_vec(), value.to_vec())).collect())
+        Ok(which
+            .map(|at| Step::Put(OBJECTS[at].to_vec(), value.to_vec()))
+            .collect())
     }
 }
 
@@ -253,7 +260,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             0 => UpdateMode::MemoryFirst,
             _ => UpdateMode::Transaction,
         };
-        let durability = if seed % 4 == 0 { Durability::Durable } else { Durability::Volatile };
+        let durability = if seed % 4 == 0 {
+            Durability::Durable
+        } else {
+            Durability::Volatile
+        };
         let lines = match seed % 4 {
             #[cfg(target_os = "linux")]
             0 | 1 => {

@@ -6,8 +6,9 @@
 #![allow(dead_code, reason = "the model does not use all of it")]
 #![allow(clippy::duplicate_mod, reason = "once with each set of atomics")]
 
+use std::sync::Arc; // loom's own cannot be dropped once a deadlock was found
+
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
 use loom::thread;
 use punctual_os::Wake;
 use punctual_units::Time;

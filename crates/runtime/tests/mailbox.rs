@@ -5,7 +5,8 @@
 #![allow(dead_code, reason = "the model does not use all of it")]
 #![allow(clippy::duplicate_mod, reason = "once with each set of atomics")]
 
-use loom::sync::Arc;
+use std::sync::Arc; // loom's own cannot be dropped once a deadlock was found
+
 use loom::thread;
 use punctual_os::Wake;
 use punctual_units::Time;
@@ -114,7 +115,11 @@ fn a_letter_comes_out_or_was_refused() {
         let mailbox = Arc::new(sound::mailbox::Mailbox::new(ROOM));
         let writer = {
             let mailbox = Arc::clone(&mailbox);
-            thread::spawn(move || (0..=ROOM as u32).filter(|letter| mailbox.put(*letter)).collect::<Vec<_>>())
+            thread::spawn(move || {
+                (0..=ROOM as u32)
+                    .filter(|letter| mailbox.put(*letter))
+                    .collect::<Vec<_>>()
+            })
         };
         let reader = {
             let mailbox = Arc::clone(&mailbox);

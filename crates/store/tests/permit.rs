@@ -7,9 +7,10 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::Arc; // loom's own cannot be dropped once a deadlock was found
 
 use loom::cell::UnsafeCell;
-use loom::sync::{Arc, Mutex, MutexGuard};
+use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use punctual_os::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 use punctual_units::{Clock, Time};
@@ -78,7 +79,7 @@ mod torn {
 }
 
 /// How often a thread is interrupted in one history: more take minutes.
-const PREEMPTIONS: usize = 2;
+const PREEMPTIONS: usize = 4;
 
 loom::thread_local! {
     static NUMBER: Cell<i32> = Cell::new(0);
