@@ -1,4 +1,5 @@
-//! Sensor traces: a table of sensors, a zero byte, and readings as text or packed by zstd. Read, or refused with a line.
+//! Sensor traces: a table of sensors, a zero byte, and readings as text or packed by zstd. Read, or refused with a
+//! line.
 #![no_main]
 
 use std::fs;
