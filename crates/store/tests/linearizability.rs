@@ -13,7 +13,7 @@ use punctual_store::temporal::{Installation, Sample, Slot};
 use punctual_units::{Seq, Time};
 
 /// Miri carries out some thousand times fewer instructions in a second.
-const UPDATES: u64 = if cfg!(miri) { 100 } else { 20_000 };
+const UPDATES: u64 = if cfg!(miri) { 25 } else { 20_000 };
 const READERS: usize = 3;
 const LEN_MAX: u64 = 96;
 
