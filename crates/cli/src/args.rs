@@ -87,7 +87,8 @@ pub enum Command {
     Federation(Federation),
     /// Serve one store to any client of Redis, on this machine
     ///
-    /// docs/commands.md names the commands and what differs. Ctrl-C ends it in order. Ends with 2 where it cannot start.
+    /// docs/commands.md names the commands and what differs from Redis. Ctrl-C ends it in order. Ends with 2 where it
+    /// cannot start.
     Serve(Serve),
     /// Measure parts of `punctual` on this machine
     #[cfg(feature = "lab")]

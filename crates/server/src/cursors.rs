@@ -1,8 +1,8 @@
 //! Where a SCAN goes on.
 //!
-//! Clients take a cursor for a number, and the store goes on behind a key. So the server keeps the last key of each scan
-//! under a number, in [`CURSORS_MAX`] places that are taken in turns: a scan that stays away for so many others is told
-//! to begin anew.
+//! Clients take a cursor for a number, and the store goes on behind a key. So the server keeps the last key of each
+//! scan under a number, in [`CURSORS_MAX`] places that are taken in turns: a scan that stays away for so many others is
+//! told to begin anew.
 
 use std::sync::{Mutex, PoisonError};
 

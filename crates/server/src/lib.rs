@@ -5,11 +5,11 @@
 //!
 //! **Method.** One thread, the event loop ([`node`]), owns all sockets: it parses ([`resp`]), keeps each connection's
 //! state ([`session`]) and never calls the store. What asks the store goes to a fixed pool of threads, which take it
-//! earliest deadline first ([`queue`]) and put what waits together into one transaction ([`work`]). A connection has one
-//! piece of work on the pool at a time, so its replies come in the order of its requests.
+//! earliest deadline first ([`queue`]) and put what waits together into one transaction ([`work`]). A connection has
+//! one piece of work on the pool at a time, so its replies come in the order of its requests.
 //!
-//! **Bounds.** Connections, bytes of a request, requests that wait, bytes of replies that are not taken, time for half a
-//! request: each has a name and is told when it is met.
+//! **Bounds.** Connections, bytes of a request, requests that wait, bytes of replies that are not taken, time for half
+//! a request: each has a name and is told when it is met.
 
 pub mod commands;
 pub mod cursors;

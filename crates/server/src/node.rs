@@ -2,8 +2,8 @@
 //!
 //! A connection's bytes become requests as they come, each with the instant at which it was read; its deadline counts
 //! from there. Requests that ask the store go to the pool, one piece of work at a time for each connection. What the
-//! loop holds for a connection is bounded: while replies wait to be sent, or requests to be carried out, no more is read
-//! from it, so that its own sending stops.
+//! loop holds for a connection is bounded: while replies wait to be sent, or requests to be carried out, no more is
+//! read from it, so that its own sending stops.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};

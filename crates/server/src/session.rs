@@ -586,7 +586,7 @@ fn described(request: &Request) -> Value {
         b"info" if request.len() == 2 => Value::Array(TABLE.iter().map(entry).collect()),
         b"info" => Value::Array(
             names()
-                .map(|name| commands::find(name).map_or(Value::NullArray, entry))
+                .map(|name| commands::find(name).map_or(Value::Null, entry))
                 .collect(),
         ),
         b"docs" => {
@@ -610,6 +610,9 @@ fn described(request: &Request) -> Value {
 }
 
 fn keys_of(request: &Request) -> Result<Vec<&[u8]>, String> {
+    if request.len() < 4 {
+        return Err(wrong_number_of_arguments("command|getkeys"));
+    }
     let command = commands::find(request.argument(2)).ok_or("ERR Invalid command specified")?;
     let count = request.len() - 2;
     if !command.takes(count) {

@@ -526,7 +526,8 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     fn flush(&self, asked: &Asked, out: &mut Writer<'_>) -> Result<(), Refused> {
-        if asked.request.len() > 2 {
+        let is_known = |word: &[u8]| [&b"sync"[..], b"async"].contains(&&*word.to_ascii_lowercase());
+        if asked.request.len() > 2 || !asked.request.from(1).all(is_known) {
             return Err(Refused::Reply("ERR syntax error".into()));
         }
         loop {

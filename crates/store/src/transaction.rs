@@ -272,8 +272,8 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         })
     }
 
-    /// For how long the record `key` will still be kept: `None` where that has no end, or where there is no such record;
-    /// zero where it is due and has not been swept yet. See [`expiry`](crate::expiry).
+    /// For how long the record `key` will still be kept: `None` where that has no end, or where there is no such
+    /// record; zero where it is due and has not been swept yet. See [`expiry`](crate::expiry).
     ///
     /// # Errors
     /// Those of [`get`](ReadTransaction::get).

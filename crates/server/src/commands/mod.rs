@@ -283,7 +283,7 @@ pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(
         Verb::Select => match integer(request.argument(1)) {
             Ok(0) => out.simple("OK"),
             Ok(_) => return reply("ERR DB index is out of range"),
-            Err(_) => return reply("ERR invalid DB index"),
+            Err(refused) => return Err(refused),
         },
         Verb::Wait => {
             let [_, timeout] = [integer(request.argument(1))?, integer(request.argument(2))?];

@@ -68,11 +68,14 @@ impl<'h> Iterator for Fields<'h> {
     }
 }
 
+/// A field and its value.
+pub(crate) type Pair<'h> = (Cow<'h, [u8]>, Cow<'h, [u8]>);
+
 /// The record of a hash.
 ///
 /// # Errors
 /// A hash beyond [`HASH_BYTES_MAX`].
-pub(crate) fn of_hash(fields: &[(Cow<'_, [u8]>, Cow<'_, [u8]>)]) -> Result<Vec<u8>, Refused> {
+pub(crate) fn of_hash(fields: &[Pair<'_>]) -> Result<Vec<u8>, Refused> {
     let mut bytes = [MARK, &[HASH]].concat();
     for (field, value) in fields {
         for part in [field, value] {

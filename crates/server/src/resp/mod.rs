@@ -1,8 +1,8 @@
 //! Which bytes mean which values? RESP2 and RESP3, the protocol of Redis; pure.
 //!
 //! **Requests** are arrays of strings, or words on a line ([`request`]). **Replies** are [`Value`]s, written by
-//! [`Writer`] and read back by [`reply`]. Both parsers take bytes as they come, however they are split, and keep no more
-//! than their [`Bounds`]: what is malformed, too long or without end is a [`ProtocolError`] as soon as that shows.
+//! [`Writer`] and read back by [`reply`]. Both parsers take bytes as they come, however they are split, and keep no
+//! more than their [`Bounds`]: what is malformed, too long or without end is a [`ProtocolError`] as soon as that shows.
 //!
 //! Sources: "RESP protocol spec" at redis.io, and the RESP3 specification of S. Sanfilippo.
 
@@ -46,7 +46,8 @@ impl Bounds {
     };
 }
 
-/// Bytes that are no RESP, or more than is taken. The connection cannot go on, because its next request cannot be found.
+/// Bytes that are no RESP, or more than is taken. The connection cannot go on, because its next request cannot be
+/// found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Protocol error: {0}")]
 pub struct ProtocolError(pub String);

@@ -93,7 +93,9 @@ impl ReplyParser {
         let Some((header, next)) = line(&self.buffer, self.at, max)? else {
             return Ok(None);
         };
-        let header = &header[1..];
+        let Some(header) = header.get(1..) else {
+            return Err(ProtocolError::new("an empty line begins no value"));
+        };
         let text = || {
             let text = std::str::from_utf8(header).map_err(|_| ProtocolError::new("a line that is no text"))?;
             Ok::<_, ProtocolError>(text.to_owned())

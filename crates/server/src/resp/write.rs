@@ -177,7 +177,9 @@ fn shown(number: f64) -> String {
         "nan".into()
     } else if number.is_infinite() {
         if number > 0.0 { "inf".into() } else { "-inf".into() }
-    } else {
+    } else if number == 0.0 || (1e-5..1e17).contains(&number.abs()) {
         format!("{number}")
+    } else {
+        format!("{number:e}") // a header would not hold all the zeros
     }
 }
