@@ -42,8 +42,8 @@ impl Records {
     }
 }
 
-/// Several values of random bytes, given out in turn. A store may skip a put of what it has (SQLite does, and then syncs
-/// nothing), and a store that compresses would make one value of all.
+/// Several values of random bytes, given out in turn. A store may skip a put of what it has (SQLite does, and then
+/// syncs nothing), and a store that compresses would make one value of all.
 pub struct Values([Vec<u8>; Values::COUNT]);
 
 impl Values {

@@ -34,7 +34,9 @@ impl Sqlite {
         let mut put = |group: std::ops::Range<u32>| -> rusqlite::Result<()> {
             let transaction = connection.transaction()?;
             for i in group {
-                transaction.prepare_cached(PUT)?.execute(params![key(i), values.of(i as usize)])?;
+                transaction
+                    .prepare_cached(PUT)?
+                    .execute(params![key(i), values.of(i as usize)])?;
             }
             transaction.commit()
         };
