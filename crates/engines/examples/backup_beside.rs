@@ -1,12 +1,14 @@
 //! What do an owner's writes lose while another process backs the store up?
 //!
 //! ```text
-//! cargo run --release -p punctual-engines --example backup_beside [-- DURABILITY [MEGABYTES [ROUNDS [FOLDER [PERCENT]]]]]
+//! cargo run --release -p punctual-engines --example backup_beside [-- LEVEL [MEGABYTES [ROUNDS [FOLDER [PERCENT]]]]]
 //! ```
 //!
-//! It fills a store with so many megabytes of records (100), then puts records of 100 bytes in transactions of their own,
-//! in turns: beside a process that makes a backup, beside one that does nothing (the control), and alone. The order
-//! changes from round to round. The backup takes so many percent of the time (0.5, as the command does). It prints the median and the 99th percentile of each, and what they are of those alone.
+//! It fills a store with so many megabytes of records (100), then puts records of 100 bytes in transactions of their
+//! own, in turns: beside a process that makes a backup, beside one that does nothing (the control), and alone. The
+//! order changes from round to round. The backup takes so many percent of the time (0.5, as the command does). The
+//! level is a durability (no-meta-sync). It prints the median and the 99th percentile of each, and what they are of
+//! those alone.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
