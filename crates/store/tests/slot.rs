@@ -143,7 +143,7 @@ fn no_read_of_the_latest_value_finds_an_older_one_than_the_read_before() {
         slot.install(sample(1), &[]);
         let reader = Arc::clone(&slot);
         let reader = thread::spawn(move || {
-            let mut read = || reader.read(&mut Vec::new()).map_or(0, |sample| sample.seq.0);
+            let read = || reader.read(&mut Vec::new()).map_or(0, |sample| sample.seq.0);
             let (first, second) = (read(), read());
             assert!(first <= second, "{second} after {first}");
         });
