@@ -51,6 +51,17 @@ pub struct HeldBy {
     pub held: Nanos,
 }
 
+/// Which thread kept a waiter waiting: the one that held the permit for most of the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitedFor {
+    /// The thread.
+    pub thread: Tid,
+    /// For how long it held the permit during the wait.
+    pub held: Nanos,
+    /// Of that, from when it began to commit.
+    pub committing: Nanos,
+}
+
 /// Where the permit is handed out.
 ///
 /// ```
@@ -69,6 +80,8 @@ pub struct HeldBy {
 pub struct PermitQueue<O: Os> {
     os: O,
     state: O::Lock<State>,
+    /// When the holder began to commit, in nanoseconds; 0 before that.
+    commits: AtomicU64,
     places: Box<[Place<O::Parker>]>,
     refusal: OnceLock<Refusal>,
 }
@@ -79,6 +92,31 @@ struct Place<P> {
     /// The last ticket whose turn came while its owner sat here. Wake-ups can come late and be meant for an earlier
     /// owner of the place; this tells.
     called: AtomicU64,
+    /// Which thread it waited for: written before `called`.
+    waited_for: [AtomicU64; 3],
+}
+
+impl<P> Place<P> {
+    fn tell(&self, waited_for: WaitedFor) {
+        let WaitedFor {
+            thread,
+            held,
+            committing,
+        } = waited_for;
+        let told = [u64::from(thread.0.unsigned_abs()), held.0, committing.0];
+        let cells = self.waited_for.iter().zip(told);
+        cells.for_each(|(cell, told)| cell.store(told, Ordering::Relaxed));
+    }
+
+    fn told(&self) -> WaitedFor {
+        let [thread, held, committing] = &self.waited_for;
+        let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        WaitedFor {
+            thread: Tid(i32::try_from(read(thread)).unwrap_or_default()),
+            held: Nanos(read(held)),
+            committing: Nanos(read(committing)),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -93,6 +131,27 @@ struct Waiter {
     thread: Tid,
     scheduling: Option<Scheduling>,
     place: u16,
+    since: Time,
+    /// Which thread has held the permit longest since then, of those that have released it.
+    longest: Option<WaitedFor>,
+}
+
+impl Waiter {
+    /// The holder releases the permit at `now`, and has been committing since `commits`, if it has begun to.
+    fn outlived(&mut self, holder: &Holder, commits: u64, now: Time) {
+        let from = holder.since.max(self.since);
+        let held = now.since(from);
+        if self.longest.is_none_or(|longest| held > longest.held) {
+            self.longest = Some(WaitedFor {
+                thread: holder.thread,
+                held,
+                committing: match commits {
+                    0 => Nanos::ZERO,
+                    began => now.since(from.max(Time(began))),
+                },
+            });
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -120,6 +179,7 @@ impl<O: Os> PermitQueue<O> {
         let place = |_| Place {
             parker: os.new_parker(),
             called: AtomicU64::new(0),
+            waited_for: Default::default(),
         };
         PermitQueue {
             state: os.new_lock(State {
@@ -127,6 +187,7 @@ impl<O: Os> PermitQueue<O> {
                 queue: WaitQueue::default(),
                 free_places,
             }),
+            commits: AtomicU64::new(0),
             places: (0..WAITERS_MAX).map(place).collect(),
             refusal: OnceLock::new(),
             os,
@@ -237,6 +298,8 @@ impl<O: Os> PermitQueue<O> {
                 thread,
                 scheduling,
                 place,
+                since: self.os.now(),
+                longest: None,
             },
         ) else {
             free_places.push(place);
@@ -271,12 +334,24 @@ impl<O: Os> PermitQueue<O> {
         let (next, own) = {
             let mut state = self.state.lock();
             state.free_places.extend(place);
-            let own = state.holder.take().and_then(|holder| holder.own);
+            let holder = state.holder.take();
+            let commits = self.commits.load(Ordering::Relaxed);
+            if commits > 0 {
+                self.commits.store(0, Ordering::Relaxed);
+            }
+            let now = state.queue.iter().next().map(|_| self.os.now());
+            if let Some((now, holder)) = now.zip(holder.as_ref()) {
+                state
+                    .queue
+                    .iter_mut()
+                    .for_each(|waiter| waiter.outlived(holder, commits, now));
+            }
+            let own = holder.and_then(|holder| holder.own);
             let next = state.queue.pop();
-            if let Some((ticket, waiter)) = next {
+            if let Some(((ticket, waiter), now)) = next.zip(now) {
                 let mut holder = Holder {
                     thread: waiter.thread,
-                    since: self.os.now(),
+                    since: now,
                     runs_as: waiter.scheduling,
                     own: None,
                 };
@@ -288,9 +363,11 @@ impl<O: Os> PermitQueue<O> {
                     .max_by_key(|scheduling| scheduling.rank());
                 self.inherit(&mut holder, highest);
                 state.holder = Some(holder);
-                self.places[waiter.place as usize]
-                    .called
-                    .store(ticket.0, Ordering::Release);
+                let seat = &self.places[waiter.place as usize];
+                if let Some(waited_for) = waiter.longest {
+                    seat.tell(waited_for);
+                }
+                seat.called.store(ticket.0, Ordering::Release);
             }
             (next, own)
         };
@@ -308,6 +385,12 @@ impl<O: Os> PermitQueue<O> {
 }
 
 impl<O: Os> PermitQueue<O> {
+    /// Says that the calling thread, which holds the permit, commits from `now` on: the threads that wait are told.
+    #[inline]
+    pub fn commits(&self, now: Time) {
+        self.commits.store(now.0, Ordering::Relaxed);
+    }
+
     /// Whether the calling thread holds the permit.
     pub fn is_mine(&self) -> bool {
         let holder = &self.state.lock().holder;
@@ -321,6 +404,11 @@ impl<O: Os> Permit<'_, O> {
     /// Whether a thread waits for it.
     pub fn is_wanted(&self) -> bool {
         self.queue.state.lock().queue.iter().next().is_some()
+    }
+
+    /// Which thread its thread waited for longest; `None` where it was free.
+    pub fn waited_for(&self) -> Option<WaitedFor> {
+        self.place.map(|place| self.queue.places[place as usize].told())
     }
 }
 
