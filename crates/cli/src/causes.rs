@@ -65,12 +65,12 @@ fn by(it: &CauseReport) -> String {
         jobs if jobs == it.jobs => String::new(),
         jobs => format!(", {} of them for one", count(jobs)),
     };
-    let who = who(first);
+    let thread = thread(first);
     match (it.cause, first.doing) {
-        (Cause::Lock, Some(doing)) => format!("{most} that {who} held while it {}", did(doing)),
-        (Cause::Throttled, _) => format!(", while {who} ran"),
-        _ if first.jobs == it.jobs => format!(" by {who}"),
-        _ => format!(", {} of them by {who}", count(first.jobs)),
+        (Cause::Lock, Some(doing)) => format!("{most} that {thread} held while it {}", did(doing)),
+        (Cause::Throttled, _) => format!(", while {thread} ran"),
+        _ if first.jobs == it.jobs => format!(" by {thread}"),
+        _ => format!(", {} of them by {thread}", count(first.jobs)),
     }
 }
 
@@ -83,8 +83,8 @@ const fn did(doing: Doing) -> &'static str {
 }
 
 /// `thread logger (1234, SCHED_FIFO 50)`, or `task logger` on a simulated machine.
-fn who(culprit: &Culprit) -> String {
-    let Some(thread) = culprit.thread else {
+fn thread(culprit: &Culprit) -> String {
+    let Some(number) = culprit.thread else {
         return match &*culprit.name {
             "no thread" => "no thread".into(),
             name => format!("task {name}"),
@@ -93,7 +93,7 @@ fn who(culprit: &Culprit) -> String {
     let process = culprit.process.map(|process| format!(" of process {process}"));
     let scheduling = culprit.scheduling.map(|it| format!(", {it}"));
     let (process, scheduling) = (process.unwrap_or_default(), scheduling.unwrap_or_default());
-    format!("thread {} ({thread}{process}{scheduling})", culprit.name)
+    format!("thread {} ({number}{process}{scheduling})", culprit.name)
 }
 
 /// What a user can do about a cause.

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::ops::{Bound, Deref};
+use std::ops::Bound;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl<'e> Read for SlowWrite<'e> {
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         let found: Option<Found<'_, 'e>> = self.inner.get(table, key)?;
-        Ok(found.map(|value| value.deref().to_vec()))
+        Ok(found.map(|value| value.to_vec()))
     }
 
     fn scan(&self, table: Table, (low, high): KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
@@ -364,8 +364,8 @@ impl Cold {
             libc::munlock(at, self.bytes);
             libc::madvise(at, self.bytes, libc::MADV_DONTNEED);
             libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
-            libc::mincore(at, self.bytes, resident.as_mut_ptr()) == 0
-        };
+            libc::mincore(at, self.bytes, resident.as_mut_ptr());
+        }
         resident.iter().filter(|page| **page & 1 == 1).count() < resident.len() / 2
     }
 

@@ -1,4 +1,4 @@
-//! Why jobs are late on the simulated machine: each cause is injected and found by its name, and every late job has one.
+//! Why jobs are late on the simulated machine: each cause is injected and found by its name; every late job has one.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{request, unwatched};
 use punctual_runtime::report::{CauseReport, Doing, TaskReport};
 use punctual_scenario::{PlatformChoice, RunRequest, run};
 use punctual_testing::task_by_hand;
-use punctual_units::Nanos;
+use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Active, Arrival, Cause, Class, ControllerKind, Demand, Surge, Table, TaskSpec, Volume};
 
 fn real_time(name: &str, period: u64, deadline: u64, compute: Nanos, writes: u32) -> TaskSpec {
@@ -22,11 +22,12 @@ fn real_time(name: &str, period: u64, deadline: u64, compute: Nanos, writes: u32
             reads: Table::Objects,
             writes,
         },
+        core: Some(CoreId(3)),
         ..task_by_hand(name, class, Arrival::Periodic { period })
     }
 }
 
-/// 30 s of these tasks alone.
+/// 30 s of these tasks alone, on one core.
 fn alone(tasks: Vec<TaskSpec>) -> RunRequest {
     let mut request = request(PlatformChoice::Sim, ControllerKind::Open, 30);
     request.scenario.sensors.volume = Volume::Utilisation(0.001);

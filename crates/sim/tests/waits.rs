@@ -98,7 +98,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Each nanosecond that the split calls waiting is somebody's, whatever the load.
+    /// Each nanosecond that the split calls waiting has its culprit, whatever the load.
     #[test]
     fn all_waiting_is_explained(
         tasks in prop::collection::vec((prop::collection::vec(op(), 1..4), 2u64..30, 2u64..30), 1..5),

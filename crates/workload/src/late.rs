@@ -1,7 +1,7 @@
 //! Why a job was late: which of the things that took its time took more than usual.
 //!
-//! The split of a job says in which of its phases the time went ([`Split`]); the machine knows more of some of them: how
-//! long the job before was still running, how long the thread was ready, whether a page had to be read from a disk
+//! The split of a job says in which of its phases the time went ([`Split`]); the machine knows more of some of them:
+//! how long the job before was still running, how long the thread was ready, whether a page had to be read from a disk
 //! ([`Known`]). Both together make [`Spans`]: one for each [`Cause`], in sum the response time. The cause of a late
 //! job is the span that exceeds most what the same span usually is in jobs that end in time ([`Usual`]): computation,
 //! which is the largest of all in most jobs, is thus no cause of a job that waited for a lock.
@@ -111,7 +111,7 @@ impl Known {
     /// Time off the core in which the thread was not ready goes to page faults where there were any, because the kernel
     /// does not tell how long one took. A page fault within a call of the store that waits for the lock or commits
     /// counts as these. What was taken from all threads is looked for where the kernel does not tell of others: first
-    /// in the time in which the thread was not ready, then in the job's own work, because most kernels count it as such.
+    /// in the time in which the thread was not ready, then in the job's own work, as which most kernels count it.
     pub fn spans(&self, split: &Split) -> Spans {
         let behind = self.behind.min(split.released_late);
         let off = split.released_late - behind + split.preempted;

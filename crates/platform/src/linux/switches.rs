@@ -57,7 +57,7 @@ pub struct Switches {
 unsafe impl Send for Switches {}
 
 impl Switches {
-    /// Has the kernel write down from now on who has `core`.
+    /// Has the kernel write down from now on which thread has `core`.
     ///
     /// # Errors
     /// [`Refusal`] without permission, or on a kernel without performance events.

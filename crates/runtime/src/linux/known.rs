@@ -1,7 +1,7 @@
 //! What the thread of a job knows of it beside its split, by the kernel's accounts of the thread.
 //!
-//! It was ready and another thread had the core, or it was not ready: asleep past its release, waiting for a page, for a
-//! device or for a lock. Before that, it may have been busy with the job before.
+//! It was ready and another thread had the core, or it was not ready: asleep past its release, or waiting for a page, a
+//! device or a lock. Before that, it may have been busy with the job before.
 
 use punctual_platform::linux::run_queue::RunQueue;
 use punctual_platform::linux::thread::{Faults, Tid};

@@ -25,8 +25,8 @@ const REMEMBERED: Nanos = Nanos::from_secs(1);
 /// Names that are remembered.
 const NAMES_MAX: usize = 64;
 
-/// The probe, our own real-time threads on its core, which the kernel throttles if they fill it, and who has the cores
-/// of our tasks.
+/// The probe, our own real-time threads on its core, which the kernel throttles if they fill it, and which threads
+/// have the cores of our tasks.
 pub(super) struct Witness<'p> {
     probe: Option<&'p GapProbe>,
     /// The probe's core.
