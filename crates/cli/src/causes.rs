@@ -153,8 +153,8 @@ mod tests {
         );
         assert_eq!(
             told_of(Cause::Lock, 40, vec![logger(29)]),
-            "all 40 late jobs waited for the lock, 29 of them for one that thread logger (1234) held while it synced \
-            , for 9.10 ms on average (usually 350 us)"
+            "all 40 late jobs waited for the lock, 29 of them for one that thread logger (1234) held while it synced, \
+             for 9.10 ms on average (usually 350 us)"
         );
         let hog = Culprit {
             thread: Some(77),

@@ -188,7 +188,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 } => {
                     self.step(Event::Added { task, goal }, LinuxOs.now());
                     self.collector.protected(obtained);
-                    self.witness.watch(task, core, figures.is_some());
+                    let refused = self.witness.watch(task, core, figures.is_some());
+                    self.collector.protected(refused.into_iter().collect());
                     self.under_way
                         .watch(task, figures.as_ref().map(|figures| figures.deadline()));
                     self.collector.watch(task, figures.map(|figures| *figures));

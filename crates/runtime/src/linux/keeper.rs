@@ -144,12 +144,8 @@ impl<E: Engine + 'static> Keeper<E> {
         let mut witness = Witness::new(probed, running);
         for (task, seat) in placement.seats.iter().enumerate() {
             let judged = self.prepared.tasks[task].class.deadline().is_some();
-            witness.watch(TaskId(task as u32), first_core(seat), judged);
+            obtained.extend(witness.watch(TaskId(task as u32), first_core(seat), judged));
         }
-        obtained.extend(witness.refused().map(|refusal| {
-            let what = "threads that take the core from late jobs are named".into();
-            protection(what, Err(refusal.clone()))
-        }));
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         let guarded = guarded(self.prepared.machine.guarded());
         obtained.push(protection(

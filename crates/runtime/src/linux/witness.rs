@@ -2,7 +2,6 @@
 //! had the core while the job was ready, a thread held the lock, the hypervisor ran other guests.
 
 use punctual_os::LinuxOs;
-use punctual_platform::Refusal;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::switches::{IDLE, Switches, taken};
 use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
@@ -12,8 +11,9 @@ use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, Known};
 
 use super::known::Beside;
+use super::shared::protection;
 use crate::causes::{CULPRITS_MAX, Evidence};
-use crate::report::{Culprit, Doing};
+use crate::report::{Culprit, Doing, Protection};
 
 /// Of the time, at most one in so many is spent on finding out which threads took the core from late jobs. Where more
 /// of them come, some are not looked into.
@@ -37,8 +37,8 @@ pub(super) struct Witness<'p> {
     /// Stolen time of the probe's core at the last look, since boot.
     stolen: Option<Nanos>,
     /// Of each core with a task that has a deadline, where the kernel tells.
-    switches: Vec<(CoreId, Option<Switches>)>,
-    refused: Option<Refusal>,
+    switches: Vec<(CoreId, Switches)>,
+    refused: bool,
     /// When late jobs are looked into again.
     looks_again: Time,
     names: Vec<(Tid, String)>,
@@ -55,7 +55,7 @@ impl<'p> Witness<'p> {
             threads: probe.map(GapProbe::tid).into_iter().collect(),
             stolen: stolen_from(core),
             switches: Vec::new(),
-            refused: None,
+            refused: false,
             looks_again: Time::ZERO,
             names: Vec::new(),
             names_since: Time::ZERO,
@@ -68,18 +68,26 @@ impl<'p> Witness<'p> {
         self.threads.extend(here.map(|(_, thread)| thread));
     }
 
-    /// Takes note of a task on `core`, whose late jobs are explained if it is `judged` by a deadline.
-    pub(super) fn watch(&mut self, task: TaskId, core: CoreId, judged: bool) {
+    /// Takes note of a task on `core`, whose late jobs are explained if it is `judged` by a deadline. Told is, the first
+    /// time, that the threads which take the core from them cannot be named.
+    pub(super) fn watch(&mut self, task: TaskId, core: CoreId, judged: bool) -> Option<Protection> {
         self.cores.push((task, core));
-        if judged && self.switches.iter().all(|(other, _)| *other != core) {
-            let switches = Switches::of(core).map_err(|refusal| self.refused.get_or_insert(refusal).clone());
-            self.switches.push((core, switches.ok()));
+        if !judged || self.refused || self.switches.iter().any(|(other, _)| *other == core) {
+            return None;
         }
-    }
-
-    /// Why the threads that take the core from jobs cannot be named.
-    pub(super) fn refused(&self) -> Option<&Refusal> {
-        self.refused.as_ref()
+        match Switches::of(core) {
+            Ok(switches) => {
+                self.switches.push((core, switches));
+                None
+            }
+            Err(refusal) => {
+                self.refused = true;
+                Some(protection(
+                    "late jobs name the threads that took their core".into(),
+                    Err(refusal),
+                ))
+            }
+        }
     }
 
     /// Looks at the stolen time of the core, so that the next late job is told what was stolen from now on.
@@ -166,7 +174,7 @@ impl<'p> Witness<'p> {
     fn preemptors(&self, job: &JobOutcome, beside: Beside) -> Vec<(Culprit, bool)> {
         let core = self.core_of(job.task);
         let ring = self.switches.iter().find(|(other, _)| Some(*other) == core);
-        let (Some((_, Some(switches))), Some(thread), Some(ready)) = (ring, beside.thread, beside.known.ready) else {
+        let (Some((_, switches)), Some(thread), Some(ready)) = (ring, beside.thread, beside.known.ready) else {
             return Vec::new();
         };
         let turns = switches.since(job.released);
