@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, in the words of `punctual --help`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipeline::WhenFull;
 use punctual_runtime::linux::pipeline::Mechanism;
 use punctual_scenario::{Fault, Governor};
+use punctual_store::engine::Durability;
 use punctual_units::CoreId;
 #[cfg(feature = "lab")]
 use punctual_workload::ControllerKind;
@@ -83,6 +85,11 @@ pub enum Command {
     Radio(Radio),
     /// Simulate a federation of nodes under every fault, and check what it promised
     Federation(Federation),
+    /// Serve one store to any client of Redis, on this machine
+    ///
+    /// docs/commands.md names the commands and what differs from Redis. Ctrl-C ends it in order. Ends with 2 where it
+    /// cannot start.
+    Serve(Serve),
     /// Measure parts of `punctual` on this machine
     #[cfg(feature = "lab")]
     #[command(subcommand)]
@@ -148,6 +155,45 @@ pub struct Run {
     /// Exit with 1 unless every task holds its goal, for scripts
     #[arg(long)]
     pub check: bool,
+}
+
+/// `serve`
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The file of the node, in TOML; docs/commands.md names the keys [default: a store in punctual.store]
+    #[arg(value_name = "NODE.toml")]
+    pub file: Option<PathBuf>,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:6379]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// The folder of the store, which is made if it is not there [default: punctual.store]
+    #[arg(long, value_name = "FOLDER")]
+    pub store: Option<PathBuf>,
+    /// What a write that is acknowledged survives [default: durable]
+    #[arg(long, value_enum)]
+    pub durability: Option<StoreDurability>,
+}
+
+/// `serve --durability`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StoreDurability {
+    /// A power cut
+    Durable,
+    /// A power cut, but for the newest commit
+    NoMetaSync,
+    /// The end of the program, not a power cut
+    Volatile,
+}
+
+impl StoreDurability {
+    /// As the store has it.
+    pub fn durability(self) -> Durability {
+        match self {
+            StoreDurability::Durable => Durability::Durable,
+            StoreDurability::NoMetaSync => Durability::NoMetaSync,
+            StoreDurability::Volatile => Durability::Volatile,
+        }
+    }
 }
 
 /// `federation ...`

@@ -22,6 +22,7 @@ mod profiles;
 mod protection;
 mod radio;
 mod scenario;
+mod serve;
 mod size;
 mod stages;
 mod store;
@@ -59,6 +60,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Design(design) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+        Command::Serve(arguments) => serve::serve(&arguments),
         Command::Store(what) => store::store(&what),
         Command::Pipeline(what) => commands::pipeline::pipeline(&what),
         Command::Radio(radio) => radio::radio(&radio, &command_line()),

@@ -1,9 +1,14 @@
 //! What do an owner's writes lose while another process backs the store up?
 //!
-//! `cargo run --release -p punctual-engines --example backup_beside [-- DURABILITY [MEGABYTES [ROUNDS [FOLDER]]]]`
-//! fills a store with so many megabytes of records (100), then puts records of 100 bytes in transactions of their own,
-//! in turns: beside a process that makes a backup, beside one that does nothing (the control), and alone. The order
-//! changes from round to round. It prints the median and the 99th percentile of each, and what they are of those alone.
+//! ```text
+//! cargo run --release -p punctual-engines --example backup_beside [-- LEVEL [MEGABYTES [ROUNDS [FOLDER [PERCENT]]]]]
+//! ```
+//!
+//! It fills a store with so many megabytes of records (100), then puts records of 100 bytes in transactions of their
+//! own, in turns: beside a process that makes a backup, beside one that does nothing (the control), and alone. The
+//! order changes from round to round. The backup takes so many percent of the time (0.5, as the command does). The
+//! level is a durability (no-meta-sync). It prints the median and the 99th percentile of each, and what they are of
+//! those alone.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -19,6 +24,7 @@ use punctual_os::linux::thread::set_scheduling;
 use punctual_os::{LinuxOs, Scheduling, Tid};
 use punctual_store::engine::Durability;
 use punctual_store::{Deadline, Store, StoreOptions};
+use punctual_units::Share;
 
 type Answer<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -29,7 +35,8 @@ fn main() -> Answer<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |at: usize| arguments.get(at).map(String::as_str);
     if argument(0) == Some("--other") {
-        return other(Path::new(argument(1).ok_or("a folder")?));
+        let share = Share::clamped(argument(2).ok_or("a share")?.parse()?);
+        return other(Path::new(argument(1).ok_or("a folder")?), share);
     }
     let durability = match argument(0) {
         None | Some("no-meta-sync") => Durability::NoMetaSync,
@@ -43,6 +50,7 @@ fn main() -> Answer<()> {
         Some(folder) => tempfile::tempdir_in(folder)?,
         None => tempfile::tempdir()?,
     };
+    let percent: f64 = argument(4).map_or(Ok(0.5), str::parse)?;
     let options = LmdbOptions {
         durability,
         quota: 4 << 30,
@@ -55,7 +63,7 @@ fn main() -> Answer<()> {
         StoreOptions::default(),
     )?;
     fill(&store, megabytes)?;
-    let mut process = Other::start(folder.path())?;
+    let mut process = Other::start(folder.path(), percent / 100.0)?;
     let mut spans: [Vec<u64>; 3] = Default::default();
     let mut span = Duration::from_millis(500);
     let mut number = 0_u64;
@@ -121,7 +129,7 @@ fn fill(store: &Store<Lmdb, LinuxOs>, megabytes: u64) -> Answer<()> {
 }
 
 /// The other process: does what it is told, line by line.
-fn other(folder: &Path) -> Answer<()> {
+fn other(folder: &Path, share: Share) -> Answer<()> {
     // As the command does.
     let _ = set_scheduling(Tid::current(), Scheduling::Batch { nice: 10 });
     for line in std::io::stdin().lock().lines() {
@@ -129,7 +137,7 @@ fn other(folder: &Path) -> Answer<()> {
             Some((_, millis)) => std::thread::sleep(Duration::from_millis(millis.parse()?)),
             None => {
                 let copy: PathBuf = folder.join("copy");
-                match backup(&folder.join("store"), &copy, &mut |_| ()) {
+                match backup(&folder.join("store"), &copy, share, &mut |_| ()) {
                     Ok(_) => std::fs::remove_dir_all(copy)?,
                     Err(ended) => eprintln!("no copy: {ended}"),
                 }
@@ -147,11 +155,12 @@ struct Other {
 }
 
 impl Other {
-    fn start(folder: &Path) -> Answer<Other> {
+    fn start(folder: &Path, share: f64) -> Answer<Other> {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .arg("--other")
             .arg(folder)
+            .arg(share.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn()?;

@@ -14,6 +14,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::marker::PhantomData;
 use std::ops::Bound;
 use std::path::Path;
 
@@ -21,12 +22,13 @@ use common::{Choices, seed};
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
+use punctual_store::batch::BatchBounds;
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions};
 use punctual_testing::power::{Disk, Event, FileId, Image, Loss, fail_syncs, mark, record};
 use punctual_testing::shared_folder;
-use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
+use punctual_units::{Clock, Nanos, ObjectId, Revision, SensorId, Seq};
 
 punctual_testing::record_files!();
 
@@ -63,6 +65,8 @@ trait Kind {
     type Engine: Engine;
     /// Whether it refuses to sync a volatile store, and to open one that was open when the power was cut.
     const VOLATILE_IS_REFUSED: bool;
+    /// Whether commits are entries of a log, each of several transactions.
+    const BATCHES: bool = false;
 
     fn open(durability: Durability, directory: &Path) -> Result<Self::Engine, EngineError>;
 }
@@ -78,6 +82,19 @@ impl Kind for OnLmdb {
     }
 }
 
+/// The same engine, with batches.
+struct InBatches<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for InBatches<K> {
+    type Engine = K::Engine;
+    const VOLATILE_IS_REFUSED: bool = K::VOLATILE_IS_REFUSED;
+    const BATCHES: bool = true;
+
+    fn open(durability: Durability, directory: &Path) -> Result<K::Engine, EngineError> {
+        K::open(durability, directory)
+    }
+}
+
 fn open<K: Kind>(durability: Durability, directory: &Path) -> Result<Store<K::Engine, LinuxOs>, StoreError> {
     let spec = |sensor| ObjectSpec {
         key: format!("sensor/{sensor}").into(),
@@ -89,6 +106,7 @@ fn open<K: Kind>(durability: Durability, directory: &Path) -> Result<Store<K::En
     let objects = (0..SENSORS).map(spec).collect();
     let options_of_store = StoreOptions {
         objects,
+        replicated: K::BATCHES,
         ..StoreOptions::default()
     };
     Store::open(K::open(durability, directory)?, LinuxOs, options_of_store)
@@ -141,14 +159,10 @@ fn load<K: Kind>(durability: Durability, directory: &Path) {
     let store = open::<K>(durability, directory).expect("opens");
     for number in 1..=COMMITS {
         mark(BEGUN, number);
-        let mut transaction = store.write_transaction(Deadline::NONE).expect("free");
-        for (key, value) in changes(number) {
-            match value.as_slice() {
-                [] => drop(transaction.delete(&key).expect("deletes")),
-                value => transaction.put(&key, value).expect("puts"),
-            }
+        match K::BATCHES {
+            true => apply(&store, number),
+            false => commit(&store, number),
         }
-        transaction.commit().expect("commits");
         match durability {
             Durability::Durable => mark(PROMISED, number),
             Durability::NoMetaSync => mark(PROMISED, number - 1),
@@ -158,6 +172,38 @@ fn load<K: Kind>(durability: Durability, directory: &Path) {
             flush::<K>(&store, durability, number);
         }
     }
+}
+
+fn commit(store: &Store<impl Engine, LinuxOs>, number: u64) {
+    let mut transaction = store.write_transaction(Deadline::NONE).expect("free");
+    for (key, value) in changes(number) {
+        match value.as_slice() {
+            [] => drop(transaction.delete(&key).expect("deletes")),
+            value => transaction.put(&key, value).expect("puts"),
+        }
+    }
+    transaction.commit().expect("commits");
+}
+
+/// The same by an entry of three transactions, the middle one of which is undone.
+fn apply(store: &Store<impl Engine, LinuxOs>, number: u64) {
+    let mut batch = store.batch(BatchBounds::default()).expect("replicated");
+    let all: Vec<_> = changes(number).into_iter().collect();
+    let (first, last) = all.split_at(all.len() / 2);
+    for (changes, kept) in [(first, true), (&all[..], false), (last, true)] {
+        let mut transaction = batch.transaction(Deadline::NONE).expect("one at a time");
+        for (key, value) in changes {
+            match (value.as_slice(), kept) {
+                ([], true) => drop(transaction.delete(key).expect("deletes")),
+                (value, true) => transaction.put(key, value).expect("puts"),
+                (_, false) => transaction.put(key, b"undone").expect("puts"),
+            }
+        }
+        if kept {
+            transaction.keep().expect("in time");
+        }
+    }
+    store.apply(Revision(number), &batch.close()).expect("the next one");
 }
 
 fn flush<K: Kind>(store: &Store<K::Engine, LinuxOs>, durability: Durability, number: u64) {
@@ -259,6 +305,9 @@ fn check<K: Kind>(
     if found != history[number as usize] {
         return Err(format!("says it is at commit {number}, and is not"));
     }
+    if K::BATCHES && store.revision() != Revision(number) {
+        return Err(format!("is at commit {number}, and says {:?}", store.revision()));
+    }
     for sensor in 0..SENSORS {
         let mut value = Vec::new();
         let known = store
@@ -353,6 +402,14 @@ fn volatile_a_store_that_was_open_is_refused_and_never_wrong() {
     assert!(outcomes[&Found::Refused] > 0);
 }
 
+#[test]
+fn batches_keep_the_same_promises() {
+    for durability in [Durability::Durable, Durability::NoMetaSync, Durability::Volatile] {
+        keeps_its_promises::<InBatches<OnLmdb>>(durability);
+    }
+    caught::<InBatches<OnLmdb>>(Durability::Durable, EARLY);
+}
+
 /// The same promises of redb, where a volatile store is never refused: it is at a commit of its past.
 #[cfg(feature = "redb")]
 mod redb {
@@ -391,6 +448,14 @@ mod redb {
     fn volatile_what_was_synced_is_there_and_the_store_is_whole() {
         let outcomes = keeps_its_promises::<OnRedb>(Durability::Volatile);
         assert_eq!(outcomes.get(&Found::Refused), None);
+    }
+
+    #[test]
+    fn batches_keep_the_same_promises() {
+        for durability in [Durability::Durable, Durability::NoMetaSync, Durability::Volatile] {
+            keeps_its_promises::<InBatches<OnRedb>>(durability);
+        }
+        caught::<InBatches<OnRedb>>(Durability::Durable, EARLY);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine, EngineError, Table, Write};
 use punctual_store::{Deadline, Store, StoreOptions};
 use punctual_testing::{Kept, shared_folder, start};
+use punctual_units::Share;
 
 const CHILD: &str = "VISITORS_TEST_CHILD";
 const BOUND: Duration = Duration::from_secs(120);
@@ -191,7 +192,12 @@ fn checks_and_copies_are_made_while_the_owner_writes() {
             .verify(Verify::Full, |_| ())
             .unwrap();
         let copy = copies.path().join(format!("copy {number}"));
-        let transferred = transfer::backup(folder.path(), &copy, &mut |_| ()).unwrap();
+        let share = if number % 2 == 0 {
+            Share::ONE
+        } else {
+            Share::clamped(0.5)
+        };
+        let transferred = transfer::backup(folder.path(), &copy, share, &mut |_| ()).unwrap();
         // Opened as a store, and checked as one.
         drop(options(64 << 20).open(&copy).unwrap());
         let records = all(&Visitor::open(&copy).unwrap()).unwrap();

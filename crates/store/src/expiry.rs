@@ -85,6 +85,13 @@ pub(crate) struct Swept {
     own: Option<u64>,
 }
 
+impl Swept {
+    /// Whether the transaction has given a record a term.
+    pub fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+}
+
 impl Expiry {
     /// Looks what an earlier run has left.
     pub fn new(read: &impl Read, origin: ClockOrigin) -> Result<Expiry, EngineError> {
@@ -184,6 +191,10 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// Those of a [write transaction](Store::write_transaction).
     pub fn sweep_expired(&self) -> Result<usize, StoreError> {
         let mut swept = 0;
+        if !self.expiry.any.load(Ordering::Relaxed) || self.os.since_boot().0 < self.expiry.next.load(Ordering::Relaxed)
+        {
+            return Ok(swept); // nothing is due: no commit for it
+        }
         loop {
             let transaction = self.write_transaction(Deadline::NONE)?;
             let now = transaction.swept;
@@ -260,6 +271,26 @@ impl<E: Engine, O: Os> Store<E, O> {
             return forget(engine, key);
         }
         Ok(())
+    }
+
+    /// For how long the record `key` will still be kept; `own` says whether the transaction has given terms itself.
+    #[inline]
+    pub(crate) fn term_left(&self, read: &impl Read, key: &[u8], own: bool) -> Result<Option<Nanos>, EngineError> {
+        if !own && !self.expiry.any.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Some(term) = read.get(Table::Data, &[TERM, key].concat())? else {
+            return Ok(None);
+        };
+        let (Some(origin), Some(at)) = (number(&term), term.get(8..).and_then(number)) else {
+            return Ok(None);
+        };
+        if origin == self.expiry.origin {
+            return Ok(Some(Nanos(at.saturating_sub(self.os.since_boot().0))));
+        }
+        // Of another clock: its whole life begins anew when it is swept.
+        let life = read.get(Table::Data, &[DUE, &*term, key].concat())?;
+        Ok(life.and_then(|life| number(&life)).map(Nanos))
     }
 
     /// A record gets a term.

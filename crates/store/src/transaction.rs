@@ -292,6 +292,17 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         self.meter.waited_for
     }
 
+    /// For how long the record `key` will still be kept: `None` where that has no end, or where there is no such
+    /// record; zero where it is due and has not been swept yet. See [`expiry`](crate::expiry).
+    ///
+    /// # Errors
+    /// Those of [`get`](ReadTransaction::get).
+    #[inline]
+    pub fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
+        self.meter
+            .read_call(|| Ok(self.store.term_left(self.snapshot()?, key, false)?))
+    }
+
     /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. All zero
     /// without a deadline ([`Deadline::NONE`]): such a transaction is not timed. Giving the snapshot back afterwards
     /// takes neither lock nor system call.
@@ -486,6 +497,46 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             self.note(key, Kind::Deleted);
         }
         Ok(was_there)
+    }
+
+    /// For how long the record `key` will still be kept, own changes included; see [`ReadTransaction::life_left`].
+    ///
+    /// # Errors
+    /// Those of [`get`](WriteTransaction::get).
+    pub fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
+        let own = self.swept.has_own();
+        self.meter.call(|_| Ok(self.store.term_left(&self.engine, key, own)?))
+    }
+
+    /// Gives the record `key` another life, from now on, or none that ends; false where there is no such record. Its
+    /// value stays, so that no watch is told.
+    ///
+    /// # Errors
+    /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put).
+    pub fn set_life(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError> {
+        if life.is_some() {
+            check_expiring(key)?;
+        }
+        let Self {
+            store,
+            meter,
+            engine,
+            swept,
+            ..
+        } = self;
+        meter.call(|_| {
+            refuse_reserved(key)?;
+            store.refuse_temporal(key)?;
+            if engine.get(Table::Data, key)?.is_none() {
+                return Ok(false);
+            }
+            let term = store.end_term(engine, key, swept).and_then(|()| match life {
+                Some(life) => store.begin_term(engine, key, life, swept),
+                None => Ok(()),
+            });
+            term.map_err(|error| store.refused(error))?;
+            Ok(true)
+        })
     }
 
     /// The value of `key` in a table with a name, own changes included.

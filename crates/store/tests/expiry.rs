@@ -24,6 +24,8 @@ enum Act {
     /// For so many milliseconds.
     PutFor(u8, u64),
     Delete(u8),
+    /// Another life, in milliseconds, or none that ends.
+    SetLife(u8, Option<u64>),
     Abort,
     Commit,
     Sleep(u64),
@@ -37,6 +39,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0u8..20).prop_map(Act::Put),
         12 => (0u8..20, 1u64..50).prop_map(|(key, life)| Act::PutFor(key, life)),
         1 => (0u8..20).prop_map(Act::Delete),
+        3 => (0u8..20, prop::option::of(1u64..50)).prop_map(|(key, life)| Act::SetLife(key, life)),
         1 => Just(Act::Abort),
         3 => Just(Act::Commit),
         2 => (0u64..40).prop_map(Act::Sleep),
@@ -59,6 +62,10 @@ fn compare(store: &Store<punctual_engines::Lmdb, VirtualOs>, model: &Model, swep
     let found: Vec<Vec<u8>> = keys.collect();
     let live = model.iter().filter(|(_, term)| term.is_none_or(|(_, due)| due > now));
     let live: Vec<Vec<u8>> = live.map(|(key, _)| key.clone()).collect();
+    for key in &found {
+        let left = model[key].map(|(_, due)| Nanos(due.saturating_sub(now)));
+        assert_eq!(transaction.life_left(key).unwrap(), left, "{}", key.escape_ascii());
+    }
     if swept {
         assert_eq!(found, live);
         let snapshot = store.engine().snapshot().unwrap();
@@ -128,6 +135,18 @@ proptest! {
                 Act::Put(key) => change(&[(key, None, false)], true, &mut model),
                 Act::PutFor(key, ms) => change(&[(key, Some(ms * 1_000_000), false)], true, &mut model),
                 Act::Delete(key) => change(&[(key, None, true)], true, &mut model),
+                Act::SetLife(key, ms) => {
+                    let key = vec![b'k', key];
+                    let life = ms.map(Nanos::from_millis);
+                    let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
+                    let is_there = transaction.get(&key).unwrap().is_some();
+                    assert_eq!(transaction.set_life(&key, life).unwrap(), is_there);
+                    if is_there {
+                        assert_eq!(transaction.life_left(&key).unwrap(), life);
+                        model.insert(key, life.map(|life| (life.0, now + life.0)));
+                    }
+                    transaction.commit().unwrap();
+                }
                 Act::Abort => change(&[(3, Some(5), false), (4, None, true), (5, None, false)], false, &mut model),
                 Act::Commit => {
                     let several = [(6, Some(3_000_000), false), (6, None, false), (7, None, true), (7, Some(9_000_000), false)];

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use punctual_units::Share;
 
 /// What to do with a store.
 #[derive(Debug, Subcommand)]
@@ -75,6 +76,17 @@ pub struct Backup {
     pub store: PathBuf,
     /// The folder of the copy: one that is not there, or an empty one
     pub to: PathBuf,
+    /// While a program has the store open: write for so much of the time, so that its own writes seldom wait for the
+    /// medium; 100 makes no pauses
+    #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = percent)]
+    pub share: Share,
+}
+
+fn percent(text: &str) -> Result<Share, String> {
+    let number = text.parse().ok().filter(|number| (0.01..=100.0).contains(number));
+    number
+        .map(|number: f64| Share::clamped(number / 100.0))
+        .ok_or_else(|| "expected a number of percent, 0.01 to 100".to_owned())
 }
 
 /// `store compact`

@@ -54,7 +54,7 @@ pub fn store(what: &StoreCommand) -> Result<(), Failure> {
         }
         StoreCommand::Backup(backup) => {
             step_back();
-            let answer = told(|progress| transfer::backup(&backup.store, &backup.to, progress));
+            let answer = told(|progress| transfer::backup(&backup.store, &backup.to, backup.share, progress));
             print(&summary("copied", answer.map_err(refused)?, &backup.to))
         }
         StoreCommand::Compact(compact) => {

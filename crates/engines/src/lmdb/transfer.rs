@@ -27,8 +27,11 @@ use std::fs;
 use std::io::{self, BufRead, Read as _, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use punctual_store::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, Table, VALUE_MAX_LEN, Write as _};
+use punctual_units::Share;
 
 use super::owner::Owner;
 use super::transactions::LmdbWrite;
@@ -39,6 +42,11 @@ use crate::directory;
 
 /// How much is put into one transaction of a new store, in bytes.
 const BATCH: usize = 8 << 20;
+/// The same for a copy that leaves the medium to the owner of the store: so little that a write of the owner's that
+/// meets it waits for less than a millisecond on common media.
+const STEP: usize = 256 << 10;
+/// The longest pause between two steps: a copy makes a megabyte a second at least, where the medium does.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// The largest quota that a new store is made with, in bytes: the address space has room for some of them.
 const QUOTA_MAX: u64 = 1 << 42;
 /// How often a copy is begun anew if the owner takes its snapshot away.
@@ -95,13 +103,16 @@ type Progress<'p> = &'p mut dyn FnMut(Transferred);
 /// store in `to`. Where the owner takes the snapshot away, it is begun anew, three times at the most; from the second
 /// time on the pages are copied first, which is faster, and takes room for them beside the new store.
 ///
+/// While another process has the store open, the new store is written in small steps, each synced, with pauses: steps
+/// take `share` of the time, so that the owner's writes seldom meet one. [`Share::ONE`] makes no pauses.
+///
 /// # Errors
 /// [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`; those of
 /// [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. Nothing is left at `to` then.
-pub fn backup(from: &Path, to: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+pub fn backup(from: &Path, to: &Path, share: Share, progress: Progress<'_>) -> Result<Transferred, TransferError> {
     let mut tries = 1;
     loop {
-        match backup_once(from, to, tries > 1, progress) {
+        match backup_once(from, to, share, tries > 1, progress) {
             Err(TransferError::Engine(EngineError::SnapshotEnded { .. } | EngineError::Overtaken { .. }))
                 if tries < TRIES_MAX =>
             {
@@ -112,13 +123,22 @@ pub fn backup(from: &Path, to: &Path, progress: Progress<'_>) -> Result<Transfer
     }
 }
 
-fn backup_once(from: &Path, to: &Path, set_down: bool, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+fn backup_once(
+    from: &Path,
+    to: &Path,
+    share: Share,
+    set_down: bool,
+    progress: Progress<'_>,
+) -> Result<Transferred, TransferError> {
     let new = New::begin(to, Visitor::open(from)?.has_checksums())?;
     let pages = if set_down { Some(new.spare_file()?) } else { None };
     // The snapshot is taken when the new store is there, and given back before the last sync: what it keeps from reuse
     // is the owner's.
     new.finish(|filler| {
         let visitor = Visitor::open(from)?;
+        if visitor.owner().is_some() && share < Share::ONE {
+            filler.pace = Some(Pace::of(share));
+        }
         let visitor = match pages {
             Some(pages) => visitor.set_down(pages)?,
             None => visitor,
@@ -331,6 +351,7 @@ impl New {
             batch: 0,
             last: None,
             done: Told::default(),
+            pace: None,
         };
         fill(&mut filler)?;
         filler.commit()?;
@@ -366,6 +387,31 @@ struct Filler<'e> {
     batch: usize,
     last: Option<(Table, Vec<u8>)>,
     done: Told,
+    /// None writes as fast as it can.
+    pace: Option<Pace>,
+}
+
+/// Keeps the steps of a copy to a share of the time.
+struct Pace {
+    /// Pause by step.
+    pause: f64,
+    step_began: Instant,
+}
+
+impl Pace {
+    fn of(share: Share) -> Pace {
+        Pace {
+            pause: 1.0 / share.get().max(f64::MIN_POSITIVE) - 1.0,
+            step_began: Instant::now(),
+        }
+    }
+
+    /// Pauses after a step.
+    fn pause(&mut self) {
+        let pause = self.step_began.elapsed().as_secs_f64() * self.pause;
+        thread::sleep(PAUSE_MAX.min(Duration::try_from_secs_f64(pause).unwrap_or(PAUSE_MAX)));
+        self.step_began = Instant::now();
+    }
 }
 
 impl Filler<'_> {
@@ -385,9 +431,12 @@ impl Filler<'_> {
         };
         transaction.append(table, key, value)?;
         self.batch += key.len() + value.len();
-        if self.batch >= BATCH {
+        if self.batch >= self.pace.as_ref().map_or(BATCH, |_| STEP) {
             self.batch = 0;
             transaction.commit()?;
+            if let Some(pace) = &mut self.pace {
+                pace.pause();
+            }
         } else {
             self.open = Some(transaction);
         }

@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use punctual_os::LinuxOs;
@@ -9,7 +10,7 @@ use punctual_store::engine::Engine;
 use punctual_store::{Deadline, Freshness};
 use punctual_units::{Clock, Nanos, ObjectId};
 
-use super::contender::{CaseError, Contender, DRAWN, Records, Session, drawn, failed, key};
+use super::contender::{CaseError, Contender, DRAWN, Records, Session, Values, drawn, failed, key};
 use super::ours::{Ours, TEMPORAL_BYTES, TEMPORAL_OBJECTS, temporal_key};
 use super::rounds::{Case, Sink};
 
@@ -31,7 +32,8 @@ const PUTS_BESIDE: usize = 20;
 /// The keys in the order of their use, and what puts write.
 pub struct Drawn {
     keys: Vec<Vec<u8>>,
-    value: Vec<u8>,
+    values: Values,
+    puts: AtomicUsize,
 }
 
 impl Drawn {
@@ -41,8 +43,14 @@ impl Drawn {
         keys.extend_from_within(..MANY); // so that many from any place on lie in a row
         Drawn {
             keys,
-            value: records.value(),
+            values: records.values(4),
+            puts: AtomicUsize::new(0),
         }
+    }
+
+    /// What the next put writes.
+    fn value(&self) -> &[u8] {
+        self.values.of(self.puts.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -59,7 +67,7 @@ pub fn visible<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Result<Vec
         }),
         (SCAN, 20, 20, |session, drawn, at| session.scan(&drawn.keys[at], MANY)),
         (PUT, 50, 50, |session, drawn, at| {
-            session.put(&drawn.keys[at], &drawn.value)
+            session.put(&drawn.keys[at], drawn.value())
         }),
     ];
     let mut cases = vec![beside(contender, drawn)];
@@ -77,7 +85,7 @@ pub fn visible<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Result<Vec
 /// [`CaseError`].
 pub fn durable<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Result<Case<'s>, CaseError> {
     let mut session = contender.session()?;
-    let one = move |at: usize| session.put(&drawn.keys[at], &drawn.value);
+    let one = move |at: usize| session.put(&drawn.keys[at], drawn.value());
     Ok(alone(contender.name(), PUT_DURABLE, 2, 8, one))
 }
 
@@ -212,7 +220,7 @@ fn beside<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Case<'s> {
                 scope.spawn(move || timed(from, GETS_BESIDE, &get))
             };
             let readers: Vec<_> = (0..READERS).map(reader).collect();
-            let put = |session: &mut dyn Session, at: usize| session.put(&drawn.keys[at], &drawn.value);
+            let put = |session: &mut dyn Session, at: usize| session.put(&drawn.keys[at], drawn.value());
             let puts = timed(began, PUTS_BESIDE, &put);
             let panicked = |_| CaseError::Figures("a thread panicked".into());
             let gets: Vec<_> = readers

@@ -26,9 +26,11 @@ impl Records {
         (64 << 20) + 4 * self.objects as usize * (self.value_bytes + 64)
     }
 
-    /// What every record holds.
-    pub fn value(self) -> Vec<u8> {
-        vec![7; self.value_bytes]
+    /// What records hold, drawn from `seed`.
+    pub fn values(self, seed: u64) -> Values {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut value = || (0..self.value_bytes).map(|_| rng.random()).collect();
+        Values(std::array::from_fn(|_| value()))
     }
 
     /// `0..objects` in parts of [`FILL`].
@@ -39,6 +41,22 @@ impl Records {
             .map(move |start| start..objects.min(start.saturating_add(FILL)))
     }
 }
+
+/// Several values of random bytes, given out in turn. A store may skip a put of what it has (SQLite does, and then
+/// syncs nothing), and a store that compresses would make one value of all.
+pub struct Values([Vec<u8>; Values::COUNT]);
+
+impl Values {
+    const COUNT: usize = 61;
+
+    /// The value of record or put `i`.
+    pub fn of(&self, i: usize) -> &[u8] {
+        &self.0[i % Values::COUNT]
+    }
+}
+
+/// What records are filled with: the seed of other values than those that are put later.
+pub const FILLED: u64 = 3;
 
 /// Keys drawn ahead, so that drawing is not measured.
 pub const DRAWN: usize = 1 << 16;

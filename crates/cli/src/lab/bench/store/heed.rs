@@ -5,7 +5,7 @@ use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithTls};
 use std::ops::Bound;
 use tempfile::TempDir;
 
-use super::contender::{CaseError, Contender, GoingOn, Promise, Records, Session, failed, key, look};
+use super::contender::{CaseError, Contender, FILLED, GoingOn, Promise, Records, Session, failed, key, look};
 
 pub const NAME: &str = "bare heed";
 
@@ -65,12 +65,12 @@ fn fill(
         let table = opener.create_database::<Bytes, Bytes>(txn, Some("records"))?;
         Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(table))
     })?;
-    let value = records.value();
+    let values = records.values(FILLED);
     for group in records.groups() {
         going_on().map_err(Filling::Stopped)?;
         let mut txn = env.write_txn()?;
         for i in group {
-            table.put(&mut txn, &key(i), &value)?;
+            table.put(&mut txn, &key(i), values.of(i as usize))?;
         }
         txn.commit()?;
     }

@@ -121,7 +121,7 @@ fn told(report: &BenchReport) -> String {
     }
     let _ = writeln!(
         text,
-        "\n{:<42}{:>10}{:>11}{:>10}{:>10}   ratio to bare heed",
+        "\n{:<40}{:>12}{:>13}{:>10}{:>10}   ratio to bare heed",
         "", "of a batch", "one: median", "p99", "p99.9"
     );
     for operation in operations {
@@ -132,7 +132,7 @@ fn told(report: &BenchReport) -> String {
             let [median, p99, p99_9] = one;
             let _ = write!(
                 text,
-                "  {:<40}{batch:>10}{median:>11}{p99:>10}{p99_9:>10}",
+                "  {:<38}{batch:>12}{median:>13}{p99:>10}{p99_9:>10}",
                 case.contender
             );
             if let Some(ratio) = &case.ratio {

@@ -10,7 +10,7 @@ use punctual_store::{Deadline, Store, StoreError, StoreOptions};
 use punctual_units::{Clock, Nanos, SensorId, Seq};
 use tempfile::TempDir;
 
-use super::contender::{CaseError, Contender, GoingOn, Promise, Records, Session, failed, key, look};
+use super::contender::{CaseError, Contender, FILLED, GoingOn, Promise, Records, Session, failed, key, look};
 
 pub const NAME: &str = "ours";
 /// Temporal objects of the store, beside the records: the sensors of ten of the fire scenario's buildings.
@@ -74,11 +74,11 @@ pub fn fill<E: Engine>(
         ..StoreOptions::default()
     };
     let store = Store::open(engine, LinuxOs, options).map_err(failed(name))?;
-    let value = records.value();
+    let values = records.values(FILLED);
     let put = |group: std::ops::Range<u32>| -> Result<(), StoreError> {
         let mut transaction = store.write_transaction(Deadline::NONE)?;
         for i in group {
-            transaction.put(&key(i), &value)?;
+            transaction.put(&key(i), values.of(i as usize))?;
         }
         transaction.commit().map(drop)
     };

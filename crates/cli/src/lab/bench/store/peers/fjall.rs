@@ -3,7 +3,7 @@
 use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use tempfile::TempDir;
 
-use super::super::contender::{CaseError, Contender, GoingOn, Promise, Records, Session, failed, key, look};
+use super::super::contender::{CaseError, Contender, FILLED, GoingOn, Promise, Records, Session, failed, key, look};
 
 const NAME: &str = "fjall";
 
@@ -29,12 +29,12 @@ impl Fjall {
             Ok::<_, ::fjall::Error>((database, keyspace))
         };
         let (database, keyspace) = open().map_err(failed(NAME))?;
-        let value = records.value();
+        let values = records.values(FILLED);
         for group in records.groups() {
             going_on()?;
             let mut batch = database.batch();
             for i in group {
-                batch.insert(&keyspace, key(i), value.as_slice());
+                batch.insert(&keyspace, key(i), values.of(i as usize));
             }
             batch.commit().map_err(failed(NAME))?;
         }

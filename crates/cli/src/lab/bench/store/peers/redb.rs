@@ -4,7 +4,7 @@ use ::redb::{Database, Durability, ReadableDatabase, TableDefinition};
 use punctual_engines::redb::RedbOptions;
 use tempfile::TempDir;
 
-use super::super::contender::{CaseError, Contender, GoingOn, Promise, Records, Session, failed, key, look};
+use super::super::contender::{CaseError, Contender, FILLED, GoingOn, Promise, Records, Session, failed, key, look};
 use super::super::ours;
 
 const NAME: &str = "redb";
@@ -44,13 +44,13 @@ impl Redb {
         let database = builder
             .create(folder.path().join("records.redb"))
             .map_err(failed(NAME))?;
-        let value = records.value();
+        let values = records.values(FILLED);
         let put = |group: std::ops::Range<u32>| -> Result<(), ::redb::Error> {
             let transaction = database.begin_write()?;
             {
                 let mut table = transaction.open_table(TABLE)?;
                 for i in group {
-                    table.insert(&*key(i), &*value)?;
+                    table.insert(&*key(i), values.of(i as usize))?;
                 }
             }
             Ok(transaction.commit()?)

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use tempfile::TempDir;
 
-use super::super::contender::{CaseError, Contender, GoingOn, Promise, Records, Session, failed, key, look};
+use super::super::contender::{CaseError, Contender, FILLED, GoingOn, Promise, Records, Session, failed, key, look};
 
 const NAME: &str = "SQLite";
 const GET: &str = "SELECT value FROM records WHERE key = ?1";
@@ -30,11 +30,13 @@ impl Sqlite {
         let mut connection = sqlite.connection().map_err(failed(NAME))?;
         let created = connection.execute_batch("CREATE TABLE records (key BLOB PRIMARY KEY, value BLOB NOT NULL)");
         created.map_err(failed(NAME))?;
-        let value = records.value();
+        let values = records.values(FILLED);
         let mut put = |group: std::ops::Range<u32>| -> rusqlite::Result<()> {
             let transaction = connection.transaction()?;
             for i in group {
-                transaction.prepare_cached(PUT)?.execute(params![key(i), value])?;
+                transaction
+                    .prepare_cached(PUT)?
+                    .execute(params![key(i), values.of(i as usize)])?;
             }
             transaction.commit()
         };

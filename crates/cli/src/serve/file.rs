@@ -1,0 +1,211 @@
+//! The file of a node.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use punctual_engines::lmdb::{LmdbOptions, Verify};
+use punctual_server::Options;
+use punctual_store::engine::Durability;
+use punctual_store::temporal::ObjectSpec;
+use punctual_units::Nanos;
+
+use crate::failure::Failure;
+use crate::scenario::{Section, read_document};
+
+/// What a node serves, and how.
+#[derive(Clone, Debug)]
+pub struct NodeFile {
+    pub listen: SocketAddr,
+    pub options: Options,
+    pub store: PathBuf,
+    pub durability: Durability,
+    /// In bytes.
+    pub quota: usize,
+    pub verify: Verify,
+    pub objects: Vec<ObjectSpec>,
+    /// How many there may be, with those that clients make.
+    pub objects_max: usize,
+}
+
+impl Default for NodeFile {
+    fn default() -> Self {
+        NodeFile {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            options: Options::default(),
+            store: "punctual.store".into(),
+            durability: Durability::Durable,
+            quota: LmdbOptions::default().quota,
+            verify: Verify::Full,
+            objects: Vec::new(),
+            objects_max: 1024,
+        }
+    }
+}
+
+/// The most threads that call the store, and the most connections: each takes a descriptor and some memory.
+const THREADS_MAX: usize = 64;
+const CONNECTIONS_MAX: usize = 100_000;
+/// The longest value of a temporal object, in bytes, and the most objects: each has its place in memory from the start.
+const TEMPORAL_LEN_MAX: usize = 1 << 20;
+const OBJECTS_MAX: usize = 1 << 20;
+
+/// Reads a file; what it leaves out is as by default.
+///
+/// # Errors
+/// [`Failure::Input`] with one line per problem: file, line, key, what to do.
+pub fn load(file: &Path) -> Result<NodeFile, Failure> {
+    let shown = file.display();
+    let text = crate::bounded::text(file)
+        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a node")]))?;
+    let mut node = read(&text, &shown.to_string()).map_err(Failure::input)?;
+    // Beside the file, wherever the command was typed.
+    if let Some(folder) = file.parent() {
+        node.store = folder.join(node.store);
+    }
+    Ok(node)
+}
+
+fn read(text: &str, shown: &str) -> Result<NodeFile, Vec<String>> {
+    read_document(text, shown, node)
+}
+
+fn node(top: &mut Section<'_, '_>) -> NodeFile {
+    let mut node = NodeFile::default();
+    top.table("server", |section| server(section, &mut node));
+    top.table("store", |section| store(section, &mut node));
+    top.table("temporal", |section| {
+        let options = &mut node.options;
+        options.validity = within(section, "validity", Nanos(1)..=Nanos::from_secs(86_400)).unwrap_or(options.validity);
+        options.temporal_len_max =
+            within(section, "max_bytes", 1..=TEMPORAL_LEN_MAX).unwrap_or(options.temporal_len_max);
+        node.objects_max = within(section, "objects_max", 0..=OBJECTS_MAX).unwrap_or(node.objects_max);
+    });
+    node.objects = top.tables("object", object);
+    for (at, spec) in node.objects.iter().enumerate() {
+        if node.objects[..at].iter().any(|other| other.key == spec.key) {
+            let key = spec.key.escape_ascii();
+            top.complain("object", format!("{key} is there twice: give each object its own key"));
+        }
+    }
+    node
+}
+
+fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
+    if let Some(listen) = section.text("listen") {
+        match listen.parse() {
+            Ok(address) => node.listen = address,
+            Err(_) => section.complain("listen", "expected an address and a port such as \"127.0.0.1:6379\""),
+        }
+    }
+    let options = &mut node.options;
+    options.threads = within(section, "threads", 1..=THREADS_MAX).unwrap_or(options.threads);
+    options.connections_max =
+        within(section, "connections_max", 1..=CONNECTIONS_MAX).unwrap_or(options.connections_max);
+    options.queue_max = within(section, "queue_max", 1..=CONNECTIONS_MAX).unwrap_or(options.queue_max);
+    let spans = Nanos::from_millis(100)..=Nanos::from_secs(3_600);
+    options.stalled_max = within(section, "stalled_max", spans.clone()).unwrap_or(options.stalled_max);
+    options.drain_max = within(section, "drain_max", spans).unwrap_or(options.drain_max);
+}
+
+fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
+    if let Some(path) = section.text("path") {
+        node.store = path.into();
+    }
+    let durabilities = [
+        ("durable", Durability::Durable),
+        ("no-meta-sync", Durability::NoMetaSync),
+        ("volatile", Durability::Volatile),
+    ];
+    node.durability = section.choice("durability", &durabilities).unwrap_or(node.durability);
+    node.quota = within(section, "map_bytes", 1 << 20..=1 << 46).unwrap_or(node.quota);
+    let verifications = [
+        ("full", Verify::Full),
+        ("structure", Verify::Structure),
+        ("none", Verify::None),
+    ];
+    node.verify = section.choice("verify", &verifications).unwrap_or(node.verify);
+}
+
+fn object(section: &mut Section<'_, '_>) -> ObjectSpec {
+    let key = section.text("key").unwrap_or_default();
+    if !(1..=punctual_store::engine::KEY_MAX_LEN).contains(&key.len()) {
+        section.complain("key", "each object has a key of 1 to 511 bytes");
+    }
+    let spans = Nanos(1)..=Nanos::from_secs(86_400);
+    let period = within(section, "period", spans.clone()).unwrap_or(Nanos::from_millis(500));
+    ObjectSpec {
+        key: key.into_bytes(),
+        avi: within(section, "validity", spans).unwrap_or(period * 2),
+        period,
+        max_len: within(section, "max_bytes", 1..=TEMPORAL_LEN_MAX).unwrap_or(256),
+        history: 1,
+    }
+}
+
+/// A value that must lie in a range.
+fn within<T: Setting>(
+    section: &mut Section<'_, '_>,
+    key: &'static str,
+    range: std::ops::RangeInclusive<T>,
+) -> Option<T> {
+    let value = T::read(section, key)?;
+    if range.contains(&value) {
+        return Some(value);
+    }
+    let (low, high) = (range.start(), range.end());
+    section.complain(key, format!("{value} is out of range: {low} to {high}"));
+    None
+}
+
+/// What a key may hold.
+trait Setting: PartialOrd + std::fmt::Display + Sized {
+    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<Self>;
+}
+
+impl Setting for usize {
+    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<usize> {
+        section.count(key)
+    }
+}
+
+impl Setting for Nanos {
+    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<Nanos> {
+        section.time(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_is_not_as_by_default() {
+        let text = "[server]\nlisten = \"127.0.0.1:7000\"\nthreads = 3\n[store]\npath = \"a\"\ndurability = \
+                    \"volatile\"\n[[object]]\nkey = \"pose\"\nperiod = \"10ms\"\n";
+        let node = read(text, "x.toml").unwrap();
+        assert_eq!(node.listen.port(), 7000);
+        assert_eq!((node.options.threads, node.durability), (3, Durability::Volatile));
+        assert_eq!(node.objects[0].avi, Nanos::from_millis(20));
+        assert_eq!(node.objects_max, 1024);
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_line() {
+        let text = "[server]\nlisten = \"here\"\nthreads = 0\nstalled_max = \"1ms\"\n[store]\nmap_bytes = 7\nvrify = \
+                    1\n[[object]]\nkey = \"a\"\n[[object]]\nkey = \"a\"\n";
+        let wrong = read(text, "x.toml").unwrap_err();
+        for expected in [
+            "x.toml:2: server.listen: expected an address",
+            "x.toml:3: server.threads: 0 is out of range: 1 to 64",
+            "x.toml:4: server.stalled_max: 1.00 ms is out of range",
+            "x.toml:6: store.map_bytes: 7 is out of range",
+            "x.toml:7: store.vrify: unknown key; did you mean",
+            "object: a is there twice",
+        ] {
+            assert!(
+                wrong.iter().any(|found| found.contains(expected)),
+                "{expected}: {wrong:#?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `punctual serve`: one store for any client of Redis, on this machine.
+
+mod file;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use file::NodeFile;
+use punctual_engines::Lmdb;
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_os::LinuxOs;
+use punctual_os::linux::clock_origin;
+use punctual_server::{Listening, Running};
+use punctual_store::engine::{Durability, Engine, Read, Table};
+use punctual_store::temporal::{ClockOrigin, ObjectSpec, decode};
+use punctual_store::{Store, StoreError, StoreOptions};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args;
+use crate::commands::print;
+use crate::failure::Failure;
+
+/// How often a server that runs is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Carries out `punctual serve`.
+pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
+    let mut node = match &arguments.file {
+        Some(file) => file::load(file)?,
+        None => NodeFile::default(),
+    };
+    node.listen = arguments.listen.unwrap_or(node.listen);
+    if let Some(store) = &arguments.store {
+        node.store.clone_from(store);
+    }
+    node.durability = arguments
+        .durability
+        .map_or(node.durability, args::StoreDurability::durability);
+
+    // Signals first: one that comes while the store is opened ends the server in order as well.
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
+    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    // The port before the store: a second server says what is wrong without a look at the store.
+    let listening = Listening::bind(node.listen).map_err(|error| input(&error))?;
+    let store = open(&node).map_err(|error| input(&error))?;
+    let (address, durability) = (listening.address(), store.durability());
+    let running = listening
+        .serve(Arc::new(store), &node.options)
+        .map_err(|error| input(&error))?;
+    print(&format!(
+        "serving {} ({}) on {address}; Ctrl-C ends it\n",
+        node.store.display(),
+        match durability {
+            Durability::Durable => "durable",
+            Durability::NoMetaSync => "no-meta-sync",
+            Durability::Volatile => "volatile",
+        }
+    ))?;
+    until_asked(&mut signals, &running)?;
+    running.stop().map_err(|error| input(&error))
+}
+
+fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>) -> Result<(), Failure> {
+    while signals.pending().next().is_none() {
+        if running.has_ended() {
+            return Err(Failure::Internal("the event loop has ended by itself".into()));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// Opens the store, with the objects of the file and those that clients have made in earlier runs.
+fn open(node: &NodeFile) -> Result<Store<Lmdb, LinuxOs>, StoreError> {
+    let options = LmdbOptions {
+        durability: node.durability,
+        quota: node.quota,
+        verify: node.verify,
+        ..LmdbOptions::default()
+    };
+    let engine = options.open(&node.store)?;
+    let mut objects = node.objects.clone();
+    {
+        let snapshot = engine.snapshot()?;
+        for record in snapshot.scan(
+            Table::Temporal,
+            (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded),
+        )? {
+            let (key, record) = record?;
+            if objects.iter().any(|known| known.key == *key) {
+                continue;
+            }
+            let length = decode(&record, ClockOrigin::UNKNOWN).map_or(0, |(_, value)| value.len());
+            objects.push(ObjectSpec {
+                key: key.to_vec(),
+                avi: node.options.validity,
+                period: punctual_units::Nanos(node.options.validity.0 / 2),
+                max_len: node.options.temporal_len_max.max(length),
+                history: 1,
+            });
+        }
+    }
+    let options = StoreOptions {
+        created_max: node.objects_max.saturating_sub(objects.len()),
+        objects,
+        clock_origin: clock_origin().map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes())),
+        ..StoreOptions::default()
+    };
+    Store::open(engine, LinuxOs, options)
+}

@@ -1,0 +1,108 @@
+//! A server that runs, and a client of its.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use punctual_server::resp::reply::ReplyParser;
+use punctual_server::resp::{Bounds, Value, Version, Writer};
+use punctual_testing::Kept;
+
+use super::BOUND;
+
+/// A server that runs, and its address.
+pub struct Served {
+    pub child: Kept,
+    pub address: String,
+}
+
+pub fn serve(folder: &Path, arguments: &[&str]) -> Served {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.arg("serve").args(arguments);
+    if !arguments.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = punctual_testing::start(&mut command, BOUND).expect("the program starts");
+    let mut line = String::new();
+    let out = child.stdout().expect("its output");
+    BufReader::new(out).read_line(&mut line).expect("a line");
+    let address = line.split(" on ").nth(1).and_then(|rest| rest.split(';').next());
+    let address = address.unwrap_or_else(|| panic!("it serves: {line:?}")).to_owned();
+    Served { child, address }
+}
+
+impl Served {
+    pub fn client(&self) -> Client {
+        Client::of(TcpStream::connect(&self.address).expect("it listens"))
+    }
+}
+
+pub struct Client {
+    pub stream: TcpStream,
+    parser: ReplyParser,
+}
+
+pub fn encoded(request: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Writer::new(&mut bytes, Version::Two).value(&Value::Array(request.iter().map(Value::bulk).collect()));
+    bytes
+}
+
+impl Client {
+    pub fn of(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(BOUND)).expect("a bound");
+        Client {
+            stream,
+            parser: ReplyParser::default(),
+        }
+    }
+
+    pub fn send(&mut self, request: &str) {
+        let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+        self.stream.write_all(&encoded(&words)).expect("it takes a request");
+    }
+
+    /// The next reply; none where the server has closed the connection.
+    pub fn try_reply(&mut self) -> Option<Value> {
+        loop {
+            if let Some(value) = self.parser.next(&Bounds::ADMITTED).expect("RESP") {
+                return Some(value);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                read => self.parser.feed(&bytes[..read.expect("a reply in time")]),
+            }
+        }
+    }
+
+    pub fn reply(&mut self) -> Value {
+        self.try_reply().expect("a reply")
+    }
+
+    pub fn ask(&mut self, request: &str) -> Value {
+        self.send(request);
+        self.reply()
+    }
+
+    /// The text of an error.
+    pub fn error(&mut self, request: &str) -> String {
+        match self.ask(request) {
+            Value::Error(error) => error,
+            other => panic!("{request}: {other:?}"),
+        }
+    }
+}
+
+/// As a service manager ends it.
+pub fn end(child: &Kept) {
+    // SAFETY: a plain number, of a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
+}
+
+pub fn bulk(text: &str) -> Value {
+    Value::bulk(text)
+}

@@ -1,0 +1,811 @@
+//! `punctual serve`: commands over a socket against a model, two clients, deadlines, kills, and all that is bad input.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use common::serving::{Client, bulk, encoded, end, serve};
+use common::{BOUND, folder_with, refused};
+use punctual_server::resp::Value;
+
+/// Draws that a seed decides (xorshift).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+
+    fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        words[self.below(words.len() as u64) as usize]
+    }
+}
+
+/// Fields and values.
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a key holds, in the model.
+#[derive(Clone, Debug, PartialEq)]
+enum Held {
+    Text(Vec<u8>),
+    Hash(Fields),
+}
+
+/// All keys, and which of them have a term that lies beyond the test.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    keys: BTreeMap<Vec<u8>, (Held, bool)>,
+}
+
+const WRONG: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const NO_INTEGER: &str = "ERR value is not an integer or out of range";
+
+impl Model {
+    fn text(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Value> {
+        match self.keys.get(key) {
+            None => Ok(None),
+            Some((Held::Text(text), _)) => Ok(Some(text.clone())),
+            Some(_) => Err(Value::Error(WRONG.into())),
+        }
+    }
+
+    fn hash(&self, key: &[u8]) -> Result<Fields, Value> {
+        match self.keys.get(key) {
+            None => Ok(Vec::new()),
+            Some((Held::Hash(fields), _)) => Ok(fields.clone()),
+            Some(_) => Err(Value::Error(WRONG.into())),
+        }
+    }
+
+    fn put(&mut self, key: &[u8], text: &[u8], keeps: bool) {
+        let has_term = keeps && self.keys.get(key).is_some_and(|(_, has_term)| *has_term);
+        self.keys.insert(key.to_vec(), (Held::Text(text.to_vec()), has_term));
+    }
+
+    fn optional(value: Option<Vec<u8>>) -> Value {
+        value.map_or(Value::Null, Value::Bulk)
+    }
+
+    fn add(&mut self, key: &[u8], by: i64) -> Result<Value, Value> {
+        let before = self.text(key)?.unwrap_or_else(|| b"0".to_vec());
+        let text = String::from_utf8(before).ok();
+        let number = text.as_deref().and_then(|text| text.parse::<i64>().ok());
+        let number = number.filter(|number| Some(number.to_string()) == text);
+        let number = number.ok_or(Value::Error(NO_INTEGER.into()))?;
+        let overflow = || Value::Error("ERR increment or decrement would overflow".into());
+        let after = number.checked_add(by).ok_or_else(overflow)?;
+        self.put(key, after.to_string().as_bytes(), true);
+        Ok(Value::Integer(after))
+    }
+
+    fn answer(&mut self, request: &[Vec<u8>]) -> Value {
+        self.carry_out(request).unwrap_or_else(|error| error)
+    }
+
+    fn carry_out(&mut self, request: &[Vec<u8>]) -> Result<Value, Value> {
+        let name = String::from_utf8_lossy(&request[0]).into_owned();
+        let key = request.get(1).map_or(&b""[..], Vec::as_slice);
+        let integer = |count: usize| Value::Integer(count as i64);
+        Ok(match name.as_str() {
+            "GET" => Self::optional(self.text(key)?),
+            "STRLEN" => integer(self.text(key)?.map_or(0, |text| text.len())),
+            "MGET" => {
+                let one = |key: &Vec<u8>| Self::optional(self.text(key).ok().flatten());
+                Value::Array(request[1..].iter().map(one).collect())
+            }
+            "EXISTS" => integer(request[1..].iter().filter(|key| self.keys.contains_key(*key)).count()),
+            "TYPE" => Value::Simple(match self.keys.get(key) {
+                None => "none".into(),
+                Some((Held::Text(_), _)) => "string".into(),
+                Some((Held::Hash(_), _)) => "hash".into(),
+            }),
+            "DBSIZE" => integer(self.keys.len()),
+            "KEYS" => Value::Array(self.keys.keys().map(Value::bulk).collect()),
+            "SET" => {
+                let options: Vec<_> = request[3..].iter().map(Vec::as_slice).collect();
+                let is = |word: &str| options.contains(&word.as_bytes());
+                let before = if is("GET") { self.text(key)? } else { None };
+                let is_there = self.keys.contains_key(key);
+                let wanted = !(is("NX") && is_there || is("XX") && !is_there);
+                if wanted {
+                    self.put(key, &request[2], is("KEEPTTL"));
+                    if is("EX")
+                        && let Some((_, has_term)) = self.keys.get_mut(key)
+                    {
+                        *has_term = true;
+                    }
+                }
+                match (is("GET"), wanted) {
+                    (true, _) => Self::optional(before),
+                    (false, true) => Value::ok(),
+                    (false, false) => Value::Null,
+                }
+            }
+            "SETNX" => {
+                let is_new = !self.keys.contains_key(key);
+                if is_new {
+                    self.put(key, &request[2], false);
+                }
+                integer(usize::from(is_new))
+            }
+            "GETSET" => {
+                let before = self.text(key)?;
+                self.put(key, &request[2], false);
+                Self::optional(before)
+            }
+            "GETDEL" => {
+                let before = self.text(key)?;
+                self.keys.remove(key);
+                Self::optional(before)
+            }
+            "APPEND" => {
+                let text = [self.text(key)?.unwrap_or_default(), request[2].clone()].concat();
+                self.put(key, &text, true);
+                integer(text.len())
+            }
+            "MSET" => {
+                request[1..]
+                    .chunks(2)
+                    .for_each(|pair| self.put(&pair[0], &pair[1], false));
+                Value::ok()
+            }
+            "DEL" | "UNLINK" => integer(
+                request[1..]
+                    .iter()
+                    .filter(|key| self.keys.remove(*key).is_some())
+                    .count(),
+            ),
+            "INCR" => self.add(key, 1)?,
+            "DECR" => self.add(key, -1)?,
+            "INCRBY" => self.add(key, String::from_utf8_lossy(&request[2]).parse().expect("a number"))?,
+            "EXPIRE" => match self.keys.get_mut(key) {
+                Some((_, has_term)) => {
+                    *has_term = true;
+                    integer(1)
+                }
+                None => integer(0),
+            },
+            "PERSIST" => match self.keys.get_mut(key) {
+                Some((_, has_term)) => integer(usize::from(std::mem::take(has_term))),
+                None => integer(0),
+            },
+            // The test looks at the sign only.
+            "TTL" => match self.keys.get(key) {
+                None => Value::Integer(-2),
+                Some((_, false)) => Value::Integer(-1),
+                Some((_, true)) => Value::Integer(1),
+            },
+            "HSET" => {
+                let mut fields = self.hash(key)?;
+                let before = fields.len();
+                for pair in request[2..].chunks(2) {
+                    match fields.iter_mut().find(|(name, _)| *name == pair[0]) {
+                        Some((_, value)) => value.clone_from(&pair[1]),
+                        None => fields.push((pair[0].clone(), pair[1].clone())),
+                    }
+                }
+                let added = fields.len() - before;
+                let has_term = self.keys.get(key).is_some_and(|(_, has_term)| *has_term);
+                self.keys.insert(key.to_vec(), (Held::Hash(fields), has_term));
+                integer(added)
+            }
+            "HDEL" => {
+                let mut fields = self.hash(key)?;
+                let before = fields.len();
+                fields.retain(|(name, _)| !request[2..].contains(name));
+                let removed = before - fields.len();
+                if fields.is_empty() {
+                    self.keys.remove(key);
+                } else if let Some((held, _)) = self.keys.get_mut(key) {
+                    *held = Held::Hash(fields);
+                }
+                integer(removed)
+            }
+            "HGET" => {
+                let found = self.hash(key)?.into_iter().find(|(name, _)| *name == request[2]);
+                Self::optional(found.map(|(_, value)| value))
+            }
+            "HMGET" => {
+                let fields = self.hash(key)?;
+                let one = |wanted: &Vec<u8>| fields.iter().find(|(name, _)| name == wanted).map(|(_, v)| v.clone());
+                Value::Array(request[2..].iter().map(|wanted| Self::optional(one(wanted))).collect())
+            }
+            "HGETALL" => {
+                let fields = self.hash(key)?.into_iter();
+                Value::Array(fields.flat_map(|(f, v)| [Value::Bulk(f), Value::Bulk(v)]).collect())
+            }
+            "HEXISTS" => integer(self.hash(key)?.iter().filter(|(name, _)| *name == request[2]).count()),
+            "HLEN" => integer(self.hash(key)?.len()),
+            other => panic!("the model does not know {other}"),
+        })
+    }
+}
+
+fn drawn(draw: &mut Draw) -> Vec<Vec<u8>> {
+    let keys = ["a", "b", "c", "d", "e"];
+    let fields = ["f", "g", "h"];
+    let values = [
+        "",
+        "1",
+        "-7",
+        "text",
+        "9223372036854775807",
+        "\0punctual/h",
+        "two\r\nlines",
+    ];
+    let name = draw.of(&[
+        "GET", "GET", "SET", "SET", "SET", "SETNX", "GETSET", "GETDEL", "APPEND", "STRLEN", "MGET", "MSET", "DEL",
+        "UNLINK", "EXISTS", "INCR", "DECR", "INCRBY", "TYPE", "EXPIRE", "PERSIST", "TTL", "HSET", "HSET", "HDEL",
+        "HGET", "HMGET", "HGETALL", "HEXISTS", "HLEN", "DBSIZE", "KEYS",
+    ]);
+    let mut request = vec![name];
+    match name {
+        "DBSIZE" => {}
+        "KEYS" => request.push("*"),
+        "MGET" | "DEL" | "UNLINK" | "EXISTS" => (0..=draw.below(3)).for_each(|_| request.push(draw.of(&keys))),
+        "MSET" => {
+            for _ in 0..=draw.below(3) {
+                request.extend([draw.of(&keys), draw.of(&values)]);
+            }
+        }
+        _ => request.push(draw.of(&keys)),
+    }
+    match name {
+        "SETNX" | "GETSET" | "APPEND" => request.push(draw.of(&values)),
+        "SET" => {
+            request.push(draw.of(&values));
+            request
+                .extend([&[][..], &["NX"], &["XX"], &["GET"], &["KEEPTTL"], &["EX", "1000"]][draw.below(6) as usize]);
+        }
+        "INCRBY" => request.push(draw.of(&["3", "-9", "9223372036854775807"])),
+        "EXPIRE" => request.push("1000"),
+        "HGET" | "HEXISTS" => request.push(draw.of(&fields)),
+        "HMGET" | "HDEL" => (0..=draw.below(2)).for_each(|_| request.push(draw.of(&fields))),
+        "HSET" => {
+            for _ in 0..=draw.below(2) {
+                request.extend([draw.of(&fields), draw.of(&values)]);
+            }
+        }
+        _ => {}
+    }
+    request.into_iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("SERVE_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | 1)
+}
+
+/// Sends `bytes` in pieces of random length.
+fn send_split(client: &mut Client, bytes: &[u8], draw: &mut Draw) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (piece, others) = rest.split_at(1 + draw.below(rest.len().min(200) as u64) as usize);
+        client.stream.write_all(piece).expect("it takes bytes");
+        rest = others;
+    }
+}
+
+fn same(request: &[Vec<u8>], expected: &Value, found: &Value) -> bool {
+    match (request[0].as_slice(), expected, found) {
+        (b"TTL", Value::Integer(1), Value::Integer(found)) => (1..=1000).contains(found),
+        _ => expected == found,
+    }
+}
+
+/// Pipelined, split at random bytes, in and out of transactions.
+#[test]
+fn commands_answer_as_the_model_does() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut client = served.client();
+    let (first, rounds) = (seed(), 300);
+    for round in 0..rounds {
+        let seed = first.wrapping_add(round).max(1);
+        let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        assert_eq!(client.ask("FLUSHDB"), Value::ok());
+        let mut model = Model::default();
+        let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..=draw.below(60) {
+            let requests: Vec<_> = (0..=draw.below(4)).map(|_| drawn(&mut draw)).collect();
+            let is_transaction = draw.below(4) == 0;
+            let answers: Vec<_> = requests
+                .iter()
+                .map(|request| (request.clone(), model.answer(request)))
+                .collect();
+            if is_transaction {
+                bytes.extend(encoded(&[b"MULTI"]));
+                expected.push((vec![b"MULTI".to_vec()], Value::ok()));
+            }
+            for request in &requests {
+                let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+                bytes.extend(encoded(&words));
+                if is_transaction {
+                    expected.push((vec![b"QUEUED".to_vec()], Value::Simple("QUEUED".into())));
+                }
+            }
+            if is_transaction {
+                bytes.extend(encoded(&[b"EXEC"]));
+                // One by one, because of the terms.
+                expected.push((
+                    vec![b"EXEC".to_vec()],
+                    Value::Array(answers.iter().map(|(_, a)| a.clone()).collect()),
+                ));
+            } else {
+                expected.extend(answers);
+            }
+        }
+        send_split(&mut client, &bytes, &mut draw);
+        for (at, (request, expected)) in expected.iter().enumerate() {
+            let found = client.reply();
+            let matches = match (&found, expected) {
+                (Value::Array(found), Value::Array(wanted)) if request[0] == b"EXEC" && found.len() == wanted.len() => {
+                    found.iter().zip(wanted).all(|pair| match pair {
+                        (Value::Integer(found), Value::Integer(1)) => *found == 1 || (1..=1000).contains(found),
+                        (found, wanted) => found == wanted,
+                    })
+                }
+                _ => same(request, expected, &found),
+            };
+            let words: Vec<_> = request.iter().map(|word| word.escape_ascii().to_string()).collect();
+            assert!(
+                matches,
+                "SERVE_SEED={seed}, reply {at}: {words:?}: {found:?}, expected {expected:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn two_clients_see_each_other_and_a_transaction_that_met_another_does_nothing() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let (mut one, mut other) = (served.client(), served.client());
+    assert_eq!(one.ask("SET a 1"), Value::ok());
+    assert_eq!(other.ask("GET a"), bulk("1"));
+    assert_eq!(one.ask("WATCH a b"), Value::ok());
+    assert_eq!(one.ask("MULTI"), Value::ok());
+    assert_eq!(one.ask("INCR a"), Value::Simple("QUEUED".into()));
+    assert_eq!(other.ask("SET b 5"), Value::ok());
+    assert_eq!(one.ask("EXEC"), Value::NullArray);
+    assert_eq!(other.ask("GET a"), bulk("1"));
+    // Nothing is watched any more.
+    one.ask("MULTI");
+    one.ask("INCR a");
+    assert_eq!(one.ask("EXEC"), Value::Array(vec![Value::Integer(2)]));
+    one.ask("MULTI");
+    assert!(one.error("NOPE").starts_with("ERR unknown command 'NOPE'"));
+    assert!(one.error("EXEC").starts_with("EXECABORT"));
+    assert_eq!(one.error("EXEC"), "ERR EXEC without MULTI");
+    // A failed command of a transaction leaves the others.
+    one.ask("MULTI");
+    one.ask("SET t text");
+    one.ask("INCR t");
+    one.ask("SET u 1");
+    let wrong = Value::Error("ERR value is not an integer or out of range".into());
+    assert_eq!(one.ask("EXEC"), Value::Array(vec![Value::ok(), wrong, Value::ok()]));
+}
+
+#[test]
+fn changed_keys_and_channels_are_heard() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let (mut hears, mut says) = (served.client(), served.client());
+    let heard = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
+    let begun = |word: &str, name: &str, count| Value::Array(vec![bulk(word), bulk(name), Value::Integer(count)]);
+    assert_eq!(hears.ask("SUBSCRIBE news"), begun("subscribe", "news", 1));
+    assert_eq!(
+        hears.ask("PSUBSCRIBE __keyspace@0__:room/*"),
+        begun("psubscribe", "__keyspace@0__:room/*", 2)
+    );
+    assert_eq!(says.ask("PUBLISH news hello"), Value::Integer(1));
+    assert_eq!(hears.reply(), heard(&["message", "news", "hello"]));
+    assert_eq!(says.ask("PUBLISH weather rain"), Value::Integer(0));
+    says.ask("SET room/1 warm");
+    says.ask("SET shed cold");
+    says.ask("DEL room/1");
+    let pattern = "__keyspace@0__:room/*";
+    assert_eq!(
+        hears.reply(),
+        heard(&["pmessage", pattern, "__keyspace@0__:room/1", "set"])
+    );
+    assert_eq!(
+        hears.reply(),
+        heard(&["pmessage", pattern, "__keyspace@0__:room/1", "del"])
+    );
+    assert!(hears.error("GET a").contains("are allowed in this context"));
+    assert_eq!(hears.ask("PING"), heard(&["pong", ""]));
+    assert_eq!(hears.ask("UNSUBSCRIBE"), begun("unsubscribe", "news", 1));
+    assert_eq!(hears.ask("PUNSUBSCRIBE"), begun("punsubscribe", pattern, 0));
+    assert_eq!(hears.ask("GET shed"), bulk("cold"));
+    // With RESP3, replies and messages stand side by side.
+    assert!(matches!(hears.ask("HELLO 3"), Value::Map(_)));
+    hears.send("SUBSCRIBE news");
+    assert!(matches!(hears.reply(), Value::Push(_)));
+    assert_eq!(hears.ask("GET shed"), bulk("cold"));
+}
+
+#[test]
+fn readings_have_ages_and_requests_have_deadlines() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut client = served.client();
+    assert_eq!(client.ask("GETFRESH pose 1000").clone(), Value::Error(
+        "ERR key pose: this is no temporal object, so it has no age: register it when the store is opened, or use get".into()
+    ));
+    assert_eq!(client.ask("TSET pose 1.5 AGE 500"), Value::ok());
+    match client.ask("GETFRESH pose 86400000") {
+        Value::Array(found) => {
+            assert_eq!(found[0], bulk("1.5"));
+            assert!(matches!(found[1], Value::Integer(500..)), "{found:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let stale = client.error("GETFRESH pose 499");
+    assert!(stale.starts_with("STALE age-ms="), "{stale}");
+    // An older value does not take the place of a newer one.
+    assert_eq!(client.ask("TSET pose 0 AGE 3600000"), Value::Null);
+    assert_eq!(client.ask("GET pose"), bulk("1.5"));
+    assert!(client.error("SET pose 2").contains("temporal object"));
+    client.ask("SET plain 1");
+    assert!(client.error("TSET plain 1").contains("ordinary record"));
+
+    assert_eq!(client.ask("DEADLINE 60000 SET a 1"), Value::ok());
+    assert_eq!(client.ask("DEADLINE 60000 GET a"), bulk("1"));
+    for wrong in [
+        "DEADLINE 0 GET a",
+        "DEADLINE -1 GET a",
+        "DEADLINE 86400001 GET a",
+        "DEADLINE x GET a",
+    ] {
+        assert!(client.error(wrong).starts_with("ERR a deadline is"), "{wrong}");
+    }
+    assert!(
+        client
+            .error("DEADLINE 5 DEADLINE 5 GET a")
+            .starts_with("ERR DEADLINE is said once")
+    );
+    assert!(client.error("DEADLINE 5").starts_with("ERR wrong number"));
+    assert_eq!(client.ask("CLIENT DEADLINE 60000"), Value::ok());
+    assert_eq!(client.ask("INCR a"), Value::Integer(2));
+    assert_eq!(client.ask("CLIENT DEADLINE 0"), Value::ok());
+}
+
+/// While the store is busy for longer than a request has time, that request is told so and not carried out.
+#[test]
+fn what_is_late_is_not_carried_out() {
+    let folder = folder_with(&[(
+        "node.toml",
+        "[server]\nthreads = 1\n[store]\ndurability = \"volatile\"\n",
+    )]);
+    let served = serve(folder.path(), &["node.toml"]);
+    let (mut busy, mut client) = (served.client(), served.client());
+    for from in 0..20 {
+        let mut request = vec![b"MSET".to_vec()];
+        for key in 0..1000 {
+            request.extend([format!("key/{from}/{key}").into_bytes(), b"x".to_vec()]);
+        }
+        let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        busy.stream.write_all(&encoded(&words)).expect("it takes a request");
+        assert_eq!(busy.reply(), Value::ok());
+    }
+    // Each counts 20,000 keys: far more than a millisecond in all, on the one thread there is.
+    let counts = 60;
+    let mut late = 0;
+    for round in 0..50 {
+        (0..counts).for_each(|_| busy.send("DBSIZE"));
+        std::thread::sleep(Duration::from_millis(5));
+        let key = format!("late/{round}");
+        match client.ask(&format!("DEADLINE 1 SET {key} 1")) {
+            Value::Error(error) => {
+                assert!(error.starts_with("LATE reason=expired retry-after-ms="), "{error}");
+                late += 1;
+                assert_eq!(client.ask(&format!("EXISTS {key}")), Value::Integer(0), "{key}");
+            }
+            done => {
+                assert_eq!(done, Value::ok());
+                assert_eq!(client.ask(&format!("EXISTS {key}")), Value::Integer(1), "{key}");
+            }
+        }
+        (0..counts).for_each(|_| assert!(matches!(busy.reply(), Value::Integer(_))));
+        if late >= 3 {
+            break;
+        }
+    }
+    assert!(
+        late > 0,
+        "no request was late behind {counts} counts of 20000 keys, 50 times"
+    );
+    let Value::Bulk(info) = client.ask("INFO stats") else {
+        panic!("text")
+    };
+    let info = String::from_utf8(info).expect("text");
+    assert!(info.contains(&format!("late_expired:{late}\r\n")), "{info}");
+}
+
+#[test]
+fn acknowledged_writes_are_there_after_a_kill_and_after_an_end_in_order() {
+    let folder = folder_with(&[]);
+    let mut written = 0;
+    for round in 0..4 {
+        let mut served = serve(folder.path(), &["--durability", "durable"]);
+        let mut client = served.client();
+        for key in 0..written {
+            assert_eq!(
+                client.ask(&format!("GET key/{key}")),
+                bulk(&key.to_string()),
+                "round {round}"
+            );
+        }
+        let begin = Instant::now();
+        // Pipelined, so that commits hold several.
+        while begin.elapsed() < Duration::from_millis(200) {
+            let batch = written..written + 20;
+            batch
+                .clone()
+                .for_each(|key| client.send(&format!("SET key/{key} {key}")));
+            for _ in batch {
+                assert_eq!(client.reply(), Value::ok());
+                written += 1;
+            }
+        }
+        if round == 2 {
+            client.ask("TSET pose 7");
+            end(&served.child);
+            assert!(served.child.wait().expect("it ends").success());
+        } else {
+            served.child.kill().expect("a kill");
+            served.child.wait().expect("it is killed");
+        }
+    }
+    let served = serve(folder.path(), &[]);
+    // The object of an earlier run, flushed at its end.
+    assert_eq!(served.client().ask("GET pose"), bulk("7"));
+}
+
+#[test]
+fn terms_end_and_are_told() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut client = served.client();
+    assert_eq!(client.ask("SET a 1 PX 30"), Value::ok());
+    assert_eq!(client.ask("SET b 1 EX 1000"), Value::ok());
+    assert!(matches!(client.ask("PTTL b"), Value::Integer(1..=1_000_000)));
+    let begin = Instant::now();
+    while client.ask("GET a") != Value::Null {
+        assert!(begin.elapsed() < BOUND, "it never ends");
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(20), "it ended too early");
+    assert_eq!(client.ask("TTL a"), Value::Integer(-2));
+    assert_eq!(client.ask("EXISTS a"), Value::Integer(0));
+    assert_eq!(client.ask("SETNX a 2"), Value::Integer(1));
+    assert_eq!(client.ask("TTL a"), Value::Integer(-1));
+    assert_eq!(client.ask("EXPIRE a -1"), Value::Integer(1));
+    assert_eq!(client.ask("GET a"), Value::Null);
+    assert_eq!(client.ask("EXPIRE b 100 GT"), Value::Integer(0));
+    assert_eq!(client.ask("EXPIRE b 2000 GT"), Value::Integer(1));
+    assert_eq!(client.ask("PERSIST b"), Value::Integer(1));
+    for wrong in ["SET a 1 EX 0", "SET a 1 PX -5", "SET a 1 EX 9223372036854775807"] {
+        assert!(
+            client
+                .error(wrong)
+                .starts_with("ERR invalid expire time in 'set' command"),
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
+fn a_scan_finds_each_key_that_stays_once() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let (mut client, mut other) = (served.client(), served.client());
+    (0..500).for_each(|key| {
+        client.ask(&format!("SET key/{key} 1"));
+    });
+    let (mut cursor, mut found) = ("0".to_owned(), BTreeMap::new());
+    for round in 0.. {
+        let Value::Array(page) = client.ask(&format!("SCAN {cursor} MATCH key/* COUNT 7")) else {
+            panic!("a page")
+        };
+        let [Value::Bulk(next), Value::Array(keys)] = &page[..] else {
+            panic!("{page:?}")
+        };
+        for key in keys {
+            *found.entry(format!("{key:?}")).or_insert(0) += 1;
+        }
+        cursor = String::from_utf8(next.clone()).expect("a number");
+        // Others come and go meanwhile.
+        other.ask(&format!("SET other/{round} 1"));
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(found.len(), 500);
+    assert!(found.values().all(|count| *count == 1));
+    assert!(client.error("SCAN 999999").contains("begin with 0"));
+    assert_eq!(client.error("SCAN x"), "ERR invalid cursor");
+}
+
+#[test]
+fn clients_are_told_about_themselves_and_the_server() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut client = served.client();
+    let Value::Map(hello) = client.ask("HELLO 3 SETNAME me") else {
+        panic!("a map")
+    };
+    assert!(hello.contains(&(bulk("proto"), Value::Integer(3))));
+    assert_eq!(client.ask("CLIENT GETNAME"), bulk("me"));
+    assert_eq!(client.ask("CLIENT SETINFO LIB-NAME tests"), Value::ok());
+    let Value::Verbatim(list) = client.ask("CLIENT LIST") else {
+        panic!("text")
+    };
+    assert!(list.contains("name=me") && list.contains("lib-name=tests"), "{list}");
+    assert!(client.error("HELLO 4").starts_with("NOPROTO"));
+    assert!(client.error("AUTH secret").starts_with("ERR there are no users yet"));
+    assert!(
+        client
+            .error("HELLO 2 AUTH me secret")
+            .starts_with("ERR there are no users yet")
+    );
+    assert!(matches!(client.ask("CONFIG GET save"), Value::Map(found) if found.len() == 1));
+    assert_eq!(client.ask("SELECT 0"), Value::ok());
+    assert_eq!(client.error("SELECT 1"), "ERR DB index is out of range");
+    assert_eq!(
+        client.ask("COMMAND GETKEYS MSET a 1 b 2"),
+        Value::Array(vec![bulk("a"), bulk("b")])
+    );
+    assert!(matches!(client.ask("COMMAND COUNT"), Value::Integer(50..)));
+    assert_eq!(client.ask("WAIT 0 10"), Value::Integer(0));
+    assert_eq!(client.ask("RESET"), Value::Simple("RESET".into()));
+    assert_eq!(client.ask("CLIENT GETNAME"), Value::Null);
+    assert_eq!(client.ask("QUIT"), Value::ok());
+    assert_eq!(client.try_reply(), None);
+    // Half closed: what came before is answered.
+    let mut client = served.client();
+    client
+        .stream
+        .write_all(b"PING\r\nPING hello\r\n")
+        .expect("it takes bytes");
+    client.stream.shutdown(Shutdown::Write).expect("half");
+    assert_eq!(client.reply(), Value::Simple("PONG".into()));
+    assert_eq!(client.reply(), bulk("hello"));
+    assert_eq!(client.try_reply(), None);
+}
+
+#[test]
+fn bad_input_ends_a_connection_and_nothing_else() {
+    let node = "[server]\nstalled_max = \"300ms\"\nconnections_max = 3\n[store]\ndurability = \"volatile\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let served = serve(folder.path(), &["node.toml"]);
+    for wrong in [
+        "*1000000\r\n",
+        "*-99999999999999999999\r\n",
+        "*1\r\n$99999999\r\n",
+        "*1\r\n+PING\r\n",
+        "*1\r\n$4\r\nPINGxx",
+        "SET \"a\r\n",
+        "*1\r\n$-5\r\n",
+    ] {
+        let mut client = served.client();
+        client.ask("PING");
+        client
+            .stream
+            .write_all(b"*1\r\n$4\r\nPING\r\n")
+            .expect("it takes bytes");
+        client.stream.write_all(wrong.as_bytes()).expect("it takes bytes");
+        assert_eq!(
+            client.reply(),
+            Value::Simple("PONG".into()),
+            "what came before is answered"
+        );
+        match client.reply() {
+            Value::Error(error) => assert!(error.starts_with("ERR Protocol error"), "{wrong:?}: {error}"),
+            other => panic!("{wrong:?}: {other:?}"),
+        }
+        assert_eq!(client.try_reply(), None, "{wrong:?}");
+    }
+    // Half a command, and then silence: told, and closed. A client that says nothing at all may stay.
+    let (mut quiet, mut half) = (served.client(), served.client());
+    half.stream.write_all(b"*2\r\n$3\r\nGET\r\n").expect("it takes bytes");
+    assert!(matches!(half.reply(), Value::Error(error) if error.contains("half a request")));
+    assert_eq!(half.try_reply(), None);
+    assert_eq!(quiet.ask("PING"), Value::Simple("PONG".into()));
+    // A line without end.
+    let mut endless = served.client();
+    let line = vec![b'a'; 1 << 20];
+    // The server may close before all is sent.
+    let _ = endless.stream.write_all(&line);
+    assert!(matches!(endless.try_reply(), None | Some(Value::Error(_))));
+    // One more connection than there may be. Those before may take a moment to be gone.
+    let begin = Instant::now();
+    loop {
+        let mut others: Vec<_> = (0..2).map(|_| served.client()).collect();
+        if others.iter_mut().all(|other| {
+            other.send("PING");
+            other.try_reply() == Some(Value::Simple("PONG".into()))
+        }) {
+            let mut more = served.client();
+            assert_eq!(
+                more.try_reply(),
+                Some(Value::Error("ERR max number of clients reached".into()))
+            );
+            assert_eq!(more.try_reply(), None);
+            break;
+        }
+        assert!(begin.elapsed() < BOUND, "closed connections stay");
+    }
+    // Keys and values that no record can have.
+    let long = "k".repeat(600);
+    assert!(
+        quiet
+            .error(&format!("SET {long} 1"))
+            .contains("a key has 1 to 511 bytes")
+    );
+    assert_eq!(quiet.ask(&format!("GET {long}")), Value::Null);
+    assert_eq!(quiet.error("GET"), "ERR wrong number of arguments for 'get' command");
+    assert!(
+        quiet
+            .error("NOPE a b")
+            .starts_with("ERR unknown command 'NOPE', with args beginning with: 'a' 'b' ")
+    );
+}
+
+/// A client that asks for much and reads nothing is dropped, and others are served meanwhile.
+#[test]
+fn a_slow_reader_is_dropped() {
+    let node = "[server]\nstalled_max = \"500ms\"\n[store]\ndurability = \"volatile\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let served = serve(folder.path(), &["node.toml"]);
+    let (mut slow, mut other) = (served.client(), served.client());
+    let value = "x".repeat(1 << 20);
+    assert_eq!(other.ask(&format!("SET long {value}")), Value::ok());
+    (0..64).for_each(|_| slow.send("GET long"));
+    let begin = Instant::now();
+    loop {
+        let Value::Bulk(info) = other.ask("INFO stats") else {
+            panic!("text")
+        };
+        if String::from_utf8(info)
+            .expect("text")
+            .contains("dropped_connections:1\r\n")
+        {
+            break;
+        }
+        assert!(begin.elapsed() < BOUND, "it is never dropped");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let folder = folder_with(&[("node.toml", "[server]\nthreads = 0\nport = 5\n"), ("file", "")]);
+    let here = folder.path();
+    let far = refused(here, &["serve", "--listen", "0.0.0.0:0"]);
+    assert!(
+        far.contains("there are no users yet") && far.contains("127.0.0.1"),
+        "{far}"
+    );
+    let wrong = refused(here, &["serve", "node.toml"]);
+    assert!(
+        wrong.contains("node.toml:2: server.threads: 0 is out of range"),
+        "{wrong}"
+    );
+    assert!(wrong.contains("node.toml:3: server.port: unknown key"), "{wrong}");
+    assert!(refused(here, &["serve", "none.toml"]).contains("cannot be read"));
+    let served = serve(here, &["--durability", "volatile"]);
+    let taken = refused(here, &["serve", "--listen", &served.address, "--store", "other"]);
+    assert!(taken.contains("another program listens there"), "{taken}");
+    let in_use = refused(here, &["serve", "--listen", "127.0.0.1:0"]);
+    assert!(in_use.contains("is in use by process"), "{in_use}");
+    refused(here, &["serve", "--listen", "127.0.0.1:0", "--store", "file/below"]);
+}

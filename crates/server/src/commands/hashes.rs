@@ -1,0 +1,95 @@
+//! Hashes: records with fields. A hash is one record of the store, so it is read and changed as a whole.
+
+use std::borrow::Cow;
+
+use punctual_os::Os;
+use punctual_store::WriteTransaction;
+use punctual_store::engine::Engine;
+
+use super::look::Look;
+use super::record::{Fields, of_hash};
+use super::strings::put;
+use super::{Refused, Verb, wrong_number};
+use crate::resp::Writer;
+use crate::resp::request::Request;
+
+pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    look.hash(request.argument(1), |encoded| {
+        let fields = || Fields(encoded);
+        let value = |field: &[u8]| fields().find(|(name, _)| *name == field).map(|(_, value)| value);
+        let optional = |out: &mut Writer<'_>, value: Option<&[u8]>| match value {
+            Some(value) => out.bulk(value),
+            None => out.null(),
+        };
+        match verb {
+            Verb::HGet => optional(out, value(request.argument(2))),
+            Verb::HExists => out.integer(i64::from(value(request.argument(2)).is_some())),
+            Verb::HLen => out.integer(fields().count() as i64),
+            Verb::HMGet => {
+                out.array(request.len() - 2);
+                request.from(2).for_each(|field| optional(out, value(field)));
+            }
+            _ => {
+                out.map(fields().count());
+                for (field, value) in fields() {
+                    out.bulk(field);
+                    out.bulk(value);
+                }
+            }
+        }
+    })
+}
+
+pub(super) fn set<E: Engine, O: Os>(
+    transaction: &mut WriteTransaction<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    if !request.len().is_multiple_of(2) {
+        return wrong_number("hset");
+    }
+    let key = request.argument(1);
+    let encoded = transaction.hash(key, <[u8]>::to_vec)?;
+    let mut fields: Vec<_> = Fields(&encoded)
+        .map(|(f, v)| (Cow::Borrowed(f), Cow::Borrowed(v)))
+        .collect();
+    let before = fields.len();
+    for at in (2..request.len()).step_by(2) {
+        let (field, value) = (request.argument(at), Cow::Borrowed(request.argument(at + 1)));
+        match fields.iter_mut().find(|(name, _)| **name == *field) {
+            Some((_, old)) => *old = value,
+            None => fields.push((Cow::Borrowed(field), value)),
+        }
+    }
+    let record = of_hash(&fields)?;
+    let life = transaction.life_left(key)?;
+    put(transaction, key, &record, life)?;
+    out.integer((fields.len() - before) as i64);
+    Ok(())
+}
+
+pub(super) fn delete<E: Engine, O: Os>(
+    transaction: &mut WriteTransaction<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let key = request.argument(1);
+    let encoded = transaction.hash(key, <[u8]>::to_vec)?;
+    let mut fields: Vec<_> = Fields(&encoded)
+        .map(|(f, v)| (Cow::Borrowed(f), Cow::Borrowed(v)))
+        .collect();
+    let before = fields.len();
+    for field in request.from(2) {
+        fields.retain(|(name, _)| **name != *field);
+    }
+    let removed = before - fields.len();
+    if fields.is_empty() && removed > 0 {
+        transaction.delete(key)?; // a hash without fields is not there
+    } else if removed > 0 {
+        let record = of_hash(&fields)?;
+        let life = transaction.life_left(key)?;
+        put(transaction, key, &record, life)?;
+    }
+    out.integer(removed as i64);
+    Ok(())
+}

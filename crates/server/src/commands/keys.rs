@@ -1,0 +1,264 @@
+//! Keys, whatever their values are.
+
+use std::ops::{Bound, ControlFlow};
+
+use punctual_os::Os;
+use punctual_store::WriteTransaction;
+use punctual_store::engine::Engine;
+use punctual_units::Nanos;
+
+use super::look::Look;
+use super::record::Stored;
+use super::strings::{exists as is_there, term};
+use super::{Refused, SYNTAX, Verb, integer, reply};
+use crate::cursors::Cursors;
+use crate::glob::matches;
+use crate::resp::Writer;
+use crate::resp::request::Request;
+
+/// The most keys that KEYS answers with; SCAN has no such bound.
+pub const KEYS_MAX: usize = 100_000;
+
+/// The most records that one SCAN looks at.
+const SCANNED_MAX: i64 = 10_000;
+
+type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
+
+pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    let mut count = 0;
+    for key in request.from(1) {
+        count += i64::from(is_there(look, key)?);
+    }
+    out.integer(count);
+    Ok(())
+}
+
+pub(super) fn kind(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    let kind = kind_of(look, request.argument(1))?;
+    out.simple(kind);
+    Ok(())
+}
+
+fn kind_of(look: &impl Look, key: &[u8]) -> Result<&'static str, Refused> {
+    if look.is_hidden(key)? {
+        return Ok("none");
+    }
+    let kind = |bytes: &[u8]| Stored::of(bytes).map(|stored| matches!(stored, Stored::Hash(_)));
+    Ok(match look.bytes(key, kind)?.transpose()? {
+        None => "none",
+        Some(true) => "hash",
+        Some(false) => "string",
+    })
+}
+
+pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    let key = request.argument(1);
+    let left = look.life_left(key)?;
+    out.integer(match left {
+        _ if !is_there(look, key)? => -2,
+        None => -1,
+        // As Redis: seconds are rounded to the nearest.
+        Some(left) if verb == Verb::Ttl => ((left.0 / 1_000_000 + 500) / 1_000) as i64,
+        Some(left) => (left.0 / 1_000_000) as i64,
+    });
+    Ok(())
+}
+
+/// Calls `visit` with all keys from `from` on that clients see.
+fn each(look: &impl Look, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), Refused> {
+    let mut failed = Ok(());
+    look.keys(from, |key| match look.is_hidden(key) {
+        Ok(false) => visit(key),
+        Ok(true) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Err(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    Ok(failed?)
+}
+
+pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Refused> {
+    let mut count = 0;
+    each(look, Bound::Unbounded, |_| {
+        count += 1;
+        ControlFlow::Continue(())
+    })?;
+    out.integer(count);
+    Ok(())
+}
+
+pub(super) fn matching(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    let pattern = request.argument(1);
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    each(look, Bound::Unbounded, |key| {
+        if matches(pattern, key) {
+            found.push(key.to_vec());
+        }
+        if found.len() > KEYS_MAX {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    })?;
+    if found.len() > KEYS_MAX {
+        return reply(format!("ERR more than {KEYS_MAX} keys match: use SCAN"));
+    }
+    out.array(found.len());
+    found.iter().for_each(|key| out.bulk(key));
+    Ok(())
+}
+
+pub(super) fn scan(
+    look: &impl Look,
+    request: &Request,
+    cursors: &Cursors,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let cursor = std::str::from_utf8(request.argument(1))
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok());
+    let Some(cursor) = cursor else {
+        return reply("ERR invalid cursor");
+    };
+    let (mut pattern, mut count, mut kind) = (None, 10, None);
+    let mut words = request.from(2);
+    while let Some(word) = words.next() {
+        let Some(argument) = words.next() else {
+            return reply(SYNTAX);
+        };
+        match word.to_ascii_uppercase().as_slice() {
+            b"MATCH" => pattern = Some(argument),
+            b"COUNT" => count = integer(argument)?,
+            b"TYPE" => kind = Some(argument),
+            _ => return reply(SYNTAX),
+        }
+    }
+    if count < 1 {
+        return reply(SYNTAX);
+    }
+    let last = match cursor {
+        0 => None,
+        cursor => match cursors.find(cursor) {
+            Some(last) => Some(last),
+            None => return reply("ERR this cursor is too old, or of an earlier run: begin with 0"),
+        },
+    };
+    let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    let (mut found, mut seen, mut behind): (Vec<Vec<u8>>, i64, Option<Vec<u8>>) = (Vec::new(), 0, None);
+    let mut more = false;
+    each(look, from, |key| {
+        if seen == count.min(SCANNED_MAX) {
+            more = true;
+            return ControlFlow::Break(());
+        }
+        seen += 1;
+        if pattern.is_none_or(|pattern| matches(pattern, key)) {
+            found.push(key.to_vec());
+        }
+        behind.get_or_insert_default().clear();
+        behind.get_or_insert_default().extend_from_slice(key);
+        ControlFlow::Continue(())
+    })?;
+    if let Some(kind) = kind {
+        let mut of_kind = Vec::new();
+        for key in found {
+            if kind_of(look, &key)?.as_bytes().eq_ignore_ascii_case(kind) {
+                of_kind.push(key);
+            }
+        }
+        found = of_kind;
+    }
+    let next = match behind {
+        Some(behind) if more => cursors.keep(behind),
+        _ => 0,
+    };
+    out.array(2);
+    out.bulk(next.to_string().as_bytes());
+    out.array(found.len());
+    found.iter().for_each(|key| out.bulk(key));
+    Ok(())
+}
+
+pub(super) fn delete<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let mut count = 0;
+    for key in request.from(1) {
+        let was_hidden = transaction.is_hidden(key)?;
+        count += i64::from(transaction.delete(key)? && !was_hidden);
+    }
+    out.integer(count);
+    Ok(())
+}
+
+pub(super) fn expire<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    verb: Verb,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let key = request.argument(1);
+    let (name, unit_ms) = if verb == Verb::Expire {
+        ("expire", 1_000)
+    } else {
+        ("pexpire", 1)
+    };
+    let life = term(name, integer(request.argument(2))?, unit_ms)?;
+    let [mut only_without, mut only_with, mut only_longer, mut only_shorter] = [false; 4];
+    for word in request.from(3) {
+        match word.to_ascii_uppercase().as_slice() {
+            b"NX" => only_without = true,
+            b"XX" => only_with = true,
+            b"GT" => only_longer = true,
+            b"LT" => only_shorter = true,
+            _ => {
+                let word = word.escape_ascii();
+                return reply(format!("ERR Unsupported option {word}"));
+            }
+        }
+    }
+    if only_without && (only_with || only_longer || only_shorter) {
+        return reply("ERR NX and XX, GT or LT options at the same time are not compatible");
+    }
+    if only_longer && only_shorter {
+        return reply("ERR GT and LT options at the same time are not compatible");
+    }
+    if !is_there(transaction, key)? {
+        out.integer(0);
+        return Ok(());
+    }
+    // No term is the longest one.
+    let left = transaction.life_left(key)?;
+    let new = life.unwrap_or(Nanos::ZERO);
+    let refused = only_without && left.is_some()
+        || only_with && left.is_none()
+        || only_longer && left.is_none_or(|left| new <= left)
+        || only_shorter && left.is_some_and(|left| new >= left);
+    if refused {
+        out.integer(0);
+        return Ok(());
+    }
+    match life {
+        Some(life) => transaction.set_life(key, Some(life))?,
+        None => transaction.delete(key)?,
+    };
+    out.integer(1);
+    Ok(())
+}
+
+pub(super) fn persist<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let key = request.argument(1);
+    let has_term = transaction.life_left(key)?.is_some_and(|left| left > Nanos::ZERO);
+    if has_term {
+        transaction.set_life(key, None)?;
+    }
+    out.integer(i64::from(has_term));
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! Which commands are there, and what does each do to a store?
+//!
+//! [`TABLE`] says of each its name, arity, keys and class, as data: `COMMAND` answers from it, and the session decides
+//! by it where a command is carried out. [`read`] and [`change`] carry out those that ask the store.
+
+mod hashes;
+mod keys;
+mod look;
+mod record;
+mod strings;
+
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_store::{StoreError, WriteTransaction};
+
+use crate::cursors::Cursors;
+use crate::resp::Writer;
+use crate::resp::request::Request;
+pub use look::Look;
+pub use record::HASH_BYTES_MAX;
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Reads records.
+    Read,
+    /// Changes records.
+    Write,
+    /// Concerns the connection or the server, not records.
+    Admin,
+}
+
+/// Where a command is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a transaction of the store, on the pool.
+    Transaction,
+    /// On the pool, with the whole store: not within `MULTI`.
+    Store,
+    /// In either: it asks nothing of the store.
+    Anywhere,
+    /// On the event loop: not within `MULTI`, but for those that end it.
+    Connection,
+}
+
+/// A command.
+#[derive(Clone, Copy, Debug)]
+pub struct Command {
+    /// Its name, in small letters.
+    pub name: &'static str,
+    /// How many arguments it takes, its name included; so many or more where negative.
+    pub arity: i32,
+    /// The positions of its keys: the first, the last (from the end where negative) and the step; 0 where it has none.
+    pub keys: (i32, i32, i32),
+    /// What it does.
+    pub class: Class,
+    /// Where it is carried out.
+    pub place: Place,
+    /// Which one it is.
+    pub verb: Verb,
+    /// One line about it.
+    pub summary: &'static str,
+}
+
+macro_rules! table {
+    ($($verb:ident $name:literal $arity:literal ($first:literal $last:literal $step:literal) $class:ident $place:ident
+       $summary:literal;)*) => {
+        /// Which command.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "the table says what each does")]
+        pub enum Verb { $($verb),* }
+
+        /// All commands, in the order of their names.
+        pub const TABLE: &[Command] = &[$(Command {
+            name: $name,
+            arity: $arity,
+            keys: ($first, $last, $step),
+            class: Class::$class,
+            place: Place::$place,
+            verb: Verb::$verb,
+            summary: $summary,
+        }),*];
+    };
+}
+
+table! {
+    Append "append" 3 (1 1 1) Write Transaction "Appends to a string";
+    Auth "auth" -2 (0 0 0) Admin Connection "Refused: there are no users yet";
+    Client "client" -2 (0 0 0) Admin Connection "About connections, and the deadline of this one";
+    Cmd "command" -1 (0 0 0) Admin Connection "About commands";
+    Config "config" -2 (0 0 0) Admin Connection "Settings, to be read";
+    DbSize "dbsize" 1 (0 0 0) Read Transaction "Counts the keys";
+    Deadline "deadline" -3 (0 0 0) Admin Connection "Carries out a command within so many milliseconds, or not at all";
+    Decr "decr" 2 (1 1 1) Write Transaction "Takes one from a number";
+    DecrBy "decrby" 3 (1 1 1) Write Transaction "Takes from a number";
+    Del "del" -2 (1 -1 1) Write Transaction "Removes keys";
+    Discard "discard" 1 (0 0 0) Admin Connection "Forgets what MULTI has queued";
+    Echo "echo" 2 (0 0 0) Admin Anywhere "Says it again";
+    Exec "exec" 1 (0 0 0) Admin Connection "Carries out what MULTI has queued, in one transaction";
+    Exists "exists" -2 (1 -1 1) Read Transaction "Counts which of the keys are there";
+    Expire "expire" -3 (1 1 1) Write Transaction "Gives a key so many seconds";
+    FlushDb "flushdb" -1 (0 0 0) Write Store "Removes all records but temporal objects";
+    Get "get" 2 (1 1 1) Read Transaction "The value of a string";
+    GetDel "getdel" 2 (1 1 1) Write Transaction "The value of a string, which is removed";
+    GetFresh "getfresh" 3 (1 1 1) Read Transaction "The value of a temporal object and its age, unless it is too old";
+    GetSet "getset" 3 (1 1 1) Write Transaction "Sets a string; its value before";
+    HDel "hdel" -3 (1 1 1) Write Transaction "Removes fields";
+    Hello "hello" -1 (0 0 0) Admin Connection "Chooses the protocol";
+    HExists "hexists" 3 (1 1 1) Read Transaction "Whether a field is there";
+    HGet "hget" 3 (1 1 1) Read Transaction "The value of a field";
+    HGetAll "hgetall" 2 (1 1 1) Read Transaction "All fields and values";
+    HLen "hlen" 2 (1 1 1) Read Transaction "How many fields there are";
+    HMGet "hmget" -3 (1 1 1) Read Transaction "The values of fields";
+    HSet "hset" -4 (1 1 1) Write Transaction "Sets fields";
+    Incr "incr" 2 (1 1 1) Write Transaction "Adds one to a number";
+    IncrBy "incrby" 3 (1 1 1) Write Transaction "Adds to a number";
+    Info "info" -1 (0 0 0) Admin Connection "About the server";
+    Keys "keys" 2 (0 0 0) Read Transaction "The keys that match a pattern";
+    MGet "mget" -2 (1 -1 1) Read Transaction "The values of strings";
+    MSet "mset" -3 (1 -1 2) Write Transaction "Sets strings";
+    Multi "multi" 1 (0 0 0) Admin Connection "Queues commands for one transaction";
+    Persist "persist" 2 (1 1 1) Write Transaction "Takes the term from a key";
+    PExpire "pexpire" -3 (1 1 1) Write Transaction "Gives a key so many milliseconds";
+    Ping "ping" -1 (0 0 0) Admin Anywhere "Answers";
+    PSubscribe "psubscribe" -2 (0 0 0) Admin Connection "Hears channels that match patterns";
+    PTtl "pttl" 2 (1 1 1) Read Transaction "How many milliseconds a key has";
+    Publish "publish" 3 (0 0 0) Admin Connection "Says something on a channel";
+    PUnsubscribe "punsubscribe" -1 (0 0 0) Admin Connection "Hears patterns no more";
+    Quit "quit" -1 (0 0 0) Admin Connection "Ends the connection";
+    ReadOnly "readonly" 1 (0 0 0) Admin Anywhere "Does nothing: there is one node";
+    ReadWrite "readwrite" 1 (0 0 0) Admin Anywhere "Does nothing: there is one node";
+    Reset "reset" 1 (0 0 0) Admin Connection "Makes the connection as new";
+    Scan "scan" -2 (0 0 0) Read Transaction "Some keys, and where to go on";
+    Select "select" 2 (0 0 0) Admin Anywhere "There is database 0";
+    Set "set" -3 (1 1 1) Write Transaction "Sets a string";
+    SetNx "setnx" 3 (1 1 1) Write Transaction "Sets a string that is not there";
+    StrLen "strlen" 2 (1 1 1) Read Transaction "The length of a string";
+    Subscribe "subscribe" -2 (0 0 0) Admin Connection "Hears channels";
+    TSet "tset" -3 (1 1 1) Write Store "Gives a temporal object a value, with its age";
+    Ttl "ttl" 2 (1 1 1) Read Transaction "How many seconds a key has";
+    Type "type" 2 (1 1 1) Read Transaction "string, hash or none";
+    Unlink "unlink" -2 (1 -1 1) Write Transaction "Removes keys";
+    Unsubscribe "unsubscribe" -1 (0 0 0) Admin Connection "Hears channels no more";
+    Unwatch "unwatch" 1 (0 0 0) Admin Connection "Forgets the keys of WATCH";
+    Wait "wait" 3 (0 0 0) Admin Anywhere "How many other nodes have what was written: none";
+    Watch "watch" -2 (1 -1 1) Admin Connection "Has EXEC do nothing if one of the keys has another value by then";
+}
+
+/// The longest name.
+const NAME_MAX: usize = 16;
+
+/// The command of that name, in letters of any size.
+pub fn find(name: &[u8]) -> Option<&'static Command> {
+    let mut small = [0; NAME_MAX];
+    let small = small.get_mut(..name.len())?;
+    small.copy_from_slice(name);
+    small.make_ascii_lowercase();
+    let at = TABLE
+        .binary_search_by(|command| command.name.as_bytes().cmp(small))
+        .ok()?;
+    Some(&TABLE[at])
+}
+
+impl Command {
+    /// Whether it takes so many arguments, its name included.
+    pub fn takes(&self, arguments: usize) -> bool {
+        let least = self.arity.unsigned_abs() as usize;
+        if self.arity < 0 {
+            arguments >= least
+        } else {
+            arguments == least
+        }
+    }
+}
+
+/// Why a command did nothing.
+#[derive(Debug)]
+pub enum Refused {
+    /// An error that the client gets; the transaction goes on.
+    Reply(String),
+    /// The store refused: what the transaction has done is undone.
+    Store(StoreError),
+}
+
+impl<E: Into<StoreError>> From<E> for Refused {
+    fn from(error: E) -> Refused {
+        Refused::Store(error.into())
+    }
+}
+
+fn reply<T>(text: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused::Reply(text.into()))
+}
+
+/// In the words of Redis, which clients compare.
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+const SYNTAX: &str = "ERR syntax error";
+
+fn integer(text: &[u8]) -> Result<i64, Refused> {
+    let plain = || {
+        let text = std::str::from_utf8(text).ok()?;
+        let number: i64 = text.parse().ok()?;
+        // As Redis: no plus sign, no zero in front.
+        (number.to_string() == text).then_some(number)
+    };
+    plain().map_or_else(|| reply(NOT_AN_INTEGER), Ok)
+}
+
+/// A span in milliseconds, not negative.
+pub fn millis(text: &[u8]) -> Option<punctual_units::Nanos> {
+    let number = integer(text).ok().and_then(|number| u64::try_from(number).ok());
+    number.map(punctual_units::Nanos::from_millis)
+}
+
+/// Carries out a command that changes nothing.
+///
+/// # Errors
+/// [`Refused`]; what was written to `out` is no reply then.
+pub fn read<L: Look>(
+    look: &L,
+    command: &Command,
+    request: &Request,
+    cursors: &Cursors,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    match command.verb {
+        Verb::Get => strings::get(look, request, out),
+        Verb::MGet => strings::mget(look, request, out),
+        Verb::StrLen => strings::strlen(look, request, out),
+        Verb::GetFresh => strings::get_fresh(look, request, out),
+        Verb::Exists => keys::exists(look, request, out),
+        Verb::Type => keys::kind(look, request, out),
+        Verb::Ttl | Verb::PTtl => keys::ttl(look, command.verb, request, out),
+        Verb::DbSize => keys::count(look, out),
+        Verb::Keys => keys::matching(look, request, out),
+        Verb::Scan => keys::scan(look, request, cursors, out),
+        Verb::HGet | Verb::HMGet | Verb::HGetAll | Verb::HExists | Verb::HLen => {
+            hashes::read(look, command.verb, request, out)
+        }
+        _ => anywhere(command.verb, request, out),
+    }
+}
+
+/// Carries out a command in a write transaction, whether it changes anything or not.
+///
+/// # Errors
+/// [`Refused`]; after [`Refused::Reply`] the command has changed nothing. What was written to `out` is no reply then.
+pub fn change<E: Engine, O: Os>(
+    transaction: &mut WriteTransaction<'_, E, O>,
+    command: &Command,
+    request: &Request,
+    cursors: &Cursors,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    match command.verb {
+        Verb::Set => strings::set(transaction, request, out),
+        Verb::SetNx => strings::set_nx(transaction, request, out),
+        Verb::GetSet => strings::get_set(transaction, request, out),
+        Verb::GetDel => strings::get_del(transaction, request, out),
+        Verb::Append => strings::append(transaction, request, out),
+        Verb::MSet => strings::mset(transaction, request, out),
+        Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => strings::add(transaction, command.verb, request, out),
+        Verb::Del | Verb::Unlink => keys::delete(transaction, request, out),
+        Verb::Expire | Verb::PExpire => keys::expire(transaction, command.verb, request, out),
+        Verb::Persist => keys::persist(transaction, request, out),
+        Verb::HSet => hashes::set(transaction, request, out),
+        Verb::HDel => hashes::delete(transaction, request, out),
+        _ => read(transaction, command, request, cursors, out),
+    }
+}
+
+/// Carries out a command that asks nothing of the store.
+///
+/// # Errors
+/// [`Refused::Reply`].
+pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    match verb {
+        Verb::Ping if request.len() > 2 => return wrong_number("ping"),
+        Verb::Ping if request.len() == 2 => out.bulk(request.argument(1)),
+        Verb::Ping => out.simple("PONG"),
+        Verb::Echo => out.bulk(request.argument(1)),
+        Verb::Select => match integer(request.argument(1)) {
+            Ok(0) => out.simple("OK"),
+            Ok(_) => return reply("ERR DB index is out of range"),
+            Err(refused) => return Err(refused),
+        },
+        Verb::Wait => {
+            let [_, timeout] = [integer(request.argument(1))?, integer(request.argument(2))?];
+            if timeout < 0 {
+                return reply("ERR timeout is negative");
+            }
+            out.integer(0);
+        }
+        Verb::ReadOnly | Verb::ReadWrite => out.simple("OK"),
+        _ => return reply("ERR this command is not carried out here"),
+    }
+    Ok(())
+}
+
+fn wrong_number<T>(name: &str) -> Result<T, Refused> {
+    reply(wrong_number_of_arguments(name))
+}
+
+/// As Redis says it.
+pub fn wrong_number_of_arguments(name: &str) -> String {
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_is_found_in_letters_of_any_size() {
+        for command in TABLE {
+            for name in [command.name.to_owned(), command.name.to_uppercase()] {
+                assert_eq!(
+                    find(name.as_bytes()).map(|found| found.verb),
+                    Some(command.verb),
+                    "{name}"
+                );
+            }
+            assert!(command.name.len() <= NAME_MAX);
+        }
+        assert!(TABLE.is_sorted_by_key(|command| command.name));
+        assert!(find(b"").is_none());
+        assert!(find(&[b'g'; 100]).is_none());
+    }
+
+    #[test]
+    fn only_plain_decimals_are_numbers() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("-7", Some(-7)),
+            ("+7", None),
+            ("07", None),
+            ("", None),
+            ("-0", None),
+        ] {
+            assert_eq!(integer(text.as_bytes()).ok(), expected, "{text}");
+        }
+    }
+}

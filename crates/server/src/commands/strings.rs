@@ -1,0 +1,296 @@
+//! Strings, numbers, and temporal objects.
+
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_store::{Freshness, WriteTransaction};
+use punctual_units::Nanos;
+
+use super::look::Look;
+use super::record::of_text;
+use super::{NOT_AN_INTEGER, Refused, SYNTAX, Verb, integer, reply, wrong_number};
+use crate::resp::Writer;
+use crate::resp::request::Request;
+
+type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
+
+#[inline]
+pub(super) fn get(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    if look.text(request.argument(1), |text| out.bulk(text))?.is_none() {
+        out.null();
+    }
+    Ok(())
+}
+
+pub(super) fn mget(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    out.array(request.len() - 1);
+    for key in request.from(1) {
+        match look.text(key, |text| out.bulk(text)) {
+            Ok(Some(())) => {}
+            // A hash is nothing here, as in Redis.
+            Ok(None) | Err(Refused::Reply(_)) => out.null(),
+            Err(refused) => return Err(refused),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn strlen(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    out.integer(look.text(request.argument(1), <[u8]>::len)?.unwrap_or(0) as i64);
+    Ok(())
+}
+
+pub(super) fn get_fresh(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    let max_age = match integer(request.argument(2))? {
+        age @ 0.. => Nanos::from_millis(age as u64),
+        _ => return reply("ERR an age is not negative"),
+    };
+    match look.fresh(request.argument(1), max_age)? {
+        Freshness::Fresh { value, age } => {
+            out.array(2);
+            out.bulk(&value);
+            out.integer(whole_millis(age));
+            Ok(())
+        }
+        Freshness::Stale { age: Nanos::MAX, .. } => reply("STALE age-ms=unknown"),
+        Freshness::Stale { age, .. } => reply(format!("STALE age-ms={}", whole_millis(age))),
+        Freshness::NotFound => {
+            out.null_array();
+            Ok(())
+        }
+    }
+}
+
+/// Rounded up: an age is never told as younger than it is.
+fn whole_millis(age: Nanos) -> i64 {
+    i64::try_from(age.0.div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+/// What SET is told beside key and value.
+#[derive(Default)]
+struct SetOptions {
+    life: Option<Nanos>,
+    keep: bool,
+    only_new: bool,
+    only_old: bool,
+    get: bool,
+}
+
+fn set_options(request: &Request) -> Result<SetOptions, Refused> {
+    let mut options = SetOptions::default();
+    let mut words = request.from(3);
+    while let Some(word) = words.next() {
+        let unit = match word.to_ascii_uppercase().as_slice() {
+            b"NX" => {
+                options.only_new = true;
+                continue;
+            }
+            b"XX" => {
+                options.only_old = true;
+                continue;
+            }
+            b"GET" => {
+                options.get = true;
+                continue;
+            }
+            b"KEEPTTL" => {
+                options.keep = true;
+                continue;
+            }
+            b"EX" => 1_000,
+            b"PX" => 1,
+            _ => return reply(SYNTAX),
+        };
+        let Some(amount) = words.next() else {
+            return reply(SYNTAX);
+        };
+        if options.life.is_some() {
+            return reply(SYNTAX);
+        }
+        options.life = Some(life("set", integer(amount)?, unit)?);
+    }
+    if options.only_new && options.only_old || options.keep && options.life.is_some() {
+        return reply(SYNTAX);
+    }
+    Ok(options)
+}
+
+/// The longest life: 292 years, what fits into 63 bits of nanoseconds.
+const LIFE_MS_MAX: i64 = i64::MAX / 1_000_000;
+
+/// A life of a new value, which is longer than nothing.
+fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Refused> {
+    match amount.checked_mul(unit_ms) {
+        Some(ms @ 1..=LIFE_MS_MAX) => Ok(Nanos::from_millis(ms as u64)),
+        _ => reply(format!("ERR invalid expire time in '{name}' command")),
+    }
+}
+
+/// A life from now on: none where its end has passed.
+pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos>, Refused> {
+    match amount.checked_mul(unit_ms) {
+        Some(..=0) => Ok(None),
+        _ if amount <= 0 => Ok(None),
+        _ => life(name, amount, unit_ms).map(Some),
+    }
+}
+
+pub(super) fn set<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let (key, value) = (request.argument(1), request.argument(2));
+    if request.len() == 3 {
+        transaction.put(key, &of_text(value))?;
+        out.simple("OK");
+        return Ok(());
+    }
+    let options = set_options(request)?;
+    let before = if options.get {
+        transaction.text(key, <[u8]>::to_vec)?
+    } else {
+        None
+    };
+    let is_there = exists(transaction, key)?;
+    let wanted = !(options.only_new && is_there || options.only_old && !is_there);
+    if wanted {
+        let life = if options.keep {
+            transaction.life_left(key)?
+        } else {
+            options.life
+        };
+        put(transaction, key, &of_text(value), life)?;
+    }
+    match (options.get, before, wanted) {
+        (true, Some(before), _) => out.bulk(&before),
+        (true, None, _) | (false, _, false) => out.null(),
+        (false, _, true) => out.simple("OK"),
+    }
+    Ok(())
+}
+
+/// Whether `key` is there, whatever it is.
+pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Refused> {
+    Ok(!look.is_hidden(key)? && look.bytes(key, |_| ())?.is_some())
+}
+
+/// Sets a record; the life of one that was due is over.
+pub(super) fn put<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    key: &[u8],
+    bytes: &[u8],
+    life: Option<Nanos>,
+) -> Result<(), Refused> {
+    match life {
+        Some(life) if life > Nanos::ZERO => transaction.put_for(key, bytes, life)?,
+        _ => transaction.put(key, bytes)?,
+    }
+    Ok(())
+}
+
+pub(super) fn set_nx<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let key = request.argument(1);
+    let is_there = exists(transaction, key)?;
+    if !is_there {
+        transaction.put(key, &of_text(request.argument(2)))?;
+    }
+    out.integer(i64::from(!is_there));
+    Ok(())
+}
+
+pub(super) fn get_set<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let key = request.argument(1);
+    let before = transaction.text(key, <[u8]>::to_vec)?;
+    transaction.put(key, &of_text(request.argument(2)))?;
+    match before {
+        Some(before) => out.bulk(&before),
+        None => out.null(),
+    }
+    Ok(())
+}
+
+pub(super) fn get_del<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let key = request.argument(1);
+    match transaction.text(key, <[u8]>::to_vec)? {
+        Some(before) => {
+            transaction.delete(key)?;
+            out.bulk(&before);
+        }
+        None => out.null(),
+    }
+    Ok(())
+}
+
+pub(super) fn append<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let (key, more) = (request.argument(1), request.argument(2));
+    let mut text = transaction.text(key, <[u8]>::to_vec)?.unwrap_or_default();
+    if text.len() + more.len() > crate::resp::Bounds::ADMITTED.bulk {
+        return reply("ERR string exceeds maximum allowed size");
+    }
+    text.extend_from_slice(more);
+    let life = transaction.life_left(key)?;
+    put(transaction, key, &of_text(&text), life)?;
+    out.integer(text.len() as i64);
+    Ok(())
+}
+
+pub(super) fn mset<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    if request.len().is_multiple_of(2) {
+        return wrong_number("mset");
+    }
+    for at in (1..request.len()).step_by(2) {
+        transaction.put(request.argument(at), &of_text(request.argument(at + 1)))?;
+    }
+    out.simple("OK");
+    Ok(())
+}
+
+pub(super) fn add<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    verb: Verb,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let key = request.argument(1);
+    let by = match verb {
+        Verb::Incr => 1,
+        Verb::Decr => -1,
+        Verb::IncrBy => integer(request.argument(2))?,
+        _ => match integer(request.argument(2))?.checked_neg() {
+            Some(by) => by,
+            None => return reply("ERR decrement would overflow"),
+        },
+    };
+    let before = match transaction.text(key, integer)? {
+        Some(Ok(number)) => number,
+        Some(Err(_)) => return reply(NOT_AN_INTEGER),
+        None => 0,
+    };
+    let Some(after) = before.checked_add(by) else {
+        return reply("ERR increment or decrement would overflow");
+    };
+    let life = transaction.life_left(key)?;
+    put(transaction, key, after.to_string().as_bytes(), life)?;
+    out.integer(after);
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Which work is next: earliest deadline first, first come first served among equals. Pure.
+//!
+//! Work without a deadline is last, and yet gets one turn in [`ORDINARY_EVERY`] while it waits, as writers of the store
+//! do. Work that writes has a lane of its own, because one thread at a time can write: other threads pass it over
+//! meanwhile, in place of waiting behind that one.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+pub use punctual_store::permit::ORDINARY_EVERY;
+use punctual_units::Time;
+
+/// What work does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// It reads: any number of threads at a time.
+    Read,
+    /// It may write: one thread at a time.
+    Write,
+}
+
+/// Which lanes a thread takes work from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// Both.
+    Both,
+    /// This one.
+    Only(Lane),
+}
+
+/// A bounded queue.
+///
+/// ```
+/// use punctual_server::queue::{Lane, Open, Queue};
+/// use punctual_units::Time;
+/// let mut queue = Queue::new(10);
+/// queue.push(Lane::Read, Time::MAX, "some day")?;
+/// queue.push(Lane::Write, Time(20), "soon")?;
+/// queue.push(Lane::Read, Time(10), "now")?;
+/// assert_eq!(queue.pop(Open::Both), Some("now"));
+/// assert_eq!(queue.pop(Open::Only(Lane::Read)), Some("some day"));
+/// # Ok::<(), &str>(())
+/// ```
+#[derive(Debug)]
+pub struct Queue<T> {
+    lanes: [Waiting<T>; 2],
+    length: usize,
+    capacity: usize,
+    arrived: u64,
+    /// How many turns in a row were of work with a deadline while some without waited.
+    passed: u32,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    urgent: BinaryHeap<Reverse<Urgent<T>>>,
+    ordinary: VecDeque<(u64, T)>,
+}
+
+/// Ordered by deadline and arrival.
+#[derive(Debug)]
+struct Urgent<T> {
+    order: (Time, u64),
+    work: T,
+}
+
+impl<T> PartialEq for Urgent<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+impl<T> Eq for Urgent<T> {}
+impl<T> PartialOrd for Urgent<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<T> Ord for Urgent<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.order.cmp(&other.order)
+    }
+}
+
+impl<T> Queue<T> {
+    /// Room for `capacity` pieces of work.
+    pub fn new(capacity: usize) -> Queue<T> {
+        let lane = || Waiting {
+            urgent: BinaryHeap::new(),
+            ordinary: VecDeque::new(),
+        };
+        Queue {
+            lanes: [lane(), lane()],
+            length: 0,
+            capacity,
+            arrived: 0,
+            passed: 0,
+        }
+    }
+
+    /// How much work waits.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Lines up; [`Time::MAX`] is no deadline.
+    ///
+    /// # Errors
+    /// The work, where the queue is full.
+    pub fn push(&mut self, lane: Lane, deadline: Time, work: T) -> Result<(), T> {
+        if self.length == self.capacity {
+            return Err(work);
+        }
+        self.length += 1;
+        self.arrived += 1;
+        let waiting = &mut self.lanes[lane as usize];
+        if deadline == Time::MAX {
+            waiting.ordinary.push_back((self.arrived, work));
+        } else {
+            let order = (deadline, self.arrived);
+            waiting.urgent.push(Reverse(Urgent { order, work }));
+        }
+        Ok(())
+    }
+
+    /// The next work of the lanes that are open.
+    pub fn pop(&mut self, open: Open) -> Option<T> {
+        let is_open = |lane: usize| match open {
+            Open::Both => true,
+            Open::Only(only) => only as usize == lane,
+        };
+        let least = |lanes: [Option<(Time, u64)>; 2]| {
+            let found = (0..2)
+                .filter(|lane| is_open(*lane))
+                .filter_map(|lane| Some((lanes[lane]?, lane)));
+            found.min().map(|(_, lane)| lane)
+        };
+        let urgent = least(self.lanes.each_ref().map(|lane| Some(lane.urgent.peek()?.0.order)));
+        let ordinary = least(
+            self.lanes
+                .each_ref()
+                .map(|lane| Some((Time::MAX, lane.ordinary.front()?.0))),
+        );
+        let (lane, is_urgent) = match (urgent, ordinary) {
+            (Some(_), Some(lane)) if self.passed + 1 >= ORDINARY_EVERY => (lane, false),
+            (Some(lane), _) => (lane, true),
+            (None, lane) => (lane?, false),
+        };
+        self.passed = if is_urgent && ordinary.is_some() {
+            self.passed + 1
+        } else {
+            0
+        };
+        self.length -= 1;
+        let waiting = &mut self.lanes[lane];
+        if is_urgent {
+            waiting.urgent.pop().map(|Reverse(urgent)| urgent.work)
+        } else {
+            waiting.ordinary.pop_front().map(|(_, work)| work)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(Lane, u64),
+        Pop(Open),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let lane = prop_oneof![Just(Lane::Read), Just(Lane::Write)];
+        let deadline = prop_oneof![3 => 0u64..8, 1 => Just(u64::MAX)];
+        let open = prop_oneof![2 => Just(Open::Both), 1 => lane.clone().prop_map(Open::Only)];
+        prop_oneof![
+            (lane, deadline).prop_map(|(lane, at)| Step::Push(lane, at)),
+            open.prop_map(Step::Pop)
+        ]
+    }
+
+    proptest! {
+        /// The reference is a list that is searched as a whole.
+        #[test]
+        fn serves_in_the_order_of_the_reference(steps in prop::collection::vec(step(), 0..300)) {
+            const CAPACITY: usize = 20;
+            let mut queue = Queue::new(CAPACITY);
+            let mut reference: Vec<(u64, usize, Lane)> = Vec::new();
+            let mut turns = 0;
+            for (arrival, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Push(lane, deadline) => {
+                        let fits = reference.len() < CAPACITY;
+                        prop_assert_eq!(queue.push(lane, Time(deadline), arrival).is_ok(), fits);
+                        if fits {
+                            reference.push((deadline, arrival, lane));
+                        }
+                    }
+                    Step::Pop(open) => {
+                        let is_open = |entry: &&(u64, usize, Lane)| open == Open::Both || open == Open::Only(entry.2);
+                        let order = |entry: &&(u64, usize, Lane)| (entry.0, entry.1);
+                        let ordinary = reference.iter().filter(is_open).filter(|entry| entry.0 == u64::MAX);
+                        let ordinary = ordinary.min_by_key(order).copied();
+                        let first = reference.iter().filter(is_open).min_by_key(order).copied();
+                        let next = if ordinary.is_some() && turns + 1 >= ORDINARY_EVERY { ordinary } else { first };
+                        if next.is_some() {
+                            turns = if ordinary.is_some() && next != ordinary { turns + 1 } else { 0 };
+                        }
+                        prop_assert_eq!(queue.pop(open), next.map(|(_, arrival, _)| arrival));
+                        reference.retain(|entry| Some(*entry) != next);
+                    }
+                }
+                prop_assert_eq!(queue.len(), reference.len());
+            }
+        }
+    }
+
+    #[test]
+    fn one_turn_in_ten_is_of_work_without_a_deadline() {
+        let mut queue = Queue::new(1000);
+        for _ in 0..10 {
+            queue.push(Lane::Write, Time::MAX, true).unwrap();
+        }
+        let mut turns = Vec::new();
+        for round in 0..100 {
+            queue.push(Lane::Read, Time(round), false).unwrap();
+            turns.push(queue.pop(Open::Both).unwrap());
+        }
+        let expected: Vec<bool> = (1..=100).map(|turn| turn % ORDINARY_EVERY == 0).collect();
+        assert_eq!(turns, expected);
+    }
+}

@@ -1,0 +1,141 @@
+//! Which bytes mean which values? RESP2 and RESP3, the protocol of Redis; pure.
+//!
+//! **Requests** are arrays of strings, or words on a line ([`request`]). **Replies** are [`Value`]s, written by
+//! [`Writer`] and read back by [`reply`]. Both parsers take bytes as they come, however they are split, and keep no
+//! more than their [`Bounds`]: what is malformed, too long or without end is a [`ProtocolError`] as soon as that shows.
+//!
+//! Sources: "RESP protocol spec" at redis.io, and the RESP3 specification of S. Sanfilippo.
+
+pub mod reply;
+pub mod request;
+mod write;
+
+pub use write::Writer;
+
+/// How much of one request or reply is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Arguments of a request, its name included; elements of all arrays of a reply together.
+    pub arguments: usize,
+    /// Bytes of one string.
+    pub bulk: usize,
+    /// Bytes of all arguments of a request together.
+    pub request: usize,
+    /// Bytes of a request that is a line of words.
+    pub inline: usize,
+    /// Arrays within arrays of a reply.
+    pub depth: usize,
+}
+
+impl Bounds {
+    /// For clients that may use the store.
+    pub const ADMITTED: Bounds = Bounds {
+        arguments: 1 << 17,
+        bulk: 16 << 20,
+        request: 32 << 20,
+        inline: 64 << 10,
+        depth: 16,
+    };
+    /// For clients that have yet to say by which right: enough for `HELLO` with a name and a password.
+    pub const STRANGER: Bounds = Bounds {
+        arguments: 10,
+        bulk: 16 << 10,
+        request: 32 << 10,
+        inline: 4 << 10,
+        depth: 2,
+    };
+}
+
+/// Bytes that are no RESP, or more than is taken. The connection cannot go on, because its next request cannot be
+/// found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Protocol error: {0}")]
+pub struct ProtocolError(pub String);
+
+impl ProtocolError {
+    fn new(what: impl Into<String>) -> ProtocolError {
+        ProtocolError(what.into())
+    }
+}
+
+/// Which protocol a connection speaks; 2 until it says `HELLO 3`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// RESP2.
+    #[default]
+    Two,
+    /// RESP3.
+    Three,
+}
+
+/// What a reply says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// One line.
+    Simple(String),
+    /// One line: a word in capitals, and what is wrong.
+    Error(String),
+    /// A number.
+    Integer(i64),
+    /// Bytes.
+    Bulk(Vec<u8>),
+    /// Nothing.
+    Null,
+    /// Nothing where an array was to be: RESP2 tells the two apart.
+    NullArray,
+    /// Several values.
+    Array(Vec<Value>),
+    /// Pairs; in RESP2 an array of twice the length.
+    Map(Vec<(Value, Value)>),
+    /// Values in no order; an array in RESP2.
+    Set(Vec<Value>),
+    /// What was not asked for; an array in RESP2.
+    Push(Vec<Value>),
+    /// A fraction; its text in RESP2.
+    Double(f64),
+    /// 1 or 0 in RESP2.
+    Boolean(bool),
+    /// Text for people; bytes in RESP2.
+    Verbatim(String),
+}
+
+impl Value {
+    /// Bytes.
+    pub fn bulk(bytes: impl AsRef<[u8]>) -> Value {
+        Value::Bulk(bytes.as_ref().to_vec())
+    }
+
+    /// `OK`.
+    pub fn ok() -> Value {
+        Value::Simple("OK".into())
+    }
+}
+
+/// The longest header of an array or a string: a mark, a sign, 19 digits and the end of the line fit.
+const HEADER_MAX: usize = 32;
+
+/// The line at `at` without its end, and where the next one begins; `None` where its end has not come.
+fn line(bytes: &[u8], at: usize, max: usize) -> Result<Option<(&[u8], usize)>, ProtocolError> {
+    let rest = &bytes[at..];
+    let looked_at = &rest[..rest.len().min(max)];
+    match looked_at.iter().position(|byte| *byte == b'\n') {
+        Some(end) => {
+            let text = &rest[..end];
+            Ok(Some((text.strip_suffix(b"\r").unwrap_or(text), at + end + 1)))
+        }
+        None if rest.len() >= max => Err(ProtocolError::new(format!("a line has at most {max} bytes"))),
+        None => Ok(None),
+    }
+}
+
+/// A decimal number of at most 19 digits, as headers have it.
+fn number(text: &[u8]) -> Option<i64> {
+    let digits = text
+        .strip_prefix(b"-")
+        .or_else(|| text.strip_prefix(b"+"))
+        .unwrap_or(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

@@ -1,0 +1,170 @@
+//! Replies as they come from a socket: for programs of ours that ask other nodes, and for tests.
+
+use super::{Bounds, HEADER_MAX, ProtocolError, Value, line, number};
+
+/// Takes bytes as they come, and gives replies.
+///
+/// ```
+/// use punctual_server::resp::{Bounds, Value, reply::ReplyParser};
+/// let mut parser = ReplyParser::default();
+/// parser.feed(b"*2\r\n:1\r\n$-");
+/// assert_eq!(parser.next(&Bounds::ADMITTED), Ok(None));
+/// parser.feed(b"1\r\n");
+/// assert_eq!(parser.next(&Bounds::ADMITTED), Ok(Some(Value::Array(vec![Value::Integer(1), Value::Null]))));
+/// ```
+#[derive(Debug, Default)]
+pub struct ReplyParser {
+    buffer: Vec<u8>,
+    at: usize,
+    /// The arrays that have begun and not ended, the outermost first.
+    open: Vec<Open>,
+    /// How many elements they have, all together.
+    elements: usize,
+}
+
+/// An array, a map, a set or a push whose elements have not all come.
+#[derive(Debug)]
+struct Open {
+    mark: u8,
+    missing: usize,
+    values: Vec<Value>,
+}
+
+impl Open {
+    fn end(self) -> Value {
+        match self.mark {
+            b'~' => Value::Set(self.values),
+            b'>' => Value::Push(self.values),
+            b'%' => {
+                let mut values = self.values.into_iter();
+                Value::Map(std::iter::from_fn(|| Some((values.next()?, values.next()?))).collect())
+            }
+            _ => Value::Array(self.values),
+        }
+    }
+}
+
+impl ReplyParser {
+    /// Takes bytes.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next reply; `None` where more bytes are needed.
+    ///
+    /// # Errors
+    /// [`ProtocolError`]; nothing that follows can be read then.
+    pub fn next(&mut self, bounds: &Bounds) -> Result<Option<Value>, ProtocolError> {
+        loop {
+            let Some(mut value) = self.element(bounds)? else {
+                self.buffer.drain(..self.at);
+                self.at = 0;
+                return Ok(None);
+            };
+            // Into the arrays that it completes, from the inside out.
+            loop {
+                let Some(mut open) = self.open.pop() else {
+                    self.elements = 0;
+                    return value.map_or_else(
+                        || Err(ProtocolError::new("an array that has not begun")),
+                        |v| Ok(Some(v)),
+                    );
+                };
+                if let Some(value) = value.take() {
+                    open.values.push(value);
+                    open.missing -= 1;
+                }
+                if open.missing > 0 {
+                    self.open.push(open);
+                    break;
+                }
+                value = Some(open.end());
+            }
+        }
+    }
+
+    /// A value that is no array, or the beginning of an array (`Some(None)`).
+    fn element(&mut self, bounds: &Bounds) -> Result<Option<Option<Value>>, ProtocolError> {
+        let Some(mark) = self.buffer.get(self.at).copied() else {
+            return Ok(None);
+        };
+        let is_text = matches!(mark, b'+' | b'-');
+        let max = if is_text { bounds.inline } else { HEADER_MAX };
+        let Some((header, next)) = line(&self.buffer, self.at, max)? else {
+            return Ok(None);
+        };
+        let Some(header) = header.get(1..) else {
+            return Err(ProtocolError::new("an empty line begins no value"));
+        };
+        let text = || {
+            let text = std::str::from_utf8(header).map_err(|_| ProtocolError::new("a line that is no text"))?;
+            Ok::<_, ProtocolError>(text.to_owned())
+        };
+        let counted = || number(header).ok_or_else(|| ProtocolError::new("a number was expected"));
+        let value = match mark {
+            b'+' => Value::Simple(text()?),
+            b'-' => Value::Error(text()?),
+            b':' => Value::Integer(counted()?),
+            b'_' => Value::Null,
+            b'#' => Value::Boolean(match header {
+                b"t" => true,
+                b"f" => false,
+                _ => return Err(ProtocolError::new("t or f was expected")),
+            }),
+            b',' => {
+                let number = text()?
+                    .parse()
+                    .map_err(|_| ProtocolError::new("a fraction was expected"))?;
+                Value::Double(number)
+            }
+            b'$' | b'=' if counted()? < 0 => Value::Null,
+            b'$' | b'=' => {
+                let length = usize::try_from(counted()?).ok().filter(|length| *length <= bounds.bulk);
+                let length = length.ok_or_else(|| ProtocolError::new("invalid bulk length"))?;
+                let Some(content) = self.buffer.get(next..next + length + 2) else {
+                    return Ok(None);
+                };
+                let content = content
+                    .strip_suffix(b"\r\n")
+                    .ok_or_else(|| ProtocolError::new("a string is longer than its header says"))?;
+                let value = if mark == b'$' {
+                    Value::bulk(content)
+                } else {
+                    let text = std::str::from_utf8(content).ok().and_then(|text| text.get(4..));
+                    Value::Verbatim(
+                        text.ok_or_else(|| ProtocolError::new("a text without a format"))?
+                            .to_owned(),
+                    )
+                };
+                self.at = next + length + 2;
+                return Ok(Some(Some(value)));
+            }
+            b'*' if counted()? < 0 => Value::NullArray,
+            b'*' | b'%' | b'~' | b'>' => {
+                let times = if mark == b'%' { 2 } else { 1 };
+                let count = usize::try_from(counted()?)
+                    .ok()
+                    .and_then(|count| count.checked_mul(times));
+                let count = count.filter(|count| self.elements + count <= bounds.arguments);
+                let count = count.ok_or_else(|| ProtocolError::new("too many elements"))?;
+                if self.open.len() >= bounds.depth {
+                    return Err(ProtocolError::new("too many arrays within arrays"));
+                }
+                self.elements += count;
+                self.open.push(Open {
+                    mark,
+                    missing: count,
+                    values: Vec::new(),
+                });
+                self.at = next;
+                return Ok(Some(None));
+            }
+            other => {
+                let found = other.escape_ascii();
+                return Err(ProtocolError::new(format!("'{found}' begins no value")));
+            }
+        };
+        self.at = next;
+        Ok(Some(Some(value)))
+    }
+}

@@ -1,0 +1,185 @@
+//! Replies as bytes.
+
+use super::{Value, Version};
+
+/// Writes replies in the words of one protocol version.
+///
+/// ```
+/// use punctual_server::resp::{Value, Version, Writer};
+/// let mut out = Vec::new();
+/// Writer::new(&mut out, Version::Two).value(&Value::Map(vec![(Value::bulk("age"), Value::Integer(7))]));
+/// assert_eq!(out, b"*2\r\n$3\r\nage\r\n:7\r\n");
+/// ```
+#[derive(Debug)]
+pub struct Writer<'o> {
+    out: &'o mut Vec<u8>,
+    version: Version,
+    /// The most that `out` may hold; what would not fit is left out.
+    limit: usize,
+    over: bool,
+}
+
+impl<'o> Writer<'o> {
+    /// Appends to `out`.
+    pub fn new(out: &'o mut Vec<u8>, version: Version) -> Writer<'o> {
+        Writer {
+            out,
+            version,
+            limit: usize::MAX,
+            over: false,
+        }
+    }
+
+    /// Appends to `out` at most `limit` bytes, and a little more for headers.
+    pub fn bounded(out: &'o mut Vec<u8>, version: Version, limit: usize) -> Writer<'o> {
+        let limit = out.len().saturating_add(limit);
+        Writer {
+            limit,
+            ..Writer::new(out, version)
+        }
+    }
+
+    /// Whether something did not fit: what was written is no reply then.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn header(&mut self, mark: u8, count: i64) {
+        self.out.push(mark);
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        let mut left = count.unsigned_abs();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        if count < 0 {
+            self.out.push(b'-');
+        }
+        self.out.extend_from_slice(&digits[at..]);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// What follows the mark of a line; an end of a line within it would be the end of the reply.
+    fn line(&mut self, mark: u8, text: &str) {
+        self.out.push(mark);
+        let safe = |byte: u8| if byte == b'\r' || byte == b'\n' { b' ' } else { byte };
+        self.out.extend(text.bytes().map(safe));
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// One line.
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text);
+    }
+
+    /// An error, in one line.
+    pub fn error(&mut self, text: &str) {
+        self.line(b'-', text);
+    }
+
+    /// A number.
+    pub fn integer(&mut self, number: i64) {
+        self.header(b':', number);
+    }
+
+    /// Bytes.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.out.len().saturating_add(bytes.len()) > self.limit {
+            self.over = true;
+            return;
+        }
+        self.header(b'$', bytes.len() as i64);
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Nothing.
+    pub fn null(&mut self) {
+        match self.version {
+            Version::Two => self.out.extend_from_slice(b"$-1\r\n"),
+            Version::Three => self.out.extend_from_slice(b"_\r\n"),
+        }
+    }
+
+    /// Nothing, in place of an array.
+    pub fn null_array(&mut self) {
+        match self.version {
+            Version::Two => self.out.extend_from_slice(b"*-1\r\n"),
+            Version::Three => self.out.extend_from_slice(b"_\r\n"),
+        }
+    }
+
+    /// An array of `count` values, which the caller writes.
+    pub fn array(&mut self, count: usize) {
+        self.header(b'*', count as i64);
+    }
+
+    /// A map of `count` pairs, which the caller writes.
+    pub fn map(&mut self, count: usize) {
+        match self.version {
+            Version::Two => self.header(b'*', count as i64 * 2),
+            Version::Three => self.header(b'%', count as i64),
+        }
+    }
+
+    fn several(&mut self, mark: u8, values: &[Value]) {
+        let mark = match self.version {
+            Version::Two => b'*',
+            Version::Three => mark,
+        };
+        self.header(mark, values.len() as i64);
+        values.iter().for_each(|value| self.value(value));
+    }
+
+    /// Any value.
+    pub fn value(&mut self, value: &Value) {
+        let three = self.version == Version::Three;
+        match value {
+            Value::Simple(text) => self.simple(text),
+            Value::Error(text) => self.error(text),
+            Value::Integer(number) => self.integer(*number),
+            Value::Bulk(bytes) => self.bulk(bytes),
+            Value::Null => self.null(),
+            Value::NullArray => self.null_array(),
+            Value::Array(values) => self.several(b'*', values),
+            Value::Set(values) => self.several(b'~', values),
+            Value::Push(values) => self.several(b'>', values),
+            Value::Map(pairs) => {
+                self.map(pairs.len());
+                for (key, value) in pairs {
+                    self.value(key);
+                    self.value(value);
+                }
+            }
+            Value::Double(number) if three => self.line(b',', &shown(*number)),
+            Value::Double(number) => self.bulk(shown(*number).as_bytes()),
+            Value::Boolean(truth) if three => self.line(b'#', if *truth { "t" } else { "f" }),
+            Value::Boolean(truth) => self.integer(i64::from(*truth)),
+            Value::Verbatim(text) if three => {
+                self.header(b'=', text.len() as i64 + 4);
+                self.out.extend_from_slice(b"txt:");
+                self.out.extend_from_slice(text.as_bytes());
+                self.out.extend_from_slice(b"\r\n");
+            }
+            Value::Verbatim(text) => self.bulk(text.as_bytes()),
+        }
+    }
+}
+
+/// A number as RESP3 has it.
+fn shown(number: f64) -> String {
+    if number.is_nan() {
+        "nan".into()
+    } else if number.is_infinite() {
+        if number > 0.0 { "inf".into() } else { "-inf".into() }
+    } else if number == 0.0 || (1e-5..1e17).contains(&number.abs()) {
+        format!("{number}")
+    } else {
+        format!("{number:e}") // a header would not hold all the zeros
+    }
+}

@@ -1,0 +1,677 @@
+//! What one connection has said so far, and where each request of its is carried out. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use punctual_units::{Nanos, Time};
+
+use crate::commands::{self, Class, Command, Place, Refused, TABLE, Verb, wrong_number_of_arguments};
+use crate::glob::matches;
+use crate::resp::request::Request;
+use crate::resp::{Bounds, Value, Version, Writer};
+
+/// The most commands between MULTI and EXEC.
+pub const QUEUED_MAX: usize = 4096;
+/// The most bytes of their arguments.
+pub const QUEUED_BYTES_MAX: usize = 32 << 20;
+/// The most keys of WATCH, and the most bytes of their values.
+pub const WATCHED_MAX: usize = 1024;
+/// See [`WATCHED_MAX`].
+pub const WATCHED_BYTES_MAX: usize = 4 << 20;
+/// The most channels and patterns of a connection.
+pub const SUBSCRIPTIONS_MAX: usize = 1024;
+/// The longest deadline, in milliseconds: a day.
+pub const DEADLINE_MS_MAX: i64 = 86_400_000;
+/// The longest name of a connection or a library, in bytes.
+const NAME_MAX: usize = 256;
+
+/// A command that asks the store.
+#[derive(Debug)]
+pub struct Asked {
+    /// What.
+    pub command: &'static Command,
+    /// With which arguments.
+    pub request: Request,
+    /// Until when; [`Time::MAX`] without a deadline.
+    pub deadline: Time,
+    /// When the server read it.
+    pub arrived: Time,
+}
+
+/// A key and the value that it had.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its record.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What is to be done about a request.
+#[derive(Debug)]
+pub enum Step {
+    /// Nothing: its reply is written.
+    Answered,
+    /// Its reply is written, and the connection is to be closed.
+    Close,
+    /// The connection is as new: what it subscribed to is to be forgotten. Its reply is written.
+    Reset,
+    /// One command, on the pool.
+    Ask(Asked),
+    /// All of a transaction, on the pool.
+    Exec(Vec<Asked>, Vec<Watched>, Time),
+    /// The values of keys, on the pool.
+    Watch(Request, Time),
+    /// To subscribe to channels (or patterns).
+    Subscribe(Request, bool),
+    /// To end that; with no names, for all.
+    Unsubscribe(Request, bool),
+    /// To tell a channel's subscribers.
+    Publish(Request),
+    /// To list all connections.
+    List,
+    /// To describe this connection.
+    Describe,
+    /// To describe the server.
+    Info(Request),
+}
+
+/// What a session knows of the server.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// What CONFIG GET answers.
+    pub config: BTreeMap<&'static str, String>,
+}
+
+/// What one connection has said so far.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// Its number.
+    pub id: u64,
+    /// What it called itself.
+    pub name: String,
+    /// Its library and that one's version.
+    pub library: (String, String),
+    /// The protocol that it speaks.
+    pub version: Version,
+    /// What each of its requests gets, unless it says otherwise.
+    pub time_left: Option<Nanos>,
+    /// The channels that it hears.
+    pub channels: BTreeSet<Vec<u8>>,
+    /// The patterns of channels that it hears.
+    pub patterns: BTreeSet<Vec<u8>>,
+    /// Its last command.
+    pub last: &'static str,
+    multi: Option<Multi>,
+    watched: Vec<Watched>,
+}
+
+/// What stands between MULTI and EXEC.
+#[derive(Debug, Default)]
+struct Multi {
+    queued: Vec<Asked>,
+    bytes: usize,
+    /// A command was refused: EXEC does nothing.
+    broken: bool,
+}
+
+impl Session {
+    /// A new connection.
+    pub fn new(id: u64) -> Session {
+        Session {
+            id,
+            last: "NULL",
+            ..Session::default()
+        }
+    }
+
+    /// How much of a request is taken from it.
+    pub fn bounds(&self) -> &'static Bounds {
+        // There are no users yet, and no other connections than loopback's: each may use the store.
+        &Bounds::ADMITTED
+    }
+
+    /// How many channels and patterns it hears.
+    pub fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// How many commands MULTI has queued; -1 outside of it.
+    pub fn queued(&self) -> i64 {
+        self.multi.as_ref().map_or(-1, |multi| multi.queued.len() as i64)
+    }
+
+    /// WATCH has read.
+    pub fn watch(&mut self, read: Vec<Watched>) {
+        for watched in read {
+            // The value of the first WATCH counts.
+            if !self.watched.iter().any(|known| known.key == watched.key) {
+                self.watched.push(watched);
+            }
+        }
+    }
+
+    /// How many keys and bytes WATCH may add.
+    pub fn watch_room(&self) -> (usize, usize) {
+        let bytes: usize = self
+            .watched
+            .iter()
+            .map(|watched| watched.value.as_ref().map_or(0, Vec::len))
+            .sum();
+        (
+            WATCHED_MAX.saturating_sub(self.watched.len()),
+            WATCHED_BYTES_MAX.saturating_sub(bytes),
+        )
+    }
+
+    /// What is to be done about a request that arrived at `arrived`; it is `now`.
+    pub fn step(
+        &mut self,
+        mut request: Request,
+        arrived: Time,
+        now: Time,
+        settings: &Settings,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let mut deadline = self.time_left.map_or(Time::MAX, |left| arrived + left);
+        if request.argument(0).eq_ignore_ascii_case(b"deadline") {
+            match self.deadline(&request, arrived) {
+                Ok(at) => deadline = at,
+                Err(error) => return self.refuse(&error, out),
+            }
+            request.skip(2);
+        }
+        let command = match self.known(&request) {
+            Ok(command) => command,
+            Err(error) => return self.refuse(&error, out),
+        };
+        self.last = command.name;
+        // What belongs to an EXEC has that one's deadline.
+        let is_queued = self.multi.is_some() && !matches!(command.verb, Verb::Exec | Verb::Discard);
+        if now > deadline && !is_queued && self.multi.is_none() {
+            return self.refuse(&late("expired", Nanos::ZERO), out);
+        }
+        if is_queued && !matches!(command.verb, Verb::Reset | Verb::Quit) {
+            return self.queue(command, request, arrived, out);
+        }
+        match command.place {
+            Place::Transaction | Place::Store => Step::Ask(Asked {
+                command,
+                request,
+                deadline,
+                arrived,
+            }),
+            Place::Anywhere => self.answer(command, &request, out),
+            Place::Connection => self.own(command, request, deadline, settings, out),
+        }
+    }
+
+    /// Whether `request` is one command for the store, so that it may go there with those before it.
+    pub fn asks(&self, request: &Request) -> bool {
+        let behind = if request.argument(0).eq_ignore_ascii_case(b"deadline") {
+            2
+        } else {
+            0
+        };
+        let is_plain = |command: &Command| matches!(command.place, Place::Transaction | Place::Store);
+        self.multi.is_none() && commands::find(request.argument(behind)).is_some_and(is_plain)
+    }
+
+    /// The instant of `DEADLINE MS COMMAND ..`.
+    fn deadline(&self, request: &Request, arrived: Time) -> Result<Time, String> {
+        if request.len() < 3 {
+            return Err(wrong_number_of_arguments("deadline"));
+        }
+        if request.argument(2).eq_ignore_ascii_case(b"deadline") {
+            return Err("ERR DEADLINE is said once".into());
+        }
+        if self.multi.is_some() && !request.argument(2).eq_ignore_ascii_case(b"exec") {
+            return Err("ERR within MULTI, give the deadline to EXEC".into());
+        }
+        Ok(arrived + millis(request.argument(1))?)
+    }
+
+    /// The command, if it is one and may be said now.
+    fn known(&self, request: &Request) -> Result<&'static Command, String> {
+        let Some(command) = commands::find(request.argument(0)) else {
+            return Err(unknown(request));
+        };
+        if !command.takes(request.len()) {
+            return Err(wrong_number_of_arguments(command.name));
+        }
+        let hears = [
+            Verb::Subscribe,
+            Verb::Unsubscribe,
+            Verb::PSubscribe,
+            Verb::PUnsubscribe,
+            Verb::Ping,
+            Verb::Quit,
+            Verb::Reset,
+        ];
+        if self.version == Version::Two && self.subscriptions() > 0 && !hears.contains(&command.verb) {
+            return Err(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+                 this context",
+                command.name
+            ));
+        }
+        Ok(command)
+    }
+
+    fn refuse(&mut self, error: &str, out: &mut Vec<u8>) -> Step {
+        if let Some(multi) = &mut self.multi {
+            multi.broken = true;
+        }
+        self.say(&Value::Error(error.to_owned()), out);
+        Step::Answered
+    }
+
+    fn say(&self, value: &Value, out: &mut Vec<u8>) {
+        Writer::new(out, self.version).value(value);
+    }
+
+    fn queue(&mut self, command: &'static Command, request: Request, arrived: Time, out: &mut Vec<u8>) -> Step {
+        let error = match (command.verb, command.place) {
+            (Verb::Multi, _) => Some("ERR MULTI calls can not be nested".to_owned()),
+            (Verb::Watch, _) => Some("ERR WATCH inside MULTI is not allowed".to_owned()),
+            (_, Place::Transaction | Place::Anywhere) => None,
+            _ => Some(format!(
+                "ERR {} is not taken within MULTI here",
+                command.name.to_uppercase()
+            )),
+        };
+        // As Redis: these two are told, and EXEC goes on without them.
+        let is_harmless = matches!(command.verb, Verb::Multi | Verb::Watch);
+        let Some(multi) = &mut self.multi else {
+            return Step::Answered;
+        };
+        multi.bytes += request.bytes();
+        let error = error.or_else(|| {
+            (multi.queued.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX)
+                .then(|| format!("ERR at most {QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes within MULTI"))
+        });
+        match error {
+            Some(error) => {
+                multi.broken |= !is_harmless;
+                self.say(&Value::Error(error), out);
+            }
+            None => {
+                multi.queued.push(Asked {
+                    command,
+                    request,
+                    deadline: Time::MAX,
+                    arrived,
+                });
+                self.say(&Value::Simple("QUEUED".into()), out);
+            }
+        }
+        Step::Answered
+    }
+
+    fn answer(&mut self, command: &Command, request: &Request, out: &mut Vec<u8>) -> Step {
+        if command.verb == Verb::Ping && self.version == Version::Two && self.subscriptions() > 0 {
+            let said = request.argument(1);
+            self.say(&Value::Array(vec![Value::bulk("pong"), Value::bulk(said)]), out);
+            return Step::Answered;
+        }
+        let mut writer = Writer::new(out, self.version);
+        match commands::anywhere(command.verb, request, &mut writer) {
+            Ok(()) => {}
+            Err(Refused::Reply(error)) => writer.error(&error),
+            Err(Refused::Store(error)) => writer.error(&format!("ERR {error}")),
+        }
+        Step::Answered
+    }
+
+    /// Commands about the connection.
+    fn own(
+        &mut self,
+        command: &Command,
+        request: Request,
+        deadline: Time,
+        settings: &Settings,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let value = match command.verb {
+            Verb::Multi => {
+                self.multi = Some(Multi::default());
+                Value::ok()
+            }
+            Verb::Exec => {
+                let Some(multi) = self.multi.take() else {
+                    return self.refuse("ERR EXEC without MULTI", out);
+                };
+                let watched = std::mem::take(&mut self.watched);
+                if multi.broken {
+                    let error = "EXECABORT Transaction discarded because of previous errors.";
+                    return self.refuse(error, out);
+                }
+                return Step::Exec(multi.queued, watched, deadline);
+            }
+            Verb::Discard => {
+                if self.multi.take().is_none() {
+                    return self.refuse("ERR DISCARD without MULTI", out);
+                }
+                self.watched.clear();
+                Value::ok()
+            }
+            Verb::Watch => return Step::Watch(request, deadline),
+            Verb::Unwatch => {
+                self.watched.clear();
+                Value::ok()
+            }
+            Verb::Subscribe | Verb::PSubscribe => {
+                if self.subscriptions() + request.len() - 1 > SUBSCRIPTIONS_MAX {
+                    let error = format!("ERR a connection hears at most {SUBSCRIPTIONS_MAX} channels and patterns");
+                    return self.refuse(&error, out);
+                }
+                return Step::Subscribe(request, command.verb == Verb::PSubscribe);
+            }
+            Verb::Unsubscribe | Verb::PUnsubscribe => {
+                return Step::Unsubscribe(request, command.verb == Verb::PUnsubscribe);
+            }
+            Verb::Publish => return Step::Publish(request),
+            Verb::Info => return Step::Info(request),
+            Verb::Quit => {
+                self.say(&Value::ok(), out);
+                return Step::Close;
+            }
+            Verb::Reset => {
+                self.say(&Value::Simple("RESET".into()), out);
+                return Step::Reset;
+            }
+            Verb::Hello => match self.hello(&request) {
+                Ok(value) => value,
+                Err(error) => Value::Error(error),
+            },
+            Verb::Auth => Value::Error(NO_USERS.into()),
+            Verb::Client => match self.client(&request) {
+                Ok(Ok(value)) => value,
+                Ok(Err(step)) => return step,
+                Err(error) => Value::Error(error),
+            },
+            Verb::Cmd => described(&request),
+            Verb::Config => config(&request, settings),
+            _ => Value::Error(unknown(&request)),
+        };
+        self.say(&value, out);
+        Step::Answered
+    }
+
+    fn hello(&mut self, request: &Request) -> Result<Value, String> {
+        let mut version = self.version;
+        let mut name = None;
+        if request.len() > 1 {
+            version = match request.argument(1) {
+                b"2" => Version::Two,
+                b"3" => Version::Three,
+                other if other.iter().all(u8::is_ascii_digit) => {
+                    return Err("NOPROTO unsupported protocol version".into());
+                }
+                _ => return Err("ERR Protocol version is not an integer or out of range".into()),
+            };
+            let mut words = request.from(2);
+            while let Some(word) = words.next() {
+                match word.to_ascii_uppercase().as_slice() {
+                    b"AUTH" => return Err(NO_USERS.into()),
+                    b"SETNAME" => {
+                        let given = words.next().ok_or("ERR Syntax error in HELLO option 'setname'")?;
+                        name = Some(shown(
+                            given,
+                            "Client names cannot contain spaces, newlines or special characters.",
+                        )?);
+                    }
+                    _ => return Err(format!("ERR Syntax error in HELLO option '{}'", word.escape_ascii())),
+                }
+            }
+        }
+        self.version = version;
+        if let Some(name) = name {
+            self.name = name;
+        }
+        let pair = |key: &str, value| (Value::bulk(key), value);
+        Ok(Value::Map(vec![
+            pair("server", Value::bulk("punctual")),
+            pair("version", Value::bulk(env!("CARGO_PKG_VERSION"))),
+            pair("proto", Value::Integer(if version == Version::Three { 3 } else { 2 })),
+            pair("id", Value::Integer(self.id as i64)),
+            pair("mode", Value::bulk("standalone")),
+            pair("role", Value::bulk("master")),
+            pair("modules", Value::Array(Vec::new())),
+        ]))
+    }
+
+    fn client(&mut self, request: &Request) -> Result<Result<Value, Step>, String> {
+        let what = request.argument(1).to_ascii_lowercase();
+        let arguments = |wanted: usize| {
+            let name = String::from_utf8_lossy(&what);
+            let wrong = || Err(wrong_number_of_arguments(&format!("client|{name}")));
+            if request.len() == wanted { Ok(()) } else { wrong() }
+        };
+        let done = match what.as_slice() {
+            b"id" => {
+                arguments(2)?;
+                Value::Integer(self.id as i64)
+            }
+            b"getname" => {
+                arguments(2)?;
+                if self.name.is_empty() {
+                    Value::Null
+                } else {
+                    Value::bulk(&self.name)
+                }
+            }
+            b"setname" => {
+                arguments(3)?;
+                let wrong = "Client names cannot contain spaces, newlines or special characters.";
+                self.name = shown(request.argument(2), wrong)?;
+                Value::ok()
+            }
+            b"setinfo" => {
+                arguments(4)?;
+                let (option, wrong) = (
+                    request.argument(2).to_ascii_lowercase(),
+                    "cannot contain spaces, newlines or special characters.",
+                );
+                let field = match option.as_slice() {
+                    b"lib-name" => &mut self.library.0,
+                    b"lib-ver" => &mut self.library.1,
+                    _ => return Err(format!("ERR Unrecognized option '{}'", option.escape_ascii())),
+                };
+                *field = shown(request.argument(3), &format!("{} {wrong}", option.escape_ascii()))?;
+                Value::ok()
+            }
+            b"info" => {
+                arguments(2)?;
+                return Ok(Err(Step::Describe));
+            }
+            b"list" => {
+                arguments(2)?;
+                return Ok(Err(Step::List));
+            }
+            b"deadline" => {
+                arguments(3)?;
+                self.time_left = match request.argument(2) {
+                    b"0" => None,
+                    text => Some(millis(text)?),
+                };
+                Value::ok()
+            }
+            _ => return Err(unknown_part("CLIENT", request)),
+        };
+        Ok(Ok(done))
+    }
+
+    /// Makes the connection as new, but for its number.
+    pub fn reset(&mut self) {
+        *self = Session {
+            library: std::mem::take(&mut self.library),
+            last: self.last,
+            ..Session::new(self.id)
+        };
+    }
+
+    /// Whether a channel is heard, by its name and by which patterns.
+    pub fn hears(&self, channel: &[u8]) -> (bool, Vec<&[u8]>) {
+        let patterns = self
+            .patterns
+            .iter()
+            .map(Vec::as_slice)
+            .filter(|pattern| matches(pattern, channel));
+        (self.channels.contains(channel), patterns.collect())
+    }
+}
+
+const NO_USERS: &str =
+    "ERR there are no users yet, and this server is reached by this machine alone: connect without AUTH";
+
+/// What a request is told that is too late, or for which there is no room.
+pub fn late(reason: &str, retry_after: Nanos) -> String {
+    format!(
+        "LATE reason={reason} retry-after-ms={}",
+        retry_after.0.div_ceil(1_000_000)
+    )
+}
+
+fn millis(text: &[u8]) -> Result<Nanos, String> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
+    match number {
+        Some(ms @ 1..=DEADLINE_MS_MAX) => Ok(Nanos::from_millis(ms as u64)),
+        _ => Err(format!(
+            "ERR a deadline is 1 to {DEADLINE_MS_MAX} milliseconds from now"
+        )),
+    }
+}
+
+/// A name as lists show it.
+fn shown(given: &[u8], wrong: &str) -> Result<String, String> {
+    match std::str::from_utf8(given) {
+        Ok(name) if name.len() <= NAME_MAX && name.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) => Ok(name.into()),
+        _ => Err(format!("ERR {wrong}")),
+    }
+}
+
+/// As Redis says it: the name and the first arguments, cut off at 128 bytes.
+fn unknown(request: &Request) -> String {
+    const SHOWN_MAX: usize = 128;
+    let cut = |bytes: &[u8], max: usize| {
+        let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned();
+        text
+    };
+    let mut arguments = String::new();
+    for argument in request.from(1) {
+        if arguments.len() >= SHOWN_MAX {
+            break;
+        }
+        arguments += &format!("'{}' ", cut(argument, SHOWN_MAX - arguments.len()));
+    }
+    let name = cut(request.argument(0), SHOWN_MAX);
+    format!("ERR unknown command '{name}', with args beginning with: {arguments}")
+}
+
+fn unknown_part(command: &str, request: &Request) -> String {
+    let part = String::from_utf8_lossy(request.argument(1))
+        .chars()
+        .take(128)
+        .collect::<String>();
+    format!("ERR unknown subcommand '{part}'. Try {command} HELP.")
+}
+
+/// COMMAND, from the table.
+fn described(request: &Request) -> Value {
+    let names = || request.from(2);
+    match request.argument(1).to_ascii_lowercase().as_slice() {
+        b"" => Value::Array(TABLE.iter().map(entry).collect()),
+        b"count" => Value::Integer(TABLE.len() as i64),
+        b"list" => Value::Array(TABLE.iter().map(|command| Value::bulk(command.name)).collect()),
+        b"info" if request.len() == 2 => Value::Array(TABLE.iter().map(entry).collect()),
+        b"info" => Value::Array(
+            names()
+                .map(|name| commands::find(name).map_or(Value::Null, entry))
+                .collect(),
+        ),
+        b"docs" => {
+            let wanted: Vec<_> = if request.len() == 2 {
+                TABLE.iter().collect()
+            } else {
+                names().filter_map(commands::find).collect()
+            };
+            let docs = |command: &&Command| {
+                let summary = (Value::bulk("summary"), Value::bulk(command.summary));
+                (Value::bulk(command.name), Value::Map(vec![summary]))
+            };
+            Value::Map(wanted.iter().map(docs).collect())
+        }
+        b"getkeys" => match keys_of(request) {
+            Ok(keys) => Value::Array(keys.into_iter().map(Value::bulk).collect()),
+            Err(error) => Value::Error(error),
+        },
+        _ => Value::Error(unknown_part("COMMAND", request)),
+    }
+}
+
+fn keys_of(request: &Request) -> Result<Vec<&[u8]>, String> {
+    if request.len() < 4 {
+        return Err(wrong_number_of_arguments("command|getkeys"));
+    }
+    let command = commands::find(request.argument(2)).ok_or("ERR Invalid command specified")?;
+    let count = request.len() - 2;
+    if !command.takes(count) {
+        return Err("ERR Invalid number of arguments specified for command".into());
+    }
+    let (first, last, step) = command.keys;
+    if first == 0 {
+        return Err("ERR The command has no key arguments".into());
+    }
+    let last = if last < 0 { count as i32 + last } else { last };
+    Ok((first..=last)
+        .step_by(step as usize)
+        .map(|at| request.argument(at as usize + 2))
+        .collect())
+}
+
+fn entry(command: &Command) -> Value {
+    let flags: &[&str] = match (command.class, command.place) {
+        (Class::Read, _) => &["readonly"],
+        (Class::Write, _) => &["write"],
+        (Class::Admin, Place::Anywhere) => &["fast"],
+        (Class::Admin, _) => &["noscript"],
+    };
+    let category = match command.class {
+        Class::Read => "@read",
+        Class::Write => "@write",
+        Class::Admin => "@connection",
+    };
+    let (first, last, step) = command.keys;
+    let number = |number: i32| Value::Integer(i64::from(number));
+    Value::Array(vec![
+        Value::bulk(command.name),
+        number(command.arity),
+        Value::Set(flags.iter().map(|flag| Value::Simple((*flag).into())).collect()),
+        number(first),
+        number(last),
+        number(step),
+        Value::Set(vec![Value::Simple(category.into())]),
+        Value::Array(Vec::new()),
+        Value::Array(Vec::new()),
+        Value::Array(Vec::new()),
+    ])
+}
+
+fn config(request: &Request, settings: &Settings) -> Value {
+    if !request.argument(1).eq_ignore_ascii_case(b"get") {
+        return Value::Error(unknown_part("CONFIG", request));
+    }
+    if request.len() < 3 {
+        return Value::Error(wrong_number_of_arguments("config|get"));
+    }
+    let is_asked = |name: &str| {
+        let mut patterns = request.from(2).map(<[u8]>::to_ascii_lowercase);
+        patterns.any(|pattern| matches(&pattern, name.as_bytes()))
+    };
+    let asked = settings.config.iter().filter(|(name, _)| is_asked(name));
+    Value::Map(
+        asked
+            .map(|(name, value)| (Value::bulk(name), Value::bulk(value)))
+            .collect(),
+    )
+}

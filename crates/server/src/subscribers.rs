@@ -1,0 +1,122 @@
+//! Which connections hear which channel? Owned by the event loop.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::glob::matches;
+use crate::pool::Told;
+
+/// What channels of changes begin with: `__keyspace@0__:KEY` and `__keyevent@0__:EVENT`, as in Redis.
+const KEYSPACE: &[u8] = b"__keyspace@0__:";
+const KEYEVENT: &[u8] = b"__keyevent@0__:";
+
+/// Connections by channel and by pattern.
+#[derive(Debug, Default)]
+pub struct Subscribers {
+    channels: HashMap<Vec<u8>, BTreeSet<usize>>,
+    patterns: HashMap<Vec<u8>, BTreeSet<usize>>,
+}
+
+impl Subscribers {
+    fn of(&mut self, patterns: bool) -> &mut HashMap<Vec<u8>, BTreeSet<usize>> {
+        if patterns {
+            &mut self.patterns
+        } else {
+            &mut self.channels
+        }
+    }
+
+    pub fn add(&mut self, name: &[u8], patterns: bool, place: usize) {
+        self.of(patterns).entry(name.to_vec()).or_default().insert(place);
+    }
+
+    pub fn remove(&mut self, name: &[u8], patterns: bool, place: usize) {
+        let names = self.of(patterns);
+        if let Some(places) = names.get_mut(name) {
+            places.remove(&place);
+            if places.is_empty() {
+                names.remove(name);
+            }
+        }
+    }
+
+    /// Which connections hear `channel`, each with the pattern by which it does; none for its name.
+    pub fn hearing(&self, channel: &[u8]) -> Vec<(usize, Option<Vec<u8>>)> {
+        let mut found = Vec::new();
+        if let Some(places) = self.channels.get(channel) {
+            found.extend(places.iter().map(|place| (*place, None)));
+        }
+        for (pattern, places) in &self.patterns {
+            if matches(pattern, channel) {
+                found.extend(places.iter().map(|place| (*place, Some(pattern.clone()))));
+            }
+        }
+        found
+    }
+
+    /// How many channels and patterns there are.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.channels.len(), self.patterns.len())
+    }
+}
+
+/// Whether a subscription may hear of changes of keys.
+pub fn is_about_keys(name: &[u8], pattern: bool) -> bool {
+    if !pattern {
+        return name.starts_with(KEYSPACE) || name.starts_with(KEYEVENT);
+    }
+    name.first().is_none_or(|first| b"_*?[\\".contains(first))
+}
+
+/// The channels and messages that tell of a change.
+pub fn messages(told: &Told) -> [(Vec<u8>, Vec<u8>); 2] {
+    let (event, key): (&[u8], &[u8]) = match told {
+        Told::Set(key) => (b"set", key),
+        Told::Removed(key) => (b"del", key),
+        Told::Updated(key) => (b"tset", key),
+        Told::Missed(changes) => {
+            let count = changes.to_string().into_bytes();
+            let text = [b"missed ", count.as_slice()].concat();
+            return [(KEYSPACE.to_vec(), text), ([KEYEVENT, b"missed"].concat(), count)];
+        }
+    };
+    [
+        ([KEYSPACE, key].concat(), event.to_vec()),
+        ([KEYEVENT, event].concat(), key.to_vec()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_hears_by_name_and_by_each_pattern() {
+        let mut subscribers = Subscribers::default();
+        subscribers.add(b"news", false, 1);
+        subscribers.add(b"n*", true, 1);
+        subscribers.add(b"n*", true, 2);
+        subscribers.add(b"weather", false, 3);
+        let mut hearing = subscribers.hearing(b"news");
+        hearing.sort();
+        assert_eq!(
+            hearing,
+            [(1, None), (1, Some(b"n*".to_vec())), (2, Some(b"n*".to_vec()))]
+        );
+        subscribers.remove(b"n*", true, 1);
+        subscribers.remove(b"news", false, 1);
+        subscribers.remove(b"news", false, 1);
+        assert_eq!(subscribers.hearing(b"news"), [(2, Some(b"n*".to_vec()))]);
+        assert_eq!(subscribers.counts(), (1, 1));
+    }
+
+    #[test]
+    fn changes_have_two_channels() {
+        let told = messages(&Told::Set(b"door".to_vec()));
+        assert_eq!(told[0], (b"__keyspace@0__:door".to_vec(), b"set".to_vec()));
+        assert_eq!(told[1], (b"__keyevent@0__:set".to_vec(), b"door".to_vec()));
+        assert!(is_about_keys(b"__keyspace@0__:door", false));
+        assert!(is_about_keys(b"*", true));
+        assert!(!is_about_keys(b"*", false));
+        assert!(!is_about_keys(b"news*", true));
+    }
+}

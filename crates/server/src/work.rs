@@ -1,0 +1,732 @@
+//! What the threads of the pool do with a piece of work: one transaction for as much of it as belongs together.
+//!
+//! Commands of one connection that wait one behind the other are one piece. Pieces that only read share a snapshot;
+//! pieces that only write share a commit, because a commit costs as much for one record as for many. A group that fails
+//! as a whole (a deadline passes before its commit, a record is refused) is undone, and each command of it is tried
+//! alone: so no command suffers for another one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_store::temporal::ObjectSpec;
+use punctual_store::{Deadline, Store, StoreError, Together, WriteTransaction};
+use punctual_units::{Nanos, Time};
+
+use crate::commands::{self, Class, Look, Place, Refused, Verb};
+use crate::cursors::Cursors;
+use crate::queue::Lane;
+use crate::resp::request::Request;
+use crate::resp::{Version, Writer};
+use crate::session::{Asked, Watched, late};
+
+/// The longest reply to one request, in bytes.
+pub const REPLY_MAX: usize = 32 << 20;
+/// Once the replies of one piece take so many bytes, what is left of it waits until they are sent.
+pub const REPLIES_PAUSE: usize = 1 << 20;
+/// The records that one transaction of FLUSHDB removes: writers with a deadline come in between.
+const FLUSHED_TOGETHER: usize = 512;
+
+/// Which connection: its place, and its number, because places are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// The place.
+    pub place: usize,
+    /// The number.
+    pub id: u64,
+}
+
+/// A piece of work.
+#[derive(Debug)]
+pub struct Job {
+    /// For which connection.
+    pub connection: Handle,
+    /// The protocol of its reply.
+    pub version: Version,
+    /// When it was queued.
+    pub queued: Time,
+    /// What.
+    pub work: Work,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Work {
+    /// Commands, one after the other.
+    Run(Vec<Asked>),
+    /// Commands in one transaction, if what was watched is as it was.
+    Exec(Vec<Asked>, Vec<Watched>, Time),
+    /// To read keys; at most so many, and so many bytes.
+    Watch(Request, Time, (usize, usize)),
+    /// To see to it that changes are told.
+    Listen,
+}
+
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    /// Something else, or both.
+    Other,
+}
+
+fn kind_of(asked: &Asked) -> Kind {
+    match (asked.command.class, asked.command.place) {
+        (_, Place::Store) => Kind::Other,
+        (Class::Write, _) => Kind::Write,
+        _ => Kind::Read,
+    }
+}
+
+impl Work {
+    /// Its deadline: that of its most urgent command, because the others come before or with it.
+    pub fn deadline(&self) -> Time {
+        match self {
+            Work::Run(asked) => asked.iter().map(|asked| asked.deadline).min().unwrap_or(Time::MAX),
+            Work::Exec(.., deadline) | Work::Watch(_, deadline, _) => *deadline,
+            Work::Listen => Time::MAX,
+        }
+    }
+
+    /// The lane that it waits in.
+    pub fn lane(&self) -> Lane {
+        let (asked, others) = match self {
+            Work::Run(asked) | Work::Exec(asked, ..) => (asked.as_slice(), Lane::Read),
+            Work::Watch(..) => return Lane::Read,
+            Work::Listen => return Lane::Write, // it waits for the transaction that is open
+        };
+        let writes = |asked: &Asked| asked.command.class == Class::Write && asked.command.verb != Verb::TSet;
+        if asked.iter().any(writes) { Lane::Write } else { others }
+    }
+
+    /// How many commands it has.
+    pub fn commands(&self) -> usize {
+        match self {
+            Work::Run(asked) | Work::Exec(asked, ..) => asked.len(),
+            Work::Watch(..) | Work::Listen => 1,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        let Work::Run(asked) = self else { return Kind::Other };
+        let first = asked.first().map_or(Kind::Other, kind_of);
+        if asked.iter().all(|asked| kind_of(asked) == first) {
+            first
+        } else {
+            Kind::Other
+        }
+    }
+}
+
+/// What came of a piece of work.
+#[derive(Debug)]
+pub struct Done {
+    /// For which connection.
+    pub connection: Handle,
+    /// What it is told.
+    pub reply: Vec<u8>,
+    /// What has not been done yet.
+    pub rest: Vec<Asked>,
+    /// What WATCH read.
+    pub watched: Vec<Watched>,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Commands that were carried out on the pool.
+    pub carried_out: AtomicU64,
+    /// Commands that were late.
+    pub expired: AtomicU64,
+    /// Commands for which there was no room in the queue.
+    pub backlog: AtomicU64,
+    /// Commits of the store.
+    pub commits: AtomicU64,
+    /// How long work has waited in the queue lately, in nanoseconds.
+    pub waited: AtomicU64,
+}
+
+/// What TSET makes of a key that is new.
+#[derive(Clone, Copy, Debug)]
+pub struct Temporal {
+    /// How long a value is believed.
+    pub validity: Nanos,
+    /// The longest value, in bytes.
+    pub max_len: usize,
+}
+
+/// What carries out work.
+pub struct Worker<'s, E: Engine, O: Os> {
+    /// On this store.
+    pub store: &'s Store<E, O>,
+    /// Cursors of all scans.
+    pub cursors: &'s Cursors,
+    /// What is counted.
+    pub counts: &'s Counts,
+    /// What TSET makes.
+    pub temporal: Temporal,
+}
+
+/// A run under way.
+struct Running {
+    connection: Handle,
+    version: Version,
+    asked: Vec<Asked>,
+    /// How many of them are answered.
+    answered: usize,
+    reply: Vec<u8>,
+}
+
+impl Running {
+    fn end(mut self) -> Done {
+        Done {
+            connection: self.connection,
+            rest: self.asked.split_off(self.answered),
+            reply: self.reply,
+            watched: Vec::new(),
+        }
+    }
+}
+
+type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
+
+impl<E: Engine, O: Os> Worker<'_, E, O> {
+    /// Carries out pieces of work, in their order, and puts what came of them into `done`.
+    pub fn carry_out(&self, jobs: Vec<Job>, done: &mut Vec<Done>) {
+        let now = self.store.os().now();
+        if let Some(first) = jobs.first() {
+            self.counts.waited.store(now.since(first.queued).0, Ordering::Relaxed);
+        }
+        let mut group: Vec<Running> = Vec::new();
+        let mut group_kind = Kind::Other;
+        for Job {
+            connection,
+            version,
+            work,
+            ..
+        } in jobs
+        {
+            let kind = work.kind();
+            if kind != group_kind || kind == Kind::Other {
+                self.run(group_kind, &mut group, done);
+                group_kind = kind;
+            }
+            match work {
+                Work::Run(asked) => group.push(Running {
+                    connection,
+                    version,
+                    asked,
+                    answered: 0,
+                    reply: Vec::new(),
+                }),
+                Work::Exec(asked, watched, deadline) => {
+                    let mut reply = Vec::new();
+                    self.exec(&asked, &watched, deadline, version, &mut reply);
+                    done.push(finished(connection, reply));
+                }
+                Work::Watch(request, deadline, room) => {
+                    let mut reply = Vec::new();
+                    let watched = self.watch(&request, deadline, room, version, &mut reply);
+                    done.push(Done {
+                        watched,
+                        ..finished(connection, reply)
+                    });
+                }
+                Work::Listen => done.push(finished(connection, Vec::new())),
+            }
+        }
+        self.run(group_kind, &mut group, done);
+    }
+
+    fn run(&self, kind: Kind, group: &mut Vec<Running>, done: &mut Vec<Done>) {
+        match kind {
+            Kind::Read => self.reads(group, usize::MAX),
+            Kind::Write => self.writes(group, usize::MAX),
+            Kind::Other => group.iter_mut().for_each(|running| self.in_turn(running)),
+        }
+        done.extend(group.drain(..).map(Running::end));
+    }
+
+    /// A run of which parts read and parts write.
+    fn in_turn(&self, running: &mut Running) {
+        while let Some(first) = running.asked.get(running.answered)
+            && running.reply.len() < REPLIES_PAUSE
+        {
+            let kind = kind_of(first);
+            let alike = running.asked[running.answered..]
+                .iter()
+                .take_while(|asked| kind_of(asked) == kind);
+            let until = running.answered + alike.count();
+            let part = std::slice::from_mut(running);
+            match kind {
+                Kind::Read => self.reads(part, until),
+                Kind::Write => self.writes(part, until),
+                Kind::Other => self.whole(&mut part[0]),
+            }
+        }
+    }
+
+    /// Whether a command is late, and what it is told then.
+    fn is_late(&self, deadline: Time, out: &mut Writer<'_>) -> bool {
+        let is_late = deadline < Time::MAX && self.store.os().now() > deadline;
+        if is_late {
+            self.say_late(out);
+        }
+        is_late
+    }
+
+    fn say_late(&self, out: &mut Writer<'_>) {
+        self.counts.expired.fetch_add(1, Ordering::Relaxed);
+        let waited = Nanos(self.counts.waited.load(Ordering::Relaxed));
+        out.error(&late("expired", waited));
+    }
+
+    fn count(&self, commands: usize) {
+        self.counts.carried_out.fetch_add(commands as u64, Ordering::Relaxed);
+    }
+
+    fn say(&self, error: StoreError, out: &mut Writer<'_>) {
+        match error {
+            StoreError::DeadlinePassed { .. } => self.say_late(out),
+            other => out.error(&format!("ERR {other}")),
+        }
+    }
+
+    /// Commands that read, in one snapshot, up to number `until` of each run.
+    fn reads(&self, group: &mut [Running], until: usize) {
+        let begin = || self.store.read_transaction(Deadline::NONE);
+        let mut transaction = begin();
+        for Running {
+            version,
+            asked,
+            answered,
+            reply,
+            ..
+        } in group
+        {
+            let from = *answered;
+            for Asked {
+                command,
+                request,
+                deadline,
+                ..
+            } in &asked[from..until.min(asked.len())]
+            {
+                if reply.len() >= REPLIES_PAUSE {
+                    break;
+                }
+                *answered += 1;
+                if self.is_late(*deadline, &mut Writer::new(reply, *version)) {
+                    continue;
+                }
+                let failed = match &transaction {
+                    Ok(transaction) => bounded(reply, *version, |out| {
+                        commands::read(transaction, command, request, self.cursors, out)
+                    }),
+                    Err(_) => None,
+                };
+                // A snapshot that was ended stays so: another one for the commands that follow.
+                let failed = match (failed, &mut transaction) {
+                    (None, Ok(_)) => continue,
+                    (failed, transaction) => match (failed, std::mem::replace(transaction, begin())) {
+                        (Some(failed), _) | (None, Err(failed)) => failed,
+                        (None, Ok(_)) => continue,
+                    },
+                };
+                self.say(failed, &mut Writer::new(reply, *version));
+            }
+            self.count(*answered - from);
+        }
+    }
+
+    /// Commands that write, in one commit if nothing goes wrong, up to number `until` of each run.
+    fn writes(&self, group: &mut [Running], until: usize) {
+        let before: Vec<_> = group
+            .iter()
+            .map(|running| (running.answered, running.reply.len()))
+            .collect();
+        let together: usize = group
+            .iter()
+            .map(|running| until.min(running.asked.len()) - running.answered)
+            .sum();
+        let failed = match self.writes_together(group, until) {
+            Ok(()) => return,
+            Err(failed) => failed,
+        };
+        // Undone. Was there but one command, that is its answer; else each is tried alone.
+        let mut failed = Some(failed).filter(|_| together == 1);
+        for (running, (answered, reply)) in group.iter_mut().zip(before) {
+            running.reply.truncate(reply);
+            running.answered = answered;
+            let until = until.min(running.asked.len());
+            while running.answered < until && running.reply.len() < REPLIES_PAUSE {
+                let (asked, version) = (&running.asked[running.answered], running.version);
+                running.answered += 1;
+                let failed = failed
+                    .take()
+                    .map_or_else(|| self.write_alone(asked, version, &mut running.reply), Err);
+                if let Err(error) = failed {
+                    self.say(error, &mut Writer::new(&mut running.reply, version));
+                }
+            }
+            self.count(running.answered - answered);
+        }
+    }
+
+    fn writes_together(&self, group: &mut [Running], until: usize) -> Result<(), StoreError> {
+        let asked = group
+            .iter()
+            .flat_map(|running| &running.asked[running.answered..until.min(running.asked.len())]);
+        let now = self.store.os().now();
+        // Those that are late already are told so, and do not count.
+        let deadline = asked
+            .map(|asked| asked.deadline)
+            .filter(|at| *at >= now)
+            .min()
+            .unwrap_or(Time::MAX);
+        let mut transaction = self.store.write_transaction(firm(deadline))?;
+        let mut counted = 0;
+        for running in group {
+            let from = running.answered;
+            while running.answered < until.min(running.asked.len()) && running.reply.len() < REPLIES_PAUSE {
+                let asked = &running.asked[running.answered];
+                running.answered += 1;
+                if asked.deadline < now {
+                    self.say_late(&mut Writer::new(&mut running.reply, running.version));
+                    continue;
+                }
+                self.change(&mut transaction, asked, running.version, &mut running.reply)?;
+            }
+            counted += running.answered - from;
+        }
+        transaction.commit()?;
+        self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        self.count(counted);
+        Ok(())
+    }
+
+    fn change(
+        &self,
+        transaction: &mut Writing<'_, E, O>,
+        asked: &Asked,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let Asked { command, request, .. } = asked;
+        let failed = bounded(reply, version, |out| {
+            commands::change(transaction, command, request, self.cursors, out)
+        });
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn write_alone(&self, asked: &Asked, version: Version, reply: &mut Vec<u8>) -> Result<(), StoreError> {
+        let length = reply.len();
+        let mut write = || {
+            let mut transaction = self.store.write_transaction(firm(asked.deadline))?;
+            self.change(&mut transaction, asked, version, reply)?;
+            transaction.commit()
+        };
+        match write() {
+            Ok(_) => {
+                self.counts.commits.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                reply.truncate(length);
+                Err(error)
+            }
+        }
+    }
+
+    /// A command that is no transaction.
+    fn whole(&self, running: &mut Running) {
+        let Running {
+            version,
+            asked,
+            answered,
+            reply,
+            ..
+        } = running;
+        let Some(asked) = asked.get(*answered) else { return };
+        *answered += 1;
+        self.count(1);
+        if self.is_late(asked.deadline, &mut Writer::new(reply, *version)) {
+            return;
+        }
+        let failed = bounded(reply, *version, |out| match asked.command.verb {
+            Verb::TSet => self.tset(asked, out),
+            _ => self.flush(asked, out),
+        });
+        if let Some(error) = failed {
+            self.say(error, &mut Writer::new(reply, *version));
+        }
+    }
+
+    fn tset(&self, asked: &Asked, out: &mut Writer<'_>) -> Result<(), Refused> {
+        let request = &asked.request;
+        let (key, value) = (request.argument(1), request.argument(2));
+        let age = match request.len() {
+            3 => Nanos::ZERO,
+            5 if request.argument(3).eq_ignore_ascii_case(b"age") => match commands::millis(request.argument(4)) {
+                Some(age) => age,
+                None => {
+                    return Err(Refused::Reply(
+                        "ERR an age is a number of milliseconds, not negative".into(),
+                    ));
+                }
+            },
+            _ => return Err(Refused::Reply("ERR syntax error".into())),
+        };
+        let object = match self.store.object(key) {
+            Some(object) => object,
+            None => self.register(key)?,
+        };
+        let sampled_at = Time(asked.arrived.0.saturating_sub(age.0));
+        let since = self.store.os().now().since(sampled_at);
+        let known = self
+            .store
+            .sample(object)?
+            .map(|sample| sample.age(self.store.os().since_boot()));
+        if known.is_some_and(|known| known < since) {
+            out.null(); // a newer value is there
+            return Ok(());
+        }
+        self.store.install_together(&[Together {
+            object,
+            sampled_at: Some(sampled_at),
+            value,
+        }])?;
+        out.simple("OK");
+        Ok(())
+    }
+
+    /// Makes `key` a temporal object.
+    fn register(&self, key: &[u8]) -> Result<punctual_units::ObjectId, Refused> {
+        if self.store.get_with(key, |_| ())?.is_some() {
+            let error = "ERR this key holds an ordinary record: remove it first, or give the object another key";
+            return Err(Refused::Reply(error.into()));
+        }
+        let Temporal { validity, max_len } = self.temporal;
+        let spec = ObjectSpec {
+            key: key.to_vec(),
+            avi: validity,
+            period: Nanos(validity.0 / 2),
+            max_len,
+            history: 1,
+        };
+        match self.store.register(&spec) {
+            // Another thread was first.
+            Err(StoreError::DuplicateObject { .. }) => {
+                let found = self.store.object(key);
+                found.ok_or_else(|| Refused::Reply("ERR this object is being made: try again".into()))
+            }
+            answer => Ok(answer?),
+        }
+    }
+
+    fn flush(&self, asked: &Asked, out: &mut Writer<'_>) -> Result<(), Refused> {
+        let is_known = |word: &[u8]| [&b"sync"[..], b"async"].contains(&&*word.to_ascii_lowercase());
+        if asked.request.len() > 2 || !asked.request.from(1).all(is_known) {
+            return Err(Refused::Reply("ERR syntax error".into()));
+        }
+        loop {
+            let mut transaction = self.store.write_transaction(firm(asked.deadline))?;
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            transaction.keys(std::ops::Bound::Unbounded, |key| {
+                if self.store.object(key).is_none() {
+                    keys.push(key.to_vec());
+                }
+                if keys.len() < FLUSHED_TOGETHER {
+                    std::ops::ControlFlow::Continue(())
+                } else {
+                    std::ops::ControlFlow::Break(())
+                }
+            })?;
+            for key in &keys {
+                transaction.delete(key)?;
+            }
+            transaction.commit()?;
+            self.counts.commits.fetch_add(1, Ordering::Relaxed);
+            if keys.len() < FLUSHED_TOGETHER {
+                out.simple("OK");
+                return Ok(());
+            }
+        }
+    }
+
+    /// A transaction of MULTI.
+    fn exec(&self, asked: &[Asked], watched: &[Watched], deadline: Time, version: Version, reply: &mut Vec<u8>) {
+        if self.is_late(deadline, &mut Writer::new(reply, version)) {
+            return;
+        }
+        self.count(asked.len());
+        let answered = if asked.iter().any(|asked| asked.command.class == Class::Write) {
+            self.exec_writes(asked, watched, deadline, version, reply)
+        } else {
+            self.exec_reads(asked, watched, version, reply)
+        };
+        if let Err(error) = answered {
+            reply.clear();
+            self.say(error, &mut Writer::new(reply, version));
+        }
+    }
+
+    fn exec_reads(
+        &self,
+        asked: &[Asked],
+        watched: &[Watched],
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let transaction = self.store.read_transaction(Deadline::NONE)?;
+        if !unchanged(&transaction, watched)? {
+            Writer::new(reply, version).null_array();
+            return Ok(());
+        }
+        Writer::new(reply, version).array(asked.len());
+        for Asked { command, request, .. } in asked {
+            let failed = bounded(reply, version, |out| {
+                commands::read(&transaction, command, request, self.cursors, out)
+            });
+            failed.map_or(Ok(()), Err)?;
+            if too_long(reply, version) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn exec_writes(
+        &self,
+        asked: &[Asked],
+        watched: &[Watched],
+        deadline: Time,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let mut transaction = self.store.write_transaction(firm(deadline))?;
+        if !unchanged(&transaction, watched)? {
+            Writer::new(reply, version).null_array();
+            return Ok(());
+        }
+        Writer::new(reply, version).array(asked.len());
+        for asked in asked {
+            self.change(&mut transaction, asked, version, reply)?;
+            if too_long(reply, version) {
+                return Ok(()); // undone
+            }
+        }
+        transaction.commit()?;
+        self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn watch(
+        &self,
+        request: &Request,
+        deadline: Time,
+        (mut keys, mut bytes): (usize, usize),
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Vec<Watched> {
+        let out = &mut Writer::new(reply, version);
+        if self.is_late(deadline, out) {
+            return Vec::new();
+        }
+        self.count(1);
+        let mut read = || {
+            let transaction = self.store.read_transaction(Deadline::NONE)?;
+            let mut watched = Vec::new();
+            for key in request.from(1) {
+                let value = record(&transaction, key)?;
+                let taken = value.as_ref().map_or(0, Vec::len);
+                if keys == 0 || taken > bytes {
+                    return Ok(None);
+                }
+                (keys, bytes) = (keys - 1, bytes - taken);
+                let key = key.to_vec();
+                watched.push(Watched { key, value });
+            }
+            Ok(Some(watched))
+        };
+        match read() {
+            Ok(Some(watched)) => {
+                out.simple("OK");
+                return watched;
+            }
+            Ok(None) => out.error("ERR too many keys are watched, or their values are too long: UNWATCH some"),
+            Err(error) => self.say(error, out),
+        }
+        Vec::new()
+    }
+}
+
+fn finished(connection: Handle, reply: Vec<u8>) -> Done {
+    Done {
+        connection,
+        reply,
+        rest: Vec::new(),
+        watched: Vec::new(),
+    }
+}
+
+fn firm(deadline: Time) -> Deadline {
+    if deadline == Time::MAX {
+        Deadline::NONE
+    } else {
+        Deadline::firm(deadline)
+    }
+}
+
+/// Writes what a command answers, or why it does not; an error of the store is returned, and nothing written.
+fn bounded(
+    reply: &mut Vec<u8>,
+    version: Version,
+    command: impl FnOnce(&mut Writer<'_>) -> Result<(), Refused>,
+) -> Option<StoreError> {
+    let length = reply.len();
+    let mut out = Writer::bounded(reply, version, REPLY_MAX);
+    let answer = command(&mut out);
+    let error = match (answer, out.is_over()) {
+        (Ok(()), false) => return None,
+        (Ok(()), true) => format!("ERR the reply would take more than {REPLY_MAX} bytes: ask for less"),
+        (Err(Refused::Reply(error)), _) => error,
+        (Err(Refused::Store(error)), _) => {
+            reply.truncate(length);
+            return Some(error);
+        }
+    };
+    reply.truncate(length);
+    Writer::new(reply, version).error(&error);
+    None
+}
+
+/// The replies of a transaction have a bound together.
+fn too_long(reply: &mut Vec<u8>, version: Version) -> bool {
+    let is_too_long = reply.len() > REPLY_MAX;
+    if is_too_long {
+        reply.clear();
+        let error = format!("ERR the replies would take more than {REPLY_MAX} bytes: nothing was done, ask for less");
+        Writer::new(reply, version).error(&error);
+    }
+    is_too_long
+}
+
+/// The record of `key` as clients see it.
+fn record(look: &impl Look, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    if look.is_hidden(key)? {
+        Ok(None)
+    } else {
+        look.bytes(key, <[u8]>::to_vec)
+    }
+}
+
+fn unchanged(look: &impl Look, watched: &[Watched]) -> Result<bool, StoreError> {
+    for Watched { key, value } in watched {
+        if record(look, key)? != *value {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
