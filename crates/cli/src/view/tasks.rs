@@ -80,7 +80,7 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     }
     let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block);
     frame.render_widget(table, area);
-    if let (Some(why), Some(last)) = (why, inner.rows().last()) {
+    if let (Some(why), Some(last)) = (why, inner.rows().next_back()) {
         frame.render_widget(Line::from(why).dim(), last);
     }
 }

@@ -68,8 +68,8 @@ impl<'p> Witness<'p> {
         self.threads.extend(here.map(|(_, thread)| thread));
     }
 
-    /// Takes note of a task on `core`, whose late jobs are explained if it is `judged` by a deadline. Told is, the first
-    /// time, that the threads which take the core from them cannot be named.
+    /// Takes note of a task on `core`, whose late jobs are explained if it is `judged` by a deadline. The first time
+    /// that the threads which take a core cannot be named, it is told why.
     pub(super) fn watch(&mut self, task: TaskId, core: CoreId, judged: bool) -> Option<Protection> {
         self.cores.push((task, core));
         if !judged || self.refused || self.switches.iter().any(|(other, _)| *other == core) {
