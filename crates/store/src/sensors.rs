@@ -622,7 +622,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    fn write_update(&self, update: &Update, _permit: &Permit<'_, O>) -> Result<Installation, StoreError> {
+    fn write_update(&self, update: &Update, permit: &Permit<'_, O>) -> Result<Installation, StoreError> {
         let (sample, sensor) = (update.sample, update.pending.sensor);
         let object = ObjectId(sensor.0);
         let slot = self.slot(object)?;
@@ -630,7 +630,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         if slot.sample().is_some_and(|latest| sample.seq <= latest.seq) {
             return Ok(Installation::Overtaken);
         }
-        self.write_records([(object, sample, &*update.value)])?;
+        self.write_records([(object, sample, &*update.value)], permit)?;
         // Within the mutex, as all installs are.
         let installs = self.objects.installs();
         let (installation, woken) = self.sensors.with(|_| {
@@ -645,6 +645,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub(crate) fn write_records<'v>(
         &self,
         values: impl IntoIterator<Item = (ObjectId, Sample, &'v [u8])> + Clone,
+        permit: &Permit<'_, O>,
     ) -> Result<(), StoreError> {
         let mut record = Vec::new();
         let mut transaction = self.engine.write()?;
@@ -652,7 +653,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             encode(&mut record, sample, value, self.clock_origin);
             transaction.put(Table::Temporal, self.objects.key(object), &record)?;
         }
-        self.permits.commits(self.os.now());
+        permit.commits(self.os.now());
         transaction.commit()?;
         for (object, sample, _) in values {
             self.group.committed(object, sample.seq, self.engine.durability());

@@ -612,7 +612,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         } = self;
         let entered = meter.os.now();
         meter.deadline.check(entered)?;
-        store.permits.commits(entered);
+        permit.commits(entered);
         engine.commit()?;
         store.expiry.committed(swept);
         let woken = store.watches.note_all(&changes);
