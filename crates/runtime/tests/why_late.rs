@@ -134,6 +134,9 @@ impl Write for SlowWrite<'_> {
 
 type Here = Store<SlowMedium, LinuxOs>;
 
+/// What a thread beside the task does, until it is over.
+type Beside = Box<dyn Fn(&Here, &AtomicBool) + Send>;
+
 fn store() -> Arc<Here> {
     let options = StoreOptions {
         lock_wait_max: Nanos::from_secs(10),
@@ -152,7 +155,7 @@ fn work(span: Nanos) {
 fn finds(
     cause: Cause,
     mut job: impl FnMut(&mut Job<'_, SlowMedium>) -> Result<(), StoreError> + Send + 'static,
-    thread: Option<(&str, Box<dyn Fn(&Here, &AtomicBool) + Send>)>,
+    thread: Option<(&str, Beside)>,
     found: impl Fn(&CauseReport) -> bool,
 ) -> TaskReport {
     let store = store();
@@ -203,7 +206,7 @@ fn at_times(job: &Job<'_, SlowMedium>) -> bool {
 #[test]
 fn a_lock_is_told_with_the_thread_that_held_it_and_what_that_did() {
     let writes = |job: &mut Job<'_, SlowMedium>| job.write(|store| store.put(b"a", b"1"));
-    let logger: Box<dyn Fn(&Here, &AtomicBool) + Send> = Box::new(|store, over| {
+    let logger: Beside = Box::new(|store, over| {
         while !over.load(Ordering::Relaxed) {
             let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
             transaction.put(b"log", b"line").unwrap();
@@ -215,7 +218,7 @@ fn a_lock_is_told_with_the_thread_that_held_it_and_what_that_did() {
     finds(Cause::Lock, writes, Some(("logger", logger)), |it| {
         by(it, "logger").is_some_and(|it| it.doing == Some(Doing::Working) && it.thread.is_some())
     });
-    let syncer: Box<dyn Fn(&Here, &AtomicBool) + Send> = Box::new(|store, over| {
+    let syncer: Beside = Box::new(|store, over| {
         while !over.load(Ordering::Relaxed) {
             store.put(SLOW, b"line").unwrap();
             std::thread::sleep(SYNC);
@@ -280,7 +283,7 @@ fn a_slow_call_of_the_store_is_told() {
             })
         })
     };
-    let put: Box<dyn Fn(&Here, &AtomicBool) + Send> = Box::new(|store, _| store.put(b"a", b"1").unwrap());
+    let put: Beside = Box::new(|store, _| store.put(b"a", b"1").unwrap());
     finds(Cause::Data, reads, Some(("put", put)), |it| it.us_mean >= 20_000.0);
 }
 
@@ -300,7 +303,7 @@ fn a_thread_that_takes_the_core_is_told_by_its_name() {
         work(ms(2));
         Ok(())
     };
-    let hog: Box<dyn Fn(&Here, &AtomicBool) + Send> = Box::new(|_, over| {
+    let hog: Beside = Box::new(|_, over| {
         while CORE.load(Ordering::Relaxed) == u32::MAX {
             std::thread::sleep(Duration::from_millis(1));
         }
