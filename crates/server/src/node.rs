@@ -39,7 +39,7 @@ pub const REPLIES_PAUSE: usize = 1 << 20;
 pub const REPLIES_MAX: usize = 64 << 20;
 /// The same for a connection that subscribes: what it hears does not wait for it.
 pub const HEARD_MAX: usize = 8 << 20;
-/// The bytes that all connections may have here together; the one that asks for more is dropped.
+/// The bytes that all connections may have here together. Beyond that, one with more than its share is dropped.
 pub const BYTES_MAX: usize = 1 << 30;
 /// How many bytes of one connection are read before others have their turn.
 const READ_TURN: usize = 256 << 10;
@@ -200,6 +200,7 @@ impl Listening {
             refused: 0,
             dropped: 0,
             bytes: 0,
+            share: BYTES_MAX / options.connections_max.max(1),
             subscribers: Subscribers::default(),
             settings: settings(options, store.durability(), self.address),
             options: options.clone(),
@@ -299,8 +300,9 @@ struct Connection {
     waiting_bytes: usize,
     /// What the pool has left of a run.
     rest: Vec<Asked>,
-    /// Whether the pool has work of it.
+    /// Whether the pool has work of it, and how many bytes that takes.
     is_away: bool,
+    away_bytes: usize,
     /// Replies behind those of the work that is away.
     behind: Vec<u8>,
     /// A subscription that is told once changes are heard.
@@ -329,6 +331,13 @@ struct Connection {
 impl Connection {
     fn unsent(&self) -> usize {
         self.out.len() - self.sent
+    }
+
+    /// The bytes that it takes here.
+    fn kept(&self) -> usize {
+        let read = self.parser.kept() + self.waiting_bytes + self.away_bytes;
+        let rest: usize = self.rest.iter().map(|asked| asked.request.bytes()).sum();
+        read + rest + self.session.kept() + self.out.len() + self.behind.len()
     }
 
     fn reads(&self) -> bool {
@@ -361,8 +370,9 @@ struct EventLoop<E: Engine, O: Os> {
     begun: u64,
     refused: u64,
     dropped: u64,
-    /// The bytes that count for all connections.
+    /// The bytes that count for all connections, and those that each may have however many all have.
     bytes: usize,
+    share: usize,
     subscribers: Subscribers,
     settings: Settings,
     options: Options,
@@ -501,6 +511,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             waiting_bytes: 0,
             rest: Vec::new(),
             is_away: false,
+            away_bytes: 0,
             behind: Vec::new(),
             subscribing: None,
             out: Vec::new(),
@@ -563,7 +574,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             }
             self.send(&mut connection)
         });
-        let kept = connection.parser.kept() + connection.waiting_bytes + connection.out.len() + connection.behind.len();
+        let kept = connection.kept();
         self.bytes = self.bytes - connection.counted + kept;
         connection.counted = kept;
         let is_over = match &over {
@@ -578,7 +589,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         } else {
             REPLIES_MAX
         };
-        let is_slow = connection.unsent() > max || self.bytes > BYTES_MAX && kept > 0;
+        let is_slow = connection.unsent() > max || self.bytes > BYTES_MAX && kept > self.share;
         let may_begin = !connection.is_away && !connection.is_closing && connection.unsent() < REPLIES_PAUSE;
         let more = may_begin && !(connection.is_idle() && connection.broken.is_none())
             || connection.is_readable && connection.reads();
@@ -745,6 +756,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     fn give(&mut self, place: usize, connection: &mut Connection, work: Work) {
         connection.is_away = true;
+        connection.away_bytes = work.bytes();
         self.jobs.push(Job {
             connection: Handle {
                 place,
@@ -804,6 +816,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         };
         if connection.session.id == id {
             connection.is_away = false;
+            connection.away_bytes = 0;
+            let is_refused = !reply.is_empty();
             if connection.out.is_empty() {
                 connection.out = reply;
             } else {
@@ -816,7 +830,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 let mut behind = std::mem::take(&mut connection.behind);
                 connection.out.append(&mut behind);
             }
-            if let Some((request, patterns)) = connection.subscribing.take() {
+            if let Some((request, patterns)) = connection.subscribing.take()
+                && !is_refused
+            {
                 self.subscribe(place, &mut connection, &request, patterns);
             }
             turn.push(place);
@@ -919,12 +935,14 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 continue;
             };
             let stalled = self.options.stalled_max;
-            let is_half = connection.is_idle() && connection.parser.is_inside() && now.since(connection.came) > stalled;
+            // All that is whole has been found, if more would be read.
+            let is_half = connection.is_idle() && connection.reads() && connection.parser.is_inside();
+            let is_half = is_half && now.since(connection.came) > stalled;
             let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;
             if is_slow {
                 self.dropped += 1;
                 self.end(place);
-            } else if is_half && connection.broken.is_none() && !connection.is_closing {
+            } else if is_half {
                 let error = format!("half a request, and nothing more for {stalled}");
                 connection.broken = Some(ProtocolError(error));
                 self.dropped += 1;
