@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -47,6 +47,9 @@ const READ_TURN: usize = 256 << 10;
 const READ_AT_ONCE: usize = 64 << 10;
 /// Connections that are taken before others have their turn.
 const ACCEPTED_TURN: usize = 64;
+/// Clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
+#[cfg(unix)]
+const CONNECTING_MAX: i32 = 4096;
 /// How often the loop looks for connections that stall.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 
@@ -123,7 +126,7 @@ pub enum ServeError {
 /// A socket that listens; clients wait there until the store is served.
 #[derive(Debug)]
 pub struct Listening {
-    listener: StdListener,
+    listener: TcpListener,
     address: SocketAddr,
 }
 
@@ -143,8 +146,8 @@ impl Listening {
                 source,
             },
         };
-        let listener = StdListener::bind(address).map_err(io)?;
-        listener.set_nonblocking(true).map_err(io)?;
+        let listener = TcpListener::bind(address).map_err(io)?;
+        make_room(&listener).map_err(io)?;
         let address = listener.local_addr().map_err(io)?;
         Ok(Listening { listener, address })
     }
@@ -168,7 +171,7 @@ impl Listening {
             move |source| ServeError::Io { action, source }
         };
         let poll = Poll::new().map_err(io("the event loop"))?;
-        let mut listener = TcpListener::from_std(self.listener);
+        let mut listener = self.listener;
         let registry = poll.registry();
         registry
             .register(&mut listener, LISTENER, Interest::READABLE)
@@ -262,6 +265,20 @@ impl<E: Engine, O: Os> Running<E, O> {
             _ => self.store.flush().map(drop),
         }
     }
+}
+
+/// Has up to [`CONNECTING_MAX`] clients wait to be accepted; mio's own bound is 128, and one more waits for a second
+/// before it tries again.
+fn make_room(listener: &TcpListener) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a plain number, of a socket that is open; listening once more changes the bound only.
+        if unsafe { libc::listen(listener.as_raw_fd(), CONNECTING_MAX) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 fn settings(options: &Options, durability: Durability, address: SocketAddr) -> Settings {
