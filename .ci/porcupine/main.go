@@ -1,10 +1,12 @@
-// Checks histories of a simulated federation with porcupine, a linearizability checker that is not ours.
+// Checks histories of a simulated federation, and of threads that use one store, with porcupine, a linearizability
+// checker that is not ours.
 //
-// Each line of the standard input is a request as `punctual federation sim --export requests` writes it. One history
-// ends where a line says {"history": SEED}. The object is the whole store: a transaction over several keys, and a query
-// that asks for the latest revision, are one operation on it. Plain queries may see the past and are left out, as are
-// requests that were refused. A request without an answer happened at any time after it was sent, if the log has it. The
-// log is not trusted with more than that: were it wrong, a read would show what no request wrote, or miss what one did.
+// Each line of the standard input is a request as `punctual federation sim --export requests` and the example
+// `histories` of `punctual-engines` write it. One history ends where a line says {"history": SEED}. The object is the
+// whole store: a transaction over several keys, and a query that asks for the latest revision, are one operation on it.
+// Plain queries may see the past and are left out, as are requests that were refused. A request without an answer
+// happened at any time after it was sent, if the log has it. The log is not trusted with more than that: were it wrong,
+// a read would show what no request wrote, or miss what one did.
 //
 // Ends with 1 at the first history that is not linearizable, with 3 where the checker gave up in time.
 package main

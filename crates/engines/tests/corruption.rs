@@ -150,3 +150,36 @@ fn without_checksums_some_are() {
     let found = corrupt(false, CORRUPTIONS);
     assert!(found.contains_key(&Found::Wrong), "{found:?}");
 }
+
+/// The main table says which tables there are, and has no checksums: it would be a new, empty store.
+#[test]
+fn no_flipped_bit_of_a_name_makes_an_empty_table() {
+    for checksums in [true, false] {
+        let whole = shared_folder();
+        write_some(whole.path(), checksums);
+        let expected = read_all(&options(checksums).open(whole.path()).unwrap()).unwrap();
+        let bytes = fs::read(whole.path().join("data.mdb")).unwrap();
+        let mut found = BTreeMap::<Found, u64>::new();
+        for name in ["records", "temporal", "format", "sums", "commit"] {
+            let places = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(name.as_bytes()));
+            for (at, bit) in places.flat_map(|at| (at..at + name.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))))
+            {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                // A store keeps the checksums that it was made with, whatever it is opened with.
+                for opened_with in [true, false] {
+                    let folder = shared_folder();
+                    fs::write(folder.path().join("data.mdb"), &damaged).unwrap();
+                    let outcome = outcome(folder.path(), opened_with, &expected).unwrap();
+                    assert_ne!(
+                        outcome,
+                        Found::Wrong,
+                        "bit {bit} of byte {at}, in {name:?}, opened with {opened_with}"
+                    );
+                    *found.entry(outcome).or_default() += 1;
+                }
+            }
+        }
+        assert!(found.contains_key(&Found::Refused), "no name was met: {found:?}");
+    }
+}

@@ -1,6 +1,8 @@
 //! What was acknowledged as durable survives SIGKILL, 200 times under load; and a store that acknowledges too early
 //! is caught.
 //!
+//! `KILLS=10000 cargo test -p punctual-engines --test crash -- --nocapture` kills so many times.
+//!
 //! A child process, this test binary again, loads a store from several threads and prints a line for each
 //! acknowledgement. The parent kills it at a random moment, reopens the store and compares: every acknowledged
 //! number, or a later one, must be there, every value must be whole, and two records written by one transaction must
@@ -28,6 +30,7 @@ use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
 use punctual_testing::Kept;
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
 
+/// How many, where the environment does not say.
 const KILLS: u64 = 200;
 const WRITERS: u64 = 2;
 const SENSORS: u32 = 4;
@@ -277,7 +280,8 @@ fn what_was_acknowledged_survives_being_killed() {
     let mut choices = Choices::new(seed());
     let root = tempfile::tempdir().unwrap();
     let mut acknowledged: [HashMap<String, u64>; SETUPS.len()] = Default::default();
-    for kill in 0..KILLS {
+    let kills = std::env::var("KILLS").map_or(KILLS, |kills| kills.parse().expect("KILLS is a number"));
+    for kill in 0..kills {
         let number = kill as usize % SETUPS.len();
         let directory = root.path().join(number.to_string());
         let life = Duration::from_micros(LIFE_US.start + choices.below(LIFE_US.end - LIFE_US.start));
@@ -290,6 +294,7 @@ fn what_was_acknowledged_survives_being_killed() {
             panic!("kill {kill}, {:?}: {loss}", SETUPS[number]);
         }
     }
+    println!("{kills} kills, nothing lost");
     for (setup, acknowledged) in SETUPS.iter().zip(&acknowledged) {
         println!("{setup:?}: {acknowledged:?}");
         assert_eq!(

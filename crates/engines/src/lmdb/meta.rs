@@ -34,6 +34,7 @@ pub(super) fn check(file: &File) -> Result<(), Damage> {
     }
     let newest = if odd > even { second } else { first };
     let main = Main::read(file, &newest)?;
+    main.is_complete(&newest)?;
     // Formats before 2 had no names; a newer version's store is refused for its format.
     if main.format == Some(FORMAT) && main.commit != Some(newest.transaction) {
         return Err(damaged(&format!(
@@ -56,6 +57,22 @@ pub(super) struct Main {
 }
 
 impl Main {
+    /// LMDB makes a table that it does not find, so that one whose name is damaged would be an empty one; and what lost
+    /// its format would be taken for a new store.
+    fn is_complete(&self, meta: &Meta) -> Result<(), Damage> {
+        if meta.main.root == NO_PAGE || self.format.is_some_and(|format| format > FORMAT) {
+            return Ok(());
+        }
+        let (Some(data), Some(temporal)) = (self.data, self.temporal) else {
+            return Err(damaged("lead to a commit without tables: their names are damaged"));
+        };
+        // The tables of a new store are there before its format is.
+        if self.format.is_none() && data.records + temporal.records > 0 {
+            return Err(damaged("lead to a commit without a format: its name is damaged"));
+        }
+        Ok(())
+    }
+
     pub(super) fn read(file: &File, meta: &Meta) -> Result<Main, Damage> {
         let mut found = Main::default();
         // The main table has five records, in one page; an empty store has none.

@@ -2,6 +2,8 @@
 
 mod boot;
 mod clock;
+mod futex;
+mod parker;
 mod stamp;
 pub mod sync;
 pub mod thread;
@@ -14,6 +16,11 @@ use punctual_units::{Clock, Time};
 use crate::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 pub use boot::{boot_id, clock_origin};
 use sync::{Parker, PiGuard, PiMutex};
+
+/// What `parker.rs` is made of: the model checker has its own (`tests/parker.rs`).
+mod atomics {
+    pub(super) use std::sync::atomic::{AtomicU32, Ordering};
+}
 
 /// Linux. Takes no room and costs nothing to clone.
 ///

@@ -12,11 +12,8 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use punctual_units::Time;
-
-use super::clock::timespec;
+pub use super::parker::Parker;
 pub use crate::Wake;
 
 /// A mutex with priority inheritance (`PTHREAD_PRIO_INHERIT`).
@@ -162,106 +159,6 @@ impl<T: ?Sized> Drop for PiGuard<'_, T> {
         // SAFETY: this thread holds the lock.
         unsafe { libc::pthread_mutex_unlock(self.mutex.raw.get()) };
     }
-}
-
-/// A place where one thread waits until another wakes it, or until a deadline.
-///
-/// One permit: an [`unpark`](Parker::unpark) that comes before the [`park_until`](Parker::park_until) is not lost, and
-/// several in a row count once. What was written before `unpark` is seen after the `park_until` that it ends.
-///
-/// ```
-/// use punctual_os::LinuxOs;
-/// use punctual_os::linux::sync::{Parker, Wake};
-/// use punctual_units::{Clock, Nanos, Time};
-/// let place = Parker::new();
-/// place.unpark();
-/// assert_eq!(place.park_until(Time::MAX), Wake::Woken);
-/// assert_eq!(place.park_until(LinuxOs.now() + Nanos::from_millis(1)), Wake::TimedOut);
-/// ```
-#[derive(Debug, Default)]
-pub struct Parker(AtomicU32);
-
-const EMPTY: u32 = 0;
-const PERMIT: u32 = 1;
-const PARKED: u32 = 2;
-
-impl Parker {
-    /// A place without a permit.
-    pub const fn new() -> Self {
-        Parker(AtomicU32::new(EMPTY))
-    }
-
-    /// Waits for the permit and takes it, at most until `deadline` on `CLOCK_MONOTONIC` ([`Time::MAX`]: without
-    /// bound). A permit that arrives with the deadline is taken, so that no wake-up is ever lost.
-    ///
-    /// Only one thread may wait at a time; a second one may sleep past a wake-up, until its deadline.
-    pub fn park_until(&self, deadline: Time) -> Wake {
-        if self.take_permit() {
-            return Wake::Woken;
-        }
-        // A permit may arrive between the look above and this exchange; then the loop finds it.
-        let _ = self
-            .0
-            .compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Relaxed);
-        loop {
-            let timed_out = futex_wait(&self.0, PARKED, deadline);
-            if self.take_permit() {
-                return Wake::Woken;
-            }
-            if timed_out {
-                // Leave the place, or take the permit that came after the look above.
-                return match self.0.swap(EMPTY, Ordering::Acquire) {
-                    PERMIT => Wake::Woken,
-                    _ => Wake::TimedOut,
-                };
-            }
-        }
-    }
-
-    /// Gives the permit and wakes the thread that waits for it, if one does.
-    pub fn unpark(&self) {
-        if self.0.swap(PERMIT, Ordering::Release) == PARKED {
-            futex_wake_one(&self.0);
-        }
-    }
-
-    fn take_permit(&self) -> bool {
-        self.0
-            .compare_exchange(PERMIT, EMPTY, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-    }
-}
-
-/// Sleeps while `word` holds `expected`, at most until `deadline`; whether the deadline came. May wake spuriously.
-fn futex_wait(word: &AtomicU32, expected: u32, deadline: Time) -> bool {
-    let until = timespec(deadline);
-    let until = if deadline == Time::MAX { ptr::null() } else { &until };
-    // SAFETY: the word outlives the call, `until` is null or valid; the kernel only reads them. WAIT_BITSET is the
-    // operation whose timeout is absolute, on CLOCK_MONOTONIC (futex(2)).
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
-            expected,
-            until,
-            ptr::null::<u32>(),
-            libc::FUTEX_BITSET_MATCH_ANY,
-        )
-    };
-    answer < 0 && super::last_error().raw_os_error() == Some(libc::ETIMEDOUT)
-}
-
-fn futex_wake_one(word: &AtomicU32) {
-    // SAFETY: the kernel uses the address only to find the threads that sleep on it.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            1,
-        )
-    };
 }
 
 /// What only this lock promises; the rest of the contract is checked by the conformance suite of `punctual-testing`.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use punctual_os::LinuxOs;
 use punctual_os::linux::thread::{real_time, scheduling};
+use punctual_os::{LinuxOs, Scheduling, Tid};
 use punctual_units::{Clock, Nanos, Time};
 
 use super::*;

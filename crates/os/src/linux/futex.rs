@@ -1,0 +1,41 @@
+//! Sleeping on a word, and waking its sleeper (futex(2)).
+
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+
+use punctual_units::Time;
+
+use super::clock::timespec;
+
+/// Sleeps while `word` holds `expected`, at most until `deadline`; whether the deadline came. May wake spuriously.
+pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Time) -> bool {
+    let until = timespec(deadline);
+    let until = if deadline == Time::MAX { ptr::null() } else { &until };
+    // SAFETY: the word outlives the call, `until` is null or valid; the kernel only reads them. WAIT_BITSET is the
+    // operation whose timeout is absolute, on CLOCK_MONOTONIC (futex(2)).
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            until,
+            ptr::null::<u32>(),
+            libc::FUTEX_BITSET_MATCH_ANY,
+        )
+    };
+    answer < 0 && super::last_error().raw_os_error() == Some(libc::ETIMEDOUT)
+}
+
+/// Wakes the thread that sleeps on `word`, if one does.
+pub(super) fn wake_one(word: &AtomicU32) {
+    // SAFETY: the kernel uses the address only to find the threads that sleep on it.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1,
+        )
+    };
+}

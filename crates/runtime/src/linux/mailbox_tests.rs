@@ -1,0 +1,50 @@
+//! Tests of `mailbox.rs`, which `tests/mailbox.rs` takes in as a file.
+
+use punctual_os::LinuxOs;
+use punctual_units::{Clock, Nanos, Time};
+
+use super::mailbox::Mailbox;
+
+#[test]
+fn letters_come_in_order_and_a_full_box_takes_no_more() {
+    let mailbox = Mailbox::new(2);
+    assert_eq!((mailbox.put(1), mailbox.put(2), mailbox.put(3)), (true, true, false));
+    assert_eq!((mailbox.take(), mailbox.put(4)), (Some(1), true));
+    assert_eq!(
+        (mailbox.take(), mailbox.take(), mailbox.take()),
+        (Some(2), Some(4), None)
+    );
+}
+
+#[test]
+fn waiting_ends_at_its_instant() {
+    let mailbox = Mailbox::<u8>::new(1);
+    let until = LinuxOs.now() + Nanos::from_millis(5);
+    assert_eq!(mailbox.wait(until), None);
+    assert!(LinuxOs.now() >= until);
+}
+
+#[test]
+fn the_receiver_gets_every_letter_of_all_writers() {
+    const EACH: u32 = 2000;
+    let mailbox = &Mailbox::new(16);
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    while !mailbox.put((writer, n)) {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut next = [0; 4];
+        while next != [EACH; 4] {
+            // A wake-up that is lost would wait for ever.
+            let (writer, n) = mailbox.wait(Time::MAX).unwrap();
+            assert_eq!(n, next[writer], "each writer's letters are in order");
+            next[writer] += 1;
+        }
+    });
+    assert_eq!(mailbox.take(), None);
+}

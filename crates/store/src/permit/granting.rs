@@ -1,0 +1,311 @@
+//! Where the permit is handed out, and what a thread does that waits for it.
+//!
+//! Every order of its stores is tried by the model checker `loom` (`tests/permit.rs`), with planted faults.
+
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use punctual_os::{Lock, Os, Park, Refusal, Scheduling, Tid, Wake};
+use punctual_units::{Nanos, Time};
+
+use super::atomics::{AtomicU64, Ordering};
+use super::queue::{Ticket, WAITERS_MAX, WaitQueue};
+
+/// Why the permit was not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The wait reached its bound.
+    TimedOut(HeldBy),
+    /// [`WAITERS_MAX`] threads are waiting already.
+    Crowded,
+    /// The calling thread holds it, and would wait for itself.
+    Nested,
+}
+
+/// Which thread holds the permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldBy {
+    /// The thread.
+    pub thread: Tid,
+    /// For how long.
+    pub held: Nanos,
+}
+
+/// Where the permit is handed out.
+///
+/// ```
+/// use punctual_os::{Os, Thread};
+/// use punctual_store::permit::{Denied, PermitQueue};
+/// use punctual_testing::VirtualOs;
+/// use punctual_units::{Clock, Nanos, Time};
+/// let os = VirtualOs::new(1);
+/// let queue = PermitQueue::new(os.clone());
+/// let permit = queue.acquire(Time(1_000), Time::MAX).unwrap();
+/// let until = os.now() + Nanos::from_millis(1);
+/// let asks = || assert!(matches!(queue.acquire(Time(500), until), Err(Denied::TimedOut(_))));
+/// os.together(vec![Thread::new("asks", asks)]);
+/// drop(permit);
+/// ```
+pub struct PermitQueue<O: Os> {
+    os: O,
+    pub(super) state: O::Lock<State>,
+    places: Box<[Place<O::Parker>]>,
+    refusal: OnceLock<Refusal>,
+}
+
+/// Where one thread waits for its turn.
+struct Place<P> {
+    parker: P,
+    /// The last ticket whose turn came while its owner sat here. Wake-ups can come late and be meant for an earlier
+    /// owner of the place; this tells.
+    called: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) holder: Option<Holder>,
+    pub(super) queue: WaitQueue<Waiter>,
+    pub(super) free_places: Vec<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    thread: Tid,
+    scheduling: Option<Scheduling>,
+    place: u16,
+}
+
+#[derive(Debug)]
+pub(super) struct Holder {
+    thread: Tid,
+    since: Time,
+    /// How it is scheduled right now, once a waiter had to ask.
+    runs_as: Option<Scheduling>,
+    /// How it was scheduled before it was boosted.
+    own: Option<Scheduling>,
+}
+
+/// The permit to write, until dropped. It belongs to its thread: that is the one whose priority is raised.
+#[must_use = "dropping the permit passes it on"]
+pub struct Permit<'q, O: Os> {
+    queue: &'q PermitQueue<O>,
+    place: Option<u16>,
+    _bound_to_thread: PhantomData<*const ()>,
+}
+
+impl<O: Os> PermitQueue<O> {
+    /// A permit that no thread holds, for threads of `os`.
+    pub fn new(os: O) -> Self {
+        let free_places = (0..WAITERS_MAX as u16).collect();
+        let place = |_| Place {
+            parker: os.new_parker(),
+            called: AtomicU64::new(0),
+        };
+        PermitQueue {
+            state: os.new_lock(State {
+                holder: None,
+                queue: WaitQueue::default(),
+                free_places,
+            }),
+            places: (0..WAITERS_MAX).map(place).collect(),
+            refusal: OnceLock::new(),
+            os,
+        }
+    }
+
+    /// Takes the permit, after all threads that wait with an earlier or the same `deadline`; gives up at `until`, an
+    /// instant of the system's clock ([`Time::MAX`]: never). A thread without a deadline ([`Time::MAX`]) is served
+    /// last, but in one of [`ORDINARY_EVERY`](super::ORDINARY_EVERY) turns at the least.
+    ///
+    /// # Errors
+    /// [`Denied`]: this thread got no permit and does not wait any more.
+    #[inline]
+    pub fn acquire(&self, deadline: Time, until: Time) -> Result<Permit<'_, O>, Denied> {
+        match self.try_acquire(self.os.now()) {
+            Some(permit) => Ok(permit),
+            None => self.wait(deadline, until),
+        }
+    }
+
+    /// Takes the permit if no thread holds it; from `now` on it is held.
+    #[inline]
+    pub fn try_acquire(&self, now: Time) -> Option<Permit<'_, O>> {
+        let mut state = self.state.lock();
+        // No thread waits for a permit that none holds: a release passes it on.
+        if state.holder.is_some() {
+            return None;
+        }
+        state.holder = Some(Holder {
+            thread: self.os.this_thread(),
+            since: now,
+            runs_as: None,
+            own: None,
+        });
+        Some(self.permit(None))
+    }
+
+    /// Why priorities cannot be inherited here, once that has been tried in vain.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.get()
+    }
+
+    fn permit(&self, place: Option<u16>) -> Permit<'_, O> {
+        Permit {
+            queue: self,
+            place,
+            _bound_to_thread: PhantomData,
+        }
+    }
+
+    #[cold]
+    fn wait(&self, deadline: Time, until: Time) -> Result<Permit<'_, O>, Denied> {
+        let thread = self.os.this_thread();
+        let scheduling = self.os.scheduling_to_lend(thread).ok(); // asked before the lock: it is a system call
+        let Some((ticket, place)) = self.line_up(deadline, thread, scheduling)? else {
+            return Ok(self.permit(None)); // released meanwhile
+        };
+        let seat = &self.places[place as usize];
+        loop {
+            let wake = seat.parker.park_until(until);
+            if seat.called.load(Ordering::Acquire) == ticket.0 {
+                return Ok(self.permit(Some(place)));
+            }
+            if wake == Wake::TimedOut {
+                let mut state = self.state.lock();
+                if state.queue.remove(ticket).is_none() {
+                    return Ok(self.permit(Some(place))); // its turn came with the timeout
+                }
+                state.free_places.push(place);
+                let Some(Holder { thread, since, .. }) = state.holder else {
+                    unreachable!("no thread waits for a permit that none holds: a release passes it on");
+                };
+                let held = self.os.now().since(since);
+                return Err(Denied::TimedOut(HeldBy { thread, held }));
+            }
+        }
+    }
+
+    /// A ticket and a place to wait, or nothing where the permit was free and is taken now.
+    fn line_up(
+        &self,
+        deadline: Time,
+        thread: Tid,
+        scheduling: Option<Scheduling>,
+    ) -> Result<Option<(Ticket, u16)>, Denied> {
+        let mut state = self.state.lock();
+        let State {
+            holder: Some(holder),
+            queue,
+            free_places,
+        } = &mut *state
+        else {
+            state.holder = Some(Holder {
+                thread,
+                since: self.os.now(),
+                runs_as: scheduling,
+                own: None,
+            });
+            return Ok(None);
+        };
+        if holder.thread == thread {
+            return Err(Denied::Nested);
+        }
+        let place = free_places.pop().ok_or(Denied::Crowded)?;
+        let Some(ticket) = queue.push(
+            deadline,
+            Waiter {
+                thread,
+                scheduling,
+                place,
+            },
+        ) else {
+            free_places.push(place);
+            return Err(Denied::Crowded);
+        };
+        self.inherit(holder, scheduling);
+        Ok(Some((ticket, place)))
+    }
+
+    /// Lets the holder run with a waiter's scheduling, if that is of higher priority.
+    fn inherit(&self, holder: &mut Holder, waiter: Option<Scheduling>) {
+        let Some(waiter) = waiter.filter(|waiter| waiter.rank() > 0) else {
+            return;
+        };
+        if self.refusal.get().is_some() {
+            return;
+        }
+        holder.runs_as = holder.runs_as.or_else(|| self.os.scheduling(holder.thread).ok());
+        let Some(current) = holder.runs_as.filter(|current| current.rank() < waiter.rank()) else {
+            return;
+        };
+        match self.os.set_scheduling(holder.thread, waiter) {
+            Ok(()) => {
+                holder.own.get_or_insert(current);
+                holder.runs_as = Some(waiter);
+            }
+            Err(refusal) => self.refusal.set(refusal).unwrap_or(()), // the first one is kept
+        }
+    }
+
+    fn release(&self, place: Option<u16>) {
+        let (next, own) = {
+            let mut state = self.state.lock();
+            state.free_places.extend(place);
+            let own = state.holder.take().and_then(|holder| holder.own);
+            let next = state.queue.pop();
+            if let Some((ticket, waiter)) = next {
+                let mut holder = Holder {
+                    thread: waiter.thread,
+                    since: self.os.now(),
+                    runs_as: waiter.scheduling,
+                    own: None,
+                };
+                // Deadlines order the queue, priorities do not: a later one in line may have the higher priority.
+                let highest = state
+                    .queue
+                    .iter()
+                    .filter_map(|waiter| waiter.scheduling)
+                    .max_by_key(|scheduling| scheduling.rank());
+                self.inherit(&mut holder, highest);
+                state.holder = Some(holder);
+                self.places[waiter.place as usize]
+                    .called
+                    .store(ticket.0, Ordering::Release);
+            }
+            (next, own)
+        };
+        // Woken outside of the mutex, which it need not wait for then, and before this thread gives its boost back:
+        // otherwise it could lose its core with the wake-up undone.
+        if let Some((_, waiter)) = next {
+            self.places[waiter.place as usize].parker.unpark();
+        }
+        if let Some(own) = own
+            && let Err(refusal) = self.os.set_scheduling(self.os.this_thread(), own)
+        {
+            self.refusal.set(refusal).unwrap_or(());
+        }
+    }
+}
+
+impl<O: Os> PermitQueue<O> {
+    /// Whether the calling thread holds the permit.
+    pub fn is_mine(&self) -> bool {
+        let holder = &self.state.lock().holder;
+        holder
+            .as_ref()
+            .is_some_and(|holder| holder.thread == self.os.this_thread())
+    }
+}
+
+impl<O: Os> Permit<'_, O> {
+    /// Whether a thread waits for it.
+    pub fn is_wanted(&self) -> bool {
+        self.queue.state.lock().queue.iter().next().is_some()
+    }
+}
+
+impl<O: Os> Drop for Permit<'_, O> {
+    fn drop(&mut self) {
+        self.queue.release(self.place);
+    }
+}

@@ -1,0 +1,13 @@
+//! Machine files, of processors, pipelines and media: read and checked, or refused with line and key.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use punctual_sim::MachineModel;
+use punctual_sim::media::Media;
+use punctual_sim::pipeline::Mpsoc;
+
+fuzz_target!(|text: &str| {
+    let _ = MachineModel::from_toml(text);
+    let _ = Media::from_toml(text);
+    let _ = Mpsoc::from_toml(text);
+});
