@@ -1,6 +1,6 @@
-//! Slots and places to park as they are, on threads, for Miri: it tells of each access that is undefined or not ordered,
-//! and each of its seeds is another schedule. `.ci/nightly miri --short` runs it, and first a planted
-//! fault that Miri must find.
+//! Slots and places to park as they are, on threads, for Miri: it tells of each access that is undefined or not
+//! ordered, and each of its seeds is another schedule. `.ci/nightly miri --short` runs it, and first a planted fault
+//! that Miri must find.
 
 use std::cell::UnsafeCell;
 use std::thread;
