@@ -3,11 +3,11 @@
 use punctual_loop::ModeName;
 use punctual_platform::{KnobId, Provenance, Refusal};
 use punctual_runtime::report::{
-    Bin, KnobReport, LoadReport, PlatformChoice, Protection, ResponseTimes, RunHeader, RunReport, Sample, StartUp,
-    Summary, TaskReport, WhereTimeWent,
+    Bin, CauseReport, Culprit, Doing, KnobReport, LoadReport, PlatformChoice, Protection, ResponseTimes, RunHeader,
+    RunReport, Sample, StartUp, Summary, TaskReport, WhereTimeWent,
 };
 use punctual_units::{Hertz, Share};
-use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
+use punctual_workload::{Cause, ControllerKind, Goal, TaskGoal, UpdateMode};
 
 /// What ran where.
 pub fn header() -> RunHeader {
@@ -106,6 +106,29 @@ pub fn sample(k: u64) -> Sample {
     }
 }
 
+/// Three jobs that waited for a thread, and one that was preempted.
+fn causes() -> Vec<CauseReport> {
+    let logger = Culprit {
+        thread: Some(1234),
+        doing: Some(Doing::Syncing),
+        jobs: 3,
+        us: 25_000.0,
+        ..Culprit::named("logger")
+    };
+    let cause = |cause, jobs: u64, us_mean, usual, by| CauseReport {
+        cause,
+        jobs,
+        share: jobs as f64 / 4.0,
+        us_mean,
+        usual_us: Some(usual),
+        by,
+    };
+    vec![
+        cause(Cause::Lock, 3, 9_100.0, 350.0, vec![logger]),
+        cause(Cause::Preempted, 1, 8_000.0, 1_300.0, Vec::new()),
+    ]
+}
+
 /// Two tasks: one that uses most of its deadline, one that uses little.
 pub fn tasks() -> Vec<TaskReport> {
     vec![
@@ -155,8 +178,8 @@ pub fn tasks() -> Vec<TaskReport> {
             }),
             first_failure: None,
             ended: None,
-            top_cause: Some(Part::Lock),
-            late_because: None,
+            causes: causes(),
+            late_jobs: Vec::new(),
             start_up: StartUp {
                 seconds: 7.0,
                 jobs: 70,
@@ -203,8 +226,8 @@ pub fn tasks() -> Vec<TaskReport> {
             }),
             first_failure: None,
             ended: None,
-            top_cause: None,
-            late_because: None,
+            causes: Vec::new(),
+            late_jobs: Vec::new(),
             start_up: StartUp {
                 seconds: 7.0,
                 jobs: 700,

@@ -3,6 +3,7 @@
 mod args;
 mod bounded;
 mod builtin;
+mod causes;
 mod columns;
 mod commands;
 mod decisions;

@@ -4,6 +4,7 @@
 use punctual_runtime::report::{Bin, TaskReport, WhereTimeWent};
 use punctual_workload::Part;
 
+use crate::causes;
 use crate::summary::{count, percent};
 
 /// Parts of a job's time that are named in words: the rest is small.
@@ -101,7 +102,8 @@ pub fn letters(task: &TaskReport, width: usize) -> Vec<(char, Part, usize)> {
     lettered.filter(|(_, _, columns)| *columns > 0).collect()
 }
 
-/// Every task in two lines below a head: figures, then the histogram, where the time goes, and why jobs are late.
+/// Every task in two lines below a head: figures, then the histogram and where the time goes; below them, why its jobs
+/// were late, a line for each cause.
 pub fn table(tasks: &[TaskReport]) -> Vec<String> {
     let head = ["task", "goal", "late", "p50", "p99", "max", "deadline"].map(String::from);
     let row = |task: &TaskReport| {
@@ -128,10 +130,8 @@ pub fn table(tasks: &[TaskReport]) -> Vec<String> {
     for (line, task) in lines.zip(tasks) {
         table.push(line);
         let histogram = sparkline(task, SPARK_WIDTH);
-        let why = task
-            .top_cause
-            .map_or(String::new(), |cause| format!("; late jobs: {}", cause.words()));
-        table.push(format!("{:width$}  {histogram}  {}{why}", "", where_time_goes(task)));
+        table.push(format!("{:width$}  {histogram}  {}", "", where_time_goes(task)));
+        table.extend(causes::told(task).map(|cause| format!("{:width$}  {cause}", "")));
     }
     table
 }

@@ -1,10 +1,10 @@
 //! What a finished run says about its goals: computed once, told by the summary, by the page and by the exit code.
 
-use punctual_runtime::report::{LateBecause, RunReport, TaskReport};
-use punctual_workload::{ControllerKind, Part, TaskGoal};
+use punctual_runtime::report::{RunReport, TaskReport};
+use punctual_workload::{ControllerKind, TaskGoal};
 
+use crate::causes;
 use crate::summary::{count, percent};
-use crate::tasks::time;
 
 /// Distance from a set point of mean tardiness within which the mean counts as on it.
 pub const TOLERANCE: f64 = 0.05;
@@ -224,63 +224,22 @@ fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> V
         more => format!(", and by {more} tasks more"),
     };
     let mut sentences = vec![format!("Goal missed by \"{}\"{also}: {}.", worst.name, stands(worst))];
-    if let Some((cause, late)) = worst.top_cause.zip(worst.where_late_us) {
-        let on_time = worst.where_on_time_us.map(|on_time| time(on_time.part(cause)));
-        let compared = on_time.map_or("none was on time".into(), |on_time| format!("{on_time} in one on time"));
-        sentences.push(format!(
-            "Top cause: {} ({} in a late job, {compared}); {}.",
-            cause.words(),
-            time(late.part(cause)),
-            remedy(cause, controller)
-        ));
-        sentences.extend(worst.late_because.as_ref().map(off_core));
-    } else if worst.skipped > 0 {
-        sentences
-            .push("Its releases were skipped because earlier jobs were not done: ask for less of each job.".into());
+    if let Some(top) = worst.causes.first() {
+        let told = causes::told(worst).next().unwrap_or_default();
+        let remedy = causes::remedy(top.cause, controller);
+        sentences.push(format!("Top cause: {told}; {remedy}."));
     }
     sentences
-}
-
-/// Where the threads of late jobs were, per job.
-fn off_core(it: &LateBecause) -> String {
-    let mean = |sum: f64| time(sum / it.jobs.max(1) as f64);
-    let stolen = it.stolen_us.map_or(String::new(), |stolen| {
-        format!(
-            "; the hypervisor took {} from the core (in ticks of 10 ms)",
-            mean(stolen)
-        )
-    });
-    format!(
-        "Off its core, a late job was ready and another thread had the core for {}, not ready for {}, and behind the \
-         job before for {}{stolen}.",
-        mean(it.run_queue_us),
-        mean(it.asleep_us),
-        mean(it.behind_us),
-    )
-}
-
-/// What a user can do about a cause.
-fn remedy(cause: Part, controller: ControllerKind) -> &'static str {
-    match cause {
-        Part::ReleasedLate => {
-            "its jobs wait for earlier ones or for other tasks: release them less often, or ask for less of each"
-        }
-        Part::Preempted => "other tasks take the core: ask for less of them, or give this one class = \"exclusive\"",
-        Part::Lock => "shorten the write transactions of other tasks, or read only",
-        Part::Data => "access fewer objects in a job, or lower goal.min_fresh so that fewer updates are let in",
-        Part::Computation if controller == ControllerKind::Open => {
-            "run it under a controller that turns the clock, ask for less, or for a later deadline"
-        }
-        Part::Computation => "ask for less of each job, or for a later deadline",
-        Part::Commit => "write less often, or choose a lower store.durability",
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
+    use punctual_runtime::report::CauseReport;
     use punctual_units::Share;
+    use punctual_workload::Cause;
+
+    use crate::fixture;
 
     fn judged(change: impl FnOnce(&mut RunReport)) -> (Verdict, String) {
         let mut report = fixture::report();
@@ -310,21 +269,21 @@ mod tests {
         let (verdict, sentence) = judged(|report| {
             report.tasks[1].late = 4_000;
             report.tasks[1].late_share = Some(4_000.0 / 5_300.0);
-            report.tasks[1].top_cause = Some(Part::Preempted);
-            report.tasks[1].where_late_us =
-                report.tasks[1]
-                    .where_us
-                    .map(|usual| punctual_runtime::report::WhereTimeWent {
-                        preempted: 12_300.0,
-                        ..usual
-                    });
+            report.tasks[1].causes = vec![CauseReport {
+                cause: Cause::Preempted,
+                jobs: 4_000,
+                share: 1.0,
+                us_mean: 12_300.0,
+                usual_us: Some(40.0),
+                by: Vec::new(),
+            }];
             report.summary.tardiness_mean = Some(0.3);
         });
         assert_eq!(verdict.tasks, [Standing::Held, Standing::Missed]);
         assert!(!verdict.is_good());
         assert_eq!(
             sentence,
-            "Goal missed by \"steer\": 4,000 of 5,300 jobs late (75.5 %), goal late 1 %. Top cause: preempted (12.3 ms in a late job, 40 us in one on time); other tasks take the core: ask for less of them, or give this one class = \"exclusive\"."
+            "Goal missed by \"steer\": 4,000 of 5,300 jobs late (75.5 %), goal late 1 %. Top cause: all 4,000 late jobs were preempted (by what is not known), for 12.3 ms on average (usually 40 us); ask for less of what takes the core, or give this one class = \"exclusive\"."
         );
     }
 
@@ -332,7 +291,6 @@ mod tests {
     fn a_failed_job_is_not_on_time() {
         let (verdict, sentence) = judged(|report| {
             report.tasks[1].failed = 100;
-            report.tasks[1].top_cause = None;
         });
         assert_eq!(verdict.tasks[1], Standing::Missed);
         assert_eq!(

@@ -126,7 +126,7 @@ fn every_task_is_told_and_checked_against_its_own_goal() {
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("--check: Goal missed by \"long\""), "{said}");
-    assert!(said.contains("Top cause: preempted"), "{said}");
+    assert!(said.contains("late jobs were preempted by task short"), "{said}");
 
     let text = std::fs::read_to_string(folder.path().join("run.json")).expect("a report");
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -147,7 +147,18 @@ fn every_task_is_told_and_checked_against_its_own_goal() {
         (&"short".into(), &"long".into())
     );
     assert_eq!(tasks[0]["late"], 0);
-    assert_eq!(tasks[1]["top_cause"], "preempted");
+    let cause = &tasks[1]["causes"][0];
+    assert_eq!(
+        (&cause["cause"], &cause["by"][0]["name"]),
+        (&"preempted".into(), &"short".into())
+    );
+    let worst = &tasks[1]["late_jobs"][0];
+    assert_eq!(
+        (&worst["cause"], &worst["by"][0]["name"]),
+        (&"preempted".into(), &"short".into())
+    );
+    let spans = worst["spans_us"].as_object().expect("spans").values();
+    assert!(spans.filter_map(serde_json::Value::as_f64).sum::<f64>() > 0.0);
     assert_eq!(json["summary"]["start_up"]["seconds"], 6.0);
 
     let kept = [&arguments[..], &["--set", "task.long.deadline=45ms"]].concat();

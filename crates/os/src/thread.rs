@@ -38,6 +38,19 @@ pub enum Scheduling {
 /// Priorities that `SCHED_FIFO` and `SCHED_RR` have on Linux (sched_get_priority_min(2), _max(2)).
 pub const REAL_TIME_PRIORITIES: std::ops::RangeInclusive<u8> = 1..=99;
 
+impl std::fmt::Display for Scheduling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Scheduling::Other { nice: 0 } => f.write_str("ordinary"),
+            Scheduling::Other { nice } => write!(f, "ordinary, nice {nice}"),
+            Scheduling::Batch { .. } => f.write_str("SCHED_BATCH"),
+            Scheduling::Idle => f.write_str("SCHED_IDLE"),
+            Scheduling::Fifo(priority) => write!(f, "SCHED_FIFO {priority}"),
+            Scheduling::RoundRobin(priority) => write!(f, "SCHED_RR {priority}"),
+        }
+    }
+}
+
 impl Scheduling {
     /// Real-time priority, 1 to 99; 0 for everything that the fair scheduler runs, whose shares are not inherited.
     pub fn rank(self) -> u8 {

@@ -9,7 +9,8 @@ use punctual_store::updates::{Counts, Reconciliation};
 use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::JobOutcome;
 
-use crate::figures::{OffCore, TaskFigures, Watched};
+use crate::causes::Evidence;
+use crate::figures::{TaskFigures, Watched};
 use crate::full_core::FullCore;
 use crate::report::{
     EnergyParts, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample, StartUp, Summary, TaskReport,
@@ -133,15 +134,16 @@ impl Collector {
         self.last = Some(readings);
     }
 
-    /// Takes a finished job.
-    pub fn job(&mut self, job: &JobOutcome) {
+    /// Takes a finished job, and what else is known of it.
+    pub fn job(&mut self, job: &JobOutcome, evidence: &Evidence) {
+        let start = self.start;
         let settled = self.settled(job.finished);
         let Some(tardiness) = job.tardiness() else {
             self.span.best_effort_jobs += u64::from(settled);
             return;
         };
         if let Some(task) = self.figures(job.task) {
-            task.job(job, settled);
+            task.job(job, evidence, settled, start);
         }
         if self.finished.len() < self.jobs_max {
             self.finished.push(FinishedJob {
@@ -178,14 +180,6 @@ impl Collector {
         let settled = self.settled(at);
         if let Some(task) = self.figures(task).filter(|_| settled) {
             task.events(merged, put_off);
-        }
-    }
-
-    /// Takes where the thread of a late job of `task` was, which ended at `at`.
-    pub fn off_core(&mut self, task: TaskId, off_core: OffCore, at: Time) {
-        let settled = self.settled(at);
-        if let Some(task) = self.figures(task).filter(|_| settled) {
-            task.off_core(off_core);
         }
     }
 

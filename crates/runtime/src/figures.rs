@@ -9,10 +9,11 @@
 //! response time either; it is counted apart, and the goal is judged as if it were late.
 
 use hdrhistogram::Histogram;
-use punctual_units::{Nanos, Share};
-use punctual_workload::{JobOutcome, Part, SplitSum, TaskGoal, top_cause};
+use punctual_units::{Nanos, Share, Time};
+use punctual_workload::{JobOutcome, Part, SplitSum, TaskGoal};
 
-use crate::report::{Bin, LateBecause, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
+use crate::causes::{Causes, Evidence};
+use crate::report::{Bin, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
 
 /// Response times above this are counted as this; the maximum is exact all the same.
 const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
@@ -34,19 +35,6 @@ pub struct Watched {
     pub goal: TaskGoal,
 }
 
-/// Where the thread of a late job was while it was not on its core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OffCore {
-    /// After the release, busy with the job before.
-    pub behind: Nanos,
-    /// Ready to run, while another thread had the core.
-    pub run_queue: Nanos,
-    /// Not ready to run.
-    pub asleep: Nanos,
-    /// What the hypervisor took from the core meanwhile, in ticks of 10 ms; `None` where that is not known.
-    pub stolen: Option<Nanos>,
-}
-
 /// The figures of one real-time task.
 #[derive(Clone, Debug)]
 pub struct TaskFigures {
@@ -62,7 +50,7 @@ pub struct TaskFigures {
     merged: u64,
     put_off: u64,
     excused: u64,
-    late_because: LateBecause,
+    causes: Causes,
     start_up: StartUp,
     /// The last report, of a task that has ended.
     closed: Option<Box<TaskReport>>,
@@ -90,7 +78,7 @@ impl TaskFigures {
             merged: 0,
             put_off: 0,
             excused: 0,
-            late_because: LateBecause::default(),
+            causes: Causes::default(),
             start_up: StartUp {
                 seconds: start_up_s,
                 ..StartUp::default()
@@ -111,8 +99,9 @@ impl TaskFigures {
         &self.watched.name
     }
 
-    /// Takes a job that ended after the start-up, where `settled`, or else during it.
-    pub fn job(&mut self, job: &JobOutcome, settled: bool) {
+    /// Takes a job that ended after the start-up, where `settled`, or else during it, in a run that began at `start`.
+    pub fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) {
+        self.causes.job(job, evidence, settled, start);
         let late = job.overrun().is_some();
         if !settled {
             self.start_up.jobs += 1;
@@ -131,6 +120,7 @@ impl TaskFigures {
     pub fn skipped(&mut self, releases: u64, settled: bool) {
         if settled {
             self.skipped += releases;
+            self.causes.skipped(releases);
         } else {
             self.start_up.jobs += releases;
             self.start_up.late += releases;
@@ -141,18 +131,6 @@ impl TaskFigures {
     pub fn events(&mut self, merged: u64, put_off: u64) {
         self.merged += merged;
         self.put_off += put_off;
-    }
-
-    /// Takes where the thread of a late job was.
-    pub fn off_core(&mut self, job: OffCore) {
-        let sum = &mut self.late_because;
-        sum.jobs += 1;
-        sum.behind_us += job.behind.as_micros_f64();
-        sum.run_queue_us += job.run_queue.as_micros_f64();
-        sum.asleep_us += job.asleep.as_micros_f64();
-        if let Some(stolen) = job.stolen {
-            *sum.stolen_us.get_or_insert(0.0) += stolen.as_micros_f64();
-        }
     }
 
     /// Takes a job that ended with an error.
@@ -217,8 +195,8 @@ impl TaskFigures {
             where_us: where_us(&all),
             where_late_us: where_us(&self.late),
             where_on_time_us: where_us(&self.on_time),
-            top_cause: top_cause(&self.late, &self.on_time, self.deadline),
-            late_because: (self.late_because.jobs > 0).then_some(self.late_because),
+            causes: self.causes.report(),
+            late_jobs: self.causes.worst(),
             start_up: self.start_up,
             histogram: self.bins(),
             first_failure: self.first_failure.clone(),
@@ -278,8 +256,8 @@ fn where_us(splits: &SplitSum) -> Option<WhereTimeWent> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use punctual_units::{TaskId, Time, percentile_of_rising};
-    use punctual_workload::Split;
+    use punctual_units::{TaskId, percentile_of_rising};
+    use punctual_workload::{Cause, Split};
 
     use super::*;
 
@@ -310,20 +288,25 @@ mod tests {
         }
     }
 
+    fn take(figures: &mut TaskFigures, job: &JobOutcome, settled: bool) {
+        figures.job(job, &Evidence::default(), settled, Time::ZERO);
+    }
+
     #[test]
     fn a_skipped_release_is_late_and_a_failed_job_is_neither() {
         let mut figures = figures();
-        figures.job(&job(Nanos::ZERO, DEADLINE), true);
-        figures.job(&job(Nanos::ZERO, DEADLINE), true);
-        figures.job(&job(Nanos::from_millis(5), DEADLINE), true);
+        take(&mut figures, &job(Nanos::ZERO, DEADLINE), true);
+        take(&mut figures, &job(Nanos::ZERO, DEADLINE), true);
+        take(&mut figures, &job(Nanos::from_millis(5), DEADLINE), true);
         figures.skipped(1, true);
         figures.failed(true);
-        figures.job(&job(Nanos::from_millis(5), DEADLINE), false);
+        take(&mut figures, &job(Nanos::from_millis(5), DEADLINE), false);
         figures.skipped(2, false);
         let report = figures.report();
         assert_eq!((report.jobs, report.late, report.failed, report.skipped), (4, 2, 1, 1));
         assert_eq!(report.late_share, Some(0.5));
-        assert_eq!(report.top_cause, Some(Part::Lock));
+        let causes: Vec<_> = report.causes.iter().map(|it| (it.cause, it.jobs)).collect();
+        assert_eq!(causes, [(Cause::Skipped, 1), (Cause::Lock, 1)]);
         let start_up = StartUp {
             seconds: 7.0,
             jobs: 3,
@@ -346,7 +329,7 @@ mod tests {
             (report.late_share, report.response_us, report.where_us),
             (None, None, None)
         );
-        assert_eq!((report.tardiness_mean, report.top_cause), (None, None));
+        assert_eq!((report.tardiness_mean, report.causes), (None, Vec::new()));
         assert!(report.histogram.is_empty());
     }
 
@@ -355,9 +338,9 @@ mod tests {
         let mut figures = figures();
         let before = figures.responses.distinct_values();
         for k in 0..100_000u64 {
-            figures.job(&job(Nanos::ZERO, Nanos((k * 7_919) % 20_000_000)), true);
+            take(&mut figures, &job(Nanos::ZERO, Nanos((k * 7_919) % 20_000_000)), true);
         }
-        figures.job(&job(Nanos::ZERO, Nanos::from_secs(100_000)), true);
+        take(&mut figures, &job(Nanos::ZERO, Nanos::from_secs(100_000)), true);
         assert_eq!(
             figures.responses.distinct_values(),
             before,
@@ -375,7 +358,7 @@ mod tests {
             responses in prop::collection::vec((0u64..1 << 24, 0u64..1 << 24), 1..200),
         ) {
             let mut figures = figures();
-            responses.iter().for_each(|(lock, rest)| figures.job(&job(Nanos(*lock), Nanos(*rest)), true));
+            responses.iter().for_each(|(lock, rest)| take(&mut figures, &job(Nanos(*lock), Nanos(*rest)), true));
             let report = figures.report();
             let mut sorted: Vec<u64> = responses.iter().map(|(lock, rest)| lock + rest).collect();
             sorted.sort_unstable();

@@ -5,6 +5,7 @@
 //! * [`collector`] turns steps into the [`report`], whose size does not depend on how long the run was: `figures` of
 //!   each task, `samples` of the course.
 
+pub mod causes;
 pub mod collector;
 mod error;
 pub mod figures;

@@ -1,13 +1,15 @@
 //! What a run tells: one value that the live view, the JSON file and the report page all read.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use punctual_cores::{Placement, Unfit};
 use punctual_loop::{EventLog, ModeName};
+use punctual_os::Scheduling;
 pub use punctual_platform::Parts as EnergyParts;
 use punctual_platform::{KnobId, Provenance, Refusal, Stay};
 use punctual_units::{CoreId, Hertz, Share};
-use punctual_workload::{ControllerKind, Goal, Part, TaskGoal, UpdateMode};
+use punctual_workload::{Cause, ControllerKind, Goal, Part, TaskGoal, UpdateMode};
 use serde::{Deserialize, Serialize};
 
 /// A finished run.
@@ -180,13 +182,13 @@ pub struct TaskReport {
     pub where_late_us: Option<WhereTimeWent>,
     /// Where the time of a job on time goes, on average.
     pub where_on_time_us: Option<WhereTimeWent>,
-    /// The part by which late jobs exceed the others most ([`punctual_workload::top_cause`]); `None` without a late job
-    /// that ended.
-    pub top_cause: Option<Part>,
-    /// Where the threads of late jobs were while they were not on their cores; `None` without such a job, and where the
-    /// kernel keeps no account (a simulated machine has none).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub late_because: Option<LateBecause>,
+    /// Why late jobs were late: each of `late` is counted under one cause, the most frequent first.
+    #[serde(default)]
+    pub causes: Vec<CauseReport>,
+    /// The late jobs that exceeded their deadline most, at most [`LATE_JOBS_MAX`](crate::causes::LATE_JOBS_MAX), the
+    /// worst first, with the evidence.
+    #[serde(default)]
+    pub late_jobs: Vec<LateJob>,
     /// What the figures leave out.
     pub start_up: StartUp,
     /// Response times on a logarithmic axis, ascending, without empty bins; the deadline is an edge.
@@ -199,20 +201,104 @@ pub struct TaskReport {
     pub ended: Option<String>,
 }
 
-/// Where the threads of a task's late jobs were while they were not on their cores, in microseconds, summed over these
-/// jobs: by the kernel's account of each thread (Documentation/scheduler/sched-stats.rst).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LateBecause {
-    /// Late jobs that are counted here.
+/// The late jobs of a task that have one cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CauseReport {
+    /// The cause.
+    pub cause: Cause,
+    /// How many late jobs have it.
     pub jobs: u64,
-    /// After the release, busy with the job before.
-    pub behind_us: f64,
-    /// Ready to run, while another thread had the core.
-    pub run_queue_us: f64,
-    /// Not ready to run: asleep past the release, or waiting.
-    pub asleep_us: f64,
-    /// What the hypervisor took from the core meanwhile, in ticks of 10 ms; part of the above, or of the job's own
-    /// work. `None` where that is not known, as for a task on another core than the probe's.
+    /// Their part of all late jobs, 0 to 1.
+    pub share: f64,
+    /// What the cause took of each on average, in microseconds; 0 for skipped releases.
+    pub us_mean: f64,
+    /// What it takes of a job that ends in time, in microseconds; `None` where there was no such job.
+    pub usual_us: Option<f64>,
+    /// The threads that are to blame, as far as they are known: the one of each job that took most of it, those with
+    /// the most jobs first, at most [`NAMES_MAX`](crate::causes::NAMES_MAX).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<Culprit>,
+}
+
+/// A thread that kept jobs from going on; of a simulated machine, a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Culprit {
+    /// Its name.
+    pub name: String,
+    /// The thread's number, where it has one; of several threads of this name, that of the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<i32>,
+    /// Its process, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<i32>,
+    /// As what it ran, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<Scheduling>,
+    /// What it did with the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doing: Option<Doing>,
+    /// Late jobs that it is to blame for.
+    pub jobs: u64,
+    /// For how long it kept them, in microseconds in sum.
+    pub us: f64,
+}
+
+impl Culprit {
+    /// A thread of this name, of one job.
+    pub fn named(name: impl Into<String>) -> Culprit {
+        Culprit {
+            name: name.into(),
+            thread: None,
+            process: None,
+            scheduling: None,
+            doing: None,
+            jobs: 1,
+            us: 0.0,
+        }
+    }
+}
+
+/// What a thread did for most of the time for which it held the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doing {
+    /// Reading, writing and computing in its transaction.
+    Working,
+    /// Committing, without waiting for the medium.
+    Committing,
+    /// Committing, and waiting for the medium.
+    Syncing,
+}
+
+/// A late job, and why it was late.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LateJob {
+    /// Its number within the task.
+    pub job: u64,
+    /// When it was released, in seconds since the start of the run.
+    pub released_s: f64,
+    /// How long after its deadline it ended, in microseconds.
+    pub late_us: f64,
+    /// What took so much more than usual that it was late.
+    pub cause: Cause,
+    /// How long that took, in microseconds.
+    pub us: f64,
+    /// How long it usually takes in a job that ends in time; `None` where there was no such job.
+    pub usual_us: Option<f64>,
+    /// The threads that are to blame, as far as they are known, the longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<Culprit>,
+    /// All of its response time, cause by cause, in microseconds.
+    pub spans_us: BTreeMap<Cause, f64>,
+    /// Pages that it had to wait for; 0 where that is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub major_faults: u64,
+    /// Pages that it did not have to wait for; 0 where that is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub minor_faults: u64,
+    /// What the hypervisor took from the core since it was looked at before, in microseconds, in ticks of 10 ms; `None`
+    /// where that is not known, as for a task on another core than the probe's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stolen_us: Option<f64>,
 }
 

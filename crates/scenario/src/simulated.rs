@@ -7,12 +7,13 @@ use std::ops::ControlFlow;
 use punctual_cores::{Limits, Placement};
 use punctual_loop::{Answer, Decision, Event, EventLog, LOG_VERSION, Regulator, RegulatorOptions, Vitals};
 use punctual_platform::{KnobId, Machine, Plan, Value};
+use punctual_runtime::causes::Evidence;
 use punctual_runtime::collector::{Collector, Ending, Took};
-use punctual_runtime::report::{EnergyParts, Finished, Progress, Protection, Watch, refused};
+use punctual_runtime::report::{Culprit, Doing, EnergyParts, Finished, Progress, Protection, Watch, refused};
 use punctual_runtime::under_way::UnderWay;
-use punctual_sim::{self as sim, Faulty, Load, MachineModel, Simulation, costs};
+use punctual_sim::{self as sim, Faulty, Keeps, Load, MachineModel, Other, Simulation, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
-use punctual_workload::{JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
+use punctual_workload::{JobOutcome, JobProgress, Known, Pace, Scenario, TaskSpec};
 
 use self::leases::Leases;
 use crate::allocation::splitting;
@@ -139,6 +140,42 @@ struct Splits {
     changes: u64,
 }
 
+/// What kept a job of a task with a deadline; all waits that its split has are named.
+fn evidence(waits: &Waits, names: &[String]) -> Evidence {
+    let culprit = |wait: &Wait| Culprit {
+        doing: match wait.keeps {
+            Keeps::Core => None,
+            Keeps::Lock => Some(Doing::Working),
+            Keeps::Commit => Some(Doing::Committing),
+        },
+        us: wait.took.as_micros_f64(),
+        ..Culprit::named(match wait.by {
+            Other::Task(task) => names[task.index()].as_str(),
+            Other::Update => "updater",
+            Other::GroupCommit => "group commit",
+            Other::TakeBack => "taking the core back",
+        })
+    };
+    let longest_first = |lock: bool| {
+        let mut waits: Vec<&Wait> = waits
+            .by
+            .iter()
+            .filter(|wait| (wait.keeps != Keeps::Core) == lock)
+            .collect();
+        waits.sort_by_key(|wait| std::cmp::Reverse(wait.took));
+        waits.into_iter().map(culprit)
+    };
+    Evidence {
+        known: Known {
+            behind: waits.behind,
+            ..Known::default()
+        },
+        holder: longest_first(true).next(),
+        preemptors: longest_first(false).collect(),
+        stolen: None,
+    }
+}
+
 struct Run<'t> {
     machine: Faulty<'t>,
     regulator: Regulator,
@@ -243,7 +280,8 @@ impl Run<'_> {
 
     /// The report counts the job as it was; the loop gets what the response meter says of it.
     fn completed(&mut self, outcome: JobOutcome) {
-        self.collector.job(&outcome);
+        let evidence = evidence(self.machine.machine.last_waits(), &self.names);
+        self.collector.job(&outcome, &evidence);
         self.under_way.completed(outcome.task, outcome.job);
         let told = match outcome.deadline {
             Some(_) => self.machine.observe(outcome),

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -39,7 +39,7 @@ pub const REPLIES_PAUSE: usize = 1 << 20;
 pub const REPLIES_MAX: usize = 64 << 20;
 /// The same for a connection that subscribes: what it hears does not wait for it.
 pub const HEARD_MAX: usize = 8 << 20;
-/// The bytes that all connections may have here together; the one that asks for more is dropped.
+/// The bytes that all connections may have here together. Beyond that, one with more than its share is dropped.
 pub const BYTES_MAX: usize = 1 << 30;
 /// How many bytes of one connection are read before others have their turn.
 const READ_TURN: usize = 256 << 10;
@@ -47,6 +47,9 @@ const READ_TURN: usize = 256 << 10;
 const READ_AT_ONCE: usize = 64 << 10;
 /// Connections that are taken before others have their turn.
 const ACCEPTED_TURN: usize = 64;
+/// Clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
+#[cfg(unix)]
+const CONNECTING_MAX: i32 = 4096;
 /// How often the loop looks for connections that stall.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 
@@ -123,7 +126,7 @@ pub enum ServeError {
 /// A socket that listens; clients wait there until the store is served.
 #[derive(Debug)]
 pub struct Listening {
-    listener: StdListener,
+    listener: TcpListener,
     address: SocketAddr,
 }
 
@@ -143,8 +146,8 @@ impl Listening {
                 source,
             },
         };
-        let listener = StdListener::bind(address).map_err(io)?;
-        listener.set_nonblocking(true).map_err(io)?;
+        let listener = TcpListener::bind(address).map_err(io)?;
+        make_room(&listener).map_err(io)?;
         let address = listener.local_addr().map_err(io)?;
         Ok(Listening { listener, address })
     }
@@ -168,7 +171,7 @@ impl Listening {
             move |source| ServeError::Io { action, source }
         };
         let poll = Poll::new().map_err(io("the event loop"))?;
-        let mut listener = TcpListener::from_std(self.listener);
+        let mut listener = self.listener;
         let registry = poll.registry();
         registry
             .register(&mut listener, LISTENER, Interest::READABLE)
@@ -200,6 +203,7 @@ impl Listening {
             refused: 0,
             dropped: 0,
             bytes: 0,
+            share: BYTES_MAX / options.connections_max.max(1),
             subscribers: Subscribers::default(),
             settings: settings(options, store.durability(), self.address),
             options: options.clone(),
@@ -263,6 +267,20 @@ impl<E: Engine, O: Os> Running<E, O> {
     }
 }
 
+/// Has up to [`CONNECTING_MAX`] clients wait to be accepted; mio's own bound is 128, and one more waits for a second
+/// before it tries again.
+fn make_room(listener: &TcpListener) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a plain number, of a socket that is open; listening once more changes the bound only.
+        if unsafe { libc::listen(listener.as_raw_fd(), CONNECTING_MAX) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 fn settings(options: &Options, durability: Durability, address: SocketAddr) -> Settings {
     let appends = if durability == Durability::Volatile {
         "no"
@@ -299,8 +317,9 @@ struct Connection {
     waiting_bytes: usize,
     /// What the pool has left of a run.
     rest: Vec<Asked>,
-    /// Whether the pool has work of it.
+    /// Whether the pool has work of it, and how many bytes that takes.
     is_away: bool,
+    away_bytes: usize,
     /// Replies behind those of the work that is away.
     behind: Vec<u8>,
     /// A subscription that is told once changes are heard.
@@ -329,6 +348,13 @@ struct Connection {
 impl Connection {
     fn unsent(&self) -> usize {
         self.out.len() - self.sent
+    }
+
+    /// The bytes that it takes here.
+    fn kept(&self) -> usize {
+        let read = self.parser.kept() + self.waiting_bytes + self.away_bytes;
+        let rest: usize = self.rest.iter().map(|asked| asked.request.bytes()).sum();
+        read + rest + self.session.kept() + self.out.len() + self.behind.len()
     }
 
     fn reads(&self) -> bool {
@@ -361,8 +387,9 @@ struct EventLoop<E: Engine, O: Os> {
     begun: u64,
     refused: u64,
     dropped: u64,
-    /// The bytes that count for all connections.
+    /// The bytes that count for all connections, and those that each may have however many all have.
     bytes: usize,
+    share: usize,
     subscribers: Subscribers,
     settings: Settings,
     options: Options,
@@ -501,6 +528,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             waiting_bytes: 0,
             rest: Vec::new(),
             is_away: false,
+            away_bytes: 0,
             behind: Vec::new(),
             subscribing: None,
             out: Vec::new(),
@@ -563,7 +591,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             }
             self.send(&mut connection)
         });
-        let kept = connection.parser.kept() + connection.waiting_bytes + connection.out.len() + connection.behind.len();
+        let kept = connection.kept();
         self.bytes = self.bytes - connection.counted + kept;
         connection.counted = kept;
         let is_over = match &over {
@@ -578,7 +606,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         } else {
             REPLIES_MAX
         };
-        let is_slow = connection.unsent() > max || self.bytes > BYTES_MAX && kept > 0;
+        let is_slow = connection.unsent() > max || self.bytes > BYTES_MAX && kept > self.share;
         let may_begin = !connection.is_away && !connection.is_closing && connection.unsent() < REPLIES_PAUSE;
         let more = may_begin && !(connection.is_idle() && connection.broken.is_none())
             || connection.is_readable && connection.reads();
@@ -745,6 +773,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     fn give(&mut self, place: usize, connection: &mut Connection, work: Work) {
         connection.is_away = true;
+        connection.away_bytes = work.bytes();
         self.jobs.push(Job {
             connection: Handle {
                 place,
@@ -804,6 +833,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         };
         if connection.session.id == id {
             connection.is_away = false;
+            connection.away_bytes = 0;
+            let is_refused = !reply.is_empty();
             if connection.out.is_empty() {
                 connection.out = reply;
             } else {
@@ -816,7 +847,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 let mut behind = std::mem::take(&mut connection.behind);
                 connection.out.append(&mut behind);
             }
-            if let Some((request, patterns)) = connection.subscribing.take() {
+            if let Some((request, patterns)) = connection.subscribing.take()
+                && !is_refused
+            {
                 self.subscribe(place, &mut connection, &request, patterns);
             }
             turn.push(place);
@@ -919,12 +952,14 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 continue;
             };
             let stalled = self.options.stalled_max;
-            let is_half = connection.is_idle() && connection.parser.is_inside() && now.since(connection.came) > stalled;
+            // All that is whole has been found, if more would be read.
+            let is_half = connection.is_idle() && connection.reads() && connection.parser.is_inside();
+            let is_half = is_half && now.since(connection.came) > stalled;
             let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;
             if is_slow {
                 self.dropped += 1;
                 self.end(place);
-            } else if is_half && connection.broken.is_none() && !connection.is_closing {
+            } else if is_half {
                 let error = format!("half a request, and nothing more for {stalled}");
                 connection.broken = Some(ProtocolError(error));
                 self.dropped += 1;

@@ -12,7 +12,7 @@ use punctual_units::{Nanos, Time};
 
 use crate::cursors::Cursors;
 use crate::queue::{Lane, Open, Queue};
-use crate::work::{Counts, Done, Job, Temporal, Work, Worker};
+use crate::work::{Counts, Done, Job, Temporal, Worker};
 
 /// The most commands that one thread takes at a time.
 const TAKEN_MAX: usize = 64;
@@ -167,6 +167,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
             cursors: &self.cursors,
             counts: &self.counts,
             temporal: self.temporal,
+            listen: &|| self.listen(),
         };
         let mut done = Vec::new();
         loop {
@@ -177,10 +178,6 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
                 self.parkers[me].park_until(Time::MAX);
                 continue;
             };
-            let listens = jobs.iter().any(|job| matches!(job.work, Work::Listen));
-            if listens && let Err(error) = self.listen() {
-                self.note_trouble(&error.to_string());
-            }
             worker.carry_out(jobs, &mut done);
             if lane == Lane::Write {
                 self.state.lock().writing = false;

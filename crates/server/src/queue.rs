@@ -150,11 +150,9 @@ impl<T> Queue<T> {
             (Some(lane), _) => (lane, true),
             (None, lane) => (lane?, false),
         };
-        self.passed = if is_urgent && ordinary.is_some() {
-            self.passed + 1
-        } else {
-            0
-        };
+        // Work of a lane that is not open now keeps its claim.
+        let passes_some = is_urgent && self.lanes.iter().any(|lane| !lane.ordinary.is_empty());
+        self.passed = if passes_some { self.passed.saturating_add(1) } else { 0 };
         self.length -= 1;
         let waiting = &mut self.lanes[lane];
         if is_urgent {
@@ -211,7 +209,8 @@ mod tests {
                         let first = reference.iter().filter(is_open).min_by_key(order).copied();
                         let next = if ordinary.is_some() && turns + 1 >= ORDINARY_EVERY { ordinary } else { first };
                         if next.is_some() {
-                            turns = if ordinary.is_some() && next != ordinary { turns + 1 } else { 0 };
+                            let passes_some = reference.iter().any(|entry| entry.0 == u64::MAX) && next != ordinary;
+                            turns = if passes_some { turns + 1 } else { 0 };
                         }
                         prop_assert_eq!(queue.pop(open), next.map(|(_, arrival, _)| arrival));
                         reference.retain(|entry| Some(*entry) != next);
@@ -219,6 +218,25 @@ mod tests {
                 }
                 prop_assert_eq!(queue.len(), reference.len());
             }
+        }
+    }
+
+    /// A lane that is closed now and then loses no claim to threads that pass it over.
+    #[test]
+    fn writes_without_a_deadline_have_their_turn_beside_urgent_reads() {
+        let mut queue = Queue::new(1000);
+        queue.push(Lane::Write, Time::MAX, true).unwrap();
+        let mut rounds = 0;
+        loop {
+            rounds += 1;
+            for lane in [Lane::Read, Lane::Write] {
+                queue.push(lane, Time(rounds), false).unwrap();
+            }
+            queue.pop(Open::Only(Lane::Read)).unwrap();
+            if queue.pop(Open::Both).unwrap() {
+                break;
+            }
+            assert!(rounds < u64::from(ORDINARY_EVERY), "it waits for ever");
         }
     }
 

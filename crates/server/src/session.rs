@@ -140,6 +140,13 @@ impl Session {
         self.multi.as_ref().map_or(-1, |multi| multi.queued.len() as i64)
     }
 
+    /// How many bytes it keeps: what MULTI has queued, and what WATCH has read.
+    pub fn kept(&self) -> usize {
+        let values = self.watched.iter().filter_map(|watched| watched.value.as_ref());
+        let watched: usize = values.map(Vec::len).sum();
+        watched + self.multi.as_ref().map_or(0, |multi| multi.bytes)
+    }
+
     /// WATCH has read.
     pub fn watch(&mut self, read: Vec<Watched>) {
         for watched in read {

@@ -58,7 +58,7 @@ pub enum Work {
     Exec(Vec<Asked>, Vec<Watched>, Time),
     /// To read keys; at most so many, and so many bytes.
     Watch(Request, Time, (usize, usize)),
-    /// To see to it that changes are told.
+    /// To see to it that changes are told; no reply where they are.
     Listen,
 }
 
@@ -105,6 +105,15 @@ impl Work {
         match self {
             Work::Run(asked) | Work::Exec(asked, ..) => asked.len(),
             Work::Watch(..) | Work::Listen => 1,
+        }
+    }
+
+    /// How many bytes its arguments take.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Work::Run(asked) | Work::Exec(asked, ..) => asked.iter().map(|asked| asked.request.bytes()).sum(),
+            Work::Watch(request, ..) => request.bytes(),
+            Work::Listen => 0,
         }
     }
 
@@ -166,6 +175,8 @@ pub struct Worker<'s, E: Engine, O: Os> {
     pub counts: &'s Counts,
     /// What TSET makes.
     pub temporal: Temporal,
+    /// Has changes told from now on.
+    pub listen: &'s dyn Fn() -> Result<(), StoreError>,
 }
 
 /// A run under way.
@@ -233,7 +244,13 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                         ..finished(connection, reply)
                     });
                 }
-                Work::Listen => done.push(finished(connection, Vec::new())),
+                Work::Listen => {
+                    let mut reply = Vec::new();
+                    if let Err(error) = (self.listen)() {
+                        self.say(error, &mut Writer::new(&mut reply, version));
+                    }
+                    done.push(finished(connection, reply));
+                }
             }
         }
         self.run(group_kind, &mut group, done);
@@ -278,8 +295,12 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
 
     fn say_late(&self, out: &mut Writer<'_>) {
         self.counts.expired.fetch_add(1, Ordering::Relaxed);
-        let waited = Nanos(self.counts.waited.load(Ordering::Relaxed));
-        out.error(&late("expired", waited));
+        out.error(&late("expired", self.waited()));
+    }
+
+    /// How long work waits in the queue lately.
+    fn waited(&self) -> Nanos {
+        Nanos(self.counts.waited.load(Ordering::Relaxed))
     }
 
     fn count(&self, commands: usize) {
@@ -386,14 +407,16 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             .min()
             .unwrap_or(Time::MAX);
         let mut transaction = self.store.write_transaction(firm(deadline))?;
-        let mut counted = 0;
+        let (mut counted, mut expired) = (0, 0);
         for running in group {
             let from = running.answered;
             while running.answered < until.min(running.asked.len()) && running.reply.len() < REPLIES_PAUSE {
                 let asked = &running.asked[running.answered];
                 running.answered += 1;
                 if asked.deadline < now {
-                    self.say_late(&mut Writer::new(&mut running.reply, running.version));
+                    let error = late("expired", self.waited());
+                    Writer::new(&mut running.reply, running.version).error(&error);
+                    expired += 1;
                     continue;
                 }
                 self.change(&mut transaction, asked, running.version, &mut running.reply)?;
@@ -402,6 +425,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
         transaction.commit()?;
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        self.counts.expired.fetch_add(expired, Ordering::Relaxed);
         self.count(counted);
         Ok(())
     }
@@ -530,8 +554,11 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         if asked.request.len() > 2 || !asked.request.from(1).all(is_known) {
             return Err(Refused::Reply("ERR syntax error".into()));
         }
+        // Once something is removed, it is too late to say that it was too late.
+        let mut deadline = firm(asked.deadline);
         loop {
-            let mut transaction = self.store.write_transaction(firm(asked.deadline))?;
+            let mut transaction = self.store.write_transaction(deadline)?;
+            deadline = Deadline::NONE;
             let mut keys: Vec<Vec<u8>> = Vec::new();
             transaction.keys(std::ops::Bound::Unbounded, |key| {
                 if self.store.object(key).is_none() {

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use punctual_platform::{KnobId, KnobOffer, Offers, Parts, Provenance, Range};
 use punctual_store::updates::Updates;
 use punctual_units::{CoreId, Nanos, Share, TaskId, Time};
-use punctual_workload::{JobProgress, Op, Surge, UpdateMode, checkpoint};
+use punctual_workload::{JobOutcome, JobProgress, Op, Surge, UpdateMode, checkpoint};
 
 use crate::committer::Committer;
 use crate::cores::{Core, CoreTimes, Doing, Occupant};
@@ -35,6 +35,7 @@ use crate::split::{Holding, Split, SplitModel};
 use crate::task::{Dispatch, Jobs, Step, Task, Work};
 use crate::throttle::Throttle;
 use crate::traffic::Shared;
+use crate::waits::Waits;
 
 /// A machine at work, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
 /// [`Simulation::run_until`] and however often it is read.
@@ -147,6 +148,10 @@ pub struct Simulation<'t> {
     /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
     /// runner.
     untold: VecDeque<Event>,
+    /// Of the jobs with a deadline whose completion is among these.
+    untold_waits: VecDeque<Waits>,
+    /// Of the last one that was told of.
+    waits: Waits,
 }
 
 impl<'t> Simulation<'t> {
@@ -262,6 +267,8 @@ impl<'t> Simulation<'t> {
             surge: None,
             tells_progress: false,
             untold: VecDeque::with_capacity(2 * runners.len()),
+            untold_waits: VecDeque::with_capacity(runners.len()),
+            waits: Waits::default(),
             runners,
             model,
         }
@@ -274,6 +281,9 @@ impl<'t> Simulation<'t> {
     pub fn run_until(&mut self, until: Time) -> Event {
         loop {
             if let Some(event) = self.untold.pop_front() {
+                if let Event::Completed(JobOutcome { deadline: Some(_), .. }) = event {
+                    self.waits = self.untold_waits.pop_front().unwrap_or_default();
+                }
                 return event;
             }
             self.settle();
@@ -332,6 +342,11 @@ impl<'t> Simulation<'t> {
     /// Energy drawn by each part of the machine since the start, in joules.
     pub fn energy(&self) -> Parts {
         self.meter.joules(self.now)
+    }
+
+    /// What kept the job that the last [`Event::Completed`] of a task with a deadline told of.
+    pub fn last_waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// What each core did since the start.
@@ -485,6 +500,10 @@ impl<'t> Simulation<'t> {
     /// The job of this runner is complete.
     pub(crate) fn complete(&mut self, r: usize) {
         let (now, runner) = (self.now, &mut self.runners[r]);
+        if runner.deadline.is_some() && runner.job.is_some() {
+            runner.waits.kept(None, now);
+            self.untold_waits.push_back(runner.waits.clone());
+        }
         if let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);
             self.untold.push_back(Event::Completed(outcome));

@@ -52,6 +52,7 @@ mod task;
 mod throttle;
 mod traffic;
 mod under_way;
+mod waits;
 
 pub use check::ModelError;
 pub use cores::CoreTimes;
@@ -71,3 +72,4 @@ pub use queue::{Lending, Queue, Sharing};
 pub use runner::BACKLOG_MAX;
 pub use task::{Dispatch, Jobs, Release, Step, Task, Work};
 pub use throttle::THROTTLE_PERIOD;
+pub use waits::{Keeps, Other, Wait, Waits};

@@ -9,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::job::Job;
 use crate::task::{Release, Step, Task};
+use crate::waits::Waits;
 
 /// Jobs of a scenario's task that wait behind the running one. A release beyond that is skipped: the task is overloaded
 /// for good, and ever older jobs would be of no use.
@@ -33,6 +34,8 @@ pub(crate) struct Runner {
     pub program: Option<usize>,
     /// The running job, or the one that runs next.
     pub job: Option<Job>,
+    /// What keeps it from going on.
+    pub waits: Waits,
     /// When the next job is released; never while one must end first.
     pub next_release: Time,
     /// Until when its job, which is ready, may not take a core.
@@ -81,6 +84,7 @@ impl Runner {
             remaining: task.jobs.count().unwrap_or(usize::MAX),
             program: task.program,
             job: None,
+            waits: Waits::default(),
             next_release: first_release(task, &mut gaps),
             held: None,
             virtual_runtime: Nanos::ZERO,
@@ -106,7 +110,7 @@ impl Runner {
             }
         };
         if self.job.is_none() {
-            self.up(number, now);
+            self.up(number, now, now);
             return true;
         }
         let room = self.backlog.len() < self.backlog_max;
@@ -130,13 +134,14 @@ impl Runner {
             Time::MAX
         };
         if let Some((number, at)) = self.backlog.pop_front() {
-            self.up(number, at);
+            self.up(number, at, now);
         }
         Some(ended)
     }
 
     /// Lets a job be the one that runs next.
-    fn up(&mut self, number: u64, released: Time) {
+    fn up(&mut self, number: u64, released: Time, now: Time) {
+        self.waits.begin(released, now);
         self.at = number as usize % self.jobs.len().max(1);
         self.job = Some(Job::new(number, released));
     }

@@ -23,6 +23,7 @@ use crate::job::{Job, Stage, effort_of};
 use crate::media::Request;
 use crate::model::Effort;
 use crate::task::{Dispatch, Step};
+use crate::waits::{Keeps, Other};
 
 /// The store's one write lock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,23 +166,49 @@ impl Simulation<'_> {
         }
     }
 
-    /// Tells every job whether it is served from now on, or preempted.
+    /// Tells every job whether it is served from now on, or preempted, and by which work it is kept.
     fn serve(&mut self) {
         for r in 0..self.runners.len() {
             let runner = &self.runners[r];
             let core = &self.cores[runner.core];
             let runs = core.occupant() == Some(Occupant::Runner(r)) && core.doing() != Doing::Switch;
-            let served = runs || self.urged[runner.core] == Some(r) || self.waits_elsewhere(r);
-            if let Some(job) = &mut self.runners[r].job {
+            let holder = self.in_the_way(r);
+            let waits_elsewhere = holder.is_some_and(|holder| self.home(holder) != runner.core);
+            let served = runs || self.urged[runner.core] == Some(r) || waits_elsewhere;
+            let kept = match (runner.deadline, &runner.job) {
+                (Some(_), Some(job)) if !matches!(job.stage, Stage::Blocked { .. }) => match served {
+                    true => holder.map(|holder| (self.other(holder), self.keeps_lock(holder))),
+                    false => core.occupant().map(|occupant| (self.other(occupant), Keeps::Core)),
+                },
+                _ => None,
+            };
+            let runner = &mut self.runners[r];
+            runner.waits.kept(kept, self.now);
+            if let Some(job) = &mut runner.job {
                 job.serve(served, self.now);
             }
         }
     }
 
-    /// Whether the job of this runner waits for a lock whose holder runs on another core.
-    fn waits_elsewhere(&self, r: usize) -> bool {
-        self.in_the_way(r)
-            .is_some_and(|holder| self.home(holder) != self.runners[r].core)
+    fn other(&self, occupant: Occupant) -> Other {
+        match occupant {
+            Occupant::Runner(r) => Other::Task(self.runners[r].task),
+            Occupant::Installer => Other::Update,
+            Occupant::Committer => Other::GroupCommit,
+            Occupant::TakeBack => Other::TakeBack,
+        }
+    }
+
+    fn keeps_lock(&self, holder: Occupant) -> Keeps {
+        let commits = match holder {
+            Occupant::Runner(r) => self.runners[r]
+                .job
+                .as_ref()
+                .is_some_and(|job| job.stage == Stage::Commit),
+            Occupant::Committer => true,
+            Occupant::Installer | Occupant::TakeBack => false,
+        };
+        if commits { Keeps::Commit } else { Keeps::Lock }
     }
 
     /// Takes the occupant off this core, and books what it worked.

@@ -7,7 +7,7 @@ use punctual_units::{Nanos, ObjectId, Revision};
 
 use crate::batch::BatchBounds;
 use crate::engine::{EngineError, KEY_MAX_LEN};
-use crate::permit::WAITERS_MAX;
+use crate::permit::{WAITERS_MAX, WaitedFor};
 use crate::tables::NAME_MAX_LEN;
 use crate::updates::OfferError;
 use crate::watch::WATCHES_MAX;
@@ -21,6 +21,17 @@ pub struct LockHolder {
     pub name: Option<String>,
     /// For how long it has held the lock.
     pub held: Nanos,
+}
+
+impl LockHolder {
+    /// What it kept a thread from that waited for it for so long, in vain.
+    pub fn kept(&self, waited: Nanos) -> WaitedFor {
+        WaitedFor {
+            thread: self.thread,
+            held: self.held.min(waited),
+            committing: Nanos::ZERO,
+        }
+    }
 }
 
 impl fmt::Display for LockHolder {

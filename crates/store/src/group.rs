@@ -161,7 +161,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             let (sample, value) = readings.get(at)?;
             Some((objects[at], sample, value))
         });
-        self.write_records(values)?;
+        self.write_records(values, &permit)?;
         drop(permit);
         Ok(())
     }

@@ -33,6 +33,7 @@ use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
 use crate::store::{Store, check_key};
 use crate::temporal::{Installation, ObjectSpec, Sample, Slot, Suspensions, encode};
+use crate::transaction::Waited;
 use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Offered, Pending, Reconciliation, SensorSpec, Updates};
 use crate::watch::Woken;
 use crate::{Deadline, StoreError, UpdateMode};
@@ -511,20 +512,30 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Installs up to `pending` updates for a transaction that holds no permit. What cannot be installed stays
     /// pending, and the updater thread will meet, and report, the same obstacle: a transaction that only reads must
-    /// not fail on a full disk.
+    /// not fail on a full disk. How long it waited for the permit.
     #[cold]
-    pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) {
+    pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) -> Waited {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
             // A thread that reads inside of a write transaction of its own would wait for itself, and reads the last
             // commit anyway.
             UpdateMode::Transaction if self.permits.is_mine() => {}
             UpdateMode::Transaction => {
-                if let Ok((permit, _)) = self.permit(deadline, now) {
-                    self.help_holding(pending, &permit);
-                }
+                return match self.permit(deadline, now) {
+                    Ok((permit, lock)) => {
+                        let longest = permit.waited_for();
+                        self.help_holding(pending, &permit);
+                        Waited { lock, longest }
+                    }
+                    Err(StoreError::LockTimeout { waited, holder }) => Waited {
+                        lock: waited,
+                        longest: Some(holder.kept(waited)),
+                    },
+                    Err(_) => Waited::default(),
+                };
             }
         }
+        Waited::default()
     }
 
     /// The same for a transaction that holds the permit.
@@ -611,7 +622,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    fn write_update(&self, update: &Update, _permit: &Permit<'_, O>) -> Result<Installation, StoreError> {
+    fn write_update(&self, update: &Update, permit: &Permit<'_, O>) -> Result<Installation, StoreError> {
         let (sample, sensor) = (update.sample, update.pending.sensor);
         let object = ObjectId(sensor.0);
         let slot = self.slot(object)?;
@@ -619,7 +630,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         if slot.sample().is_some_and(|latest| sample.seq <= latest.seq) {
             return Ok(Installation::Overtaken);
         }
-        self.write_records([(object, sample, &*update.value)])?;
+        self.write_records([(object, sample, &*update.value)], permit)?;
         // Within the mutex, as all installs are.
         let installs = self.objects.installs();
         let (installation, woken) = self.sensors.with(|_| {
@@ -634,6 +645,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub(crate) fn write_records<'v>(
         &self,
         values: impl IntoIterator<Item = (ObjectId, Sample, &'v [u8])> + Clone,
+        permit: &Permit<'_, O>,
     ) -> Result<(), StoreError> {
         let mut record = Vec::new();
         let mut transaction = self.engine.write()?;
@@ -641,6 +653,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             encode(&mut record, sample, value, self.clock_origin);
             transaction.put(Table::Temporal, self.objects.key(object), &record)?;
         }
+        permit.commits(self.os.now());
         transaction.commit()?;
         for (object, sample, _) in values {
             self.group.committed(object, sample.seq, self.engine.durability());

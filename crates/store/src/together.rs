@@ -125,8 +125,10 @@ impl<E: Engine, O: Os> Store<E, O> {
                 let mut updates = Vec::with_capacity(values.len());
                 self.sensors.with(|state| self.number(state, values, &mut updates));
                 let records = values.iter().zip(&updates);
-                let written =
-                    self.write_records(records.map(|(value, update)| (value.object, update.sample, value.value)));
+                let written = self.write_records(
+                    records.map(|(value, update)| (value.object, update.sample, value.value)),
+                    &permit,
+                );
                 let woken = self.sensors.with(|state| {
                     let woken = match written {
                         Ok(()) => self.install_all(values, &updates),

@@ -15,7 +15,7 @@ use punctual_units::{Nanos, Time};
 
 use crate::engine::{Engine, EngineError, KeyRange, Read, Table, Write, prefix_range};
 use crate::expiry::{Swept, check_expiring};
-use crate::permit::Permit;
+use crate::permit::{Permit, WaitedFor};
 use crate::records::{Merged, Records};
 use crate::store::{Freshness, Store};
 use crate::tables::{NamedTable, REGION};
@@ -36,6 +36,7 @@ pub(crate) struct Meter<'s, O> {
     /// When the last call returned.
     returned: Cell<Time>,
     lock: Nanos,
+    waited_for: Option<WaitedFor>,
     data: Cell<Nanos>,
     /// Whether a call is under way: those that its visitor makes are part of it.
     inside: Cell<bool>,
@@ -54,6 +55,7 @@ impl<'s, O: Os> Meter<'s, O> {
             began,
             returned,
             lock: Nanos::ZERO,
+            waited_for: None,
             data,
             inside: Cell::new(false),
             always: false,
@@ -112,6 +114,14 @@ impl<'s, O: Os> Meter<'s, O> {
         self.returned.set(returned);
     }
 
+    /// Of what was booked as data, so much was a wait for the permit.
+    #[cold]
+    fn waited(&mut self, waited: Waited) {
+        let lock = waited.lock.min(self.data.get());
+        self.data.set(self.data.get() - lock);
+        (self.lock, self.waited_for) = (lock, waited.longest);
+    }
+
     /// The split up to `ended`. What is left when all else is taken away is computation, so that the parts add up to
     /// the elapsed time exactly. What lies before the begin of the transaction, and how long the thread was preempted,
     /// are the caller's to fill in.
@@ -127,6 +137,13 @@ impl<'s, O: Os> Meter<'s, O> {
             ..Split::default()
         }
     }
+}
+
+/// A wait for the permit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waited {
+    pub lock: Nanos,
+    pub longest: Option<WaitedFor>,
 }
 
 /// A read-only transaction on one snapshot, which is taken by the first read. Dropping it ends it as well.
@@ -146,13 +163,11 @@ pub struct ReadTransaction<'s, E: Engine + 's, O: Os> {
 impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     #[inline]
     pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline) -> Result<Self, StoreError> {
-        let meter = Meter::new(&store.os, deadline);
+        let mut meter = Meter::new(&store.os, deadline);
         let pending = store.to_install_first();
         if pending > 0 || deadline.is_firm() {
-            meter.read_call(|| {
-                store.help(pending, deadline, store.os.now());
-                Ok(())
-            })?;
+            let waited = meter.read_call(|| Ok(store.help(pending, deadline, store.os.now())))?;
+            meter.waited(waited);
         }
         Ok(ReadTransaction {
             store,
@@ -272,6 +287,11 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         })
     }
 
+    /// Which thread it waited for longest, where it had to install updates first and another thread held the permit.
+    pub fn waited_for(&self) -> Option<WaitedFor> {
+        self.meter.waited_for
+    }
+
     /// For how long the record `key` will still be kept: `None` where that has no end, or where there is no such
     /// record; zero where it is due and has not been swept yet. See [`expiry`](crate::expiry).
     ///
@@ -331,6 +351,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         })?;
         let meter = Meter {
             lock,
+            waited_for: permit.waited_for(),
             always: true,
             ..Meter::new(&store.os, deadline)
         };
@@ -569,6 +590,11 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         meter.call(|_| Ok(engine.delete(Table::Data, &key)?))
     }
 
+    /// Which thread it waited for longest; `None` where the permit was free.
+    pub fn waited_for(&self) -> Option<WaitedFor> {
+        self.meter.waited_for
+    }
+
     /// Commits; where the transaction's time went. When this returns, the changes are visible, and as durable as
     /// [`Store::durability`] says.
     ///
@@ -586,6 +612,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         } = self;
         let entered = meter.os.now();
         meter.deadline.check(entered)?;
+        permit.commits(entered);
         engine.commit()?;
         store.expiry.committed(swept);
         let woken = store.watches.note_all(&changes);

@@ -8,6 +8,7 @@ use punctual_workload::Part;
 
 use super::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
 use super::escape;
+use crate::causes;
 use crate::summary::count;
 use crate::tasks::{is_late, late, responses, shares, time};
 use crate::verdict::Standing;
@@ -50,10 +51,12 @@ fn row(page: &mut String, task: &TaskReport) {
 }
 
 fn why(task: &TaskReport) -> String {
-    let Some((cause, late)) = task.top_cause.zip(task.where_late_us) else {
-        return "-".into();
-    };
-    format!("{}, {} in a late job", cause.words(), time(late.part(cause)))
+    let causes: Vec<String> = causes::told(task).map(|cause| escape(&cause)).collect();
+    if causes.is_empty() {
+        "-".into()
+    } else {
+        causes.join("<br>")
+    }
 }
 
 /// The parts of a job's time as one bar.
@@ -223,7 +226,7 @@ mod tests {
         for part in [
             "<th>analysis</th><td class=\"figure\">late 1 %</td><td class=\"figure held\">4 of 530 (0.8 %)</td>",
             "<td class=\"figure\">42.6 ms</td><td class=\"figure\">49.4 ms</td>",
-            "waiting for the lock, 9.10 ms in a late job",
+            "3 of 4 late jobs waited for the lock that thread logger (1234) held while it synced, for 9.10 ms on average (usually 350 us)",
             "title=\"store access 59 %, 25.2 ms\"",
             "bar late",
             "deadline 5.00 ms",
@@ -239,7 +242,7 @@ mod tests {
         let mut task = fixture::report().tasks.remove(0);
         task.histogram.clear();
         (task.jobs, task.late, task.late_share) = (0, 0, None);
-        (task.response_us, task.where_us, task.top_cause) = (None, None, None);
+        (task.response_us, task.where_us, task.causes) = (None, None, Vec::new());
         let mut page = String::new();
         tasks(&mut page, &[task]);
         assert!(page.contains("untold") && !page.contains("<svg"), "{page}");

@@ -21,6 +21,8 @@ use crate::args;
 use crate::commands::print;
 use crate::failure::Failure;
 
+/// Descriptors that are no connections: the store's, the event loop's.
+const DESCRIPTORS_KEPT: u64 = 64;
 /// How often a server that runs is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -38,6 +40,19 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         .durability
         .map_or(node.durability, args::StoreDurability::durability);
 
+    let descriptors = raise_descriptors();
+    let connections_max = node.options.connections_max;
+    if let Some(room) =
+        descriptors.map(|all| usize::try_from(all.saturating_sub(DESCRIPTORS_KEPT)).unwrap_or(usize::MAX))
+        && room < connections_max
+    {
+        node.options.connections_max = room.max(1);
+        let words = "connections, because this process may have no more descriptors: raise `ulimit -n`";
+        print(&format!(
+            "{connections_max} connections were asked for; at most {} {words}\n",
+            room.max(1)
+        ))?;
+    }
     // Signals first: one that comes while the store is opened ends the server in order as well.
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
@@ -60,6 +75,23 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     ))?;
     until_asked(&mut signals, &running)?;
     running.stop().map_err(|error| input(&error))
+}
+
+/// Raises what this process may have open up to what it may set itself; how many that are.
+fn raise_descriptors() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a place for two numbers.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return None;
+    }
+    let before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: as above.
+    let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } == 0;
+    Some(if raised { limit.rlim_max } else { before })
 }
 
 fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>) -> Result<(), Failure> {

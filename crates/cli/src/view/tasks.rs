@@ -10,6 +10,7 @@ use ratatui::widgets::{Cell, Row, Table};
 
 use super::panels::panel;
 use super::state::ViewState;
+use crate::causes;
 use crate::tasks::{self, Column};
 use crate::verdict::Standing;
 
@@ -31,9 +32,10 @@ const PICTURE_WIDTH: u16 = 20;
 
 /// Lines that the panel needs; none before the first figures.
 pub fn height(body: Rect, state: &ViewState) -> u16 {
+    let frame = FRAME_LINES + u16::from(why(&state.tasks).is_some());
     match state.tasks.len() as u16 {
         0 => 0,
-        tasks => (tasks + FRAME_LINES).min((body.height / PART_MAX).max(FRAME_LINES + 1)),
+        tasks => (tasks + frame).min((body.height / PART_MAX).max(frame + 1)),
     }
 }
 
@@ -48,7 +50,9 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     if pictures {
         block = block.title_bottom(legend());
     }
-    let fit = usize::from(block.inner(area).height.saturating_sub(1));
+    let inner = block.inner(area);
+    let why = why(&state.tasks);
+    let fit = usize::from(inner.height.saturating_sub(1 + u16::from(why.is_some())));
     // The last line says that there are more.
     let shown = if state.tasks.len() > fit {
         fit.saturating_sub(1)
@@ -76,6 +80,16 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     }
     let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block);
     frame.render_widget(table, area);
+    if let (Some(why), Some(last)) = (why, inner.rows().next_back()) {
+        frame.render_widget(Line::from(why).dim(), last);
+    }
+}
+
+/// The top cause of the task that has most late jobs of its own.
+fn why(tasks: &[TaskReport]) -> Option<String> {
+    let share = |task: &&TaskReport| task.late_share.unwrap_or(0.0);
+    let worst = tasks.iter().max_by(|a, b| share(a).total_cmp(&share(b)))?;
+    Some(format!(" {}: {}", worst.name, causes::told(worst).next()?))
 }
 
 fn row(task: &TaskReport, pictures: bool) -> Row<'_> {

@@ -25,9 +25,9 @@ pub fn serve(folder: &Path, arguments: &[&str]) -> Served {
     }
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = punctual_testing::start(&mut command, BOUND).expect("the program starts");
-    let mut line = String::new();
-    let out = child.stdout().expect("its output");
-    BufReader::new(out).read_line(&mut line).expect("a line");
+    let mut lines = BufReader::new(child.stdout().expect("its output")).lines();
+    let line = lines.find_map(|line| line.ok().filter(|line| line.starts_with("serving")));
+    let line = line.expect("it serves");
     let address = line.split(" on ").nth(1).and_then(|rest| rest.split(';').next());
     let address = address.unwrap_or_else(|| panic!("it serves: {line:?}")).to_owned();
     Served { child, address }

@@ -76,9 +76,9 @@ pub fn scheduling_to_lend(thread: Tid) -> Result<Scheduling, Refusal> {
     }
 }
 
-/// What `thread`, one of this process, is called; at most 15 bytes (prctl(2), `PR_SET_NAME`).
+/// What `thread`, of any process, is called; at most 15 bytes (prctl(2), `PR_SET_NAME`). `None` once it has ended.
 pub fn name_of(thread: Tid) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).ok()?;
+    let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).ok()?;
     let name = name.trim_end();
     (!name.is_empty()).then(|| name.to_owned())
 }

@@ -29,6 +29,7 @@ pub mod real_time;
 pub mod recovery;
 pub mod run_queue;
 pub mod shared_memory;
+pub mod switches;
 #[cfg(test)]
 mod testing;
 pub mod thermal;

@@ -7,7 +7,7 @@ use std::mem;
 
 use punctual_units::CoreId;
 
-pub use punctual_os::linux::thread::{cpu_time_of, real_time, scheduling, set_scheduling, thread_cpu_time};
+pub use punctual_os::linux::thread::{cpu_time_of, name_of, real_time, scheduling, set_scheduling, thread_cpu_time};
 pub use punctual_os::{REAL_TIME_PRIORITIES, Scheduling, Tid};
 
 use super::core_mask::{CoreMask, affinity_of, set_affinity};
@@ -98,6 +98,32 @@ impl AsFound {
 pub fn current_core() -> Option<CoreId> {
     // SAFETY: takes nothing and returns a plain number.
     u32::try_from(unsafe { libc::sched_getcpu() }).ok().map(CoreId)
+}
+
+/// The page faults of a thread since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Those for which it had to wait for a disk.
+    pub major: u64,
+    /// The others.
+    pub minor: u64,
+}
+
+impl Faults {
+    /// Of the calling thread: one system call.
+    pub fn of_this_thread() -> Faults {
+        // SAFETY: an all-zero rusage is valid, and the call fills at most its size.
+        let usage = unsafe {
+            let mut usage: libc::rusage = mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            usage
+        };
+        let count = |count: libc::c_long| u64::try_from(count).unwrap_or_default();
+        Faults {
+            major: count(usage.ru_majflt),
+            minor: count(usage.ru_minflt),
+        }
+    }
 }
 
 /// The cores that the calling thread may run on, ascending.

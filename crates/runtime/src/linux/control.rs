@@ -16,7 +16,6 @@ use super::shared::{JobEvent, Order, Shared, StopOnPanic, ThreadStart};
 use super::tasks::{Ended, TaskState};
 use super::witness::Witness;
 use crate::collector::{Collector, Took};
-use crate::figures::OffCore;
 use crate::learn::Record;
 use crate::report::{Protection, Sample, TaskReport};
 use crate::under_way::UnderWay;
@@ -151,16 +150,13 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         match event {
             // Too late to turn anything for it.
             JobEvent::Progress(_) => {}
-            JobEvent::Outcome(outcome) => {
+            JobEvent::Outcome(outcome, beside) => {
                 self.under_way.completed(outcome.task, outcome.job);
-                self.collector.job(&outcome);
+                let evidence = self.witness.evidence(&outcome, beside);
+                self.collector.job(&outcome, &evidence);
                 self.step(Event::Completed(outcome), LinuxOs.now());
             }
             JobEvent::Failed { task, at } => self.collector.failed(task, at),
-            JobEvent::OffCore { task, off_core, at } => {
-                let stolen = self.witness.stolen(task);
-                self.collector.off_core(task, OffCore { stolen, ..off_core }, at);
-            }
             JobEvent::Ended { task } => self.collector.ended(task),
             JobEvent::Ordered => self.obey(),
             JobEvent::Events {
@@ -192,7 +188,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 } => {
                     self.step(Event::Added { task, goal }, LinuxOs.now());
                     self.collector.protected(obtained);
-                    self.witness.watch(task, core);
+                    let refused = self.witness.watch(task, core, figures.is_some());
+                    self.collector.protected(refused.into_iter().collect());
                     self.under_way
                         .watch(task, figures.as_ref().map(|figures| figures.deadline()));
                     self.collector.watch(task, figures.map(|figures| *figures));

@@ -3,6 +3,7 @@
 use punctual_os::LinuxOs;
 use punctual_platform::linux::thread::thread_cpu_time;
 use punctual_store::engine::Engine;
+use punctual_store::permit::WaitedFor;
 use punctual_store::{Deadline, ReadTransaction, Store, StoreError, WriteTransaction};
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Split};
@@ -28,6 +29,8 @@ pub struct Job<'r, E: Engine> {
     /// CPU time of the job's thread when the job began.
     cpu_before: Nanos,
     in_store: Split,
+    /// Which thread it waited for longest to write.
+    waited_for: Option<WaitedFor>,
 }
 
 impl<'r, E: Engine> Job<'r, E> {
@@ -44,6 +47,7 @@ impl<'r, E: Engine> Job<'r, E> {
             events: 0,
             cpu_before: thread_cpu_time(),
             in_store: Split::default(),
+            waited_for: None,
         }
     }
 
@@ -132,6 +136,7 @@ impl<'r, E: Engine> Job<'r, E> {
         body: impl FnOnce(&mut ReadTransaction<'_, E, LinuxOs>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut transaction = self.store.read_transaction(self.soft_deadline())?;
+        self.waited(transaction.waited_for());
         let result = body(&mut transaction);
         let split = transaction.finish();
         self.account(split, result)
@@ -145,7 +150,11 @@ impl<'r, E: Engine> Job<'r, E> {
         &mut self,
         body: impl FnOnce(&mut WriteTransaction<'_, E, LinuxOs>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut transaction = self.store.write_transaction(self.soft_deadline())?;
+        let mut transaction = match self.store.write_transaction(self.soft_deadline()) {
+            Ok(transaction) => transaction,
+            Err(error) => return Err(self.refused(error)),
+        };
+        self.waited(transaction.waited_for());
         match body(&mut transaction) {
             Ok(value) => {
                 let split = transaction.commit()?;
@@ -162,6 +171,25 @@ impl<'r, E: Engine> Job<'r, E> {
     fn soft_deadline(&self) -> Deadline {
         self.deadline
             .map_or(Deadline::NONE, |_| Deadline::soft(self.deadline()))
+    }
+
+    /// Waiting in vain for the lock is waiting for the lock.
+    fn refused(&mut self, error: StoreError) -> StoreError {
+        if let StoreError::LockTimeout { waited, holder } = &error {
+            self.in_store.lock += *waited;
+            self.waited(Some(holder.kept(*waited)));
+        }
+        error
+    }
+
+    fn waited(&mut self, waited_for: Option<WaitedFor>) {
+        let longest = |a: WaitedFor, b: WaitedFor| if b.held > a.held { b } else { a };
+        self.waited_for = self.waited_for.into_iter().chain(waited_for).reduce(longest);
+    }
+
+    /// Which thread it waited for longest to write.
+    pub(super) fn waited_for(&self) -> Option<WaitedFor> {
+        self.waited_for
     }
 
     fn account<T>(&mut self, split: Split, result: Result<T, StoreError>) -> Result<T, StoreError> {

@@ -141,9 +141,10 @@ impl<E: Engine + 'static> Keeper<E> {
             None => GapProbe::start(probed, PROBE_PRIORITY, PROBE_PERIOD),
         });
         let running = probe.as_ref().and_then(|probe| probe.as_ref().ok());
-        let mut witness = Witness::new(probed, running, Vec::new());
+        let mut witness = Witness::new(probed, running);
         for (task, seat) in placement.seats.iter().enumerate() {
-            witness.watch(TaskId(task as u32), first_core(seat));
+            let judged = self.prepared.tasks[task].class.deadline().is_some();
+            obtained.extend(witness.watch(TaskId(task as u32), first_core(seat), judged));
         }
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         let guarded = guarded(self.prepared.machine.guarded());
@@ -466,7 +467,7 @@ impl<'scope> Ward<'scope, '_> {
             rng: Xoshiro256PlusPlus::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),
             tenancy,
             state: Arc::clone(&state),
-            lateness: None,
+            accounts: None,
         };
         let (store, shared) = (task.store, self.shared);
         let thread = self

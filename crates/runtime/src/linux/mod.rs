@@ -26,7 +26,7 @@ mod exclusive;
 mod feeder;
 mod job;
 mod keeper;
-mod lateness;
+mod known;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_tests;

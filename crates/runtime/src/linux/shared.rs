@@ -16,10 +16,11 @@ use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, TaskGoal};
 
+use super::known::Beside;
 use super::mailbox::Mailbox;
 use super::tasks::TaskState;
 use crate::error::RuntimeError;
-use crate::figures::{OffCore, TaskFigures};
+use crate::figures::TaskFigures;
 use crate::learn::Record;
 use crate::report::Protection;
 
@@ -35,20 +36,11 @@ pub(super) enum JobEvent {
     /// It has come to a checkpoint.
     Progress(JobProgress),
     /// It is complete.
-    Outcome(JobOutcome),
+    Outcome(JobOutcome, Beside),
     /// It ended with an error.
     Failed {
         /// The task whose job it was.
         task: TaskId,
-        /// When it ended.
-        at: Time,
-    },
-    /// The job that ends with the next outcome of its task is late: where its thread was.
-    OffCore {
-        /// The task whose job it is.
-        task: TaskId,
-        /// Where its thread was while it was not on its core.
-        off_core: OffCore,
         /// When it ended.
         at: Time,
     },
@@ -84,7 +76,7 @@ pub(super) enum JobEvent {
 impl JobEvent {
     /// Whether a real-time job is complete.
     pub(super) fn ends_a_real_time_job(&self) -> bool {
-        matches!(self, JobEvent::Outcome(outcome) if outcome.deadline.is_some())
+        matches!(self, JobEvent::Outcome(outcome, _) if outcome.deadline.is_some())
     }
 }
 

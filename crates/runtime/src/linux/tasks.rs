@@ -13,12 +13,12 @@ use punctual_platform::linux::thread::Tid;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, TaskId, Time};
-use punctual_workload::{Active, Arrival};
+use punctual_workload::{Active, Arrival, Durability};
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::events::EventReleases;
 use super::job::Job;
-use super::lateness::Lateness;
+use super::known::{Accounts, Beside};
 use super::releases::Releases;
 use super::shared::{JobEvent, Shared, ThreadStart};
 use super::tenancy::Tenancy;
@@ -164,7 +164,7 @@ pub(super) struct Running<E: Engine> {
     pub(super) tenancy: Option<Tenancy>,
     pub(super) state: Arc<TaskState>,
     /// Of a task with a deadline, once its thread runs.
-    pub(super) lateness: Option<Lateness>,
+    pub(super) accounts: Option<Accounts>,
 }
 
 impl<E: Engine> Running<E> {
@@ -172,7 +172,8 @@ impl<E: Engine> Running<E> {
     pub(super) fn run(mut self, store: &Store<E, LinuxOs>, shared: &Shared, thread: ThreadStart) {
         self.state.thread.get_or_init(Tid::current);
         shared.enter();
-        self.lateness = self.deadline.and_then(|_| Lateness::of_this_thread());
+        let syncs = store.durability() != Durability::Volatile;
+        self.accounts = self.deadline.map(|_| Accounts::of_this_thread(syncs));
         let how = match thread.start() {
             Some(started) => match self.events.take() {
                 Some(events) => self.jobs_on_events(store, shared, started.at, events),
@@ -287,16 +288,14 @@ impl<E: Engine> Running<E> {
             Ok(result) => result,
             Err(panic) => return Err(self.panicked(shared, &*panic)),
         };
+        let waited_for = job.waited_for();
         let outcome = job.end(self.id);
+        let accounts = self.accounts.as_mut();
+        let beside = accounts.map_or_else(Beside::default, |it| it.ended(&outcome, waited_for));
         let (task, at) = (self.id, outcome.finished);
         // A job that failed at once was not early: it has no response time.
         match result {
-            Ok(()) => {
-                if let Some(off_core) = self.lateness.as_mut().and_then(|it| it.ended(&outcome)) {
-                    shared.report(JobEvent::OffCore { task, off_core, at });
-                }
-                shared.report(JobEvent::Outcome(outcome));
-            }
+            Ok(()) => shared.report(JobEvent::Outcome(outcome, beside)),
             Err(error) => {
                 self.state.fail(|| error.to_string());
                 shared.report(JobEvent::Failed { task, at });

@@ -1,33 +1,64 @@
-//! What excuses a late job: the probe on its core saw the core taken away for as long as the job was late. And how much
-//! of the core the hypervisor gave to other guests meanwhile.
+//! What is known of a late job from outside of its thread: the probe on its core saw the core taken away, other threads
+//! had the core while the job was ready, a thread held the lock, the hypervisor ran other guests.
 
+use punctual_os::LinuxOs;
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::thread::{Tid, cpu_time_of};
+use punctual_platform::linux::switches::{IDLE, Switches, taken};
+use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
 use punctual_platform::linux::{KernelTree, busy};
-use punctual_units::{CoreId, Nanos, TaskId};
-use punctual_workload::JobOutcome;
+use punctual_store::permit::WaitedFor;
+use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
+use punctual_workload::{JobOutcome, Known};
 
-/// The probe, and our own real-time threads on its core, which the kernel throttles if they fill it.
+use super::known::Beside;
+use super::shared::protection;
+use crate::causes::{CULPRITS_MAX, Evidence};
+use crate::report::{Culprit, Doing, Protection};
+
+/// Of the time, at most one in so many is spent on finding out which threads took the core from late jobs. Where more
+/// of them come, some are not looked into.
+const ONE_IN: u64 = 100;
+
+/// How long a thread's name is remembered: its number may be another's then.
+const REMEMBERED: Nanos = Nanos::from_secs(1);
+
+/// Names that are remembered.
+const NAMES_MAX: usize = 64;
+
+/// The probe, our own real-time threads on its core, which the kernel throttles if they fill it, and which threads
+/// have the cores of our tasks.
 pub(super) struct Witness<'p> {
     probe: Option<&'p GapProbe>,
     /// The probe's core.
     core: CoreId,
-    /// Tasks on other cores: what the probe sees does not excuse them.
-    elsewhere: Vec<TaskId>,
+    /// The cores of tasks.
+    cores: Vec<(TaskId, CoreId)>,
     threads: Vec<Tid>,
-    /// Stolen time of the core at the last look, since boot.
+    /// Stolen time of the probe's core at the last look, since boot.
     stolen: Option<Nanos>,
+    /// Of each core with a task that has a deadline, where the kernel tells.
+    switches: Vec<(CoreId, Switches)>,
+    refused: bool,
+    /// When late jobs are looked into again.
+    looks_again: Time,
+    names: Vec<(Tid, String)>,
+    names_since: Time,
 }
 
 impl<'p> Witness<'p> {
-    /// The witness of `core`, where `probe` runs if the kernel allowed it, and without tasks that are `elsewhere`.
-    pub(super) fn new(core: CoreId, probe: Option<&'p GapProbe>, elsewhere: Vec<TaskId>) -> Witness<'p> {
+    /// The witness of `core`, where `probe` runs if the kernel allowed it.
+    pub(super) fn new(core: CoreId, probe: Option<&'p GapProbe>) -> Witness<'p> {
         Witness {
             probe,
             core,
-            elsewhere,
+            cores: Vec::new(),
             threads: probe.map(GapProbe::tid).into_iter().collect(),
             stolen: stolen_from(core),
+            switches: Vec::new(),
+            refused: false,
+            looks_again: Time::ZERO,
+            names: Vec::new(),
+            names_since: Time::ZERO,
         }
     }
 
@@ -37,27 +68,31 @@ impl<'p> Witness<'p> {
         self.threads.extend(here.map(|(_, thread)| thread));
     }
 
-    /// Takes note of a task that was added on `core`.
-    pub(super) fn watch(&mut self, task: TaskId, core: CoreId) {
-        if core != self.core {
-            self.elsewhere.push(task);
-        }
-    }
-
-    /// Looks at the stolen time of the core, so that [`Witness::stolen`] counts from now on.
-    pub(super) fn look(&mut self) {
-        self.stolen = stolen_from(self.core);
-    }
-
-    /// What the hypervisor has taken from the core of `task` since the last look, in ticks of 10 ms, and looks. `None`
-    /// for a task on another core, and where the kernel does not say.
-    pub(super) fn stolen(&mut self, task: TaskId) -> Option<Nanos> {
-        if self.elsewhere.contains(&task) {
+    /// Takes note of a task on `core`, whose late jobs are explained if it is `judged` by a deadline. The first time
+    /// that the threads which take a core cannot be named, it is told why.
+    pub(super) fn watch(&mut self, task: TaskId, core: CoreId, judged: bool) -> Option<Protection> {
+        self.cores.push((task, core));
+        if !judged || self.refused || self.switches.iter().any(|(other, _)| *other == core) {
             return None;
         }
-        let before = self.stolen;
-        self.look();
-        Some(self.stolen?.saturating_sub(before?))
+        match Switches::of(core) {
+            Ok(switches) => {
+                self.switches.push((core, switches));
+                None
+            }
+            Err(refusal) => {
+                self.refused = true;
+                Some(protection(
+                    "late jobs name the threads that took their core".into(),
+                    Err(refusal),
+                ))
+            }
+        }
+    }
+
+    /// Looks at the stolen time of the core, so that the next late job is told what was stolen from now on.
+    pub(super) fn look(&mut self) {
+        self.stolen = stolen_from(self.core);
     }
 
     /// CPU time that the counted threads have used since they started.
@@ -67,11 +102,141 @@ impl<'p> Witness<'p> {
 
     /// Whether a gap at least as long as the job's overrun lies between its release and its end.
     pub(super) fn explains(&self, job: &JobOutcome) -> bool {
-        let (Some(probe), Some(overrun)) = (self.probe, job.overrun()) else {
-            return false;
-        };
-        !self.elsewhere.contains(&job.task) && probe.longest_gap(job.released, job.finished) >= overrun
+        job.overrun().is_some_and(|overrun| self.gap(job) >= overrun)
     }
+
+    /// The longest time for which the core was taken from all threads while the job was under way.
+    fn gap(&self, job: &JobOutcome) -> Nanos {
+        let probe = self.probe.filter(|_| self.core_of(job.task) == Some(self.core));
+        probe.map_or(Nanos::ZERO, |probe| probe.longest_gap(job.released, job.finished))
+    }
+
+    fn core_of(&self, task: TaskId) -> Option<CoreId> {
+        self.cores
+            .iter()
+            .find(|(other, _)| *other == task)
+            .map(|(_, core)| *core)
+    }
+
+    /// All that is known of a job that has ended.
+    pub(super) fn evidence(&mut self, job: &JobOutcome, beside: Beside) -> Evidence {
+        if job.overrun().is_none() {
+            return beside.known.into();
+        }
+        let now = LinuxOs.now();
+        let preemptors = if now < self.looks_again {
+            Vec::new()
+        } else {
+            let preemptors = self.preemptors(job, beside);
+            let after = LinuxOs.now();
+            self.looks_again = after + after.since(now) * ONE_IN;
+            preemptors
+        };
+        let throttled = preemptors
+            .iter()
+            .filter(|(_, throttles)| *throttles)
+            .map(|(it, _)| it.us);
+        let throttled = Nanos((throttled.sum::<f64>() * 1e3) as u64);
+        let by_threads: f64 = preemptors.iter().map(|(it, _)| it.us).sum();
+        let stolen = self
+            .gap(job)
+            .min(job.response())
+            .saturating_sub(Nanos((by_threads * 1e3) as u64));
+        Evidence {
+            known: Known {
+                throttled,
+                stolen,
+                ..beside.known
+            },
+            holder: beside.waited_for.map(|it| self.holder(it, beside.known.syncs, now)),
+            preemptors: preemptors
+                .into_iter()
+                .map(|(culprit, _)| culprit)
+                .take(CULPRITS_MAX)
+                .collect(),
+            stolen: self.stolen_since(job.task),
+        }
+    }
+
+    /// What the hypervisor has taken from the core of `task` since the last look, in ticks of 10 ms, and looks. `None`
+    /// for a task on another core, and where the kernel does not say.
+    fn stolen_since(&mut self, task: TaskId) -> Option<Nanos> {
+        if self.core_of(task) != Some(self.core) {
+            return None;
+        }
+        let before = self.stolen;
+        self.look();
+        Some(self.stolen?.saturating_sub(before?))
+    }
+
+    /// The threads that had the job's core while the job was ready, and whether the kernel let each of them run in
+    /// order to bound real-time threads.
+    fn preemptors(&self, job: &JobOutcome, beside: Beside) -> Vec<(Culprit, bool)> {
+        let core = self.core_of(job.task);
+        let ring = self.switches.iter().find(|(other, _)| Some(*other) == core);
+        let (Some((_, switches)), Some(thread), Some(ready)) = (ring, beside.thread, beside.known.ready) else {
+            return Vec::new();
+        };
+        let turns = switches.since(job.released);
+        let real_time = scheduling(thread).is_ok_and(|own| own.rank() > 0);
+        let own = i32::try_from(std::process::id()).ok();
+        let taken = taken(&turns, thread, job.released, job.finished, ready);
+        let told = taken.into_iter().map(|taken| {
+            let scheduling = scheduling(taken.thread).ok().filter(|_| taken.thread != IDLE);
+            let idle = taken.thread == IDLE;
+            let name = match idle {
+                true => "no thread".into(),
+                false => name_or_gone(taken.thread),
+            };
+            let culprit = Culprit {
+                thread: (!idle).then_some(taken.thread.0),
+                process: Some(taken.process).filter(|process| Some(*process) != own && !idle),
+                scheduling,
+                us: taken.took.as_micros_f64(),
+                ..Culprit::named(name)
+            };
+            let ordinary = idle || scheduling.is_some_and(|it| it.rank() == 0);
+            (culprit, real_time && ordinary)
+        });
+        told.collect()
+    }
+
+    fn holder(&mut self, held: WaitedFor, syncs: bool, now: Time) -> Culprit {
+        let WaitedFor {
+            thread,
+            held,
+            committing,
+        } = held;
+        if now.since(self.names_since) > REMEMBERED || self.names.len() == NAMES_MAX {
+            self.names.clear();
+            self.names_since = now;
+        }
+        let known = self
+            .names
+            .iter()
+            .find(|(other, _)| *other == thread)
+            .map(|(_, name)| name.clone());
+        let name = known.unwrap_or_else(|| {
+            let name = name_or_gone(thread);
+            self.names.push((thread, name.clone()));
+            name
+        });
+        let doing = match committing * 2 > held {
+            true if syncs => Doing::Syncing,
+            true => Doing::Committing,
+            false => Doing::Working,
+        };
+        Culprit {
+            thread: Some(thread.0),
+            doing: Some(doing),
+            us: held.as_micros_f64(),
+            ..Culprit::named(name)
+        }
+    }
+}
+
+fn name_or_gone(thread: Tid) -> String {
+    name_of(thread).unwrap_or_else(|| "a thread that has ended".into())
 }
 
 fn stolen_from(core: CoreId) -> Option<Nanos> {

@@ -173,6 +173,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         write(&mut transaction)?;
         self.write_created(&mut transaction, created)?;
         transaction.put(Table::Temporal, REVISION, &revision.0.to_le_bytes())?;
+        permit.commits(self.os.now());
         transaction.commit()?;
         created.iter().for_each(|creation| self.add_object(creation));
         // After the commit: a transaction that begins now sees it. The permit keeps other writers of the number out.

@@ -2,6 +2,7 @@
 //!
 //! Every order of its stores is tried by the model checker `loom` (`tests/permit.rs`), with planted faults.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -29,6 +30,17 @@ pub struct HeldBy {
     pub thread: Tid,
     /// For how long.
     pub held: Nanos,
+}
+
+/// Which thread kept a waiter waiting: the one that held the permit for most of the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitedFor {
+    /// The thread.
+    pub thread: Tid,
+    /// For how long it held the permit during the wait.
+    pub held: Nanos,
+    /// Of that, from when it began to commit.
+    pub committing: Nanos,
 }
 
 /// Where the permit is handed out.
@@ -73,6 +85,24 @@ pub(super) struct Waiter {
     thread: Tid,
     scheduling: Option<Scheduling>,
     place: u16,
+    since: Time,
+    /// Which thread has held the permit longest since then, of those that have released it.
+    longest: Option<WaitedFor>,
+}
+
+impl Waiter {
+    /// The holder releases the permit at `now`, and has been committing since `commits`, if it has begun to.
+    fn outlived(&mut self, holder: &Holder, commits: Option<Time>, now: Time) {
+        let from = holder.since.max(self.since);
+        let held = now.since(from);
+        if self.longest.is_none_or(|longest| held > longest.held) {
+            self.longest = Some(WaitedFor {
+                thread: holder.thread,
+                held,
+                committing: commits.map_or(Nanos::ZERO, |began| now.since(from.max(began))),
+            });
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -83,6 +113,7 @@ pub(super) struct Holder {
     runs_as: Option<Scheduling>,
     /// How it was scheduled before it was boosted.
     own: Option<Scheduling>,
+    waited_for: Option<WaitedFor>,
 }
 
 /// The permit to write, until dropped. It belongs to its thread: that is the one whose priority is raised.
@@ -90,6 +121,8 @@ pub(super) struct Holder {
 pub struct Permit<'q, O: Os> {
     queue: &'q PermitQueue<O>,
     place: Option<u16>,
+    /// When its holder began to commit.
+    commits: Cell<Option<Time>>,
     _bound_to_thread: PhantomData<*const ()>,
 }
 
@@ -140,6 +173,7 @@ impl<O: Os> PermitQueue<O> {
             since: now,
             runs_as: None,
             own: None,
+            waited_for: None,
         });
         Some(self.permit(None))
     }
@@ -153,6 +187,7 @@ impl<O: Os> PermitQueue<O> {
         Permit {
             queue: self,
             place,
+            commits: Cell::new(None),
             _bound_to_thread: PhantomData,
         }
     }
@@ -204,6 +239,7 @@ impl<O: Os> PermitQueue<O> {
                 since: self.os.now(),
                 runs_as: scheduling,
                 own: None,
+                waited_for: None,
             });
             return Ok(None);
         };
@@ -217,6 +253,8 @@ impl<O: Os> PermitQueue<O> {
                 thread,
                 scheduling,
                 place,
+                since: self.os.now(),
+                longest: None,
             },
         ) else {
             free_places.push(place);
@@ -247,18 +285,25 @@ impl<O: Os> PermitQueue<O> {
         }
     }
 
-    fn release(&self, place: Option<u16>) {
+    fn release(&self, place: Option<u16>, commits: Option<Time>) {
         let (next, own) = {
             let mut state = self.state.lock();
             state.free_places.extend(place);
-            let own = state.holder.take().and_then(|holder| holder.own);
+            let holder = state.holder.take();
+            let now = state.queue.iter().next().map(|_| self.os.now());
+            if let Some((now, holder)) = now.zip(holder.as_ref()) {
+                let waiters = state.queue.iter_mut();
+                waiters.for_each(|waiter| waiter.outlived(holder, commits, now));
+            }
+            let own = holder.and_then(|holder| holder.own);
             let next = state.queue.pop();
-            if let Some((ticket, waiter)) = next {
+            if let Some(((ticket, waiter), now)) = next.zip(now) {
                 let mut holder = Holder {
                     thread: waiter.thread,
-                    since: self.os.now(),
+                    since: now,
                     runs_as: waiter.scheduling,
                     own: None,
+                    waited_for: waiter.longest,
                 };
                 // Deadlines order the queue, priorities do not: a later one in line may have the higher priority.
                 let highest = state
@@ -302,10 +347,22 @@ impl<O: Os> Permit<'_, O> {
     pub fn is_wanted(&self) -> bool {
         self.queue.state.lock().queue.iter().next().is_some()
     }
+
+    /// Which thread its thread waited for longest; `None` where it was free.
+    pub fn waited_for(&self) -> Option<WaitedFor> {
+        self.place?;
+        self.queue.state.lock().holder.as_ref()?.waited_for
+    }
+
+    /// Says that its thread commits from `now` on: the threads that wait are told.
+    #[inline]
+    pub fn commits(&self, now: Time) {
+        self.commits.set(Some(now));
+    }
 }
 
 impl<O: Os> Drop for Permit<'_, O> {
     fn drop(&mut self) {
-        self.queue.release(self.place);
+        self.queue.release(self.place, self.commits.get());
     }
 }

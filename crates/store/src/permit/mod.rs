@@ -30,5 +30,5 @@ mod atomics {
     pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 }
 
-pub use granting::{Denied, HeldBy, Permit, PermitQueue};
+pub use granting::{Denied, HeldBy, Permit, PermitQueue, WaitedFor};
 pub use queue::{ORDINARY_EVERY, Ticket, WAITERS_MAX, WaitQueue};

@@ -88,6 +88,11 @@ impl<T> WaitQueue<T> {
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.waiting.iter().map(|(.., waiter)| waiter)
     }
+
+    /// The same, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.waiting.iter_mut().map(|(.., waiter)| waiter)
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,184 @@
+//! Why late jobs were late, in words: the same in the summary, the verdict, the live view and on the page.
+
+use punctual_runtime::report::{CauseReport, Culprit, Doing, TaskReport};
+use punctual_workload::{Cause, ControllerKind};
+
+use crate::summary::count;
+use crate::tasks::time;
+
+/// Causes of one task that are told; the report has all.
+const TOLD: usize = 3;
+
+/// The most frequent causes of a task's late jobs, a clause each; none without a late job.
+pub fn told(task: &TaskReport) -> impl Iterator<Item = String> {
+    task.causes.iter().take(TOLD).map(|cause| clause(task, cause))
+}
+
+/// `31 of 40 late jobs waited for the lock that thread logger (1234) held while it synced, for 9.10 ms on average`.
+fn clause(task: &TaskReport, it: &CauseReport) -> String {
+    let jobs = match (it.jobs, task.late) {
+        (1, 1) => "the late job".into(),
+        (jobs, late) if jobs == late => format!("all {} late jobs", count(late)),
+        (jobs, late) => format!("{} of {} late jobs", count(jobs), count(late)),
+    };
+    let happened = match it.jobs {
+        1 => happened(it.cause).replacen("were ", "was ", 1),
+        _ => happened(it.cause).into(),
+    };
+    let what = format!("{jobs} {happened}{}", by(it));
+    if it.cause == Cause::Skipped {
+        return what;
+    }
+    let on_average = if it.jobs == 1 { "" } else { " on average" };
+    let usual = it.usual_us.filter(|usual| *usual >= 1.0);
+    let usual = usual.map_or(String::new(), |usual| format!(" (usually {})", time(usual)));
+    format!("{what}, for {}{on_average}{usual}", time(it.us_mean))
+}
+
+/// What a cause does to jobs.
+const fn happened(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Skipped => "never began, because too many jobs of the task were waiting",
+        Cause::Queue => "began late, behind the job before",
+        Cause::Lock => "waited for the lock",
+        Cause::PageFault => "waited for pages to be read (page faults)",
+        Cause::Sync => "waited for the medium to sync what they committed",
+        Cause::Commit => "took longer to commit",
+        Cause::Preempted => "were preempted",
+        Cause::Throttled => "were kept off the core by the bound on real-time threads",
+        Cause::Stolen => "had the core taken away, as all threads (by the hypervisor, the firmware or interrupts)",
+        Cause::Asleep => "were not ready to run: asleep, or waiting for a device or another lock",
+        Cause::Data => "took longer in calls of the store",
+        Cause::Computation => "computed longer",
+    }
+}
+
+/// The thread that is to blame for most of these jobs.
+fn by(it: &CauseReport) -> String {
+    let Some(first) = it.by.first() else {
+        return match it.cause {
+            Cause::Preempted => " (by what is not known)".into(),
+            _ => String::new(),
+        };
+    };
+    let most = match first.jobs {
+        jobs if jobs == it.jobs => String::new(),
+        jobs => format!(", {} of them for one", count(jobs)),
+    };
+    let thread = thread(first);
+    match (it.cause, first.doing) {
+        (Cause::Lock, Some(doing)) => format!("{most} that {thread} held while it {}", did(doing)),
+        (Cause::Throttled, _) => format!(", while {thread} ran"),
+        _ if first.jobs == it.jobs => format!(" by {thread}"),
+        _ => format!(", {} of them by {thread}", count(first.jobs)),
+    }
+}
+
+const fn did(doing: Doing) -> &'static str {
+    match doing {
+        Doing::Working => "worked in its transaction",
+        Doing::Committing => "committed",
+        Doing::Syncing => "synced",
+    }
+}
+
+/// `thread logger (1234, SCHED_FIFO 50)`, or `task logger` on a simulated machine.
+fn thread(culprit: &Culprit) -> String {
+    let Some(number) = culprit.thread else {
+        return match &*culprit.name {
+            "no thread" => "no thread".into(),
+            name => format!("task {name}"),
+        };
+    };
+    let process = culprit.process.map(|process| format!(" of process {process}"));
+    let scheduling = culprit.scheduling.map(|it| format!(", {it}"));
+    let (process, scheduling) = (process.unwrap_or_default(), scheduling.unwrap_or_default());
+    format!("thread {} ({number}{process}{scheduling})", culprit.name)
+}
+
+/// What a user can do about a cause.
+pub fn remedy(cause: Cause, controller: ControllerKind) -> &'static str {
+    match cause {
+        Cause::Skipped | Cause::Queue => "release them less often, or ask for less of each",
+        Cause::Lock => "shorten the write transactions of other tasks, or read only",
+        Cause::PageFault => "lock the memory (protection), and read files before the jobs that need them",
+        Cause::Sync => "write less often, or choose a lower store.durability",
+        Cause::Commit => "write less in a job",
+        Cause::Preempted => "ask for less of what takes the core, or give this one class = \"exclusive\"",
+        Cause::Throttled => "ask for less of real-time tasks, or raise /proc/sys/kernel/sched_rt_runtime_us",
+        Cause::Stolen => "run fewer guests beside this one, or keep interrupts off this core (class = \"exclusive\")",
+        Cause::Asleep => "wait in a task of its own, or give the job less to wait for",
+        Cause::Data => "access fewer objects in a job, or lower goal.min_fresh so that fewer updates are let in",
+        Cause::Computation if matches!(controller, ControllerKind::Open) => {
+            "run it under a controller that turns the clock, ask for less, or for a later deadline"
+        }
+        Cause::Computation => "ask for less of each job, or for a later deadline",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_platform::linux::thread::Scheduling;
+
+    use super::*;
+    use crate::fixture;
+
+    fn told_of(cause: Cause, jobs: u64, by: Vec<Culprit>) -> String {
+        let task = TaskReport {
+            late: 40,
+            causes: vec![CauseReport {
+                cause,
+                jobs,
+                share: jobs as f64 / 40.0,
+                us_mean: 9_100.0,
+                usual_us: Some(350.0),
+                by,
+            }],
+            ..fixture::report().tasks.remove(0)
+        };
+        told(&task).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn a_cause_is_told_with_the_thread_that_is_to_blame() {
+        let logger = |jobs| Culprit {
+            thread: Some(1234),
+            doing: Some(Doing::Syncing),
+            jobs,
+            ..Culprit::named("logger")
+        };
+        assert_eq!(
+            told_of(Cause::Lock, 31, vec![logger(31)]),
+            "31 of 40 late jobs waited for the lock that thread logger (1234) held while it synced, for 9.10 ms on average (usually 350 us)"
+        );
+        assert_eq!(
+            told_of(Cause::Lock, 40, vec![logger(29)]),
+            "all 40 late jobs waited for the lock, 29 of them for one that thread logger (1234) held while it synced, \
+             for 9.10 ms on average (usually 350 us)"
+        );
+        let hog = Culprit {
+            thread: Some(77),
+            process: Some(70),
+            scheduling: Some(Scheduling::Fifo(90)),
+            jobs: 3,
+            ..Culprit::named("hog")
+        };
+        assert_eq!(
+            told_of(Cause::Preempted, 5, vec![hog]),
+            "5 of 40 late jobs were preempted, 3 of them by thread hog (77 of process 70, SCHED_FIFO 90), for 9.10 ms on average \
+             (usually 350 us)"
+        );
+        assert_eq!(
+            told_of(Cause::Preempted, 5, vec![]),
+            "5 of 40 late jobs were preempted (by what is not known), for 9.10 ms on average (usually 350 us)"
+        );
+        let short = Culprit {
+            jobs: 5,
+            ..Culprit::named("short")
+        };
+        assert_eq!(
+            told_of(Cause::Preempted, 5, vec![short]),
+            "5 of 40 late jobs were preempted by task short, for 9.10 ms on average (usually 350 us)"
+        );
+    }
+}

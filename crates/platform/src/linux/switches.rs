@@ -1,0 +1,447 @@
+//! Which threads had a core, and when: the kernel writes each change of the thread on a core to a ring that we read
+//! only where we have to know (perf_event_open(2), `PERF_RECORD_SWITCH_CPU_WIDE`, with an event that counts nothing).
+//!
+//! The ring is overwritten from behind, so that the newest changes are always there and no thread has to read along. A
+//! change takes 64 bytes of it: [`RING_BYTES`] hold the last 4096, four seconds of a core on which a thousand threads
+//! come and go per second. What a change costs with a ring and without one is printed by
+//! `cargo run --release -p punctual-platform --example switch_cost`.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use punctual_os::{LinuxOs, Tid};
+use punctual_units::{Clock, CoreId, Nanos, Time};
+
+use super::{last_error, refused};
+use crate::Refusal;
+
+/// What one core's ring takes of memory, beside a page.
+pub const RING_BYTES: usize = 256 << 10;
+
+/// One turn of a thread on a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The thread, or [`IDLE`].
+    pub thread: Tid,
+    /// Its process.
+    pub process: i32,
+    /// When it got the core.
+    pub from: Time,
+    /// When it lost it; for the last turn, when the ring was read.
+    pub until: Time,
+    /// Whether it was still ready to run then.
+    pub preempted: bool,
+}
+
+/// What a thread had of a core while another one was ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The thread, or [`IDLE`].
+    pub thread: Tid,
+    /// Its process.
+    pub process: i32,
+    /// For how long in sum.
+    pub took: Nanos,
+}
+
+/// The latest changes of threads on one core.
+#[derive(Debug)]
+pub struct Switches {
+    /// A page that says how far the kernel has come, then the ring.
+    mapped: NonNull<u8>,
+    event: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to this value alone, and is only read.
+unsafe impl Send for Switches {}
+
+impl Switches {
+    /// Has the kernel write down from now on which thread has `core`.
+    ///
+    /// # Errors
+    /// [`Refusal`] without permission, or on a kernel without performance events.
+    pub fn of(core: CoreId) -> Result<Switches, Refusal> {
+        let refusal = |why: &dyn std::fmt::Display| {
+            refused(
+                format!("seeing which threads take core {core} (perf_event_open)"),
+                why,
+                "run as root, grant CAP_PERFMON, or write 0 to /proc/sys/kernel/perf_event_paranoid, so that late jobs \
+                 name the threads that took their core",
+            )
+        };
+        let attr = Attr::context_switches();
+        // SAFETY: `attr` is as perf_event_open(2) wants it and valid for the call; the other arguments are numbers.
+        let event = unsafe {
+            let event = libc::syscall(
+                libc::SYS_perf_event_open,
+                &attr,
+                -1,
+                core.0 as libc::c_int,
+                -1,
+                FD_CLOEXEC,
+            );
+            match i32::try_from(event) {
+                Ok(event) if event >= 0 => OwnedFd::from_raw_fd(event),
+                _ => return Err(refusal(&last_error())),
+            }
+        };
+        // SAFETY: a new mapping of a descriptor that is open; the kernel chooses the place.
+        let mapped = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                page() + RING_BYTES,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                event.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(mapped.cast()).filter(|_| mapped != libc::MAP_FAILED) {
+            Some(mapped) => Ok(Switches { mapped, event }),
+            None => Err(refusal(&last_error())),
+        }
+    }
+
+    /// The turns that ended after `since`, as far back as the ring goes, ascending. Changes in the microseconds that
+    /// this takes are lost.
+    pub fn since(&self, since: Time) -> Vec<Turn> {
+        self.pause(true);
+        let now = LinuxOs.now();
+        // SAFETY: the page is mapped for as long as `self` is, and the field lies in it, aligned (linux/perf_event.h).
+        let head = unsafe { AtomicU64::from_ptr(self.mapped.as_ptr().add(DATA_HEAD).cast()) }.load(Ordering::Acquire);
+        // SAFETY: the ring is mapped behind the page for as long as `self` is, and the kernel writes nothing meanwhile.
+        let ring = unsafe { std::slice::from_raw_parts(self.mapped.as_ptr().add(page()), RING_BYTES) };
+        let turns = turns(ring, head, now, since);
+        self.pause(false);
+        turns
+    }
+
+    fn pause(&self, pause: bool) {
+        // SAFETY: the call takes a number.
+        unsafe { libc::ioctl(self.event.as_raw_fd(), PAUSE_OUTPUT, libc::c_ulong::from(pause)) };
+    }
+}
+
+impl Drop for Switches {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of` with this length, and no reference into it is left.
+        unsafe { libc::munmap(self.mapped.as_ptr().cast(), page() + RING_BYTES) };
+    }
+}
+
+fn page() -> usize {
+    // SAFETY: takes and returns numbers.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// `struct perf_event_attr` up to its fifth version (linux/perf_event.h).
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    breakpoint: u32,
+    configs: [u64; 2],
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clock: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+impl Attr {
+    /// A software event that counts nothing, with a record for each change of threads, stamped with our clock.
+    fn context_switches() -> Attr {
+        const SOFTWARE: u32 = 1;
+        const DUMMY: u64 = 9;
+        const TID: u64 = 1 << 1;
+        const TIME: u64 = 1 << 2;
+        const SAMPLE_ID_ALL: u64 = 1 << 18;
+        const USE_CLOCK: u64 = 1 << 25;
+        const CONTEXT_SWITCH: u64 = 1 << 26;
+        const WRITE_BACKWARD: u64 = 1 << 27;
+        Attr {
+            kind: SOFTWARE,
+            size: size_of::<Attr>() as u32,
+            config: DUMMY,
+            sample_type: TID | TIME,
+            flags: SAMPLE_ID_ALL | USE_CLOCK | CONTEXT_SWITCH | WRITE_BACKWARD,
+            clock: libc::CLOCK_MONOTONIC,
+            ..Attr::default()
+        }
+    }
+}
+
+/// As the kernel numbers the thread that has a core while no other one wants it.
+pub const IDLE: Tid = Tid(0);
+
+const FD_CLOEXEC: libc::c_ulong = 1 << 3;
+/// `_IOW('$', 9, __u32)`.
+const PAUSE_OUTPUT: libc::Ioctl = 0x4004_2409;
+/// Where `struct perf_event_mmap_page` says how far the kernel has come.
+const DATA_HEAD: usize = 1024;
+
+const SWITCH_CPU_WIDE: u32 = 15;
+const SWITCH_OUT: u16 = 1 << 13;
+const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+/// A header of 8 bytes, the other thread, this thread, the time.
+const RECORD_BYTES: usize = 32;
+
+/// The turns in `ring`, whose newest record is at `head`: the kernel writes downwards, so older ones follow upwards.
+fn turns(ring: &[u8], head: u64, now: Time, since: Time) -> Vec<Turn> {
+    let byte = |at: u64| ring[(at % ring.len() as u64) as usize];
+    let number = |at: u64, bytes: u64| {
+        (0..bytes)
+            .rev()
+            .fold(0, |number, i| number << 8 | u64::from(byte(at + i)))
+    };
+    let written = head.wrapping_neg().min(ring.len() as u64);
+    // Offsets from the head do not overflow.
+    let base = head % ring.len() as u64;
+    let (mut at, mut until, mut preempted) = (base, now, false);
+    let mut turns = Vec::new();
+    while at + RECORD_BYTES as u64 <= base + written && until > since {
+        let (kind, misc, size) = (number(at, 4) as u32, number(at + 4, 2) as u16, number(at + 6, 2));
+        if size < RECORD_BYTES as u64 {
+            break;
+        }
+        let (process, thread, time) = (number(at + 16, 4), number(at + 20, 4), Time(number(at + 24, 8)));
+        at += size;
+        if kind != SWITCH_CPU_WIDE {
+            continue;
+        }
+        if misc & SWITCH_OUT != 0 {
+            (until, preempted) = (time.min(until), misc & SWITCH_OUT_PREEMPT != 0);
+            continue;
+        }
+        turns.push(Turn {
+            thread: Tid(thread as i32),
+            process: process as i32,
+            from: time.min(until),
+            until,
+            preempted,
+        });
+        (until, preempted) = (time.min(until), false);
+    }
+    turns.reverse();
+    turns
+}
+
+/// Which threads had the core of `thread` while that was ready, from `from` until `until`, the longest first. It was
+/// ready for at most `ready` in sum, by the kernel's account; the answer does not exceed that.
+///
+/// It was ready after it lost the core by preemption. Where it gave the core up by itself, as it does until its
+/// release, it was ready for some time before it got the core again, but not while the core idled; how long is told by
+/// what is left of `ready`.
+pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos) -> Vec<Taken> {
+    let mut gaps = Vec::new();
+    let (mut begin, mut preempted) = (from, false);
+    for turn in turns.iter().filter(|turn| turn.thread == thread && turn.until > from) {
+        let end = turn.from.min(until);
+        let idles = turns
+            .iter()
+            .filter(|turn| turn.thread == IDLE && turn.from < end && !preempted);
+        let idled = idles.map(|turn| turn.until.min(end)).max().unwrap_or(begin);
+        gaps.push((preempted, begin.max(idled), end));
+        (begin, preempted) = (turn.until, turn.preempted);
+    }
+    // The latest first, after those by preemption.
+    gaps.reverse();
+    gaps.sort_by_key(|(preempted, ..)| !preempted);
+    let mut left = ready;
+    let mut taken: Vec<Taken> = Vec::new();
+    for (_, begin, end) in gaps {
+        let begin = begin.max(end - left.min(end.since(begin)));
+        left = left.saturating_sub(end.since(begin));
+        for turn in turns.iter().filter(|turn| turn.thread != thread) {
+            let took = turn.until.min(end).since(turn.from.max(begin));
+            if took == Nanos::ZERO {
+                continue;
+            }
+            match taken.iter_mut().find(|other| other.thread == turn.thread) {
+                Some(other) => other.took += took,
+                None => taken.push(Taken {
+                    thread: turn.thread,
+                    process: turn.process,
+                    took,
+                }),
+            }
+        }
+    }
+    taken.sort_by_key(|taken| std::cmp::Reverse(taken.took));
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::super::KernelTree;
+    use super::super::cores;
+    use super::super::thread::pin;
+    use super::*;
+
+    fn turn(thread: i32, from: u64, until: u64, preempted: bool) -> Turn {
+        Turn {
+            thread: Tid(thread),
+            process: thread,
+            from: Time(from),
+            until: Time(until),
+            preempted,
+        }
+    }
+
+    #[test]
+    fn each_thread_has_what_it_took_while_the_job_was_ready() {
+        let turns = [
+            turn(9, 0, 100, false), // the job before
+            turn(5, 100, 300, true),
+            turn(6, 300, 400, false),
+            turn(9, 400, 500, true), // released at 150
+            turn(6, 500, 530, false),
+            turn(9, 530, 600, false), // waits for a lock
+            turn(0, 600, 700, false),
+            turn(7, 700, 720, false),
+            turn(9, 720, 800, false),
+        ];
+        let taken = |ready| {
+            let taken = taken(&turns, Tid(9), Time(150), Time(800), Nanos(ready));
+            taken
+                .iter()
+                .map(|taken| (taken.thread.0, taken.took.0))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(taken(300), [(5, 150), (6, 130), (7, 20)], "all but the idle time");
+        assert_eq!(taken(50), [(6, 30), (7, 20)], "preemption, then the latest");
+        assert_eq!(taken(0), []);
+    }
+
+    /// The kernel's records of these turns, in a ring as it writes them.
+    fn written(turns: &[Turn], bytes: usize) -> (Vec<u8>, u64) {
+        let (mut ring, mut head) = (vec![0; bytes], 0u64);
+        let mut write = |misc: u16, turn: &Turn, at: Time| {
+            let mut record = Vec::new();
+            record.extend(SWITCH_CPU_WIDE.to_le_bytes());
+            record.extend(misc.to_le_bytes());
+            record.extend((RECORD_BYTES as u16).to_le_bytes());
+            record.extend([0; 8]);
+            record.extend(turn.process.to_le_bytes());
+            record.extend(turn.thread.0.to_le_bytes());
+            record.extend(at.0.to_le_bytes());
+            head = head.wrapping_sub(RECORD_BYTES as u64);
+            for (i, byte) in record.into_iter().enumerate() {
+                ring[((head + i as u64) % bytes as u64) as usize] = byte;
+            }
+        };
+        for turn in turns {
+            write(0, turn, turn.from);
+            let preempted = if turn.preempted { SWITCH_OUT_PREEMPT } else { 0 };
+            write(SWITCH_OUT | preempted, turn, turn.until);
+        }
+        (ring, head)
+    }
+
+    fn random_turns() -> impl Strategy<Value = Vec<Turn>> {
+        prop::collection::vec((0i32..6, 1u64..50, any::<bool>()), 1..60).prop_map(|list| {
+            let mut at = 1;
+            let next = |(thread, lasts, preempted): (i32, u64, bool)| {
+                let turn = turn(thread, at, at + lasts, preempted);
+                at += lasts;
+                turn
+            };
+            list.into_iter().map(next).collect()
+        })
+    }
+
+    proptest! {
+        /// However many turns the ring has seen, it has the last ones, whole and in order.
+        #[test]
+        fn the_ring_has_the_last_turns(all in random_turns(), records in 2usize..64, since in 0u64..500) {
+            let (ring, head) = written(&all, records.next_power_of_two() * RECORD_BYTES);
+            let end = all.last().unwrap().until;
+            let read = turns(&ring, head, end, Time(since));
+            let kept = ring.len() / RECORD_BYTES / 2;
+            let expected: Vec<Turn> = all.iter().rev().take(kept).rev().copied()
+                .filter(|turn| turn.until > Time(since)).collect();
+            prop_assert_eq!(read, expected);
+        }
+
+        /// No thread is told to have taken more than the job was ready, nor more than it had.
+        #[test]
+        fn no_more_is_taken_than_was_there(all in random_turns(), from in 0u64..500, lasts in 0u64..500, ready in 0u64..500) {
+            let until = Time(from + lasts);
+            let found = taken(&all, Tid(3), Time(from), until, Nanos(ready));
+            prop_assert!(found.iter().map(|it| it.took.0).sum::<u64>() <= ready);
+            for it in &found {
+                let had = all.iter().filter(|turn| turn.thread == it.thread);
+                let had: u64 = had.map(|turn| turn.until.min(until).since(turn.from.max(Time(from))).0).sum();
+                prop_assert!(it.took.0 <= had && it.thread != Tid(3));
+            }
+            prop_assert!(found.is_sorted_by_key(|it| std::cmp::Reverse(it.took)));
+        }
+
+        /// Whatever is in the ring.
+        #[test]
+        fn no_bytes_are_too_strange(ring in prop::collection::vec(any::<u8>(), 128), head in any::<u64>()) {
+            turns(&ring, head, Time(u64::MAX), Time::ZERO);
+        }
+    }
+
+    /// Two threads that share a core are each seen to take it from the other.
+    #[test]
+    fn the_thread_that_takes_a_core_is_seen() {
+        let core = *cores::usable(&KernelTree::default()).last().unwrap();
+        let switches = match Switches::of(core) {
+            Ok(switches) => switches,
+            Err(refusal) => return eprintln!("skipped: {refusal}"),
+        };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (tell, told) = std::sync::mpsc::channel();
+            for _ in 0..2 {
+                let (tell, over) = (tell.clone(), &over);
+                scope.spawn(move || {
+                    pin(core).unwrap();
+                    tell.send(Tid::current()).unwrap();
+                    while !over.load(Ordering::Relaxed) {}
+                });
+            }
+            let threads = [told.recv().unwrap(), told.recv().unwrap()];
+            let begun = LinuxOs.now();
+            // However busy the machine is, both get the core again and again.
+            let seen = loop {
+                std::thread::sleep(Duration::from_millis(20));
+                let turns = switches.since(begun);
+                let taken = |by: usize, from: usize| {
+                    let all = taken(&turns, threads[from], begun, LinuxOs.now(), Nanos::from_secs(1000));
+                    all.iter().any(|it| it.thread == threads[by] && it.took > Nanos::ZERO)
+                };
+                if taken(0, 1) && taken(1, 0) || LinuxOs.now().since(begun) > Nanos::from_secs(60) {
+                    break turns;
+                }
+            };
+            over.store(true, Ordering::Relaxed);
+            let own = i32::try_from(std::process::id()).unwrap();
+            for thread in threads {
+                assert!(
+                    seen.iter()
+                        .any(|turn| turn.thread == thread && turn.process == own && turn.preempted)
+                );
+            }
+            assert!(seen.is_sorted_by_key(|turn| turn.from));
+        });
+    }
+}

@@ -1,0 +1,238 @@
+//! Why the jobs of a task were late, counted in memory that does not grow with the run: every late job by its cause,
+//! each cause by the threads that are to blame, and the worst jobs one by one with the evidence.
+
+use punctual_units::{Nanos, Time};
+use punctual_workload::{Cause, JobOutcome, Known, Spans, Usual};
+
+use crate::report::{CauseReport, Culprit, LateJob};
+
+/// Late jobs of a task that are kept one by one: those that exceeded their deadline most.
+pub const LATE_JOBS_MAX: usize = 8;
+
+/// Threads that are counted by name for each cause of a task. Of more, those with the fewest jobs lose their names.
+pub const NAMES_MAX: usize = 8;
+
+/// Threads that are named for one late job.
+pub const CULPRITS_MAX: usize = 3;
+
+/// What is known of a job beside its outcome.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// In numbers.
+    pub known: Known,
+    /// Which thread held the lock for most of the wait.
+    pub holder: Option<Culprit>,
+    /// Which threads had the core while the job was ready, the longest first.
+    pub preemptors: Vec<Culprit>,
+    /// What the hypervisor took from the core since it was looked at before, in ticks of 10 ms; `None` where that is
+    /// not known.
+    pub stolen: Option<Nanos>,
+}
+
+impl From<Known> for Evidence {
+    fn from(known: Known) -> Evidence {
+        Evidence {
+            known,
+            ..Evidence::default()
+        }
+    }
+}
+
+impl Evidence {
+    /// Which threads a job is late by, if this is its cause.
+    fn culprits(&self, cause: Cause) -> Vec<Culprit> {
+        match cause {
+            Cause::Lock => self.holder.iter().cloned().collect(),
+            Cause::Preempted | Cause::Throttled => self.preemptors.iter().take(CULPRITS_MAX).cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The late jobs of one task by their causes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Causes {
+    usual: Usual,
+    counts: [Count; Cause::COUNT],
+    /// Ascending by how late they were.
+    worst: Vec<LateJob>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Count {
+    jobs: u64,
+    us: f64,
+    by: Vec<Culprit>,
+}
+
+impl Causes {
+    /// Takes a job; one that was late counts where `settled`, in a run that began at `start`.
+    pub(crate) fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) {
+        let spans = evidence.known.spans(&job.split);
+        let Some((over, deadline)) = job.overrun().zip(job.deadline) else {
+            return self.usual.add(&spans);
+        };
+        if !settled {
+            return;
+        }
+        let cause = spans.cause(&self.usual, deadline);
+        let late = late_job(job, over, cause, &spans, evidence, start);
+        let late = LateJob {
+            usual_us: self.usual.of(cause).map(Nanos::as_micros_f64),
+            ..late
+        };
+        self.counts[cause as usize].take(&late);
+        let at = self.worst.partition_point(|other| other.late_us <= late.late_us);
+        self.worst.insert(at, late);
+        if self.worst.len() > LATE_JOBS_MAX {
+            self.worst.remove(0);
+        }
+    }
+
+    /// Takes releases that were skipped.
+    pub(crate) fn skipped(&mut self, releases: u64) {
+        self.counts[Cause::Skipped as usize].jobs += releases;
+    }
+
+    /// The causes, the most frequent first.
+    pub(crate) fn report(&self) -> Vec<CauseReport> {
+        let late: u64 = self.counts.iter().map(|count| count.jobs).sum();
+        let pairs = Cause::ALL.iter().zip(&self.counts);
+        let of = |(cause, count): (&Cause, &Count)| CauseReport {
+            cause: *cause,
+            jobs: count.jobs,
+            share: count.jobs as f64 / late.max(1) as f64,
+            us_mean: count.us / count.jobs.max(1) as f64,
+            usual_us: self.usual.of(*cause).map(Nanos::as_micros_f64),
+            by: count.by.clone(),
+        };
+        let mut causes: Vec<CauseReport> = pairs.map(of).filter(|it| it.jobs > 0).collect();
+        causes.sort_by_key(|it| std::cmp::Reverse(it.jobs));
+        causes
+    }
+
+    /// The jobs that exceeded their deadline most, the worst first.
+    pub(crate) fn worst(&self) -> Vec<LateJob> {
+        self.worst.iter().rev().cloned().collect()
+    }
+}
+
+impl Count {
+    fn take(&mut self, late: &LateJob) {
+        self.jobs += 1;
+        self.us += late.us;
+        let Some(first) = late.by.first() else { return };
+        let same = |other: &&mut Culprit| other.name == first.name && other.doing == first.doing;
+        if let Some(counted) = self.by.iter_mut().find(same) {
+            let (jobs, us) = (counted.jobs + 1, counted.us + first.us);
+            *counted = Culprit {
+                jobs,
+                us,
+                ..first.clone()
+            };
+        } else {
+            if self.by.len() == NAMES_MAX {
+                self.by.pop();
+            }
+            self.by.push(first.clone());
+        }
+        self.by.sort_by_key(|culprit| std::cmp::Reverse(culprit.jobs));
+    }
+}
+
+fn late_job(job: &JobOutcome, over: Nanos, cause: Cause, spans: &Spans, evidence: &Evidence, start: Time) -> LateJob {
+    let known = &evidence.known;
+    let told = |cause: &Cause| Some((*cause, spans.of(*cause).as_micros_f64())).filter(|(_, us)| *us > 0.0);
+    LateJob {
+        job: job.job,
+        released_s: job.released.since(start).as_secs_f64(),
+        late_us: over.as_micros_f64(),
+        cause,
+        us: spans.of(cause).as_micros_f64(),
+        usual_us: None,
+        by: evidence.culprits(cause),
+        spans_us: Cause::ALL.iter().filter_map(told).collect(),
+        major_faults: known.major_faults,
+        minor_faults: known.minor_faults,
+        stolen_us: evidence.stolen.map(Nanos::as_micros_f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use punctual_units::TaskId;
+    use punctual_workload::Split;
+
+    use super::*;
+
+    fn job(number: u64, lock: u64) -> JobOutcome {
+        let split = Split {
+            lock: Nanos::from_micros(lock),
+            computation: Nanos::from_micros(10),
+            ..Split::default()
+        };
+        JobOutcome {
+            task: TaskId(0),
+            job: number,
+            released: Time::ZERO + Nanos::from_millis(number),
+            deadline: Some(Nanos::from_micros(20)),
+            finished: Time::ZERO + Nanos::from_millis(number) + split.response(),
+            split,
+        }
+    }
+
+    fn held_by(name: &str, us: f64) -> Evidence {
+        Evidence {
+            holder: Some(Culprit {
+                us,
+                ..Culprit::named(name)
+            }),
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn late_jobs_are_counted_by_cause_and_holder() {
+        let mut causes = Causes::default();
+        causes.job(&job(0, 0), &Evidence::default(), true, Time::ZERO);
+        for number in 1..=3 {
+            causes.job(&job(number, 20 + number), &held_by("logger", 15.0), true, Time::ZERO);
+        }
+        causes.job(&job(4, 100), &held_by("other", 90.0), true, Time::ZERO);
+        causes.job(&job(5, 100), &held_by("other", 90.0), false, Time::ZERO);
+        causes.skipped(6);
+        let report = causes.report();
+        let counts: Vec<_> = report.iter().map(|it| (it.cause, it.jobs, it.share)).collect();
+        assert_eq!(counts, [(Cause::Skipped, 6, 0.6), (Cause::Lock, 4, 0.4)]);
+        assert_eq!(report[1].us_mean, (21.0 + 22.0 + 23.0 + 100.0) / 4.0);
+        let by: Vec<_> = report[1].by.iter().map(|it| (&*it.name, it.jobs, it.us)).collect();
+        assert_eq!(by, [("logger", 3, 45.0), ("other", 1, 90.0)]);
+        let worst = causes.worst();
+        assert_eq!(worst.iter().map(|it| it.job).collect::<Vec<_>>(), [4, 3, 2, 1]);
+        assert_eq!((worst[0].late_us, worst[0].usual_us), (90.0, Some(0.0)));
+        assert_eq!(worst[0].by[0].name, "other");
+    }
+
+    proptest! {
+        /// However many jobs are late and by however many threads: each is counted, and no more is kept.
+        #[test]
+        fn what_is_kept_has_bounds(jobs in prop::collection::vec((1u64..1000, 0u8..40), 1..300)) {
+            let mut causes = Causes::default();
+            for (number, (lock, thread)) in jobs.iter().enumerate() {
+                let holder = held_by(&format!("thread {thread}"), *lock as f64);
+                causes.job(&job(number as u64, 20 + lock), &holder, true, Time::ZERO);
+            }
+            let report = causes.report();
+            prop_assert_eq!(report.iter().map(|it| it.jobs).sum::<u64>(), jobs.len() as u64);
+            prop_assert!(report.iter().all(|it| it.by.len() <= NAMES_MAX));
+            let named: u64 = report.iter().flat_map(|it| &it.by).map(|it| it.jobs).sum();
+            prop_assert!(named <= jobs.len() as u64);
+            let mut worst: Vec<u64> = jobs.iter().map(|(lock, _)| lock + 10).collect();
+            worst.sort_unstable_by(|a, b| b.cmp(a));
+            worst.truncate(LATE_JOBS_MAX);
+            let kept: Vec<u64> = causes.worst().iter().map(|it| it.late_us.round() as u64).collect();
+            prop_assert_eq!(kept, worst);
+        }
+    }
+}

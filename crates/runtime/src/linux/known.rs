@@ -1,0 +1,110 @@
+//! What the thread of a job knows of it beside its split, by the kernel's accounts of the thread.
+//!
+//! It was ready and another thread had the core, or it was not ready: asleep past its release, or waiting for a page, a
+//! device or a lock. Before that, it may have been busy with the job before.
+
+use punctual_platform::linux::run_queue::RunQueue;
+use punctual_platform::linux::thread::{Faults, Tid};
+use punctual_store::permit::WaitedFor;
+use punctual_units::{Nanos, Time};
+use punctual_workload::{JobOutcome, Known};
+
+/// What a job's thread tells of it beside its outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Beside {
+    pub(super) known: Known,
+    /// The thread; none of a job without a deadline.
+    pub(super) thread: Option<Tid>,
+    /// Which thread it waited for longest to write.
+    pub(super) waited_for: Option<WaitedFor>,
+}
+
+/// The accounts of a task's thread, read at the end of each of its jobs: two system calls, no allocation.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    thread: Tid,
+    /// None where the kernel keeps none.
+    queue: Option<RunQueue>,
+    /// How long the thread had waited for its core at the end of the job before.
+    waited: Nanos,
+    faults: Faults,
+    /// When that ended.
+    ended: Time,
+    syncs: bool,
+}
+
+impl Accounts {
+    /// Of the calling thread, whose commits wait for the medium if it `syncs`.
+    pub(super) fn of_this_thread(syncs: bool) -> Accounts {
+        let queue = RunQueue::of_this_thread();
+        Accounts {
+            thread: Tid::current(),
+            waited: queue.as_ref().and_then(RunQueue::waited).unwrap_or_default(),
+            queue,
+            faults: Faults::of_this_thread(),
+            ended: Time::ZERO,
+            syncs,
+        }
+    }
+
+    /// Takes the end of a job that waited for this thread to write; what is known of it.
+    pub(super) fn ended(&mut self, job: &JobOutcome, waited_for: Option<WaitedFor>) -> Beside {
+        let waited = self.queue.as_ref().and_then(RunQueue::waited);
+        let ready = waited.map(|waited| waited.saturating_sub(std::mem::replace(&mut self.waited, waited)));
+        let faults = Faults::of_this_thread();
+        let before = std::mem::replace(&mut self.faults, faults);
+        let ended = std::mem::replace(&mut self.ended, job.finished);
+        Beside {
+            known: Known {
+                behind: ended.since(job.released),
+                // Waits before the release are no part of the job: `Known::spans` bounds this.
+                ready,
+                major_faults: faults.major.saturating_sub(before.major),
+                minor_faults: faults.minor.saturating_sub(before.minor),
+                syncs: self.syncs,
+                ..Known::default()
+            },
+            thread: Some(self.thread),
+            waited_for,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_units::TaskId;
+    use punctual_workload::{Cause, Split};
+
+    use super::*;
+
+    #[test]
+    fn a_job_is_behind_the_one_before_then_ready_and_asleep_for_the_rest() {
+        let split = Split {
+            released_late: Nanos(5_000),
+            preempted: Nanos(2_000),
+            computation: Nanos(3_000),
+            ..Split::default()
+        };
+        let job = JobOutcome {
+            task: TaskId(0),
+            job: 1,
+            released: Time(10_000),
+            deadline: Some(Nanos(1)),
+            finished: Time(10_000) + split.response(),
+            split,
+        };
+        let mut accounts = Accounts::of_this_thread(false);
+        accounts.ended = Time(12_000);
+        let Beside { known, thread, .. } = accounts.ended(&job, None);
+        assert_eq!((known.behind, thread), (Nanos(2_000), Some(Tid::current())));
+        let known = Known {
+            ready: Some(Nanos(4_000)),
+            major_faults: 0,
+            ..known
+        };
+        let spans = known.spans(&split);
+        let found = [Cause::Queue, Cause::Preempted, Cause::Asleep].map(|cause| spans.of(cause));
+        assert_eq!(found, [Nanos(2_000), Nanos(4_000), Nanos(1_000)]);
+        assert_eq!(accounts.ended, job.finished);
+    }
+}
