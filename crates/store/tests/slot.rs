@@ -128,6 +128,34 @@ fn a_history_is_the_last_values_of_a_cut_or_nothing() {
     model!(sound::slot, Reads::Histories, 4);
 }
 
+/// A writer that is interrupted between the number of a value and its publication.
+#[test]
+fn no_read_of_the_latest_value_finds_an_older_one_than_the_read_before() {
+    use sound::slot::{Sample, Slot};
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(PREEMPTIONS);
+    model.check(|| {
+        let slot = Arc::new(Slot::new(0));
+        let sample = |number| Sample {
+            seq: punctual_units::Seq(number),
+            sampled_at: None,
+        };
+        slot.install(sample(1), &[]);
+        let reader = Arc::clone(&slot);
+        let reader = thread::spawn(move || {
+            let read = || reader.read(&mut Vec::new()).map_or(0, |sample| sample.seq.0);
+            let (first, second) = (read(), read());
+            assert!(first <= second, "{second} after {first}");
+        });
+        let writer = thread::spawn(move || {
+            slot.install(sample(2), &[]);
+            slot.install(sample(3), &[]);
+        });
+        reader.join().unwrap();
+        writer.join().unwrap();
+    });
+}
+
 #[test]
 #[should_panic(expected = "one new, one old")]
 fn planted_fault_reads_one_by_one_are_found() {

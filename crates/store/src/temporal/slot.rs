@@ -230,11 +230,7 @@ impl Slot {
     #[inline]
     pub fn read(&self, value: &mut Vec<u8>) -> Option<Sample> {
         self.count_read();
-        loop {
-            if let Ok(found) = self.read_at(LATEST, value) {
-                return found;
-            }
-        }
+        self.latest(|| self.read_at(LATEST, value))
     }
 
     /// Copies the value of `cut` into `value`, whose old content is lost; `None` if there was none yet. Not counted as
@@ -258,8 +254,19 @@ impl Slot {
     /// What is known of the latest value, without the value; not counted as a read.
     #[inline]
     pub fn sample(&self) -> Option<Sample> {
+        self.latest(|| self.sample_at(LATEST))
+    }
+
+    /// What `read` finds while no value is published. A value has its number before it is published: a read that found
+    /// one so early would be followed by reads that find the one before.
+    #[inline]
+    fn latest<T>(&self, mut read: impl FnMut() -> Result<T, Overwritten>) -> T {
         loop {
-            if let Ok(found) = self.sample_at(LATEST) {
+            let before = self.version.load(Ordering::Acquire);
+            let found = read();
+            if let Ok(found) = found
+                && self.version.load(Ordering::Acquire) == before
+            {
                 return found;
             }
         }
