@@ -102,13 +102,14 @@ impl<'p> Witness<'p> {
 
     /// Whether a gap at least as long as the job's overrun lies between its release and its end.
     pub(super) fn explains(&self, job: &JobOutcome) -> bool {
-        job.overrun().is_some_and(|overrun| self.gap(job) >= overrun)
+        job.overrun()
+            .is_some_and(|overrun| self.gap(job, job.released) >= overrun)
     }
 
-    /// The longest time for which the core was taken from all threads while the job was under way.
-    fn gap(&self, job: &JobOutcome) -> Nanos {
+    /// The longest time for which the core was taken from all threads from `from` until the job's end.
+    fn gap(&self, job: &JobOutcome, from: Time) -> Nanos {
         let probe = self.probe.filter(|_| self.core_of(job.task) == Some(self.core));
-        probe.map_or(Nanos::ZERO, |probe| probe.longest_gap(job.released, job.finished))
+        probe.map_or(Nanos::ZERO, |probe| probe.longest_gap(from, job.finished))
     }
 
     fn core_of(&self, task: TaskId) -> Option<CoreId> {
@@ -138,9 +139,11 @@ impl<'p> Witness<'p> {
             .map(|(it, _)| it.us);
         let throttled = Nanos((throttled.sum::<f64>() * 1e3) as u64);
         let by_threads: f64 = preemptors.iter().map(|(it, _)| it.us).sum();
+        // What was taken while it was behind the job before is in that span.
+        let begun = job.released + beside.known.behind.min(job.split.released_late);
         let stolen = self
-            .gap(job)
-            .min(job.response())
+            .gap(job, begun)
+            .min(job.finished.since(begun))
             .saturating_sub(Nanos((by_threads * 1e3) as u64));
         Evidence {
             known: Known {
