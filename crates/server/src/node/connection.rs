@@ -1,0 +1,204 @@
+//! One connection: what has come of it, what goes to it, and how much of either there may be.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_units::Time;
+
+use super::{
+    BYTES_MAX, EventLoop, HEARD_MAX, READ_TURN, REPLIES_MAX, REPLIES_PAUSE, REQUESTS_WAITING_BYTES,
+    REQUESTS_WAITING_MAX,
+};
+use crate::resp::ProtocolError;
+use crate::resp::request::{Request, RequestParser};
+use crate::session::{Asked, Session};
+
+pub(super) struct Connection {
+    pub stream: TcpStream,
+    pub peer: SocketAddr,
+    pub session: Session,
+    pub parser: RequestParser,
+    /// Requests that have been read, each with its instant.
+    pub waiting: VecDeque<(Request, Time)>,
+    pub waiting_bytes: usize,
+    /// What the pool has left of a run.
+    pub rest: Vec<Asked>,
+    /// Whether the pool has work of it, and how many bytes that takes.
+    pub is_away: bool,
+    pub away_bytes: usize,
+    /// Replies behind those of the work that is away.
+    pub behind: Vec<u8>,
+    /// A subscription that is told once changes are heard.
+    pub subscribing: Option<(Request, bool)>,
+    pub out: Vec<u8>,
+    /// How much of `out` is sent.
+    pub sent: usize,
+    pub is_readable: bool,
+    pub is_writable: bool,
+    /// What was wrong with its bytes: said behind all replies.
+    pub broken: Option<ProtocolError>,
+    /// Its client sends no more.
+    pub is_ended: bool,
+    /// To be closed once all is sent.
+    pub is_closing: bool,
+    /// Whether it is on the list of those that go on.
+    pub goes_on: bool,
+    /// The bytes that count for it.
+    pub counted: usize,
+    pub began: Time,
+    /// When its last byte came, and when the last one was taken.
+    pub came: Time,
+    pub taken: Time,
+}
+
+impl Connection {
+    pub fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// The bytes that it takes here.
+    pub fn kept(&self) -> usize {
+        let read = self.parser.kept() + self.waiting_bytes + self.away_bytes;
+        let rest: usize = self.rest.iter().map(|asked| asked.request.bytes()).sum();
+        read + rest + self.session.kept() + self.out.len() + self.behind.len()
+    }
+
+    pub fn reads(&self) -> bool {
+        self.waiting.len() < REQUESTS_WAITING_MAX
+            && self.waiting_bytes < REQUESTS_WAITING_BYTES
+            && self.unsent() < REPLIES_PAUSE
+            && self.broken.is_none()
+            && !self.is_ended
+            && !self.is_closing
+    }
+
+    pub fn is_idle(&self) -> bool {
+        !self.is_away && self.rest.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// Why a connection is over.
+pub(super) struct Over;
+
+impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
+    /// Does all that can be done for a connection now.
+    pub(super) fn turn(&mut self, place: usize) {
+        // Out of its place, so that its session may ask for others.
+        let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else {
+            return;
+        };
+        // Once the server is to end, what is answered is sent, and nothing else begins.
+        let is_ending = self.listener.is_none();
+        let read = if is_ending { Ok(()) } else { self.read(&mut connection) };
+        let over = read.and_then(|()| {
+            if !is_ending {
+                self.advance(place, &mut connection);
+            }
+            self.send(&mut connection)
+        });
+        let kept = connection.kept();
+        self.bytes = self.bytes - connection.counted + kept;
+        connection.counted = kept;
+        let is_over = match &over {
+            Err(Over) => true,
+            Ok(()) => {
+                let is_done = connection.is_closing || connection.is_ended && connection.is_idle();
+                is_done && !connection.is_away && connection.unsent() == 0
+            }
+        };
+        let max = if connection.session.subscriptions() > 0 {
+            HEARD_MAX
+        } else {
+            REPLIES_MAX
+        };
+        let is_slow = connection.unsent() > max || self.bytes > BYTES_MAX && kept > self.share;
+        let may_begin = !connection.is_away && !connection.is_closing && connection.unsent() < REPLIES_PAUSE;
+        let more = may_begin && !(connection.is_idle() && connection.broken.is_none())
+            || connection.is_readable && connection.reads();
+        self.connections[place] = Some(connection);
+        if is_slow {
+            self.dropped += 1;
+        }
+        if is_over || is_slow {
+            self.end(place);
+        } else if more && !is_ending {
+            self.go_on(place);
+        }
+    }
+
+    /// Reads what has come, and finds the requests in it.
+    pub(super) fn read(&mut self, connection: &mut Connection) -> Result<(), Over> {
+        let mut budget = READ_TURN;
+        self.find(connection);
+        while connection.is_readable && connection.reads() {
+            if budget == 0 {
+                break;
+            }
+            match connection.stream.read(&mut self.scratch) {
+                Ok(0) => connection.is_ended = true,
+                Ok(count) => {
+                    connection.came = self.shared.os.now();
+                    connection.parser.feed(&self.scratch[..count]);
+                    self.find(connection);
+                    budget = budget.saturating_sub(count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.is_readable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(Over),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn find(&self, connection: &mut Connection) {
+        while connection.reads() || connection.is_ended && connection.waiting.len() < REQUESTS_WAITING_MAX {
+            match connection.parser.next(connection.session.bounds()) {
+                Ok(Some(request)) => {
+                    connection.waiting_bytes += request.bytes();
+                    connection.waiting.push_back((request, connection.came));
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    connection.broken = Some(error);
+                    break;
+                }
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, connection: &mut Connection) -> Result<(), Over> {
+        if connection.unsent() == 0 {
+            // Nothing waits for its client to take it.
+            connection.taken = self.shared.os.now();
+        }
+        while connection.is_writable && connection.unsent() > 0 {
+            match connection.stream.write(&connection.out[connection.sent..]) {
+                Ok(0) => return Err(Over),
+                Ok(count) => {
+                    connection.sent += count;
+                    connection.taken = self.shared.os.now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.is_writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(Over),
+            }
+        }
+        /// What an idle connection keeps.
+        const KEPT_MAX: usize = 16 << 10;
+        if connection.unsent() == 0 {
+            connection.sent = 0;
+            connection.out.clear();
+            if connection.out.capacity() > KEPT_MAX {
+                connection.out = Vec::new();
+            }
+        } else if connection.sent > KEPT_MAX {
+            connection.out.drain(..connection.sent);
+            connection.sent = 0;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! How a server begins, and how it is ended: options, the socket that listens, the handle of one that runs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use mio::net::TcpListener;
+use mio::{Interest, Poll, Waker};
+use punctual_os::Os;
+use punctual_store::engine::{Durability, Engine};
+use punctual_store::{Store, StoreError};
+use punctual_units::Nanos;
+
+use super::{BYTES_MAX, EventLoop, LISTENER, READ_AT_ONCE, WAKER};
+use crate::info;
+use crate::pool::{PoolOptions, Shared};
+use crate::resp::Bounds;
+use crate::session::Settings;
+use crate::subscribers::Subscribers;
+use crate::work::Temporal;
+
+/// Clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
+#[cfg(unix)]
+const CONNECTING_MAX: i32 = 4096;
+
+/// How a store is served.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The threads that call the store; at least 1. With 1, reads wait while a commit reaches the medium.
+    pub threads: usize,
+    /// The most connections at a time.
+    pub connections_max: usize,
+    /// The most pieces of work that wait for a thread, at most one for each connection. What comes beyond is told `LATE
+    /// reason=backlog`.
+    pub queue_max: usize,
+    /// For how long a client may be silent in the middle of a request, or leave replies without reading any.
+    pub stalled_max: Nanos,
+    /// For how long requests that have begun may go on, and replies be sent, once the server is to end.
+    pub drain_max: Nanos,
+    /// How long a value that TSET has set is believed, for objects that the store does not know yet.
+    pub validity: Nanos,
+    /// The longest value of such an object, in bytes.
+    pub temporal_len_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            threads: std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 16)),
+            connections_max: 10_000,
+            queue_max: 10_000,
+            stalled_max: Nanos::from_secs(10),
+            drain_max: Nanos::from_secs(5),
+            validity: Nanos::from_secs(1),
+            temporal_len_max: 256,
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Other machines would reach it.
+    #[error(
+        "{address}: there are no users yet, so that any machine that reaches this address could read and change the \
+         store: listen on 127.0.0.1 or [::1]"
+    )]
+    NotLoopback {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// Another program has the port.
+    #[error(
+        "{address}: another program listens there: end it, or listen on another port (`--listen 127.0.0.1:0` takes \
+             a free one)"
+    )]
+    InUse {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// The system refused.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done.
+        action: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// A socket that listens; clients wait there until the store is served.
+#[derive(Debug)]
+pub struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listening {
+    /// Takes an address of this machine alone; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
+        if !address.ip().is_loopback() {
+            return Err(ServeError::NotLoopback { address });
+        }
+        let io = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => ServeError::InUse { address },
+            _ => ServeError::Io {
+                action: format!("{address}: cannot listen"),
+                source,
+            },
+        };
+        let listener = TcpListener::bind(address).map_err(io)?;
+        make_room(&listener).map_err(io)?;
+        let address = listener.local_addr().map_err(io)?;
+        Ok(Listening { listener, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves `store` on threads of its own, until [`Running::stop`].
+    ///
+    /// # Errors
+    /// [`ServeError::Io`].
+    pub fn serve<E: Engine + 'static, O: Os>(
+        self,
+        store: Arc<Store<E, O>>,
+        options: &Options,
+    ) -> Result<Running<E, O>, ServeError> {
+        let io = |action: &str| {
+            let action = action.to_owned();
+            move |source| ServeError::Io { action, source }
+        };
+        let poll = Poll::new().map_err(io("the event loop"))?;
+        let mut listener = self.listener;
+        let registry = poll.registry();
+        registry
+            .register(&mut listener, LISTENER, Interest::READABLE)
+            .map_err(io("the event loop"))?;
+        let waker = Arc::new(Waker::new(registry, WAKER).map_err(io("the event loop"))?);
+        let pool_options = PoolOptions {
+            threads: options.threads.max(1),
+            queue_max: options.queue_max.max(1),
+            temporal: Temporal {
+                validity: options.validity,
+                max_len: options.temporal_len_max,
+            },
+        };
+        let wakes = Arc::clone(&waker);
+        // A waker that fails leaves the loop to its next look.
+        let wake = Box::new(move || drop(wakes.wake()));
+        let (shared, pool) =
+            Shared::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let now = shared.os.now();
+        let event_loop = EventLoop {
+            poll,
+            listener: Some(listener),
+            accept: false,
+            connections: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            begun: 0,
+            refused: 0,
+            dropped: 0,
+            bytes: 0,
+            share: BYTES_MAX / options.connections_max.max(1),
+            subscribers: Subscribers::default(),
+            settings: settings(options, store.durability(), self.address),
+            options: options.clone(),
+            address: self.address,
+            started: now,
+            looked: now,
+            again: Vec::new(),
+            jobs: Vec::new(),
+            done: Vec::new(),
+            scratch: vec![0; READ_AT_ONCE].into(),
+            stop: Arc::clone(&stop),
+            shared,
+        };
+        let thread = std::thread::Builder::new().name("serve-loop".into());
+        let thread = thread
+            .spawn(move || event_loop.run(pool))
+            .map_err(io("the event loop"))?;
+        Ok(Running {
+            address: self.address,
+            store,
+            stop,
+            waker,
+            thread,
+        })
+    }
+}
+
+/// A server that runs.
+pub struct Running<E: Engine, O: Os> {
+    address: SocketAddr,
+    store: Arc<Store<E, O>>,
+    stop: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+    thread: JoinHandle<()>,
+}
+
+impl<E: Engine, O: Os> Running<E, O> {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it has ended by itself, which is a defect.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends it in order: no further request is begun, those that have begun are answered, and the store is flushed.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the flush failed: what was acknowledged by a commit is there all the same.
+    pub fn stop(self) -> Result<(), StoreError> {
+        self.stop.store(true, Ordering::SeqCst);
+        // The loop looks by itself, too.
+        drop(self.waker.wake());
+        drop(self.thread.join());
+        match self.store.durability() {
+            Durability::Volatile => self.store.commit_group().map(drop),
+            _ => self.store.flush().map(drop),
+        }
+    }
+}
+
+/// Has up to [`CONNECTING_MAX`] clients wait to be accepted; mio's own bound is 128, and one more waits for a second
+/// before it tries again.
+fn make_room(listener: &TcpListener) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a plain number, of a socket that is open; listening once more changes the bound only.
+        if unsafe { libc::listen(listener.as_raw_fd(), CONNECTING_MAX) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn settings(options: &Options, durability: Durability, address: SocketAddr) -> Settings {
+    let appends = if durability == Durability::Volatile {
+        "no"
+    } else {
+        "yes"
+    };
+    let config = [
+        ("appendonly", appends.to_owned()),
+        ("bind", address.ip().to_string()),
+        ("databases", "1".into()),
+        ("durability", info::durability(durability).into()),
+        ("maxclients", options.connections_max.to_string()),
+        ("maxmemory", "0".into()),
+        ("maxmemory-policy", "noeviction".into()),
+        ("notify-keyspace-events", "KEA".into()),
+        ("port", address.port().to_string()),
+        ("proto-max-bulk-len", Bounds::ADMITTED.bulk.to_string()),
+        ("save", String::new()),
+        ("store-threads", options.threads.to_string()),
+        ("timeout", "0".into()),
+    ];
+    Settings {
+        config: BTreeMap::from(config),
+    }
+}

@@ -1,0 +1,252 @@
+//! Requests on their way: to the session, to the pool, and back as replies.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_units::{Nanos, Time};
+
+use super::connection::Connection;
+use super::{EventLoop, REPLIES_PAUSE, RUN_MAX};
+use crate::info::{self, About};
+use crate::resp::request::Request;
+use crate::resp::{Value, Writer};
+use crate::session::{Asked, Step, late};
+use crate::subscribers::is_about_keys;
+use crate::work::{Done, Handle, Job, Work};
+
+impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
+    /// Begins requests, until one is away or replies wait.
+    pub(super) fn advance(&mut self, place: usize, connection: &mut Connection) {
+        while !connection.is_away && !connection.is_closing && connection.unsent() < REPLIES_PAUSE {
+            if !connection.rest.is_empty() {
+                let rest = std::mem::take(&mut connection.rest);
+                self.give(place, connection, Work::Run(rest));
+                break;
+            }
+            if connection.waiting.is_empty() {
+                // Those that the bounds kept back.
+                self.find(connection);
+            }
+            let Some((request, arrived)) = connection.waiting.pop_front() else {
+                if let Some(error) = connection.broken.take() {
+                    let error = format!("ERR {error}");
+                    Writer::new(&mut connection.out, connection.session.version).error(&error);
+                    connection.is_closing = true;
+                }
+                break;
+            };
+            connection.waiting_bytes -= request.bytes();
+            let now = self.shared.os.now();
+            let step = connection
+                .session
+                .step(request, arrived, now, &self.settings, &mut connection.out);
+            self.follow(place, connection, step, now);
+        }
+    }
+
+    pub(super) fn follow(&mut self, place: usize, connection: &mut Connection, step: Step, now: Time) {
+        match step {
+            Step::Answered => {}
+            Step::Close => connection.is_closing = true,
+            Step::Reset => {
+                self.forget_subscriptions(place, &connection.session);
+                connection.session.reset();
+            }
+            Step::Ask(first) => {
+                let run = self.run_of(first, connection, now);
+                self.give(place, connection, Work::Run(run));
+            }
+            Step::Exec(asked, watched, deadline) => {
+                self.give(place, connection, Work::Exec(asked, watched, deadline));
+            }
+            Step::Watch(request, deadline) => {
+                let room = connection.session.watch_room();
+                self.give(place, connection, Work::Watch(request, deadline, room));
+            }
+            Step::Subscribe(request, patterns) => {
+                if request.from(1).any(|name| is_about_keys(name, patterns)) {
+                    // Told once changes are heard, so that none is missed from then on.
+                    connection.subscribing = Some((request, patterns));
+                    self.give(place, connection, Work::Listen);
+                } else {
+                    self.subscribe(place, connection, &request, patterns);
+                }
+            }
+            Step::Unsubscribe(request, patterns) => self.unsubscribe(place, connection, &request, patterns),
+            Step::Publish(request) => {
+                let count = self.publish(place, connection, request.argument(1), request.argument(2));
+                Writer::new(&mut connection.out, connection.session.version).integer(count);
+            }
+            Step::List => {
+                let others = self.connections.iter().flatten();
+                let mut lines: Vec<_> = others.map(|other| (other.session.id, self.line(other, now))).collect();
+                lines.push((connection.session.id, self.line(connection, now)));
+                lines.sort();
+                let text = lines.into_iter().map(|(_, line)| line).collect();
+                self.say(connection, &Value::Verbatim(text));
+            }
+            Step::Describe => {
+                let line = self.line(connection, now);
+                self.say(connection, &Value::Verbatim(line));
+            }
+            Step::Info(request) => {
+                let text = self.info(&request, now);
+                self.say(connection, &Value::Verbatim(text));
+            }
+        }
+    }
+
+    pub(super) fn say(&self, connection: &mut Connection, value: &Value) {
+        Writer::new(&mut connection.out, connection.session.version).value(value);
+    }
+
+    /// A command, and those behind it that may go to the pool with it.
+    pub(super) fn run_of(&self, first: Asked, connection: &mut Connection, now: Time) -> Vec<Asked> {
+        let mut run = vec![first];
+        while run.len() < RUN_MAX
+            && connection.behind.is_empty()
+            && let Some((request, arrived)) = connection.waiting.front()
+            && connection.session.asks(request)
+        {
+            let arrived = *arrived;
+            let Some((request, _)) = connection.waiting.pop_front() else {
+                break;
+            };
+            connection.waiting_bytes -= request.bytes();
+            // One that is refused is told so behind the replies of the run.
+            match connection
+                .session
+                .step(request, arrived, now, &self.settings, &mut connection.behind)
+            {
+                Step::Ask(asked) => run.push(asked),
+                _ => break,
+            }
+        }
+        run
+    }
+
+    pub(super) fn give(&mut self, place: usize, connection: &mut Connection, work: Work) {
+        connection.is_away = true;
+        connection.away_bytes = work.bytes();
+        self.jobs.push(Job {
+            connection: Handle {
+                place,
+                id: connection.session.id,
+            },
+            version: connection.session.version,
+            queued: self.shared.os.now(),
+            work,
+        });
+    }
+
+    /// Hands the pool what was given to it; what finds no room is told so.
+    pub(super) fn submit(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let waited = Nanos(self.shared.counts.waited.load(Ordering::Relaxed));
+        for job in self.shared.submit(&mut self.jobs) {
+            let commands = match &job.work {
+                Work::Run(asked) => asked.len(),
+                _ => 1,
+            };
+            self.shared.counts.backlog.fetch_add(commands as u64, Ordering::Relaxed);
+            let mut reply = Vec::new();
+            let error = late("backlog", waited);
+            (0..commands).for_each(|_| Writer::new(&mut reply, job.version).error(&error));
+            let mut turn = Vec::new();
+            let done = Done {
+                connection: job.connection,
+                reply,
+                rest: Vec::new(),
+                watched: Vec::new(),
+            };
+            self.finish(done, &mut turn);
+            turn.into_iter().for_each(|place| self.go_on(place));
+        }
+    }
+
+    pub(super) fn take_done(&mut self, turn: &mut Vec<usize>) {
+        let mut done = std::mem::take(&mut self.done);
+        self.shared.take_done(&mut done);
+        for done in done.drain(..) {
+            self.finish(done, turn);
+        }
+        self.done = done;
+    }
+
+    pub(super) fn finish(&mut self, done: Done, turn: &mut Vec<usize>) {
+        let Done {
+            connection: Handle { place, id },
+            mut reply,
+            rest,
+            watched,
+        } = done;
+        let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else {
+            return;
+        };
+        if connection.session.id == id {
+            connection.is_away = false;
+            connection.away_bytes = 0;
+            let is_refused = !reply.is_empty();
+            if connection.out.is_empty() {
+                connection.out = reply;
+            } else {
+                connection.out.append(&mut reply);
+            }
+            connection.session.watch(watched);
+            // What is refused behind a run comes behind what the pool has left of it.
+            connection.rest = rest;
+            if connection.rest.is_empty() {
+                let mut behind = std::mem::take(&mut connection.behind);
+                connection.out.append(&mut behind);
+            }
+            if let Some((request, patterns)) = connection.subscribing.take()
+                && !is_refused
+            {
+                self.subscribe(place, &mut connection, &request, patterns);
+            }
+            turn.push(place);
+        }
+        self.connections[place] = Some(connection);
+    }
+
+    pub(super) fn line(&self, connection: &Connection, now: Time) -> String {
+        let seconds = |since: Time| now.since(since).0 / 1_000_000_000;
+        info::client(
+            &connection.session,
+            &connection.peer.to_string(),
+            &self.address.to_string(),
+            seconds(connection.began),
+            seconds(connection.came),
+            connection.unsent(),
+        )
+    }
+
+    pub(super) fn info(&self, request: &Request, now: Time) -> String {
+        let wanted: Vec<String> = request
+            .from(1)
+            .map(|word| String::from_utf8_lossy(word).to_lowercase())
+            .collect();
+        let shared = &self.shared;
+        let about = About {
+            port: self.address.port(),
+            threads: self.options.threads,
+            uptime_s: now.since(self.started).0 / 1_000_000_000,
+            connections: self.open,
+            connections_max: self.options.connections_max,
+            connections_all: self.begun,
+            refused: self.refused,
+            dropped: self.dropped,
+            waiting: shared.waiting(),
+            channels: self.subscribers.counts(),
+            objects: shared.store.objects(),
+            durability: shared.store.durability(),
+            trouble: shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            counts: &shared.counts,
+        };
+        info::text(&about, &wanted)
+    }
+}
