@@ -42,11 +42,11 @@ use crate::directory;
 
 /// How much is put into one transaction of a new store, in bytes.
 const BATCH: usize = 8 << 20;
-/// The same for a copy that leaves the medium to the owner of the store: so little that a write of the owner's that
-/// meets it waits for less than a millisecond on common media.
-const STEP: usize = 256 << 10;
-/// The longest pause between two steps: a copy makes a megabyte a second at least, where the medium does.
-const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// The same for a copy that leaves the medium to the owner of the store: a write of the owner's that meets it waits for
+/// a few milliseconds on common media.
+const STEP: usize = 1 << 20;
+/// The longest pause between two steps: a copy makes 2 MB a second at least, where the medium does.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The largest quota that a new store is made with, in bytes: the address space has room for some of them.
 const QUOTA_MAX: u64 = 1 << 42;
 /// How often a copy is begun anew if the owner takes its snapshot away.
