@@ -36,7 +36,7 @@ pub fn nearest(key: &str, known: &[String]) -> String {
         .collect();
     match (siblings.is_empty(), table) {
         (true, _) => "no such table; the tables are goal, control, store, trace, task and identify".into(),
-        (false, "") => format!("a scenario knows {}", siblings.join(", ")),
+        (false, "") => format!("the file knows {}", siblings.join(", ")),
         (false, table) => format!("{table} knows {}", siblings.join(", ")),
     }
 }
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(nearest("tardiness", &known()), "did you mean goal.tardiness?");
         assert_eq!(nearest("task[0].perdio", &known()), "did you mean task[0].period?");
         assert_eq!(nearest("goal.speed", &known()), "goal knows tardiness, drr");
-        assert_eq!(nearest("volume", &known()), "a scenario knows name, seed, goal");
+        assert_eq!(nearest("volume", &known()), "the file knows name, seed, goal");
         assert_eq!(
             nearest("gaol.min", &known()),
             "no such table; the tables are goal, control, store, trace, task and identify"

@@ -202,7 +202,7 @@ fn each_wrong_line_is_told_in_full() {
         (
             "duration = \"10s\"",
             "duration = \"10s\"\nvolume = 3",
-            "x.toml:2: volume: unknown key; a scenario knows name, seed, duration, goal, control, store, stage, \
+            "x.toml:2: volume: unknown key; the file knows name, seed, duration, goal, control, store, stage, \
              trace, task, identify, movie, allocation, exclusive, edge, pipeline",
         ),
         (
