@@ -122,7 +122,9 @@ impl Count {
         self.jobs += 1;
         self.us += late.us;
         let Some(first) = late.by.first() else { return };
-        let same = |other: &&mut Culprit| other.name == first.name && other.doing == first.doing;
+        let same = |other: &&mut Culprit| {
+            (&other.name, other.process, other.doing) == (&first.name, first.process, first.doing)
+        };
         if let Some(counted) = self.by.iter_mut().find(same) {
             let (jobs, us) = (counted.jobs + 1, counted.us + first.us);
             *counted = Culprit {

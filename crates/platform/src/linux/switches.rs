@@ -8,7 +8,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{Ordering, fence};
 
 use punctual_os::{LinuxOs, Tid};
 use punctual_units::{Clock, CoreId, Nanos, Time};
@@ -106,10 +106,14 @@ impl Switches {
     /// The turns that ended after `since`, as far back as the ring goes, ascending. Changes in the microseconds that
     /// this takes are lost.
     pub fn since(&self, since: Time) -> Vec<Turn> {
-        self.pause(true);
+        if !self.pause(true) {
+            return Vec::new(); // the kernel would go on writing what is read
+        }
         let now = LinuxOs.now();
         // SAFETY: the page is mapped for as long as `self` is, and the field lies in it, aligned (linux/perf_event.h).
-        let head = unsafe { AtomicU64::from_ptr(self.mapped.as_ptr().add(DATA_HEAD).cast()) }.load(Ordering::Acquire);
+        // It may only be read, which an atomic type does not promise.
+        let head = unsafe { self.mapped.as_ptr().add(DATA_HEAD).cast::<u64>().read_volatile() };
+        fence(Ordering::Acquire);
         // SAFETY: the ring is mapped behind the page for as long as `self` is, and the kernel writes nothing meanwhile.
         let ring = unsafe { std::slice::from_raw_parts(self.mapped.as_ptr().add(page()), RING_BYTES) };
         let turns = turns(ring, head, now, since);
@@ -117,9 +121,9 @@ impl Switches {
         turns
     }
 
-    fn pause(&self, pause: bool) {
+    fn pause(&self, pause: bool) -> bool {
         // SAFETY: the call takes a number.
-        unsafe { libc::ioctl(self.event.as_raw_fd(), PAUSE_OUTPUT, libc::c_ulong::from(pause)) };
+        unsafe { libc::ioctl(self.event.as_raw_fd(), PAUSE_OUTPUT, libc::c_ulong::from(pause)) == 0 }
     }
 }
 

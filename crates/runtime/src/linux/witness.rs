@@ -10,6 +10,7 @@ use punctual_store::permit::WaitedFor;
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, Known};
 
+use super::PROBE_PRIORITY;
 use super::known::Beside;
 use super::shared::protection;
 use crate::causes::{CULPRITS_MAX, Evidence};
@@ -125,26 +126,35 @@ impl<'p> Witness<'p> {
             return beside.known.into();
         }
         let now = LinuxOs.now();
-        let preemptors = if now < self.looks_again {
-            Vec::new()
+        // What was taken while it was behind the job before is in that span.
+        let begun = job.released + beside.known.behind.min(job.split.released_late);
+        let looked = if now < self.looks_again {
+            None
         } else {
-            let preemptors = self.preemptors(job, beside);
+            let preemptors = self.preemptors(job, begun, beside);
             let after = LinuxOs.now();
             self.looks_again = after + after.since(now) * ONE_IN;
             preemptors
         };
+        // Only threads that come before the probe explain a gap of it. Where no thread is known, all time in which the
+        // job was ready may be theirs.
+        let outranks =
+            |it: &Culprit| it.thread.is_some() && it.scheduling.is_none_or(|own| own.rank() >= PROBE_PRIORITY);
+        let by_threads = match &looked {
+            Some(preemptors) => preemptors
+                .iter()
+                .filter(|(it, _)| outranks(it))
+                .map(|(it, _)| it.us)
+                .sum(),
+            None => beside.known.ready.unwrap_or_default().as_micros_f64(),
+        };
+        let preemptors = looked.unwrap_or_default();
         let throttled = preemptors
             .iter()
             .filter(|(_, throttles)| *throttles)
             .map(|(it, _)| it.us);
         let throttled = Nanos((throttled.sum::<f64>() * 1e3) as u64);
-        let by_threads: f64 = preemptors.iter().map(|(it, _)| it.us).sum();
-        // What was taken while it was behind the job before is in that span.
-        let begun = job.released + beside.known.behind.min(job.split.released_late);
-        let stolen = self
-            .gap(job, begun)
-            .min(job.finished.since(begun))
-            .saturating_sub(Nanos((by_threads * 1e3) as u64));
+        let stolen = self.gap(job, begun).saturating_sub(Nanos((by_threads * 1e3) as u64));
         Evidence {
             known: Known {
                 throttled,
@@ -172,18 +182,18 @@ impl<'p> Witness<'p> {
         Some(self.stolen?.saturating_sub(before?))
     }
 
-    /// The threads that had the job's core while the job was ready, and whether the kernel let each of them run in
-    /// order to bound real-time threads.
-    fn preemptors(&self, job: &JobOutcome, beside: Beside) -> Vec<(Culprit, bool)> {
+    /// The threads that had the job's core while the job was ready, from `begun` on, and whether the kernel let each of
+    /// them run in order to bound real-time threads. `None` where that is not known.
+    fn preemptors(&self, job: &JobOutcome, begun: Time, beside: Beside) -> Option<Vec<(Culprit, bool)>> {
         let core = self.core_of(job.task);
         let ring = self.switches.iter().find(|(other, _)| Some(*other) == core);
         let (Some((_, switches)), Some(thread), Some(ready)) = (ring, beside.thread, beside.known.ready) else {
-            return Vec::new();
+            return None;
         };
-        let turns = switches.since(job.released);
+        let turns = switches.since(begun);
         let real_time = scheduling(thread).is_ok_and(|own| own.rank() > 0);
         let own = i32::try_from(std::process::id()).ok();
-        let taken = taken(&turns, thread, job.released, job.finished, ready);
+        let taken = taken(&turns, thread, begun, job.finished, ready);
         let told = taken.into_iter().map(|taken| {
             let scheduling = scheduling(taken.thread).ok().filter(|_| taken.thread != IDLE);
             let idle = taken.thread == IDLE;
@@ -201,7 +211,7 @@ impl<'p> Witness<'p> {
             let ordinary = idle || scheduling.is_some_and(|it| it.rank() == 0);
             (culprit, real_time && ordinary)
         });
-        told.collect()
+        Some(told.collect())
     }
 
     fn holder(&mut self, held: WaitedFor, syncs: bool, now: Time) -> Culprit {
