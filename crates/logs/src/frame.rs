@@ -81,6 +81,11 @@ impl Frames {
         }
     }
 
+    /// Takes messages of at most `max` bytes from now on.
+    pub fn allow(&mut self, max: usize) {
+        self.max = max;
+    }
+
     /// Takes bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
