@@ -16,6 +16,7 @@ use punctual_units::CoreId;
 use punctual_workload::ControllerKind;
 
 use crate::fault;
+use crate::federation::run::Fault as FederationFault;
 #[cfg(feature = "lab")]
 use crate::lab::args::{Bench, Experiment};
 use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
@@ -239,6 +240,9 @@ pub struct FederationRun {
     /// Where the order of commits is kept: local is one file of this machine
     #[arg(long, value_enum, default_value = "local")]
     pub log: LogKind,
+    /// What becomes of the master half-way
+    #[arg(long, value_enum, default_value = "kill")]
+    pub fault: FederationFault,
     /// For how long the load is offered, in seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,

@@ -553,3 +553,6 @@ fn request_id(text: &[u8]) -> Result<RequestId, String> {
         number: number.parse().map_err(|_| wrong)?,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,10 +42,10 @@ const DEAD: Nanos = Nanos::from_secs(1);
 /// How often a run looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long all nodes may take at the end to have what clients were told.
-const AGREE_MAX: Duration = Duration::from_secs(20);
+const AGREE_MAX: Duration = Duration::from_secs(60);
 
 /// What becomes of the master.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fault {
     /// Its process is killed, and started again after a second.
     Kill,
@@ -109,7 +109,7 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
     let settings = Settings::of(arguments)?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let middle = Nanos(settings.duration.0 / 2);
-    let faults = [(middle, Fault::Kill)];
+    let faults = [(middle, arguments.fault)];
     let said = format!(
         "{} nodes, log: local (one file of this machine, not replicated), {} requests/s for {}\n",
         settings.nodes, settings.rate, settings.duration
@@ -223,7 +223,8 @@ fn trouble(
     loop {
         let interrupted = signals.pending().next().is_some();
         let now = LinuxOs.now();
-        let ends = interrupted || now.since(start) >= settings.duration;
+        let is_over = now.since(start) >= settings.duration && next.is_none() && away.is_empty();
+        let ends = interrupted || is_over;
         while let Some((_, node, fault)) = away.pop_if(|(back, ..)| ends || *back <= now) {
             match fault {
                 Fault::Kill => processes.restart(node)?,

@@ -18,7 +18,7 @@ use super::super::node::{Begin, Order, Told};
 use crate::failure::Failure;
 
 /// How long nodes may take to listen, and to have a master: far longer than they do on a busy machine.
-const START_MAX: Duration = Duration::from_secs(30);
+const START_MAX: Duration = Duration::from_secs(60);
 /// How long a node may take to leave before it is killed.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 /// How often a node that has died by itself is looked for.
