@@ -27,7 +27,8 @@ use punctual_units::{Clock, Nanos, Time};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use self::audit::{Audited, Faults, compare};
+pub use self::audit::Faults;
+use self::audit::{Audited, compare};
 use self::client::Nodes;
 use self::load::{Load, Offer, Outcome};
 use self::processes::Processes;
