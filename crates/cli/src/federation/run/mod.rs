@@ -12,7 +12,7 @@ use std::io::PipeWriter;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -246,7 +246,12 @@ fn trouble(
             outages.push(Outage::new(*fault, node, at));
             next = planned.next();
         }
+        let before = processes.master;
         processes.listen(LOOK_EVERY)?;
+        // As a service would that tells clients where the master is.
+        if let Some((master, _)) = processes.master.filter(|_| processes.master != before) {
+            nodes.master.store(master.0 as usize, Ordering::SeqCst);
+        }
         let addresses = processes.addresses();
         *nodes.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
     }

@@ -145,10 +145,11 @@ impl Processes {
         }
     }
 
-    /// Takes what nodes tell, for so long.
+    /// Takes what nodes tell, for so long, or until another node is the master.
     pub fn listen(&mut self, span: Duration) -> Result<(), Failure> {
         let until = Instant::now() + span;
-        loop {
+        let master = self.master;
+        while self.master == master {
             let left = until.saturating_duration_since(Instant::now());
             match self.told.recv_timeout(left.min(LOOK_EVERY)) {
                 Ok((node, starts, told)) => self.take(node, starts, told),
@@ -156,6 +157,7 @@ impl Processes {
                 Err(_) => return self.look(),
             }
         }
+        Ok(())
     }
 
     fn take(&mut self, node: usize, starts: u32, told: Told) {

@@ -40,7 +40,7 @@ impl Default for Settings {
             nodes: 3,
             duration: Nanos::from_secs(10),
             rate: 200.0,
-            clients: 32,
+            clients: 128,
             deadline: Nanos::from_millis(500),
             log_entries_max: 10_000,
             seed: 1,
