@@ -8,6 +8,7 @@ use crate::commands::{self, Class, Command, Place, Refused, TABLE, Verb, wrong_n
 use crate::glob::matches;
 use crate::resp::request::Request;
 use crate::resp::{Bounds, Value, Version, Writer};
+use crate::work::Flushing;
 
 /// The most commands between MULTI and EXEC.
 pub const QUEUED_MAX: usize = 4096;
@@ -35,6 +36,21 @@ pub struct Asked {
     pub deadline: Time,
     /// When the server read it.
     pub arrived: Time,
+    /// How far it has come, of a command that is done in several steps.
+    pub flushing: Option<Flushing>,
+}
+
+impl Asked {
+    /// A command that nothing has been done of.
+    pub fn new(command: &'static Command, request: Request, deadline: Time, arrived: Time) -> Asked {
+        Asked {
+            command,
+            request,
+            deadline,
+            arrived,
+            flushing: None,
+        }
+    }
 }
 
 /// A key and the value that it had.
@@ -201,12 +217,7 @@ impl Session {
             return self.queue(command, request, arrived, out);
         }
         match command.place {
-            Place::Transaction | Place::Store => Step::Ask(Asked {
-                command,
-                request,
-                deadline,
-                arrived,
-            }),
+            Place::Transaction | Place::Store => Step::Ask(Asked::new(command, request, deadline, arrived)),
             Place::Anywhere => self.answer(command, &request, out),
             Place::Connection => self.own(command, request, deadline, settings, out),
         }
@@ -302,12 +313,7 @@ impl Session {
                 self.say(&Value::Error(error), out);
             }
             None => {
-                multi.queued.push(Asked {
-                    command,
-                    request,
-                    deadline: Time::MAX,
-                    arrived,
-                });
+                multi.queued.push(Asked::new(command, request, Time::MAX, arrived));
                 self.say(&Value::Simple("QUEUED".into()), out);
             }
         }

@@ -215,7 +215,7 @@ impl<E: Engine, O: Os> Running<E, O> {
         self.address
     }
 
-    /// Whether it has ended by itself, which is a defect.
+    /// Whether it has ended by itself, which is a defect: a thread of its panicked, say.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

@@ -138,6 +138,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 self.looked = now;
                 self.look(now);
             }
+            if self.shared.has_failed() {
+                break; // what was begun will never be answered
+            }
             if self.stop.load(Ordering::SeqCst) {
                 let end = *end.get_or_insert_with(|| {
                     self.listener = None;
