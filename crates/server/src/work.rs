@@ -123,7 +123,7 @@ impl Work {
     /// How many bytes its arguments take.
     pub fn bytes(&self) -> usize {
         match self {
-            Work::Run(asked) | Work::Exec(asked, ..) => asked.iter().map(|asked| asked.request.bytes()).sum(),
+            Work::Run(asked) | Work::Exec(asked, ..) => asked.iter().map(Asked::bytes).sum(),
             Work::Watch(request, ..) => request.bytes(),
             Work::Listen => 0,
         }
@@ -776,13 +776,13 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             let mut watched = Vec::new();
             for key in request.from(1) {
                 let value = record(&transaction, key)?;
-                let taken = value.as_ref().map_or(0, Vec::len);
-                if keys == 0 || taken > bytes {
+                let key = key.to_vec();
+                let read = Watched { key, value };
+                if keys == 0 || read.bytes() > bytes {
                     return Ok(None);
                 }
-                (keys, bytes) = (keys - 1, bytes - taken);
-                let key = key.to_vec();
-                watched.push(Watched { key, value });
+                (keys, bytes) = (keys - 1, bytes - read.bytes());
+                watched.push(read);
             }
             Ok(Some(watched))
         };
