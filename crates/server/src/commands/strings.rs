@@ -170,8 +170,8 @@ pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Refused> {
     Ok(look.found(key)?.is_there)
 }
 
-/// Sets a record. The life is one that was looked at together with what was there: a term that has ended meanwhile still
-/// makes this record a short one, and not one without a term.
+/// Sets a record. The life was looked at together with what was there: a term that has ended meanwhile still makes this
+/// record a short one, and not one without a term.
 pub(super) fn put<E: Engine, O: Os>(
     transaction: &mut Writing<'_, E, O>,
     key: &[u8],
