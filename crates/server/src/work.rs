@@ -500,7 +500,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             }
             replies += running.reply.len() - length;
         }
-        transaction.commit().map_err(|error| whole(error.into()))?;
+        transaction.commit().map_err(whole)?;
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
         self.counts.expired.fetch_add(expired, Ordering::Relaxed);
         self.count(taken);

@@ -140,8 +140,8 @@ impl Listening {
         options: &Options,
     ) -> Result<Running<E, O>, ServeError> {
         let address = self.address;
-        let (event_loop, pool, waker) = self.event_loop(Arc::clone(&store), options)?;
-        let stop = Arc::clone(&event_loop.stop);
+        let (event_loop, pool) = self.event_loop(Arc::clone(&store), options)?;
+        let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));
         let thread = std::thread::Builder::new().name("serve-loop".into());
         let thread = thread
             .spawn(move || event_loop.run(pool))
@@ -158,12 +158,12 @@ impl Listening {
         })
     }
 
-    /// The event loop, before its first turn, the threads that call the store, and what wakes the loop.
+    /// The event loop, before its first turn, and the threads that call the store.
     pub(super) fn event_loop<E: Engine + 'static, O: Os>(
         self,
         store: Arc<Store<E, O>>,
         options: &Options,
-    ) -> Result<(EventLoop<E, O>, Pool, Arc<Waker>), ServeError> {
+    ) -> Result<(EventLoop<E, O>, Pool), ServeError> {
         let io = |action: &str| {
             let action = action.to_owned();
             move |source| ServeError::Io { action, source }
@@ -215,9 +215,10 @@ impl Listening {
             done: Vec::new(),
             scratch: vec![0; READ_AT_ONCE].into(),
             stop: Arc::new(AtomicBool::new(false)),
+            waker,
             shared,
         };
-        Ok((event_loop, pool, waker))
+        Ok((event_loop, pool))
     }
 }
 

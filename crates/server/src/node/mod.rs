@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
 use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
@@ -97,6 +97,7 @@ struct EventLoop<E: Engine, O: Os> {
     done: Vec<Done>,
     scratch: Box<[u8]>,
     stop: Arc<AtomicBool>,
+    waker: Arc<Waker>,
     shared: Arc<Shared<E, O>>,
 }
 

@@ -33,7 +33,7 @@ impl Turned {
     fn new(options: &Options) -> Turned {
         let store = Arc::new(store(TestOs::default()));
         let listening = Listening::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
-        let (inner, pool, _) = listening.event_loop(Arc::clone(&store), options).expect("threads");
+        let (inner, pool) = listening.event_loop(Arc::clone(&store), options).expect("threads");
         Turned {
             inner,
             events: Events::with_capacity(64),
