@@ -3,7 +3,7 @@
 /// The longest pattern that clients may give, in bytes.
 pub const PATTERN_MAX: usize = 1024;
 
-/// The most steps that [`matches`] takes for each byte of a text: the bytes behind a star up to the next one, because
+/// The most steps that [`matches()`] takes for each byte of a text: the bytes behind a star up to the next one, because
 /// at a mismatch they are tried anew from the next byte on. What stands before the first star is looked at once.
 pub fn steps(pattern: &[u8]) -> usize {
     let behind_stars = pattern.split(|byte| *byte == b'*').skip(1);
