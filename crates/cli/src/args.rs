@@ -213,7 +213,7 @@ pub enum FederationCommand {
     /// Ends with 1 at the first seed that breaks a promise, and shows what led to it as a message chart: a column for
     /// each node, time downwards. The same settings and seed give the same run.
     Sim(FederationSim),
-    /// Run nodes as processes of this machine under load, kill the master half-way, and show what the outage was made of
+    /// Run nodes as processes of this machine under load, kill the master half-way, and show the outage part by part
     ///
     /// The log is one file of this machine, behind this process: it is not replicated. At the end, what clients were
     /// told is held against the log; ends with 1 where the two do not agree. Nothing is left behind.

@@ -1,8 +1,8 @@
 //! What a client of a node has said so far, and what each of its requests asks the federation. Pure.
 //!
 //! The commands are those of Redis that a transaction of a federation can carry out, plain: `GET`, `MGET`, `SET`,
-//! `DEL`, `APPEND`, `INCR` and its kin, `MULTI` with these in it. `GET` and `MGET` outside of `MULTI` are queries, which
-//! any node answers; all else is a transaction, which the master executes. What is not known is refused.
+//! `DEL`, `APPEND`, `INCR` and its kin, `MULTI` with these in it. `GET` and `MGET` outside of `MULTI` are queries,
+//! which any node answers; all else is a transaction, which the master executes. What is not known is refused.
 //!
 //! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
 //! there, each by the next number, so that a client whose connection breaks knows the name of the request that has no
