@@ -57,9 +57,9 @@ pub fn write(out: &mut Vec<u8>, version: u8, message: &impl Serialize) {
 /// write(&mut bytes, 1, &"beat");
 /// let mut frames = Frames::new(1, 100);
 /// frames.feed(&bytes[..5]);
-/// assert_eq!(frames.next::<String>(), Ok(None));
+/// assert_eq!(frames.take::<String>(), Ok(None));
 /// frames.feed(&bytes[5..]);
-/// assert_eq!(frames.next(), Ok(Some("beat".to_owned())));
+/// assert_eq!(frames.take(), Ok(Some("beat".to_owned())));
 /// ```
 #[derive(Debug)]
 pub struct Frames {
@@ -100,7 +100,7 @@ impl Frames {
     ///
     /// # Errors
     /// [`FrameError`]; nothing that follows can be read then.
-    pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
+    pub fn take<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         let rest = self.buffer.get(self.at..).unwrap_or_default();
         let Some((head, rest)) = rest.split_at_checked(HEAD) else {
             self.tidy();
@@ -169,7 +169,7 @@ mod tests {
             let (mut frames, mut found) = (Frames::new(3, 1 << 20), Vec::new());
             split(&bytes, &cuts, |piece| {
                 frames.feed(piece);
-                while let Some(message) = frames.next::<Message>().unwrap() {
+                while let Some(message) = frames.take::<Message>().unwrap() {
                     found.push(message);
                 }
             });
@@ -181,7 +181,7 @@ mod tests {
         fn any_bytes_are_frames_or_refused(bytes in any::<Vec<u8>>()) {
             let mut frames = Frames::new(3, 64);
             frames.feed(&bytes);
-            while let Ok(Some(_)) = frames.next::<Message>() {}
+            while let Ok(Some(_)) = frames.take::<Message>() {}
             prop_assert!(frames.kept() <= bytes.len());
         }
 
@@ -194,7 +194,7 @@ mod tests {
             let mut frames = Frames::new(3, 1 << 20);
             frames.feed(&bytes);
             // A length that is longer now waits for more, which the bound of the caller ends.
-            prop_assert!(!matches!(frames.next::<Message>(), Ok(Some(_))));
+            prop_assert!(!matches!(frames.take::<Message>(), Ok(Some(_))));
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
         let mut frames = Frames::new(3, 1 << 20);
         frames.feed(b"GET / HTTP/1.1");
         assert_eq!(
-            frames.next::<Message>(),
+            frames.take::<Message>(),
             Err(FrameError::TooLong {
                 len: 0x2054_4547,
                 max: 1 << 20
@@ -214,7 +214,7 @@ mod tests {
         write(&mut bytes, 3, &(1_u64 << 62));
         let mut frames = Frames::new(3, 1 << 20);
         frames.feed(&bytes);
-        assert_eq!(frames.next::<Vec<u64>>(), Err(FrameError::Garbled));
+        assert_eq!(frames.take::<Vec<u64>>(), Err(FrameError::Garbled));
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         let mut frames = Frames::new(3, 1 << 20);
         frames.feed(&bytes);
         assert_eq!(
-            frames.next::<String>(),
+            frames.take::<String>(),
             Err(FrameError::Version { found: 4, spoken: 3 })
         );
     }

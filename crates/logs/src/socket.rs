@@ -193,7 +193,7 @@ impl<L: CommitLog> Shared<L> {
                 Err(error) => return Err(error),
             };
             frames.feed(&bytes[..count]);
-            while let Some(Asked { ticket, question }) = frames.next().map_err(invalid)? {
+            while let Some(Asked { ticket, question }) = frames.take().map_err(invalid)? {
                 let said = self.carry_out(question);
                 out.clear();
                 frame::write(&mut out, VERSION, &Answered { ticket, said });
@@ -341,7 +341,7 @@ impl LogClient {
         stream.write_all(&out)?;
         let mut bytes = vec![0; 64 << 10];
         loop {
-            while let Some(Answered { ticket, said }) = frames.next().map_err(invalid)? {
+            while let Some(Answered { ticket, said }) = frames.take().map_err(invalid)? {
                 if ticket == asked.ticket {
                     return Ok(said);
                 }

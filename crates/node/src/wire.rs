@@ -158,7 +158,7 @@ mod tests {
             let (mut frames, mut found) = (Frames::new(VERSION, FRAME_BYTES_MAX), Vec::new());
             for piece in bytes.chunks(cut) {
                 frames.feed(piece);
-                while let Some(packet) = frames.next::<Packet>().unwrap() {
+                while let Some(packet) = frames.take::<Packet>().unwrap() {
                     found.push(packet);
                 }
             }
@@ -172,7 +172,7 @@ mod tests {
             write(&mut bytes, VERSION, &Raw(body));
             let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
             frames.feed(&bytes);
-            let _ = frames.next::<Packet>(); // no panic
+            let _ = frames.take::<Packet>(); // no panic
         }
     }
 

@@ -163,7 +163,7 @@ impl LogLink {
         };
         let turn = link.read(scratch, |bytes| frames.feed(bytes))?;
         let garbled = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        while let Some(Answered { ticket, said }) = frames.next().map_err(garbled)? {
+        while let Some(Answered { ticket, said }) = frames.take().map_err(garbled)? {
             let Some(after) = self.asked.remove(&ticket) else {
                 continue;
             };

@@ -164,7 +164,7 @@ impl PeerIn {
     ) -> Result<bool, PeerGone> {
         let frames = &mut self.frames;
         let turn = self.link.read(scratch, |bytes| frames.feed(bytes));
-        while let Some(packet) = self.frames.next()? {
+        while let Some(packet) = self.frames.take()? {
             match (packet, self.from) {
                 (Packet::Hello { federation: theirs, .. }, _) if theirs != federation => {
                     return Err(PeerGone::OtherFederation(theirs));
