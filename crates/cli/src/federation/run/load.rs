@@ -55,9 +55,17 @@ impl Outcome {
     }
 }
 
+/// Instants at which requests are to be sent.
+#[derive(Default)]
+struct Arrivals {
+    waiting: VecDeque<Time>,
+    /// Those for which there was no room.
+    ended: Vec<(Ending, Nanos)>,
+}
+
 #[derive(Default)]
 struct Queue {
-    arrivals: Mutex<(VecDeque<Time>, Vec<(Ending, Nanos)>)>,
+    arrivals: Mutex<Arrivals>,
     changed: Condvar,
     ends: AtomicBool,
 }
@@ -102,7 +110,7 @@ impl Load {
             }
         }
         let mut arrivals = self.queue.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        all.endings.append(&mut arrivals.1);
+        all.endings.append(&mut arrivals.ended);
         all
     }
 }
@@ -115,9 +123,9 @@ impl Queue {
             at = at + Nanos((-uniform(&mut random).ln() / offer.rate * 1e9) as u64);
             LinuxOs.sleep_until(at);
             let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-            match arrivals.0.len() < WAITING_MAX {
-                true => arrivals.0.push_back(at),
-                false => arrivals.1.push((Ending::Late, Nanos::ZERO)),
+            match arrivals.waiting.len() < WAITING_MAX {
+                true => arrivals.waiting.push_back(at),
+                false => arrivals.ended.push((Ending::Late, Nanos::ZERO)),
             }
             self.changed.notify_one();
         }
@@ -139,7 +147,7 @@ impl Queue {
     fn next(&self) -> Option<Time> {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(at) = arrivals.0.pop_front() {
+            if let Some(at) = arrivals.waiting.pop_front() {
                 return Some(at);
             }
             if self.ends.load(Ordering::SeqCst) {
