@@ -7,6 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::Shutdown;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::serving::{Client, bulk, encoded, end, serve};
@@ -651,11 +652,12 @@ fn clients_are_told_about_themselves_and_the_server() {
     };
     assert!(list.contains("name=me") && list.contains("lib-name=tests"), "{list}");
     assert!(client.error("HELLO 4").starts_with("NOPROTO"));
-    assert!(client.error("AUTH secret").starts_with("ERR there are no users yet"));
+    assert!(client.error("AUTH secret").starts_with("ERR this server has no users"));
+    assert_eq!(client.ask("ACL WHOAMI"), bulk("default"));
     assert!(
         client
             .error("HELLO 2 AUTH me secret")
-            .starts_with("ERR there are no users yet")
+            .starts_with("ERR this server has no users")
     );
     assert!(matches!(client.ask("CONFIG GET save"), Value::Map(found) if found.len() == 1));
     assert_eq!(client.ask("SELECT 0"), Value::ok());
@@ -791,10 +793,7 @@ fn what_cannot_start_says_why() {
     let folder = folder_with(&[("node.toml", "[server]\nthreads = 0\nport = 5\n"), ("file", "")]);
     let here = folder.path();
     let far = refused(here, &["serve", "--listen", "0.0.0.0:0"]);
-    assert!(
-        far.contains("there are no users yet") && far.contains("127.0.0.1"),
-        "{far}"
-    );
+    assert!(far.contains("without users") && far.contains("127.0.0.1"), "{far}");
     let wrong = refused(here, &["serve", "node.toml"]);
     assert!(
         wrong.contains("node.toml:2: server.threads: 0 is out of range"),
@@ -896,4 +895,159 @@ fn a_second_signal_ends_at_once() {
     assert_eq!(status.code(), Some(128 + libc::SIGTERM));
     let served = serve(folder.path(), &[]);
     assert_eq!(served.client().ask("STRLEN long"), Value::Integer(1 << 20));
+}
+
+/// What a node's file keeps of a password.
+fn hash(password: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.args(["serve", "hash", "--rounds", "1000"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = punctual_testing::start(&mut command, BOUND).expect("the program starts");
+    let mut input = child.stdin().expect("its input");
+    input
+        .write_all(format!("{password}\n").as_bytes())
+        .expect("it takes a line");
+    drop(input);
+    let output = child.output().expect("it ends");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+/// A node with a user that may do all, and one that reads what begins with `room/`.
+fn with_users(more: &str) -> (tempfile::TempDir, [String; 2]) {
+    let hashes = [hash("all of it"), hash("a part")];
+    let node = format!(
+        "[server]\n{more}\n[store]\ndurability = \"volatile\"\n[[user]]\nname = \"owner\"\npassword = \"{}\"\nmay = \
+         [\"read\", \"write\", \"channels\", \"server\"]\nkeys = [\"\"]\n[[user]]\nname = \"guest\"\npassword = \
+         \"{}\"\nmay = [\"read\", \"channels\"]\nkeys = [\"room/\"]\n",
+        hashes[0], hashes[1]
+    );
+    (folder_with(&[("node.toml", &node)]), hashes)
+}
+
+fn words(client: &mut Client, request: &[&str]) -> Value {
+    let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
+    client.stream.write_all(&encoded(&words)).expect("it takes a request");
+    client.reply()
+}
+
+#[test]
+fn users_do_what_they_may_and_strangers_nothing() {
+    let (folder, _) = with_users("");
+    // Other machines may reach it, because there are users.
+    let served = serve(folder.path(), &["node.toml", "--listen", "0.0.0.0:0"]);
+    let port = served.address.rsplit(':').next().expect("a port");
+    let client = || Client::of(std::net::TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens"));
+    let mut stranger = client();
+    for request in [
+        "GET a",
+        "PING",
+        "INFO",
+        "CLIENT LIST",
+        "MULTI",
+        "SUBSCRIBE a",
+        "ACL WHOAMI",
+        "DEADLINE 5 SET a 1",
+    ] {
+        assert_eq!(stranger.error(request), "NOAUTH Authentication required.", "{request}");
+    }
+    assert!(stranger.error("HELLO 3").starts_with("NOAUTH HELLO must be called"));
+    // Its bounds are smaller.
+    let long = "x".repeat(17 << 10);
+    stranger.send(&format!("AUTH owner {long}"));
+    assert!(matches!(stranger.reply(), Value::Error(error) if error.contains("invalid bulk length")));
+    assert_eq!(stranger.try_reply(), None);
+
+    let mut owner = client();
+    assert!(owner.error("AUTH owner wrong").starts_with("WRONGPASS"));
+    assert!(owner.error("AUTH none-such wrong").starts_with("WRONGPASS"));
+    assert!(owner.error("AUTH wrong").starts_with("WRONGPASS"), "the default user");
+    assert_eq!(owner.try_reply(), None, "three wrong passwords end a connection");
+    // What is sent behind AUTH at once has the bounds of the user.
+    let mut owner = client();
+    let mut bytes = encoded(&[b"AUTH", b"owner", b"all of it"]);
+    bytes.extend(encoded(&[b"SET", b"room/long", "v".repeat(1 << 20).as_bytes()]));
+    bytes.extend(encoded(&[b"STRLEN", b"room/long"]));
+    owner.stream.write_all(&bytes).expect("it takes bytes");
+    assert_eq!((owner.reply(), owner.reply()), (Value::ok(), Value::ok()));
+    assert_eq!(owner.reply(), Value::Integer(1 << 20));
+    assert_eq!(owner.ask("ACL WHOAMI"), bulk("owner"));
+    assert_eq!(owner.ask("SET room/door open"), Value::ok());
+    assert_eq!(owner.ask("SET safe closed"), Value::ok());
+
+    for round in 0..2 {
+        // The second time its password is known.
+        let mut guest = client();
+        let hello = words(&mut guest, &["HELLO", "3", "AUTH", "guest", "a part", "SETNAME", "me"]);
+        assert!(matches!(hello, Value::Map(_)), "{round}: {hello:?}");
+        assert_eq!(
+            (guest.ask("ACL WHOAMI"), guest.ask("CLIENT GETNAME")),
+            (bulk("guest"), bulk("me"))
+        );
+        assert_eq!(guest.ask("GET room/door"), bulk("open"));
+        for refused in ["GET safe", "MGET room/door safe", "KEYS *", "SCAN 0", "WATCH safe"] {
+            assert_eq!(
+                guest.error(refused),
+                "NOPERM No permissions to access a key",
+                "{refused}"
+            );
+        }
+        for refused in ["SET room/door 1", "FLUSHDB", "INFO", "CONFIG GET *", "CLIENT LIST"] {
+            let error = guest.error(refused);
+            assert!(
+                error.starts_with("NOPERM User guest has no permissions to run"),
+                "{refused}: {error}"
+            );
+        }
+        assert_eq!(guest.error("PSUBSCRIBE *"), "NOPERM No permissions to access a channel");
+        assert!(matches!(guest.ask("PUBLISH news 1"), Value::Integer(0)));
+        assert_eq!(guest.ask("MULTI"), Value::ok());
+        guest.error("SET room/door 1");
+        assert!(guest.error("EXEC").starts_with("EXECABORT"));
+        assert_eq!(guest.ask("RESET"), Value::Simple("RESET".into()));
+        assert_eq!(guest.error("GET room/door"), "NOAUTH Authentication required.");
+    }
+    let Value::Bulk(info) = owner.ask("INFO") else {
+        panic!("text")
+    };
+    assert!(String::from_utf8_lossy(&info).contains("wrong_passwords:3\r\n"));
+}
+
+/// Neither the password nor its hash is in anything that a client is told.
+#[test]
+fn no_secret_is_told() {
+    let (folder, hashes) = with_users("stalled_max = \"300ms\"");
+    let mut served = serve(folder.path(), &["node.toml"]);
+    let mut owner = served.client();
+    words(&mut owner, &["AUTH", "owner", "not all of it"]);
+    assert_eq!(words(&mut owner, &["AUTH", "owner", "all of it"]), Value::ok());
+    let mut all = String::new();
+    for request in [
+        "INFO",
+        "CONFIG GET *",
+        "CLIENT LIST",
+        "CLIENT INFO",
+        "COMMAND INFO auth",
+        "ACL WHOAMI",
+        "ACL LIST",
+    ] {
+        all += &format!("{:?}", owner.ask(request).clone());
+    }
+    all += &owner.error("CONFIG SET requirepass secret");
+    // A client that never says which user it is has to go.
+    let mut stranger = served.client();
+    assert_eq!(stranger.try_reply(), None);
+    end(&served.child);
+    served.child.wait().expect("it ends");
+    let text = |bytes: &str| bytes.split('$').next_back().expect("a hash").to_owned();
+    for secret in [
+        "all of it".to_owned(),
+        text(&hashes[0]),
+        text(&hashes[1]),
+        "pbkdf2".to_owned(),
+    ] {
+        assert!(!all.contains(&secret), "{secret}: {all}");
+    }
+    let error = refused(folder.path(), &["serve", "hash", "--rounds", "5"]);
+    assert!(error.contains("--rounds: 5 is out of range"), "{error}");
 }

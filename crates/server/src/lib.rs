@@ -17,12 +17,14 @@ pub mod glob;
 mod info;
 pub mod node;
 mod pool;
+mod prover;
 pub mod queue;
 pub mod resp;
 pub mod session;
 mod subscribers;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
+pub mod users;
 pub mod work;
 
 pub use node::{Listening, Options, Running, ServeError};

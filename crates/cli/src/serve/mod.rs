@@ -1,6 +1,7 @@
 //! `punctual serve`: one store for any client of Redis, on this machine.
 
 mod file;
+mod password;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,6 +12,7 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_os::linux::clock_origin;
+use punctual_server::users::Users;
 use punctual_server::{Listening, Running};
 use punctual_store::engine::{Durability, Engine, Read, Table};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, decode};
@@ -30,6 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Carries out `punctual serve`.
 pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
+    if let Some(args::ServeCommand::Hash { rounds }) = &arguments.command {
+        return password::hash(*rounds);
+    }
     let mut node = match &arguments.file {
         Some(file) => file::load(file)?,
         None => NodeFile::default(),
@@ -67,7 +72,8 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     // The port before the store: a second server says what is wrong without a look at the store.
-    let listening = Listening::bind(node.listen).map_err(|error| input(&error))?;
+    node.options.users = Arc::new(Users::new(std::mem::take(&mut node.users), password::salt()?));
+    let listening = Listening::bind_with(node.listen, &node.options.users).map_err(|error| input(&error))?;
     let store = open(&node).map_err(|error| input(&error))?;
     let (address, durability) = (listening.address(), store.durability());
     let running = listening

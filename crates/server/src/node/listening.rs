@@ -17,9 +17,11 @@ use punctual_units::Nanos;
 use super::{BYTES_MAX, EventLoop, LISTENER, READ_AT_ONCE, WAKER};
 use crate::info;
 use crate::pool::{Pool, PoolOptions, Shared};
+use crate::prover::Prover;
 use crate::resp::Bounds;
 use crate::session::Settings;
 use crate::subscribers::Subscribers;
+use crate::users::Users;
 use crate::work::Temporal;
 
 /// Clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
@@ -43,6 +45,8 @@ pub struct Options {
     /// The bytes that all connections may have here together: requests, replies, what they watch and hear. Work that is
     /// away when its connection ends may come to as many again.
     pub bytes_max: usize,
+    /// Which clients may do what; none, and any program of this machine may do all.
+    pub users: Arc<Users>,
     /// How long a value that TSET has set is believed, for objects that the store does not know yet.
     pub validity: Nanos,
     /// The longest value of such an object, in bytes.
@@ -58,6 +62,7 @@ impl Default for Options {
             stalled_max: Nanos::from_secs(10),
             drain_max: Nanos::from_secs(5),
             bytes_max: BYTES_MAX,
+            users: Arc::default(),
             validity: Nanos::from_secs(1),
             temporal_len_max: 256,
         }
@@ -70,8 +75,8 @@ impl Default for Options {
 pub enum ServeError {
     /// Other machines would reach it.
     #[error(
-        "{address}: there are no users yet, so that any machine that reaches this address could read and change the \
-         store: listen on 127.0.0.1 or [::1]"
+        "{address}: without users, any machine that reaches this address could read and change the store: add a \
+         [[user]] to the node's file, or listen on 127.0.0.1 or [::1]"
     )]
     NotLoopback {
         /// What was asked for.
@@ -109,7 +114,16 @@ impl Listening {
     /// # Errors
     /// [`ServeError`].
     pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
-        if !address.ip().is_loopback() {
+        Listening::bind_with(address, &Users::default())
+    }
+
+    /// Takes an address of this machine; if there are users, one that other machines reach, too. The same users are to
+    /// be in the [`Options`].
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind_with(address: SocketAddr, users: &Users) -> Result<Listening, ServeError> {
+        if !address.ip().is_loopback() && users.is_empty() {
             return Err(ServeError::NotLoopback { address });
         }
         let io = |source: io::Error| match source.kind() {
@@ -168,6 +182,10 @@ impl Listening {
             let action = action.to_owned();
             move |source| ServeError::Io { action, source }
         };
+        if !self.address.ip().is_loopback() && options.users.is_empty() {
+            let address = self.address;
+            return Err(ServeError::NotLoopback { address });
+        }
         let poll = Poll::new().map_err(io("the event loop"))?;
         let mut listener = self.listener;
         let registry = poll.registry();
@@ -188,6 +206,14 @@ impl Listening {
         let wake = Box::new(move || drop(wakes.wake()));
         let (shared, pool) =
             Shared::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
+        let wakes = Arc::clone(&waker);
+        let prover = match options.users.is_empty() {
+            true => None,
+            false => Some(
+                Prover::start(Arc::clone(&options.users), move || drop(wakes.wake()))
+                    .map_err(io("the thread that checks passwords"))?,
+            ),
+        };
         let now = shared.os.now();
         let event_loop = EventLoop {
             poll,
@@ -202,6 +228,8 @@ impl Listening {
             bytes: 0,
             share: options.bytes_max / options.connections_max.max(1),
             orphans: HashMap::new(),
+            prover,
+            wrong_passwords: 0,
             subscribers: Subscribers::default(),
             telling: VecDeque::new(),
             spent: 0,

@@ -25,6 +25,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use crate::pool::{Pool, Shared, Told};
+use crate::prover::Prover;
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;
 use crate::session::{Session, Settings};
@@ -56,6 +57,8 @@ const READ_TURN: usize = 256 << 10;
 const READ_AT_ONCE: usize = 64 << 10;
 /// Connections that are taken before others have their turn.
 const ACCEPTED_TURN: usize = 64;
+/// So many wrong passwords end a connection.
+pub const WRONG_PASSWORDS_MAX: u32 = 3;
 /// How often the loop looks for connections that stall.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 
@@ -81,6 +84,9 @@ struct EventLoop<E: Engine, O: Os> {
     share: usize,
     /// The bytes of work whose connection has ended, by the number of that.
     orphans: HashMap<u64, usize>,
+    /// Checks passwords, if there are users.
+    prover: Option<Prover>,
+    wrong_passwords: u64,
     subscribers: Subscribers,
     /// Changes that are to be told.
     telling: VecDeque<Told>,
@@ -165,6 +171,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             }
         }
         self.take_done(&mut turn);
+        self.take_judged(&mut turn);
         self.tell();
         for place in turn {
             self.turn(place);
@@ -229,7 +236,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.connections[place] = Some(Box::new(Connection {
             stream,
             peer,
-            session: Session::new(self.begun),
+            session: Session::of(self.begun, Arc::clone(&self.options.users)),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -238,6 +245,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             away_bytes: 0,
             behind: Vec::new(),
             subscribing: None,
+            claim: None,
+            wrong_passwords: 0,
             out: Vec::new(),
             sent: 0,
             is_readable: true,
@@ -300,7 +309,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let is_half = connection.is_idle() && connection.reads() && connection.parser.is_inside();
             let is_half = is_half && now.since(connection.came) > stalled;
             let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;
-            if is_slow {
+            let is_silent = connection.session.is_stranger() && !connection.is_away;
+            let is_silent = is_silent && now.since(connection.began) > stalled;
+            if is_slow || is_silent {
                 self.dropped += 1;
                 self.end(place);
             } else if is_half {
