@@ -15,6 +15,7 @@ pub mod commands;
 pub mod cursors;
 pub mod glob;
 mod info;
+pub mod metrics;
 pub mod node;
 mod pool;
 mod prover;
@@ -24,6 +25,8 @@ pub mod session;
 mod subscribers;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod users;
 pub mod work;
 

@@ -88,8 +88,8 @@ impl Watched {
 pub enum Step {
     /// Nothing: its reply is written.
     Answered,
-    /// To say that it is late; nothing is written.
-    Late,
+    /// To say that it is late; nothing is written. When it was read.
+    Late(Time),
     /// Its reply is written, and the connection is to be closed.
     Close,
     /// The connection is as new: what it subscribed to is to be forgotten. Its reply is written.
@@ -364,7 +364,7 @@ impl Session {
         // What belongs to an EXEC has that one's deadline.
         let is_queued = self.multi.is_some() && !matches!(command.verb, Verb::Exec | Verb::Discard);
         if now > deadline && !is_queued && self.multi.is_none() {
-            return Step::Late;
+            return Step::Late(arrived);
         }
         if is_queued && !matches!(command.verb, Verb::Reset | Verb::Quit) {
             return self.queue(command, request, arrived, out);

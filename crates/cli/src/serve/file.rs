@@ -24,9 +24,21 @@ pub struct NodeFile {
     pub quota: usize,
     pub verify: Verify,
     pub users: Vec<User>,
+    pub tls: Option<TlsPaths>,
+    /// Where figures are told, on this machine.
+    pub metrics: Option<SocketAddr>,
     pub objects: Vec<ObjectSpec>,
     /// How many there may be, with those that clients make.
     pub objects_max: usize,
+}
+
+/// The files of certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsPaths {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Authorities of clients, which then need a certificate each.
+    pub clients: Option<PathBuf>,
 }
 
 impl Default for NodeFile {
@@ -39,6 +51,8 @@ impl Default for NodeFile {
             quota: LmdbOptions::default().quota,
             verify: Verify::Full,
             users: Vec::new(),
+            tls: None,
+            metrics: None,
             objects: Vec::new(),
             objects_max: 1024,
         }
@@ -66,6 +80,10 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     // Beside the file, wherever the command was typed.
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
+        if let Some(tls) = &mut node.tls {
+            let paths = [&mut tls.certificate, &mut tls.key].into_iter().chain(&mut tls.clients);
+            paths.for_each(|path| *path = folder.join(&path));
+        }
     }
     Ok(node)
 }
@@ -85,6 +103,9 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
             within(section, "max_bytes", 1..=TEMPORAL_LEN_MAX).unwrap_or(options.temporal_len_max);
         node.objects_max = within(section, "objects_max", 0..=OBJECTS_MAX).unwrap_or(node.objects_max);
     });
+    if top.has("tls") {
+        node.tls = Some(top.table("tls", tls));
+    }
     node.users = top.tables("user", user);
     for (at, user) in node.users.iter().enumerate() {
         if node.users[..at].iter().any(|other| other.name == user.name) {
@@ -109,6 +130,15 @@ fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
         match listen.parse() {
             Ok(address) => node.listen = address,
             Err(_) => section.complain("listen", "expected an address and a port such as \"127.0.0.1:6379\""),
+        }
+    }
+    if let Some(metrics) = section.text("metrics") {
+        match metrics.parse::<SocketAddr>() {
+            Ok(address) if address.ip().is_loopback() => node.metrics = Some(address),
+            _ => section.complain(
+                "metrics",
+                "expected an address of this machine alone, such as \"127.0.0.1:9121\"",
+            ),
         }
     }
     let options = &mut node.options;
@@ -139,6 +169,23 @@ fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
         ("none", Verify::None),
     ];
     node.verify = section.choice("verify", &verifications).unwrap_or(node.verify);
+}
+
+fn tls(section: &mut Section<'_, '_>) -> TlsPaths {
+    let mut path = |key: &'static str, what: &str| match section.text(key) {
+        Some(path) if !path.is_empty() => PathBuf::from(path),
+        _ => {
+            section.complain(key, format!("name the file of {what}, in PEM"));
+            PathBuf::new()
+        }
+    };
+    let certificate = path("certificate", "the server's certificate");
+    let key = path("key", "the server's private key");
+    TlsPaths {
+        certificate,
+        key,
+        clients: section.text("clients").map(PathBuf::from),
+    }
 }
 
 fn user(section: &mut Section<'_, '_>) -> User {
@@ -295,13 +342,14 @@ mod tests {
     #[test]
     fn every_mistake_is_told_with_its_line() {
         let text = "[server]\nlisten = \"here\"\nthreads = 0\nstalled_max = \"1ms\"\n[store]\nmap_bytes = 7\nvrify = \
-                    1\n[[object]]\nkey = \"a\"\n[[object]]\nkey = \"a\"\n";
+                    1\n[[object]]\nkey = \"a\"\n[[object]]\nkey = \"a\"\n[tls]\ncertificate = \"a.pem\"\n";
         let wrong = read(text, "x.toml").unwrap_err();
         for expected in [
             "x.toml:2: server.listen: expected an address",
             "x.toml:3: server.threads: 0 is out of range: 1 to 64",
             "x.toml:4: server.stalled_max: 1.00 ms is out of range",
             "x.toml:6: store.map_bytes: 7 is out of range",
+            "x.toml:12: tls.key: name the file of the server's private key",
             "x.toml:7: store.vrify: unknown key; did you mean",
             "object: a is there twice",
         ] {

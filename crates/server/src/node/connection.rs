@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-use mio::net::TcpStream;
 use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::Time;
 
+use super::stream::Stream;
 use super::{
     EventLoop, HEARD_MAX, READ_TURN, REPLIES_MAX, REPLIES_PAUSE, REQUESTS_WAITING_BYTES, REQUESTS_WAITING_MAX,
     STEPS_TURN,
@@ -18,7 +18,7 @@ use crate::resp::{Bounds, ProtocolError};
 use crate::session::{Asked, Session};
 
 pub(super) struct Connection {
-    pub stream: TcpStream,
+    pub stream: Stream,
     pub peer: SocketAddr,
     pub session: Session,
     pub parser: RequestParser,
@@ -61,8 +61,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Bytes of replies that the socket has not taken; one at least while some are encrypted and wait.
     pub fn unsent(&self) -> usize {
-        self.out.len() - self.sent
+        (self.out.len() - self.sent).max(usize::from(self.stream.is_pending()))
     }
 
     /// Bytes are about to go into `out`: where none waited, their client has had no time yet to take them.
@@ -76,7 +77,7 @@ impl Connection {
     pub fn kept(&self) -> usize {
         let read = self.parser.kept() + self.waiting_bytes + self.away_bytes;
         let rest: usize = self.rest.iter().map(Asked::bytes).sum();
-        read + rest + self.session.kept() + self.out.len() + self.behind.len()
+        self.stream.kept() + read + rest + self.session.kept() + self.out.len() + self.behind.len()
     }
 
     /// Whether one more request may be taken from its bytes.
@@ -213,8 +214,14 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     pub(super) fn send(&mut self, connection: &mut Connection) -> Result<(), Over> {
         while connection.is_writable && connection.unsent() > 0 {
-            match connection.stream.write(&connection.out[connection.sent..]) {
-                Ok(0) => return Err(Over),
+            let unsent = &connection.out[connection.sent..];
+            let sent = if unsent.is_empty() {
+                connection.stream.flush().map(|()| 0)
+            } else {
+                connection.stream.write(unsent)
+            };
+            match sent {
+                Ok(0) if !unsent.is_empty() => return Err(Over),
                 Ok(count) => {
                     connection.sent += count;
                     connection.taken = self.shared.os.now();

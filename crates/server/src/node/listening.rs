@@ -16,11 +16,14 @@ use punctual_units::Nanos;
 
 use super::{BYTES_MAX, EventLoop, LISTENER, READ_AT_ONCE, WAKER};
 use crate::info;
+use crate::metrics::{Limits, Page};
 use crate::pool::{Pool, PoolOptions, Shared};
 use crate::prover::Prover;
 use crate::resp::Bounds;
 use crate::session::Settings;
 use crate::subscribers::Subscribers;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
 use crate::users::Users;
 use crate::work::Temporal;
 
@@ -47,10 +50,15 @@ pub struct Options {
     pub bytes_max: usize,
     /// Which clients may do what; none, and any program of this machine may do all.
     pub users: Arc<Users>,
+    /// If given, what connections speak: TLS with these certificates, and nothing else.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Arc<Tls>>,
     /// How long a value that TSET has set is believed, for objects that the store does not know yet.
     pub validity: Nanos,
     /// The longest value of such an object, in bytes.
     pub temporal_len_max: usize,
+    /// The keys of the temporal objects that the store has, whose ages are told.
+    pub objects: Vec<Vec<u8>>,
 }
 
 impl Default for Options {
@@ -63,9 +71,22 @@ impl Default for Options {
             drain_max: Nanos::from_secs(5),
             bytes_max: BYTES_MAX,
             users: Arc::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
             validity: Nanos::from_secs(1),
             temporal_len_max: 256,
+            objects: Vec::new(),
         }
+    }
+}
+
+impl Options {
+    /// Whether connections speak TLS.
+    pub fn speaks_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        return false;
     }
 }
 
@@ -153,8 +174,39 @@ impl Listening {
         store: Arc<Store<E, O>>,
         options: &Options,
     ) -> Result<Running<E, O>, ServeError> {
+        self.serve_with(store, options, None)
+    }
+
+    /// The same, with figures for Prometheus on a page of its own.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn serve_with<E: Engine + 'static, O: Os>(
+        self,
+        store: Arc<Store<E, O>>,
+        options: &Options,
+        page: Option<Page>,
+    ) -> Result<Running<E, O>, ServeError> {
         let address = self.address;
         let (event_loop, pool) = self.event_loop(Arc::clone(&store), options)?;
+        let page = page.map(|page| {
+            let limits = Limits {
+                connections: options.connections_max,
+                queue: options.queue_max,
+                bytes: options.bytes_max,
+            };
+            page.serve(
+                Arc::clone(&event_loop.shared),
+                Arc::clone(&event_loop.figures),
+                limits,
+                Arc::clone(&event_loop.stop),
+            )
+            .map_err(|source| ServeError::Io {
+                action: "the thread for figures".into(),
+                source,
+            })
+        });
+        let page = page.transpose()?;
         let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));
         let thread = std::thread::Builder::new().name("serve-loop".into());
         let thread = thread
@@ -169,6 +221,7 @@ impl Listening {
             stop,
             waker,
             thread,
+            page,
         })
     }
 
@@ -200,6 +253,7 @@ impl Listening {
                 validity: options.validity,
                 max_len: options.temporal_len_max,
             },
+            objects: options.objects.clone(),
         };
         let wakes = Arc::clone(&waker);
         // A waker that fails leaves the loop to its next look.
@@ -238,6 +292,7 @@ impl Listening {
             address: self.address,
             started: now,
             looked: now,
+            figures: Arc::default(),
             again: Vec::new(),
             jobs: Vec::new(),
             done: Vec::new(),
@@ -257,6 +312,8 @@ pub struct Running<E: Engine, O: Os> {
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
     thread: JoinHandle<()>,
+    /// Tells figures.
+    page: Option<JoinHandle<()>>,
 }
 
 impl<E: Engine, O: Os> Running<E, O> {
@@ -279,6 +336,7 @@ impl<E: Engine, O: Os> Running<E, O> {
         // The loop looks by itself, too.
         drop(self.waker.wake());
         drop(self.thread.join());
+        drop(self.page.map(JoinHandle::join));
         match self.store.durability() {
             Durability::Volatile => self.store.commit_group().map(drop),
             _ => self.store.flush().map(drop),

@@ -15,7 +15,7 @@ use crate::resp::request::Request;
 use crate::resp::{Value, Version, Writer};
 use crate::session::{Asked, Claimed, Step, late};
 use crate::subscribers::is_about_keys;
-use crate::work::{Done, Handle, Job, Work};
+use crate::work::{Done, Handle, Job, Stage, Work};
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// Begins requests, until one is away or replies wait.
@@ -56,7 +56,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     pub(super) fn follow(&mut self, place: usize, connection: &mut Connection, step: Step, now: Time) {
         match step {
             Step::Answered => {}
-            Step::Late => self.late(connection.session.version, &mut connection.out),
+            Step::Late(arrived) => self.late(arrived, now, connection.session.version, &mut connection.out),
             Step::Close => connection.is_closing = true,
             Step::Reset => {
                 self.forget_subscriptions(place, &connection.session);
@@ -108,9 +108,12 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     /// A request that was late as its connection was to begin it.
-    fn late(&self, version: Version, out: &mut Vec<u8>) {
+    fn late(&self, arrived: Time, now: Time, version: Version, out: &mut Vec<u8>) {
         let counts = &self.shared.counts;
-        counts.expired.fetch_add(1, Ordering::Relaxed);
+        counts.expire(
+            Stage::Before,
+            [now.since(arrived), Nanos::ZERO, Nanos::ZERO, Nanos::ZERO],
+        );
         let waited = Nanos(counts.waited.load(Ordering::Relaxed));
         Writer::new(out, version).error(&late("expired", waited));
     }
@@ -138,8 +141,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 .step(request, arrived, now, &self.settings, &mut connection.behind)
             {
                 Step::Ask(asked) => run.push(asked),
-                Step::Late => {
-                    self.late(connection.session.version, &mut connection.behind);
+                Step::Late(arrived) => {
+                    self.late(arrived, now, connection.session.version, &mut connection.behind);
                     break;
                 }
                 _ => break,
@@ -312,6 +315,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             refused: self.refused,
             dropped: self.dropped,
             wrong_passwords: self.wrong_passwords,
+            bytes: self.bytes,
+            bytes_max: self.options.bytes_max,
             waiting: shared.waiting(),
             channels: self.subscribers.counts(),
             objects: shared.store.objects(),
