@@ -1138,6 +1138,7 @@ mod tls {
     use std::io::{Read, Write};
     use std::net::TcpStream;
     use std::path::Path;
+    use std::process::Command;
     use std::sync::Arc;
     use std::time::Instant;
 
@@ -1240,6 +1241,15 @@ mod tls {
         let mut found = vec![0; expected.len()];
         client.read_exact(&mut found).expect("replies");
         assert_eq!(found, expected.into_bytes());
+        // Redis' own client, where it is installed and speaks TLS.
+        let port = served.address.rsplit(':').next().expect("a port");
+        let mut cli = Command::new("redis-cli");
+        cli.args(["--tls", "--cacert", "authority.pem", "-p", port, "GET", "a"])
+            .current_dir(folder.path());
+        match punctual_testing::output(&mut cli, BOUND) {
+            Ok(output) if output.status.success() => assert_eq!(output.stdout, b"1\n"),
+            _ => println!("skipped: no redis-cli that speaks TLS"),
+        }
         // No words in clear: the connection ends, and others are served.
         let mut plain = served.client();
         plain.stream.write_all(b"PING\r\n").expect("it takes bytes");

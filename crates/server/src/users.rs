@@ -1,9 +1,9 @@
 //! Which client may do what? Users with passwords, classes of commands and prefixes of keys. Pure.
 //!
-//! **Passwords** are kept as salted hashes only (PBKDF2 with SHA-256), as `punctual serve hash` makes them. To check one
-//! takes some tenths of a second by intention, so that is done on a thread of its own (`prover`). A password that was
-//! right once is known by a second, quick hash from then on, under a salt that this process drew: so clients that come
-//! back do not wait, and only wrong passwords and first ones cost time.
+//! **Passwords** are kept as salted hashes only (PBKDF2 with SHA-256), as `punctual serve hash` makes them. To check
+//! one takes some tenths of a second by intention, so that is done on a thread of its own (`prover`). A password that
+//! was right once is known by a second, quick hash from then on, under a salt that this process drew: so clients that
+//! come back do not wait, and only wrong passwords and first ones cost time.
 //!
 //! **Rights** are classes of commands ([`Right`]) and prefixes of keys. A command that concerns all keys (`KEYS`,
 //! `SCAN`, `DBSIZE`, `FLUSHDB`, hearing of all changes) needs the empty prefix, which begins every key.
