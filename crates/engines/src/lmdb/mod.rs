@@ -16,6 +16,9 @@
 
 mod cells;
 mod check;
+#[cfg(test)]
+#[allow(dead_code)]
+mod check_by_tree;
 mod crc;
 mod error;
 mod life;
@@ -202,9 +205,6 @@ impl LmdbOptions {
             .map_err(error::engine(place, "begin a read transaction"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
         let sums = sum::settle(&env, [main, temporal], place, options.checksums)?;
-        if options.verify == Verify::Full {
-            sum::verify(&env, sums, [(Table::Data, data), (Table::Temporal, temporal)], place)?;
-        }
         let protection = protect_map(&env, main, place, options.verify)?;
         readers.adopt();
         let page_size = env.unnamed_database_stat().page_size as usize;
@@ -503,9 +503,7 @@ fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -
     };
     let checked = match verify {
         Verify::None => check::check_length(&file),
-        Verify::Full | Verify::Structure => verify::read_through(&file, progress)
-            .map_err(Damage::Io)
-            .and_then(|()| check::check(&file)),
+        Verify::Full | Verify::Structure => check::check(&file, verify == Verify::Full, progress),
     };
     checked.and_then(|()| meta::check(&file)).map_err(damaged(path))
 }
