@@ -16,9 +16,6 @@
 
 mod cells;
 mod check;
-#[cfg(test)]
-#[allow(dead_code)]
-mod check_by_tree;
 mod crc;
 mod error;
 mod life;
