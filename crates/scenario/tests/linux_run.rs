@@ -69,7 +69,11 @@ fn the_log_of_a_linux_run_replays_to_identical_decisions() {
         .unwrap();
     let admitted = answer.plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE);
     // Another one, wherever the loop stood at the end.
-    let other = if admitted == Share::ONE { Share::ZERO } else { Share::ONE };
+    let other = if admitted == Share::ONE {
+        Share::ZERO
+    } else {
+        Share::ONE
+    };
     answer.plan.set(KnobId::AdmittedShare, Value::Share(other));
     assert_eq!(
         replay(&planted).unwrap().len(),

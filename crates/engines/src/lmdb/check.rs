@@ -138,7 +138,11 @@ pub(super) fn check(file: &File, records: bool, progress: Tell<'_>) -> Result<()
         return Ok(());
     }
     let meta = Meta::newest(file)?;
-    let summed = if records { Main::read(file, &meta)?.summed() } else { Summed::default() };
+    let summed = if records {
+        Main::read(file, &meta)?.summed()
+    } else {
+        Summed::default()
+    };
     check_at(file, &meta, summed, progress)
 }
 
@@ -410,7 +414,9 @@ impl<'f> Check<'f> {
     /// Checks all branches of `trees`; which leaves they have.
     fn branches(&mut self, trees: Range<usize>) -> Result<Level, Damage> {
         let (mut branches, mut leaves) = (Level::default(), Level::default());
-        let told = trees.clone().map(|tree| self.trees[tree].tree.leaves.min(self.pages_in_file));
+        let told = trees
+            .clone()
+            .map(|tree| self.trees[tree].tree.leaves.min(self.pages_in_file));
         leaves.pages.reserve(told.sum::<u64>().min(self.pages_in_file) as usize);
         for tree in trees {
             let Tree { root, depth, .. } = self.trees[tree].tree;
@@ -491,7 +497,11 @@ impl<'f> Check<'f> {
             let (mut left, mut sum, mut stored) = (len as usize, key, [0; sum::LEN]);
             while left > 0 {
                 // The checksum is what comes last.
-                let part = if left > sum::LEN { CHUNK.min(left - sum::LEN) } else { left };
+                let part = if left > sum::LEN {
+                    CHUNK.min(left - sum::LEN)
+                } else {
+                    left
+                };
                 let part = &mut chunk[..part];
                 self.file.read_exact_at(part, at).map_err(Damage::Io)?;
                 match left > sum::LEN {
@@ -631,7 +641,11 @@ impl<'f> Check<'f> {
             (F_SUBDATA, Content::Tables) if len == TREE_LEN && self.trees.len() < TREES_MAX => {
                 let table = Tree::read(value, 0, Content::Records);
                 let table = table.ok_or_else(|| damaged(number, "names an impossible tree"))?;
-                let sums = if key == DATA_NAME { self.summed.data } else { self.summed.temporal };
+                let sums = if key == DATA_NAME {
+                    self.summed.data
+                } else {
+                    self.summed.temporal
+                };
                 self.add(table, sums);
                 Ok(())
             }

@@ -25,8 +25,8 @@ use punctual_units::{Clock, Time};
 
 use super::cells::{Cells, ENDED_FROM, IDLE, MARK, reason_in};
 use super::check::{
-    self, Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Summed, Tree, damaged, node_fits,
-    node_offsets, u16_at, u32_at, u64_at,
+    self, Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Summed, Tree, damaged,
+    node_fits, node_offsets, u16_at, u32_at, u64_at,
 };
 use super::meta::Main;
 use super::space::Survey;
