@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::OnceLock;
+
 use common::{request, unwatched};
 use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share};
 use punctual_loop::{Answer, Decision, Event, EventLog, ModelDocument, replay};
@@ -91,10 +93,12 @@ fn louder(model: &ModelDocument, times: f64) -> ControllerSource {
 }
 
 /// Learnt under the even split, as a user with that split would: what the allocator does is not in it.
-fn model() -> ModelDocument {
-    let request = asked(ControllerKind::Open, 80, Policy::Equal, None);
-    let (model, _) = identify(&request, &mut unwatched).expect("identification runs");
-    model
+fn model() -> &'static ModelDocument {
+    static MODEL: OnceLock<ModelDocument> = OnceLock::new();
+    MODEL.get_or_init(|| {
+        let request = asked(ControllerKind::Open, 80, Policy::Equal, None);
+        identify(&request, &mut unwatched).expect("identification runs").0
+    })
 }
 
 /// The samples of the second half.
@@ -156,7 +160,7 @@ const DYNAMIC: [Policy; 3] = [Policy::Exact, Policy::Dna, Policy::Dadna];
 #[test]
 fn both_together_hold_the_goal_in_peace_with_less_energy() {
     let model = model();
-    let controlled = |policy| controlled(policy, None, Changes::Paying, &model);
+    let controlled = |policy| controlled(policy, None, Changes::Paying, model);
     let alone = controlled(Policy::Equal);
     for policy in DYNAMIC {
         let both = controlled(policy);
@@ -180,7 +184,7 @@ fn where_refilling_costs_both_together_draw_no_more() {
             way_bytes: f64::from(kib) * 1024.0,
             ..Refill::PAPER
         };
-        let controlled = |policy| controlled(policy, Some(refill), Changes::Paying, &model);
+        let controlled = |policy| controlled(policy, Some(refill), Changes::Paying, model);
         let alone = controlled(Policy::Equal);
         for policy in DYNAMIC {
             let both = controlled(policy);
@@ -195,7 +199,7 @@ fn where_refilling_costs_both_together_draw_no_more() {
 #[test]
 fn an_allocator_that_thrashes_is_noticed() {
     let model = model();
-    let controlled = |policy, changes| controlled(policy, Some(Refill::PAPER), changes, &model);
+    let controlled = |policy, changes| controlled(policy, Some(Refill::PAPER), changes, model);
     let alone = controlled(Policy::Equal, Changes::Paying);
     for policy in [Policy::Exact, Policy::Dna] {
         let thrashing = controlled(policy, Changes::Every);
@@ -221,7 +225,7 @@ fn peace_has_a_gain_margin_and_a_limit_cycle_is_refused() {
         ..Refill::PAPER
     };
     for refill in [None, Some(small)] {
-        let controlled = |policy, times| driven(policy, refill, Changes::Paying, louder(&model, times));
+        let controlled = |policy, times| driven(policy, refill, Changes::Paying, louder(model, times));
         let alone = controlled(Policy::Equal, 1.0);
         for policy in DYNAMIC {
             for (times, peace) in [(GAIN_MARGIN, true), (GAIN_TOO_LARGE, false)] {

@@ -2,21 +2,16 @@
 //! sign does not.
 
 mod common;
+mod learnt;
 
 use common::{request, unwatched};
 use punctual_loop::{Answer, Decision, Mismatch, ModelDocument, Unfit, replay};
 use punctual_platform::KnobId;
 use punctual_runtime::Finished;
 use punctual_runtime::report::RunReport;
-use punctual_scenario::{ControllerSource, MachineModel, PlatformChoice, RunError, RunRequest, identify, run};
+use punctual_scenario::{ControllerSource, MachineModel, PlatformChoice, RunError, RunRequest, run};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Active, Arrival, ControllerKind, Pace, Surge};
-
-fn model() -> ModelDocument {
-    let request = request(PlatformChoice::Sim, ControllerKind::Open, 80);
-    let (model, _) = identify(&request, &mut unwatched).expect("identification runs");
-    model
-}
 
 fn controlled(kind: ControllerKind, model: &ModelDocument) -> RunReport {
     let mut request = request(PlatformChoice::Sim, kind, 40);
@@ -39,18 +34,15 @@ fn reaches_the_goal(report: &RunReport) -> Result<(), String> {
 
 #[test]
 fn open_is_tardy_while_qod_and_mimo_reach_the_goal() {
-    let model = model();
-    model
-        .check_fit(ControllerKind::Mimo)
-        .expect("the model explains its record");
-    let open = controlled(ControllerKind::Open, &model);
+    let model = learnt::model();
+    let open = controlled(ControllerKind::Open, model);
     assert!(
         open.summary.tardiness_mean > Some(1.1),
         "open: {:?}",
         open.summary.tardiness_mean
     );
     for kind in [ControllerKind::Qod, ControllerKind::Mimo] {
-        let report = controlled(kind, &model);
+        let report = controlled(kind, model);
         assert_eq!(
             reaches_the_goal(&report),
             Ok(()),
@@ -83,7 +75,7 @@ fn request_with(kind: ControllerKind, seconds: u64, pace: Pace, source: Controll
 
 #[test]
 fn a_model_of_the_wrong_sign_is_refused_and_its_law_misses_the_goal() {
-    let planted = turned_round(&model());
+    let planted = turned_round(learnt::model());
     assert!(
         matches!(planted.check_fit(ControllerKind::Qod), Err(Unfit::Backwards { .. })),
         "and identification would refuse it"
@@ -114,7 +106,11 @@ fn a_model_of_the_wrong_sign_is_refused_and_its_law_misses_the_goal() {
 /// The same planted gains beyond the paper's period: noticed, and the safe setting keeps jobs on time.
 #[test]
 fn beyond_the_paper_a_law_of_the_wrong_sign_falls_back_and_is_safe() {
-    let planted = turned_round(&model()).for_every_job(2.0).unwrap().design().unwrap();
+    let planted = turned_round(learnt::model())
+        .for_every_job(2.0)
+        .unwrap()
+        .design()
+        .unwrap();
     let source = ControllerSource::Controller(planted);
     let mut request = request_with(ControllerKind::Mimo, 120, Pace::Job, source);
     request.force = true;
@@ -133,7 +129,7 @@ fn beyond_the_paper_a_law_of_the_wrong_sign_falls_back_and_is_safe() {
 /// model.
 #[test]
 fn at_every_job_mimo_reaches_the_goal() {
-    let source = ControllerSource::Model(model());
+    let source = ControllerSource::Model(learnt::model().clone());
     let report = run(
         &request_with(ControllerKind::Mimo, 40, Pace::Job, source),
         &mut unwatched,
@@ -149,7 +145,7 @@ fn at_every_job_mimo_reaches_the_goal() {
 /// where jobs are paced from within; and the log of such a run replays.
 #[test]
 fn within_jobs_a_surge_of_work_is_met_by_the_first_job() {
-    let model = model();
+    let model = learnt::model();
     let surge = Surge {
         active: Active {
             from: Nanos::from_secs(20),
@@ -178,7 +174,7 @@ fn within_jobs_a_surge_of_work_is_met_by_the_first_job() {
 #[test]
 fn a_model_of_another_simulated_machine_is_refused() {
     let mut other = request(PlatformChoice::Sim, ControllerKind::Mimo, 4);
-    other.controller = Some(ControllerSource::Model(model()));
+    other.controller = Some(ControllerSource::Model(learnt::model().clone()));
     let mut machine = MachineModel::exynos5422_a15();
     machine.name = "another".into();
     other.machine = Some(machine);
@@ -202,10 +198,10 @@ fn the_same_seed_gives_the_same_report_and_another_one_does_not() {
 
 #[test]
 fn a_controller_for_something_else_is_refused() {
-    let model = model();
+    let model = learnt::model();
     let mut other = request(PlatformChoice::Sim, ControllerKind::Qod, 4);
     other.scenario.name = "another".into();
-    other.controller = Some(ControllerSource::Model(model));
+    other.controller = Some(ControllerSource::Model(model.clone()));
     let error = run(&other, &mut unwatched).unwrap_err();
     assert!(
         matches!(error, RunError::Mismatch(Mismatch::MadeForElse { .. })),
@@ -245,8 +241,8 @@ fn crowded(model: &ModelDocument, least: Option<f64>) -> RunRequest {
 /// the log of that run replays. A run without that knob does not reach the goal: nothing else does it.
 #[test]
 fn the_best_effort_share_is_lowered_where_the_law_has_no_more_to_give() {
-    let model = model();
-    let ran = |least| run(&crowded(&model, least), &mut unwatched).expect("the run ends in order");
+    let model = learnt::model();
+    let ran = |least| run(&crowded(model, least), &mut unwatched).expect("the run ends in order");
     let mean = |finished: &Finished| {
         let samples = &finished.report.samples;
         let late: Vec<f64> = samples

@@ -2,11 +2,10 @@
 //! that it comes back. And what it cannot notice: a plausible lie.
 
 mod common;
-
-use std::sync::OnceLock;
+mod learnt;
 
 use common::{request, unwatched};
-use punctual_loop::{GOOD_WINDOWS, ModeName, ModelDocument};
+use punctual_loop::{GOOD_WINDOWS, ModeName};
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_scenario::{ControllerSource, Failing, Fault, Faults, MeterId, PlatformChoice, RunRequest};
 use punctual_units::Nanos;
@@ -18,18 +17,6 @@ const FROM: f64 = 15.0;
 const UNTIL: f64 = 25.0;
 /// From the end of a fault to the end of the mistrust: the window under way, the good windows, and one of grace.
 const TRUST: f64 = 0.2 * (GOOD_WINDOWS as f64 + 2.0);
-
-fn model() -> &'static ModelDocument {
-    static MODEL: OnceLock<ModelDocument> = OnceLock::new();
-    MODEL.get_or_init(|| {
-        let request = request(PlatformChoice::Sim, ControllerKind::Open, 80);
-        let (model, _) = punctual_scenario::identify(&request, &mut unwatched).expect("identification runs");
-        model
-            .check_fit(ControllerKind::Mimo)
-            .expect("the model explains its record");
-        model
-    })
-}
 
 /// A run under `mimo` with this failing between [`FROM`] and [`UNTIL`].
 fn run_with(failing: &[Failing]) -> RunReport {
@@ -44,7 +31,7 @@ fn run(request: RunRequest) -> RunReport {
 
 fn request_with(failing: &[Failing]) -> RunRequest {
     let mut request = request(PlatformChoice::Sim, ControllerKind::Mimo, SECONDS);
-    request.controller = Some(ControllerSource::Model(model().clone()));
+    request.controller = Some(ControllerSource::Model(learnt::model().clone()));
     let [from, until] = [FROM, UNTIL].map(Nanos::from_secs_f64);
     let list = failing.iter().map(|failing| Fault {
         failing: *failing,
