@@ -809,3 +809,91 @@ fn what_cannot_start_says_why() {
     assert!(in_use.contains("is in use by process"), "{in_use}");
     refused(here, &["serve", "--listen", "127.0.0.1:0", "--store", "file/below"]);
 }
+
+/// What waits in the queue, the objects that clients make, the room of the store: each is refused at its bound.
+#[test]
+fn each_bound_of_the_file_is_kept() {
+    let node = "[server]\nthreads = 1\nqueue_max = 1\n[store]\ndurability = \"volatile\"\nmap_bytes = 4194304\nverify = \
+                \"none\"\n[temporal]\nobjects_max = 2\nmax_bytes = 8\nvalidity = \"1h\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let served = serve(folder.path(), &["node.toml"]);
+    let mut client = served.client();
+    assert_eq!(client.ask("TSET a 1"), Value::ok());
+    assert_eq!(client.ask("TSET b 12345678"), Value::ok());
+    assert!(client.error("TSET b 123456789").starts_with("ERR "));
+    assert!(client.error("TSET c 1").starts_with("ERR "), "a third object");
+    assert!(matches!(client.ask("GETFRESH a 3000000"), Value::Array(_)));
+    let value = "x".repeat(1 << 20);
+    let refused = (0..8).find_map(|key| match client.ask(&format!("SET key{key} {value}")) {
+        Value::Error(error) => Some(error),
+        _ => None,
+    });
+    assert!(
+        refused
+            .as_ref()
+            .is_some_and(|error| error.contains("quota of 4194304 bytes is met")),
+        "8 MiB into 4: {refused:?}"
+    );
+    assert_eq!(client.ask("FLUSHDB"), Value::ok());
+    // One thread, one place in the queue: of many at the same time some find none, and are told when to come again.
+    let mut others: Vec<_> = (0..20).map(|_| served.client()).collect();
+    let begin = Instant::now();
+    loop {
+        others.iter_mut().for_each(|other| other.send("DBSIZE"));
+        let replies: Vec<_> = others.iter_mut().map(Client::reply).collect();
+        let late = |reply: &&Value| matches!(reply, Value::Error(error) if error.starts_with("LATE reason=backlog"));
+        if replies.iter().filter(late).count() > 0 {
+            break;
+        }
+        assert!(begin.elapsed() < BOUND, "20 found room in a queue of 1");
+    }
+    let Value::Bulk(info) = client.ask("INFO stats") else {
+        panic!("text")
+    };
+    let info = String::from_utf8(info).expect("text");
+    assert!(!info.contains("late_backlog:0\r\n"), "{info}");
+}
+
+/// A client that reads nothing keeps a server that ends in order from its end for as long as it may; a second signal
+/// ends it at once, and what was acknowledged is there.
+#[test]
+fn a_second_signal_ends_at_once() {
+    let node = "[server]\nstalled_max = \"1h\"\ndrain_max = \"1h\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    let (mut slow, mut other) = (served.client(), served.client());
+    let value = "x".repeat(1 << 20);
+    assert_eq!(other.ask(&format!("SET long {value}")), Value::ok());
+    (0..64).for_each(|_| slow.send("GET long"));
+    // As many as fit into sockets are on their way.
+    let begin = Instant::now();
+    loop {
+        let Value::Bulk(list) = other.ask("CLIENT LIST") else {
+            panic!("text")
+        };
+        let list = String::from_utf8(list).expect("text");
+        if list
+            .lines()
+            .any(|line| line.split(' ').any(|word| word.starts_with("omem=") && word.len() > 10))
+        {
+            break;
+        }
+        assert!(begin.elapsed() < BOUND, "all is sent");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    end(&served.child);
+    // It takes no connection any more: the first signal has come.
+    while std::net::TcpStream::connect(&served.address).is_ok() {
+        assert!(begin.elapsed() < BOUND, "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(
+        served.child.ended().expect("a child").is_none(),
+        "it waits for its client"
+    );
+    end(&served.child);
+    let status = served.child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(128 + libc::SIGTERM));
+    let served = serve(folder.path(), &[]);
+    assert_eq!(served.client().ask("STRLEN long"), Value::Integer(1 << 20));
+}

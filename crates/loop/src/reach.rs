@@ -3,8 +3,9 @@
 //!
 //! At the safe setting (full clock, the least updates that keep data fresh) no law can do more. If more jobs are late
 //! there than a goal allows, beyond what chance explains, the user is told what the setting gave. Why single jobs were
-//! late is told with their evidence elsewhere (`punctual_workload::late`). That is what was seen, and no forecast: a machine that was busy at first may be idle later. So the jobs
-//! after the last late one of that kind are counted as well, and if they held the goal the report says so.
+//! late is told with their evidence elsewhere (`punctual_workload::late`). That is what was seen, and no forecast: a
+//! machine that was busy at first may be idle later. So the jobs after the last late one of that kind are counted as
+//! well, and if they held the goal the report says so.
 
 use punctual_units::{Nanos, Share, TaskId};
 use punctual_workload::{JobOutcome, TaskGoal};

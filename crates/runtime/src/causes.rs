@@ -10,9 +10,9 @@ use crate::report::{CauseReport, Culprit, LateJob};
 pub const LATE_JOBS_MAX: usize = 8;
 
 /// Threads that are counted by name for each cause of a task. Of more, the one with the fewest jobs gives its place and
-/// its count to the newcomer (Space-Saving: Metwally et al., "Efficient Computation of Frequent and Top-k Elements in Data
-/// Streams", ICDT 2005): a thread with more than an eighth of the jobs is named, and none is told to have fewer than it
-/// has; it may be told to have as many more as the least one has.
+/// its count to the newcomer (Space-Saving: Metwally et al., "Efficient Computation of Frequent and Top-k Elements in
+/// Data Streams", ICDT 2005): a thread with more than an eighth of the jobs is named, and none is told to have fewer
+/// than it has; it may be told to have as many more as the least one has.
 pub const NAMES_MAX: usize = 8;
 
 /// Threads that are named for one late job.

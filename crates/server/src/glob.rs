@@ -1,5 +1,15 @@
 //! Patterns of keys and channels, as Redis has them: `*`, `?`, `[a-c]`, `[^a]`, and `\` before a byte that is meant.
 
+/// The longest pattern that clients may give, in bytes.
+pub const PATTERN_MAX: usize = 1024;
+
+/// The most steps that [`matches()`] takes for each byte of a text: the bytes behind a star up to the next one, because
+/// at a mismatch they are tried anew from the next byte on. What stands before the first star is looked at once.
+pub fn steps(pattern: &[u8]) -> usize {
+    let behind_stars = pattern.split(|byte| *byte == b'*').skip(1);
+    behind_stars.map(|part| part.len() + 1).max().unwrap_or(1)
+}
+
 /// Whether all of `text` matches `pattern`. Takes at most pattern times text steps, whatever they are: at a mismatch
 /// only the last `*` takes one byte more.
 ///
@@ -9,10 +19,15 @@
 /// assert!(!matches(b"room/[^1]", b"room/1"));
 /// ```
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    counting(pattern, text, &mut 0)
+}
+
+fn counting(pattern: &[u8], text: &[u8], tried: &mut usize) -> bool {
     let (mut p, mut t) = (0, 0);
     // Behind the last star, and the text that it has not taken.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() || p < pattern.len() {
+        *tried += 1;
         if pattern.get(p) == Some(&b'*') {
             p += 1;
             star = Some((p, t));
@@ -99,6 +114,17 @@ mod tests {
                 matches(pattern.as_bytes(), text.as_bytes()),
                 reference(pattern.as_bytes(), text.as_bytes()),
             );
+        }
+    }
+
+    proptest! {
+        /// What patterns may cost together is bounded by [`steps`], so this has to be true of each.
+        #[test]
+        fn no_text_takes_more_steps_than_are_told(pattern in "[ab*?]{0,12}", text in "[ab]{0,40}") {
+            let mut tried = 0;
+            counting(pattern.as_bytes(), text.as_bytes(), &mut tried);
+            let most = pattern.len() + (text.len() + 1) * steps(pattern.as_bytes());
+            prop_assert!(tried <= most, "{tried} steps, at most {most}");
         }
     }
 

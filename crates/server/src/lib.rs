@@ -21,6 +21,8 @@ pub mod queue;
 pub mod resp;
 pub mod session;
 mod subscribers;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 pub mod work;
 
 pub use node::{Listening, Options, Running, ServeError};

@@ -12,10 +12,8 @@ use punctual_units::{Nanos, Time};
 
 use crate::cursors::Cursors;
 use crate::queue::{Lane, Open, Queue};
-use crate::work::{Counts, Done, Job, Temporal, Worker};
+use crate::work::{Counts, Done, Job, TAKEN_MAX, Temporal, Worker};
 
-/// The most commands that one thread takes at a time.
-const TAKEN_MAX: usize = 64;
 /// The most changes that wait to be told. What does not fit is counted by the store's watch.
 const CHANGES_MAX: usize = 4096;
 /// How long a thread waits that has nothing else to do before it looks whether the server ends.
@@ -49,6 +47,10 @@ pub struct Shared<E: Engine, O: Os> {
     done: O::Lock<Vec<Done>>,
     told: O::Lock<Vec<Told>>,
     stopping: AtomicBool,
+    /// A thread of the pool has panicked: the server ends.
+    failed: AtomicBool,
+    /// One TSET at a time looks whether its value is the newest, and installs it.
+    newest: O::Lock<()>,
     /// The thread that hears of changes, once a connection wants to.
     listener: Mutex<Option<JoinHandle<()>>>,
     /// Why the keeper could not write temporal objects, last time.
@@ -76,6 +78,18 @@ pub struct PoolOptions {
 /// The threads.
 pub struct Pool(Vec<JoinHandle<()>>);
 
+/// Tells of a panic of the thread that has it.
+struct Watchman<'s, E: Engine, O: Os>(&'s Shared<E, O>);
+
+impl<E: Engine, O: Os> Drop for Watchman<'_, E, O> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.failed.store(true, Ordering::SeqCst);
+            (self.0.wake)();
+        }
+    }
+}
+
 impl<E: Engine + 'static, O: Os> Shared<E, O> {
     /// Starts the threads.
     ///
@@ -100,6 +114,8 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
             cursors: Cursors::default(),
             temporal: options.temporal,
             stopping: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            newest: os.new_lock(()),
             listener: Mutex::new(None),
             trouble: Mutex::new(None),
             store,
@@ -124,9 +140,10 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         let mut state = self.state.lock();
         for job in jobs.drain(..) {
             let (lane, deadline) = (job.work.lane(), job.work.deadline());
-            match state.queue.push(lane, deadline, job) {
-                Ok(()) => {}
-                Err(job) => refused.push(job),
+            if job.work.has_begun() {
+                state.queue.push_again(lane, deadline, job);
+            } else if let Err(job) = state.queue.push(lane, deadline, job) {
+                refused.push(job);
             }
         }
         let awake = state.idle.len().saturating_sub(state.queue.len());
@@ -151,9 +168,12 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         std::mem::take(&mut *self.told.lock())
     }
 
-    /// Has all threads end once the queue is empty.
+    /// Has all threads end: each after the command that it has in the store. What waits is forgotten.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        while let Some(job) = self.state.lock().queue.pop(Open::Both) {
+            drop(job); // not while the lock is held, because arguments take up to 32 MiB
+        }
         self.parkers.iter().for_each(Park::unpark);
     }
 
@@ -161,12 +181,21 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// Whether a thread of the pool has panicked. What it had begun is undone and not answered, and whether it has the
+    /// one lane of writes is not known: no more can be promised to any client.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
     fn work(self: &Arc<Self>, me: usize) {
+        let _watch = Watchman(self);
         let worker = Worker {
             store: &*self.store,
             cursors: &self.cursors,
             counts: &self.counts,
             temporal: self.temporal,
+            newest: &self.newest,
+            ending: &self.stopping,
             listen: &|| self.listen(),
         };
         let mut done = Vec::new();
@@ -227,6 +256,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
 
     /// Writes temporal objects to the engine, and removes what is due.
     fn keep(&self) {
+        let _watch = Watchman(self);
         let parker = &self.parkers[self.parkers.len() - 1];
         let interval = self.store.group_interval().unwrap_or(LOOK_EVERY);
         let mut swept = self.os.now();
@@ -259,6 +289,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         let mut watch = self.store.watch(WatchedKeys::Prefix(b""), CHANGES_MAX)?;
         let shared = Arc::clone(self);
         let hear = move || {
+            let _watch = Watchman(&*shared);
             while !shared.is_stopping() {
                 let told = match watch.wait(shared.os.now() + LOOK_EVERY) {
                     None => continue,

@@ -112,9 +112,16 @@ impl<T> Queue<T> {
     /// # Errors
     /// The work, where the queue is full.
     pub fn push(&mut self, lane: Lane, deadline: Time, work: T) -> Result<(), T> {
-        if self.length == self.capacity {
+        if self.length >= self.capacity {
             return Err(work);
         }
+        self.push_again(lane, deadline, work);
+        Ok(())
+    }
+
+    /// Lines up again, though the queue be full: work of which a part is done, and which left its place to others
+    /// meanwhile. There is no more of it than connections.
+    pub fn push_again(&mut self, lane: Lane, deadline: Time, work: T) {
         self.length += 1;
         self.arrived += 1;
         let waiting = &mut self.lanes[lane as usize];
@@ -124,7 +131,6 @@ impl<T> Queue<T> {
             let order = (deadline, self.arrived);
             waiting.urgent.push(Reverse(Urgent { order, work }));
         }
-        Ok(())
     }
 
     /// The next work of the lanes that are open.

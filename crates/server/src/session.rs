@@ -5,20 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use punctual_units::{Nanos, Time};
 
 use crate::commands::{self, Class, Command, Place, Refused, TABLE, Verb, wrong_number_of_arguments};
-use crate::glob::matches;
+use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::request::Request;
 use crate::resp::{Bounds, Value, Version, Writer};
+use crate::subscribers::CHANNEL_MAX;
+use crate::work::Flushing;
 
 /// The most commands between MULTI and EXEC.
 pub const QUEUED_MAX: usize = 4096;
 /// The most bytes of their arguments.
 pub const QUEUED_BYTES_MAX: usize = 32 << 20;
-/// The most keys of WATCH, and the most bytes of their values.
+/// The most keys of WATCH, and the most bytes of keys and values.
 pub const WATCHED_MAX: usize = 1024;
 /// See [`WATCHED_MAX`].
 pub const WATCHED_BYTES_MAX: usize = 4 << 20;
 /// The most channels and patterns of a connection.
 pub const SUBSCRIPTIONS_MAX: usize = 1024;
+/// The longest message of PUBLISH, in bytes: each that hears it gets a copy.
+pub const MESSAGE_MAX: usize = 1 << 20;
+/// The most names or patterns that COMMAND and CONFIG answer to.
+const NAMES_MAX: usize = 1024;
+/// About what an entry of a list takes beside its bytes.
+const ENTRY_BYTES: usize = 64;
 /// The longest deadline, in milliseconds: a day.
 pub const DEADLINE_MS_MAX: i64 = 86_400_000;
 /// The longest name of a connection or a library, in bytes.
@@ -35,6 +43,26 @@ pub struct Asked {
     pub deadline: Time,
     /// When the server read it.
     pub arrived: Time,
+    /// How far it has come, of a command that is done in several steps.
+    pub flushing: Option<Flushing>,
+}
+
+impl Asked {
+    /// A command that nothing has been done of.
+    pub fn new(command: &'static Command, request: Request, deadline: Time, arrived: Time) -> Asked {
+        Asked {
+            command,
+            request,
+            deadline,
+            arrived,
+            flushing: None,
+        }
+    }
+
+    /// How many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.request.bytes() + size_of::<Asked>() - size_of::<Request>()
+    }
 }
 
 /// A key and the value that it had.
@@ -46,11 +74,20 @@ pub struct Watched {
     pub value: Option<Vec<u8>>,
 }
 
+impl Watched {
+    /// How many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Vec::len) + ENTRY_BYTES
+    }
+}
+
 /// What is to be done about a request.
 #[derive(Debug)]
 pub enum Step {
     /// Nothing: its reply is written.
     Answered,
+    /// To say that it is late; nothing is written.
+    Late,
     /// Its reply is written, and the connection is to be closed.
     Close,
     /// The connection is as new: what it subscribed to is to be forgotten. Its reply is written.
@@ -101,8 +138,11 @@ pub struct Session {
     pub patterns: BTreeSet<Vec<u8>>,
     /// Its last command.
     pub last: &'static str,
+    /// The bytes of channels and patterns, here and where subscribers are looked for.
+    heard: usize,
     multi: Option<Multi>,
     watched: Vec<Watched>,
+    watched_bytes: usize,
 }
 
 /// What stands between MULTI and EXEC.
@@ -140,11 +180,33 @@ impl Session {
         self.multi.as_ref().map_or(-1, |multi| multi.queued.len() as i64)
     }
 
-    /// How many bytes it keeps: what MULTI has queued, and what WATCH has read.
+    /// How many bytes it keeps: what MULTI has queued, what WATCH has read, and what it hears.
     pub fn kept(&self) -> usize {
-        let values = self.watched.iter().filter_map(|watched| watched.value.as_ref());
-        let watched: usize = values.map(Vec::len).sum();
-        watched + self.multi.as_ref().map_or(0, |multi| multi.bytes)
+        self.heard + self.watched_bytes + self.multi.as_ref().map_or(0, |multi| multi.bytes)
+    }
+
+    /// Hears a channel or pattern from now on.
+    pub fn hear(&mut self, name: &[u8], patterns: bool) {
+        let names = if patterns {
+            &mut self.patterns
+        } else {
+            &mut self.channels
+        };
+        if names.insert(name.to_vec()) {
+            self.heard += 2 * (name.len() + ENTRY_BYTES);
+        }
+    }
+
+    /// Hears it no more.
+    pub fn unhear(&mut self, name: &[u8], patterns: bool) {
+        let names = if patterns {
+            &mut self.patterns
+        } else {
+            &mut self.channels
+        };
+        if names.remove(name) {
+            self.heard -= 2 * (name.len() + ENTRY_BYTES);
+        }
     }
 
     /// WATCH has read.
@@ -152,21 +214,22 @@ impl Session {
         for watched in read {
             // The value of the first WATCH counts.
             if !self.watched.iter().any(|known| known.key == watched.key) {
+                self.watched_bytes += watched.bytes();
                 self.watched.push(watched);
             }
         }
     }
 
+    fn unwatch(&mut self) -> Vec<Watched> {
+        self.watched_bytes = 0;
+        std::mem::take(&mut self.watched)
+    }
+
     /// How many keys and bytes WATCH may add.
     pub fn watch_room(&self) -> (usize, usize) {
-        let bytes: usize = self
-            .watched
-            .iter()
-            .map(|watched| watched.value.as_ref().map_or(0, Vec::len))
-            .sum();
         (
             WATCHED_MAX.saturating_sub(self.watched.len()),
-            WATCHED_BYTES_MAX.saturating_sub(bytes),
+            WATCHED_BYTES_MAX.saturating_sub(self.watched_bytes),
         )
     }
 
@@ -195,18 +258,13 @@ impl Session {
         // What belongs to an EXEC has that one's deadline.
         let is_queued = self.multi.is_some() && !matches!(command.verb, Verb::Exec | Verb::Discard);
         if now > deadline && !is_queued && self.multi.is_none() {
-            return self.refuse(&late("expired", Nanos::ZERO), out);
+            return Step::Late;
         }
         if is_queued && !matches!(command.verb, Verb::Reset | Verb::Quit) {
             return self.queue(command, request, arrived, out);
         }
         match command.place {
-            Place::Transaction | Place::Store => Step::Ask(Asked {
-                command,
-                request,
-                deadline,
-                arrived,
-            }),
+            Place::Transaction | Place::Store => Step::Ask(Asked::new(command, request, deadline, arrived)),
             Place::Anywhere => self.answer(command, &request, out),
             Place::Connection => self.own(command, request, deadline, settings, out),
         }
@@ -291,7 +349,7 @@ impl Session {
         let Some(multi) = &mut self.multi else {
             return Step::Answered;
         };
-        multi.bytes += request.bytes();
+        multi.bytes += request.bytes() + size_of::<Asked>() - size_of::<Request>();
         let error = error.or_else(|| {
             (multi.queued.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX)
                 .then(|| format!("ERR at most {QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes within MULTI"))
@@ -302,12 +360,7 @@ impl Session {
                 self.say(&Value::Error(error), out);
             }
             None => {
-                multi.queued.push(Asked {
-                    command,
-                    request,
-                    deadline: Time::MAX,
-                    arrived,
-                });
+                multi.queued.push(Asked::new(command, request, Time::MAX, arrived));
                 self.say(&Value::Simple("QUEUED".into()), out);
             }
         }
@@ -347,7 +400,7 @@ impl Session {
                 let Some(multi) = self.multi.take() else {
                     return self.refuse("ERR EXEC without MULTI", out);
                 };
-                let watched = std::mem::take(&mut self.watched);
+                let watched = self.unwatch();
                 if multi.broken {
                     let error = "EXECABORT Transaction discarded because of previous errors.";
                     return self.refuse(error, out);
@@ -358,12 +411,12 @@ impl Session {
                 if self.multi.take().is_none() {
                     return self.refuse("ERR DISCARD without MULTI", out);
                 }
-                self.watched.clear();
+                self.unwatch();
                 Value::ok()
             }
             Verb::Watch => return Step::Watch(request, deadline),
             Verb::Unwatch => {
-                self.watched.clear();
+                self.unwatch();
                 Value::ok()
             }
             Verb::Subscribe | Verb::PSubscribe => {
@@ -371,12 +424,28 @@ impl Session {
                     let error = format!("ERR a connection hears at most {SUBSCRIPTIONS_MAX} channels and patterns");
                     return self.refuse(&error, out);
                 }
-                return Step::Subscribe(request, command.verb == Verb::PSubscribe);
+                let patterns = command.verb == Verb::PSubscribe;
+                let (what, max) = if patterns {
+                    ("pattern", PATTERN_MAX)
+                } else {
+                    ("channel", CHANNEL_MAX)
+                };
+                if request.from(1).any(|name| name.len() > max) {
+                    return self.refuse(&format!("ERR a {what} has at most {max} bytes"), out);
+                }
+                return Step::Subscribe(request, patterns);
             }
             Verb::Unsubscribe | Verb::PUnsubscribe => {
                 return Step::Unsubscribe(request, command.verb == Verb::PUnsubscribe);
             }
-            Verb::Publish => return Step::Publish(request),
+            Verb::Publish => {
+                let (channel, message) = (request.argument(1).len(), request.argument(2).len());
+                if channel > CHANNEL_MAX || message > MESSAGE_MAX {
+                    let error = format!("ERR a channel has at most {CHANNEL_MAX} bytes, a message {MESSAGE_MAX}");
+                    return self.refuse(&error, out);
+                }
+                return Step::Publish(request);
+            }
             Verb::Info => return Step::Info(request),
             Verb::Quit => {
                 self.say(&Value::ok(), out);
@@ -516,16 +585,6 @@ impl Session {
             ..Session::new(self.id)
         };
     }
-
-    /// Whether a channel is heard, by its name and by which patterns.
-    pub fn hears(&self, channel: &[u8]) -> (bool, Vec<&[u8]>) {
-        let patterns = self
-            .patterns
-            .iter()
-            .map(Vec::as_slice)
-            .filter(|pattern| matches(pattern, channel));
-        (self.channels.contains(channel), patterns.collect())
-    }
 }
 
 const NO_USERS: &str =
@@ -585,6 +644,9 @@ fn unknown_part(command: &str, request: &Request) -> String {
 
 /// COMMAND, from the table.
 fn described(request: &Request) -> Value {
+    if request.len() > NAMES_MAX {
+        return Value::Error(format!("ERR at most {NAMES_MAX} names at a time"));
+    }
     let names = || request.from(2);
     match request.argument(1).to_ascii_lowercase().as_slice() {
         b"" => Value::Array(TABLE.iter().map(entry).collect()),
@@ -670,6 +732,11 @@ fn config(request: &Request, settings: &Settings) -> Value {
     }
     if request.len() < 3 {
         return Value::Error(wrong_number_of_arguments("config|get"));
+    }
+    if request.len() > NAMES_MAX || request.from(2).any(|pattern| pattern.len() > PATTERN_MAX) {
+        return Value::Error(format!(
+            "ERR at most {NAMES_MAX} patterns of at most {PATTERN_MAX} bytes"
+        ));
     }
     let is_asked = |name: &str| {
         let mut patterns = request.from(2).map(<[u8]>::to_ascii_lowercase);

@@ -2,18 +2,28 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::glob::matches;
+use crate::glob::{matches, steps};
 use crate::pool::Told;
 
 /// What channels of changes begin with: `__keyspace@0__:KEY` and `__keyevent@0__:EVENT`, as in Redis.
 const KEYSPACE: &[u8] = b"__keyspace@0__:";
 const KEYEVENT: &[u8] = b"__keyevent@0__:";
 
+/// The longest channel, in bytes: that of a changed key fits.
+pub const CHANNEL_MAX: usize = 1024;
+/// The most steps that all patterns together may take for each byte of a channel ([`steps`]): some ten milliseconds of
+/// the event loop for the longest channel. `room/*` takes one, and so does `*`; `*/door` takes six.
+pub const PATTERN_STEPS_MAX: usize = 32 << 10;
+
 /// Connections by channel and by pattern.
 #[derive(Debug, Default)]
 pub struct Subscribers {
     channels: HashMap<Vec<u8>, BTreeSet<usize>>,
     patterns: HashMap<Vec<u8>, BTreeSet<usize>>,
+    /// The steps of all patterns.
+    steps: usize,
+    /// Their bytes.
+    bytes: usize,
 }
 
 impl Subscribers {
@@ -25,7 +35,22 @@ impl Subscribers {
         }
     }
 
+    /// Whether there is room for these patterns.
+    pub fn has_room<'n>(&self, patterns: impl Iterator<Item = &'n [u8]>) -> bool {
+        let new = patterns.filter(|name| !self.patterns.contains_key(*name));
+        self.steps + new.map(steps).sum::<usize>() <= PATTERN_STEPS_MAX
+    }
+
+    /// How many steps it takes to find those that hear a channel of so many bytes.
+    pub fn steps(&self, channel: usize) -> usize {
+        self.bytes + self.steps * channel
+    }
+
     pub fn add(&mut self, name: &[u8], patterns: bool, place: usize) {
+        if patterns && !self.patterns.contains_key(name) {
+            self.steps += steps(name);
+            self.bytes += name.len();
+        }
         self.of(patterns).entry(name.to_vec()).or_default().insert(place);
     }
 
@@ -35,6 +60,10 @@ impl Subscribers {
             places.remove(&place);
             if places.is_empty() {
                 names.remove(name);
+                if patterns {
+                    self.steps -= steps(name);
+                    self.bytes -= name.len();
+                }
             }
         }
     }
@@ -107,6 +136,31 @@ mod tests {
         subscribers.remove(b"news", false, 1);
         assert_eq!(subscribers.hearing(b"news"), [(2, Some(b"n*".to_vec()))]);
         assert_eq!(subscribers.counts(), (1, 1));
+    }
+
+    #[test]
+    fn what_all_patterns_cost_is_bounded_and_given_back() {
+        let mut subscribers = Subscribers::default();
+        let costly = |at: usize| format!("*{at:04}{}", "?".repeat(1000)).into_bytes();
+        let mut count = 0;
+        while subscribers.has_room([&costly(count)[..]].into_iter()) {
+            subscribers.add(&costly(count), true, 1);
+            subscribers.add(&costly(count), true, 2);
+            count += 1;
+        }
+        assert_eq!(count, PATTERN_STEPS_MAX / 1005);
+        // One that is there already costs nothing; cheap ones find room for longer.
+        assert!(subscribers.has_room([&costly(0)[..]].into_iter()));
+        assert!(subscribers.has_room([&b"room/*"[..]].into_iter()));
+        for at in 0..count {
+            subscribers.remove(&costly(at), true, 1);
+            subscribers.remove(&costly(at), true, 2);
+            subscribers.remove(&costly(at), true, 2);
+        }
+        assert_eq!(
+            (subscribers.steps, subscribers.bytes, subscribers.counts()),
+            (0, 0, (0, 0))
+        );
     }
 
     #[test]

@@ -5,9 +5,10 @@
 //! as a whole (a deadline passes before its commit, a record is refused) is undone, and each command of it is tried
 //! alone: so no command suffers for another one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use punctual_os::Os;
+use punctual_os::{Lock, Os};
 use punctual_store::engine::Engine;
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, Together, WriteTransaction};
@@ -24,8 +25,12 @@ use crate::session::{Asked, Watched, late};
 pub const REPLY_MAX: usize = 32 << 20;
 /// Once the replies of one piece take so many bytes, what is left of it waits until they are sent.
 pub const REPLIES_PAUSE: usize = 1 << 20;
-/// The records that one transaction of FLUSHDB removes: writers with a deadline come in between.
+/// Once the replies of pieces that are carried out together take so many bytes, the others wait for the next turn.
+pub const REPLIES_TOGETHER: usize = 8 << 20;
+/// The records that one step of FLUSHDB looks at: others have their turn in between.
 const FLUSHED_TOGETHER: usize = 512;
+/// The most commands that one thread takes at a time.
+pub(crate) const TAKEN_MAX: usize = 64;
 
 /// Which connection: its place, and its number, because places are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,15 +108,22 @@ impl Work {
     /// How many commands it has.
     pub fn commands(&self) -> usize {
         match self {
-            Work::Run(asked) | Work::Exec(asked, ..) => asked.len(),
+            Work::Run(asked) => asked.len(),
+            // Alone, because the replies of several could take any amount of memory.
+            Work::Exec(..) => TAKEN_MAX,
             Work::Watch(..) | Work::Listen => 1,
         }
+    }
+
+    /// Whether a part of it is done already, so that it cannot be refused any more.
+    pub(crate) fn has_begun(&self) -> bool {
+        matches!(self, Work::Run(asked) if asked.first().is_some_and(|asked| asked.flushing.is_some()))
     }
 
     /// How many bytes its arguments take.
     pub fn bytes(&self) -> usize {
         match self {
-            Work::Run(asked) | Work::Exec(asked, ..) => asked.iter().map(|asked| asked.request.bytes()).sum(),
+            Work::Run(asked) | Work::Exec(asked, ..) => asked.iter().map(Asked::bytes).sum(),
             Work::Watch(request, ..) => request.bytes(),
             Work::Listen => 0,
         }
@@ -175,6 +187,10 @@ pub struct Worker<'s, E: Engine, O: Os> {
     pub counts: &'s Counts,
     /// What TSET makes.
     pub temporal: Temporal,
+    /// One TSET at a time looks whether its value is the newest, and installs it.
+    pub newest: &'s O::Lock<()>,
+    /// Whether the server ends: no further command is begun then.
+    pub ending: &'s AtomicBool,
     /// Has changes told from now on.
     pub listen: &'s dyn Fn() -> Result<(), StoreError>,
 }
@@ -198,6 +214,22 @@ impl Running {
             watched: Vec::new(),
         }
     }
+}
+
+/// How far FLUSHDB has come. It removes what was there as it began; what is set meanwhile stays or goes.
+#[derive(Debug)]
+pub struct Flushing {
+    /// The last key that was looked at.
+    behind: Vec<u8>,
+    /// The last key that there was at the beginning.
+    last: Vec<u8>,
+}
+
+/// Commands that were to be committed together and were not.
+struct Undone {
+    error: StoreError,
+    /// How many of them came before the one that the store refused; `None` where it refused no single one.
+    before: Option<usize>,
 }
 
 type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
@@ -268,7 +300,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// A run of which parts read and parts write.
     fn in_turn(&self, running: &mut Running) {
         while let Some(first) = running.asked.get(running.answered)
-            && running.reply.len() < REPLIES_PAUSE
+            && !self.pauses(&running.reply, 0)
         {
             let kind = kind_of(first);
             let alike = running.asked[running.answered..]
@@ -279,7 +311,8 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             match kind {
                 Kind::Read => self.reads(part, until),
                 Kind::Write => self.writes(part, until),
-                Kind::Other => self.whole(&mut part[0]),
+                Kind::Other if self.whole(&mut part[0]) => {}
+                Kind::Other => return, // others have their turn before it goes on
             }
         }
     }
@@ -318,6 +351,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     fn reads(&self, group: &mut [Running], until: usize) {
         let begin = || self.store.read_transaction(Deadline::NONE);
         let mut transaction = begin();
+        let mut replies = 0;
         for Running {
             version,
             asked,
@@ -326,7 +360,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             ..
         } in group
         {
-            let from = *answered;
+            let (from, length) = (*answered, reply.len());
             for Asked {
                 command,
                 request,
@@ -334,7 +368,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 ..
             } in &asked[from..until.min(asked.len())]
             {
-                if reply.len() >= REPLIES_PAUSE {
+                if self.pauses(reply, replies + reply.len() - length) {
                     break;
                 }
                 *answered += 1;
@@ -357,76 +391,119 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 };
                 self.say(failed, &mut Writer::new(reply, *version));
             }
+            replies += reply.len() - length;
             self.count(*answered - from);
         }
     }
 
-    /// Commands that write, in one commit if nothing goes wrong, up to number `until` of each run.
+    /// Whether a piece leaves what it has not done yet for another turn: its replies are long, or those of all pieces
+    /// that are carried out with it, or the server ends.
+    fn pauses(&self, reply: &[u8], together: usize) -> bool {
+        reply.len() >= REPLIES_PAUSE || together >= REPLIES_TOGETHER || self.ending.load(Ordering::Relaxed)
+    }
+
+    /// Commands that write, in one commit if nothing goes wrong, up to number `until` of each run. Where the store
+    /// refuses one of them, all are undone: those before it are committed together, it is told why, and those behind it
+    /// go on together. So each refused command costs two commits, however many it stood among.
     fn writes(&self, group: &mut [Running], until: usize) {
-        let before: Vec<_> = group
-            .iter()
-            .map(|running| (running.answered, running.reply.len()))
-            .collect();
-        let together: usize = group
-            .iter()
-            .map(|running| until.min(running.asked.len()) - running.answered)
-            .sum();
-        let failed = match self.writes_together(group, until) {
-            Ok(()) => return,
-            Err(failed) => failed,
+        let left = |group: &[Running]| -> usize {
+            let left = |running: &Running| until.min(running.asked.len()).saturating_sub(running.answered);
+            group.iter().map(left).sum()
         };
-        // Undone. Was there but one command, that is its answer; else each is tried alone.
-        let mut failed = Some(failed).filter(|_| together == 1);
-        for (running, (answered, reply)) in group.iter_mut().zip(before) {
-            running.reply.truncate(reply);
-            running.answered = answered;
-            let until = until.min(running.asked.len());
-            while running.answered < until && running.reply.len() < REPLIES_PAUSE {
+        // How many commands the next attempt takes.
+        let mut most = usize::MAX;
+        // Two for each command, if the store refuses all; a few more for deadlines that pass meanwhile.
+        for _ in 0..2 * left(group) + 8 {
+            let before: Vec<_> = group
+                .iter()
+                .map(|running| (running.answered, running.reply.len()))
+                .collect();
+            let Err(Undone { error, before: behind }) = self.writes_together(group, until, most) else {
+                if most == usize::MAX || left(group) == 0 {
+                    return;
+                }
+                most = usize::MAX; // the refused one is the first of the next attempt
+                continue;
+            };
+            for (running, (answered, reply)) in group.iter_mut().zip(before) {
+                running.reply.truncate(reply);
+                running.answered = answered;
+            }
+            match (behind, error) {
+                // Those that are late by now are told so by the next attempt.
+                (_, StoreError::DeadlinePassed { .. }) => {}
+                (Some(0), error) => {
+                    let first = group
+                        .iter_mut()
+                        .find(|running| running.answered < until.min(running.asked.len()));
+                    if let Some(running) = first {
+                        running.answered += 1;
+                        self.say(error, &mut Writer::new(&mut running.reply, running.version));
+                        self.count(1);
+                    }
+                    most = usize::MAX;
+                }
+                (Some(before), _) => most = before,
+                (None, _) => break,
+            }
+        }
+        // Nothing can be committed together, or deadlines pass faster than commits are made.
+        for running in group {
+            let from = running.answered;
+            while running.answered < until.min(running.asked.len()) && !self.pauses(&running.reply, 0) {
                 let (asked, version) = (&running.asked[running.answered], running.version);
                 running.answered += 1;
-                let failed = failed
-                    .take()
-                    .map_or_else(|| self.write_alone(asked, version, &mut running.reply), Err);
-                if let Err(error) = failed {
+                if let Err(error) = self.write_alone(asked, version, &mut running.reply) {
                     self.say(error, &mut Writer::new(&mut running.reply, version));
                 }
             }
-            self.count(running.answered - answered);
+            self.count(running.answered - from);
         }
     }
 
-    fn writes_together(&self, group: &mut [Running], until: usize) -> Result<(), StoreError> {
+    /// Commits at most `most` commands together.
+    fn writes_together(&self, group: &mut [Running], until: usize, most: usize) -> Result<(), Undone> {
+        let whole = |error| Undone { error, before: None };
         let asked = group
             .iter()
             .flat_map(|running| &running.asked[running.answered..until.min(running.asked.len())]);
         let now = self.store.os().now();
         // Those that are late already are told so, and do not count.
         let deadline = asked
+            .take(most)
             .map(|asked| asked.deadline)
             .filter(|at| *at >= now)
             .min()
             .unwrap_or(Time::MAX);
-        let mut transaction = self.store.write_transaction(firm(deadline))?;
-        let (mut counted, mut expired) = (0, 0);
+        let mut transaction = self.store.write_transaction(firm(deadline)).map_err(whole)?;
+        let (mut taken, mut expired, mut replies) = (0, 0, 0);
         for running in group {
-            let from = running.answered;
-            while running.answered < until.min(running.asked.len()) && running.reply.len() < REPLIES_PAUSE {
+            let length = running.reply.len();
+            while taken < most
+                && running.answered < until.min(running.asked.len())
+                && !self.pauses(&running.reply, replies + running.reply.len() - length)
+            {
                 let asked = &running.asked[running.answered];
                 running.answered += 1;
+                taken += 1;
                 if asked.deadline < now {
                     let error = late("expired", self.waited());
                     Writer::new(&mut running.reply, running.version).error(&error);
                     expired += 1;
                     continue;
                 }
-                self.change(&mut transaction, asked, running.version, &mut running.reply)?;
+                self.change(&mut transaction, asked, running.version, &mut running.reply)
+                    .map_err(|error| Undone {
+                        error,
+                        before: Some(taken - 1),
+                    })?;
             }
-            counted += running.answered - from;
+            replies += running.reply.len() - length;
         }
-        transaction.commit()?;
+        transaction.commit().map_err(whole)?;
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
         self.counts.expired.fetch_add(expired, Ordering::Relaxed);
-        self.count(counted);
+        self.count(taken);
         Ok(())
     }
 
@@ -463,8 +540,8 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    /// A command that is no transaction.
-    fn whole(&self, running: &mut Running) {
+    /// A command that is no transaction; whether it is done.
+    fn whole(&self, running: &mut Running) -> bool {
         let Running {
             version,
             asked,
@@ -472,19 +549,34 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             reply,
             ..
         } = running;
-        let Some(asked) = asked.get(*answered) else { return };
-        *answered += 1;
-        self.count(1);
+        let Some(asked) = asked.get_mut(*answered) else {
+            return true;
+        };
         if self.is_late(asked.deadline, &mut Writer::new(reply, *version)) {
-            return;
+            *answered += 1;
+            self.count(1);
+            return true;
         }
+        let mut is_done = true;
         let failed = bounded(reply, *version, |out| match asked.command.verb {
             Verb::TSet => self.tset(asked, out),
-            _ => self.flush(asked, out),
+            _ => {
+                is_done = self.flush(asked)?;
+                if is_done {
+                    out.simple("OK");
+                }
+                Ok(())
+            }
         });
+        if !is_done {
+            return false;
+        }
         if let Some(error) = failed {
             self.say(error, &mut Writer::new(reply, *version));
         }
+        *answered += 1;
+        self.count(1);
+        true
     }
 
     fn tset(&self, asked: &Asked, out: &mut Writer<'_>) -> Result<(), Refused> {
@@ -507,6 +599,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             None => self.register(key)?,
         };
         let sampled_at = Time(asked.arrived.0.saturating_sub(age.0));
+        let _one = self.newest.lock();
         let since = self.store.os().now().since(sampled_at);
         let known = self
             .store
@@ -549,37 +642,53 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    fn flush(&self, asked: &Asked, out: &mut Writer<'_>) -> Result<(), Refused> {
+    /// One step of FLUSHDB; whether it was the last.
+    fn flush(&self, asked: &mut Asked) -> Result<bool, Refused> {
         let is_known = |word: &[u8]| [&b"sync"[..], b"async"].contains(&&*word.to_ascii_lowercase());
         if asked.request.len() > 2 || !asked.request.from(1).all(is_known) {
             return Err(Refused::Reply("ERR syntax error".into()));
         }
-        // Once something is removed, it is too late to say that it was too late.
-        let mut deadline = firm(asked.deadline);
-        loop {
-            let mut transaction = self.store.write_transaction(deadline)?;
-            deadline = Deadline::NONE;
-            let mut keys: Vec<Vec<u8>> = Vec::new();
-            transaction.keys(std::ops::Bound::Unbounded, |key| {
-                if self.store.object(key).is_none() {
-                    keys.push(key.to_vec());
+        let mut transaction = self.store.write_transaction(firm(asked.deadline))?;
+        let mut flushing = match asked.flushing.take() {
+            Some(flushing) => flushing,
+            None => {
+                let last = transaction.records((Bound::Unbounded, Bound::Unbounded))?.next_back();
+                let Some(last) = last.transpose()? else {
+                    return Ok(true);
+                };
+                Flushing {
+                    behind: Vec::new(),
+                    last: last.0.to_vec(),
                 }
-                if keys.len() < FLUSHED_TOGETHER {
-                    std::ops::ControlFlow::Continue(())
-                } else {
-                    std::ops::ControlFlow::Break(())
-                }
-            })?;
-            for key in &keys {
-                transaction.delete(key)?;
             }
-            transaction.commit()?;
-            self.counts.commits.fetch_add(1, Ordering::Relaxed);
-            if keys.len() < FLUSHED_TOGETHER {
-                out.simple("OK");
-                return Ok(());
+        };
+        let (mut keys, mut looked_at): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
+        let (from, to) = (flushing.behind.clone(), &flushing.last[..]);
+        transaction.scan((Bound::Excluded(&from[..]), Bound::Included(to)), |key, _| {
+            looked_at += 1;
+            flushing.behind.clear();
+            flushing.behind.extend_from_slice(key);
+            if self.store.object(key).is_none() {
+                keys.push(key.to_vec());
             }
+            if looked_at < FLUSHED_TOGETHER {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        for key in &keys {
+            transaction.delete(key)?;
         }
+        transaction.commit()?;
+        self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        if looked_at < FLUSHED_TOGETHER {
+            return Ok(true);
+        }
+        // Once something is removed, it is too late to say that it was too late.
+        asked.deadline = Time::MAX;
+        asked.flushing = Some(flushing);
+        Ok(false)
     }
 
     /// A transaction of MULTI.
@@ -667,13 +776,13 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             let mut watched = Vec::new();
             for key in request.from(1) {
                 let value = record(&transaction, key)?;
-                let taken = value.as_ref().map_or(0, Vec::len);
-                if keys == 0 || taken > bytes {
+                let key = key.to_vec();
+                let read = Watched { key, value };
+                if keys == 0 || read.bytes() > bytes {
                     return Ok(None);
                 }
-                (keys, bytes) = (keys - 1, bytes - taken);
-                let key = key.to_vec();
-                watched.push(Watched { key, value });
+                (keys, bytes) = (keys - 1, bytes - read.bytes());
+                watched.push(read);
             }
             Ok(Some(watched))
         };

@@ -29,8 +29,9 @@ pub enum Cause {
     Commit,
     /// It was ready, and another thread had its core.
     Preempted,
-    /// It was ready, and the kernel kept real-time threads off its core for a while: the core idled, or ordinary threads
-    /// of other processes had it. One of the same process counts as preempting, because it may have inherited a priority.
+    /// It was ready, and the kernel kept real-time threads off its core for a while: the core idled, or ordinary
+    /// threads of other processes had it. One of the same process counts as preempting, because it may have inherited
+    /// a priority.
     Throttled,
     /// Its core was taken from all threads: by the hypervisor, the firmware, or interrupts.
     Stolen,

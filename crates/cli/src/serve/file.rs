@@ -45,6 +45,8 @@ impl Default for NodeFile {
 /// The most threads that call the store, and the most connections: each takes a descriptor and some memory.
 const THREADS_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = 100_000;
+/// What the connections of a server may take at least: a longest request, and its reply.
+const BYTES_MIN: usize = 64 << 20;
 /// The longest value of a temporal object, in bytes, and the most objects: each has its place in memory from the start.
 const TEMPORAL_LEN_MAX: usize = 1 << 20;
 const OBJECTS_MAX: usize = 1 << 20;
@@ -101,6 +103,7 @@ fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     options.threads = within(section, "threads", 1..=THREADS_MAX).unwrap_or(options.threads);
     options.connections_max =
         within(section, "connections_max", 1..=CONNECTIONS_MAX).unwrap_or(options.connections_max);
+    options.bytes_max = within(section, "bytes_max", BYTES_MIN..=1 << 40).unwrap_or(options.bytes_max);
     options.queue_max = within(section, "queue_max", 1..=CONNECTIONS_MAX).unwrap_or(options.queue_max);
     let spans = Nanos::from_millis(100)..=Nanos::from_secs(3_600);
     options.stalled_max = within(section, "stalled_max", spans.clone()).unwrap_or(options.stalled_max);
@@ -187,6 +190,29 @@ mod tests {
         assert_eq!((node.options.threads, node.durability), (3, Durability::Volatile));
         assert_eq!(node.objects[0].avi, Nanos::from_millis(20));
         assert_eq!(node.objects_max, 1024);
+    }
+
+    #[test]
+    fn each_key_is_read() {
+        let text = "[server]\nconnections_max = 5\nqueue_max = 6\nbytes_max = 67108864\nstalled_max = \"7s\"\ndrain_max = \
+                    \"8s\"\n[store]\nmap_bytes = 9000000\nverify = \"structure\"\n[temporal]\nvalidity = \
+                    \"10ms\"\nmax_bytes = 11\nobjects_max = 12\n";
+        let node = read(text, "x.toml").unwrap();
+        let options = &node.options;
+        assert_eq!(
+            (options.connections_max, options.queue_max, options.bytes_max),
+            (5, 6, 64 << 20)
+        );
+        assert_eq!(
+            (options.stalled_max, options.drain_max),
+            (Nanos::from_secs(7), Nanos::from_secs(8))
+        );
+        assert_eq!((node.quota, node.verify), (9_000_000, Verify::Structure));
+        assert_eq!(
+            (options.validity, options.temporal_len_max),
+            (Nanos::from_millis(10), 11)
+        );
+        assert_eq!(node.objects_max, 12);
     }
 
     #[test]

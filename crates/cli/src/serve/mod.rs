@@ -3,6 +3,7 @@
 mod file;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use file::NodeFile;
@@ -15,6 +16,7 @@ use punctual_store::engine::{Durability, Engine, Read, Table};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, decode};
 use punctual_store::{Store, StoreError, StoreOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
 use crate::args;
@@ -53,7 +55,14 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
             room.max(1)
         ))?;
     }
-    // Signals first: one that comes while the store is opened ends the server in order as well.
+    // Signals first: one that comes while the store is opened ends the server in order as well. A second one ends it at
+    // once, as a kill does: handlers run in this order, so that the first finds `asked` unset.
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
+            .and_then(|_| register(signal, Arc::clone(&asked)))
+            .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
+    }
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
@@ -73,8 +82,9 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
             Durability::Volatile => "volatile",
         }
     ))?;
-    until_asked(&mut signals, &running)?;
-    running.stop().map_err(|error| input(&error))
+    let asked = until_asked(&mut signals, &running);
+    let stopped = running.stop().map_err(|error| input(&error));
+    asked.and(stopped)
 }
 
 /// Raises what this process may have open up to what it may set itself; how many that are.
@@ -97,7 +107,9 @@ fn raise_descriptors() -> Option<u64> {
 fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>) -> Result<(), Failure> {
     while signals.pending().next().is_none() {
         if running.has_ended() {
-            return Err(Failure::Internal("the event loop has ended by itself".into()));
+            let what =
+                "a thread of the server has ended by itself, and so has the server; what was acknowledged is there";
+            return Err(Failure::Internal(what.into()));
         }
         std::thread::sleep(LOOK_EVERY);
     }

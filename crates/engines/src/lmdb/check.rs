@@ -131,8 +131,8 @@ pub(super) fn check_length(file: &File) -> Result<(), Damage> {
     Err(Damage::Corrupt(reason.to_owned()))
 }
 
-/// Checks the newest commit in `file`, and its records where `records` asks for it. An empty file is a store that has not
-/// begun, and passes.
+/// Checks the newest commit in `file`, and its records where `records` asks for it. An empty file is a store that has
+/// not begun, and passes.
 pub(super) fn check(file: &File, records: bool, progress: Tell<'_>) -> Result<(), Damage> {
     if file.metadata().map_err(Damage::Io)?.len() == 0 {
         return Ok(());

@@ -1,13 +1,13 @@
 //! Hashes: records with fields. A hash is one record of the store, so it is read and changed as a whole.
 
-use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use punctual_os::Os;
 use punctual_store::WriteTransaction;
 use punctual_store::engine::Engine;
 
 use super::look::Look;
-use super::record::{Fields, of_hash};
+use super::record::{Fields, Pair, of_hash};
 use super::strings::put;
 use super::{Refused, Verb, wrong_number};
 use crate::resp::Writer;
@@ -27,6 +27,9 @@ pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Wr
             Verb::HLen => out.integer(fields().count() as i64),
             Verb::HMGet => {
                 out.array(request.len() - 2);
+                let all: Vec<_> = fields().collect();
+                let places = places(&all);
+                let value = |field: &[u8]| places.get(field).map(|place| all[*place].1);
                 request.from(2).for_each(|field| optional(out, value(field)));
             }
             _ => {
@@ -40,6 +43,11 @@ pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Wr
     })
 }
 
+/// Fields by name, so that a command with many of them takes as many steps.
+fn places<'h>(fields: &[Pair<'h>]) -> HashMap<&'h [u8], usize> {
+    fields.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect()
+}
+
 pub(super) fn set<E: Engine, O: Os>(
     transaction: &mut WriteTransaction<'_, E, O>,
     request: &Request,
@@ -49,21 +57,19 @@ pub(super) fn set<E: Engine, O: Os>(
         return wrong_number("hset");
     }
     let key = request.argument(1);
-    let encoded = transaction.hash(key, <[u8]>::to_vec)?;
-    let mut fields: Vec<_> = Fields(&encoded)
-        .map(|(f, v)| (Cow::Borrowed(f), Cow::Borrowed(v)))
-        .collect();
+    let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
+    let mut fields: Vec<_> = Fields(&encoded).collect();
+    let mut places = places(&fields);
     let before = fields.len();
     for at in (2..request.len()).step_by(2) {
-        let (field, value) = (request.argument(at), Cow::Borrowed(request.argument(at + 1)));
-        match fields.iter_mut().find(|(name, _)| **name == *field) {
+        let (field, value) = (request.argument(at), request.argument(at + 1));
+        let place = *places.entry(field).or_insert(fields.len());
+        match fields.get_mut(place) {
             Some((_, old)) => *old = value,
-            None => fields.push((Cow::Borrowed(field), value)),
+            None => fields.push((field, value)),
         }
     }
-    let record = of_hash(&fields)?;
-    let life = transaction.life_left(key)?;
-    put(transaction, key, &record, life)?;
+    put(transaction, key, &of_hash(&fields)?, life)?;
     out.integer((fields.len() - before) as i64);
     Ok(())
 }
@@ -74,21 +80,16 @@ pub(super) fn delete<E: Engine, O: Os>(
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
     let key = request.argument(1);
-    let encoded = transaction.hash(key, <[u8]>::to_vec)?;
-    let mut fields: Vec<_> = Fields(&encoded)
-        .map(|(f, v)| (Cow::Borrowed(f), Cow::Borrowed(v)))
-        .collect();
+    let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
+    let mut fields: Vec<_> = Fields(&encoded).collect();
     let before = fields.len();
-    for field in request.from(2) {
-        fields.retain(|(name, _)| **name != *field);
-    }
+    let unwanted: HashSet<&[u8]> = request.from(2).collect();
+    fields.retain(|(name, _)| !unwanted.contains(name));
     let removed = before - fields.len();
     if fields.is_empty() && removed > 0 {
         transaction.delete(key)?; // a hash without fields is not there
     } else if removed > 0 {
-        let record = of_hash(&fields)?;
-        let life = transaction.life_left(key)?;
-        put(transaction, key, &record, life)?;
+        put(transaction, key, &of_hash(&fields)?, life)?;
     }
     out.integer(removed as i64);
     Ok(())

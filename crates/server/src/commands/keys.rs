@@ -12,7 +12,7 @@ use super::record::Stored;
 use super::strings::{exists as is_there, term};
 use super::{Refused, SYNTAX, Verb, integer, reply};
 use crate::cursors::Cursors;
-use crate::glob::matches;
+use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
@@ -88,8 +88,16 @@ pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Refuse
     Ok(())
 }
 
+/// A pattern, unless it is too long to be matched with every key.
+fn pattern_of(pattern: &[u8]) -> Result<&[u8], Refused> {
+    if pattern.len() > PATTERN_MAX {
+        return reply(format!("ERR a pattern has at most {PATTERN_MAX} bytes"));
+    }
+    Ok(pattern)
+}
+
 pub(super) fn matching(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
-    let pattern = request.argument(1);
+    let pattern = pattern_of(request.argument(1))?;
     let mut found: Vec<Vec<u8>> = Vec::new();
     each(look, Bound::Unbounded, |key| {
         if matches(pattern, key) {
@@ -128,7 +136,7 @@ pub(super) fn scan(
             return reply(SYNTAX);
         };
         match word.to_ascii_uppercase().as_slice() {
-            b"MATCH" => pattern = Some(argument),
+            b"MATCH" => pattern = Some(pattern_of(argument)?),
             b"COUNT" => count = integer(argument)?,
             b"TYPE" => kind = Some(argument),
             _ => return reply(SYNTAX),

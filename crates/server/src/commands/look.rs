@@ -10,6 +10,18 @@ use punctual_units::Nanos;
 use super::record::{MARK, Stored};
 use super::{Refused, WRONG_TYPE, reply};
 
+/// What was found, and for how long it will still be there: `None` without a term, never zero.
+pub type Lasting<T> = (T, Option<Nanos>);
+
+/// Whether a key is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whether it is.
+    pub is_there: bool,
+    /// For how long, if it has a term; more than zero.
+    pub life: Option<Nanos>,
+}
+
 /// A consistent view of all records.
 pub trait Look {
     /// Shows the bytes of `key` to `look`.
@@ -41,22 +53,44 @@ pub trait Look {
         Ok(key.starts_with(MARK) || self.life_left(key)? == Some(Nanos::ZERO))
     }
 
+    /// Whether `key` is there, and for how long; both of one instant, because a term that ends between two looks would
+    /// leave a record behind that has none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn found(&self, key: &[u8]) -> Result<Found, StoreError> {
+        let life = self.life_left(key)?;
+        let is_hidden = key.starts_with(MARK) || life == Some(Nanos::ZERO);
+        let is_there = !is_hidden && self.bytes(key, |_| ())?.is_some();
+        Ok(Found {
+            is_there,
+            life: life.filter(|_| is_there),
+        })
+    }
+
     /// Shows the text of `key` to `look`.
     ///
     /// # Errors
     /// [`Refused::Reply`] for a hash.
     fn text<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Refused> {
-        if self.is_hidden(key)? {
+        Ok(self.text_and_life(key, look)?.map(|(text, _)| text))
+    }
+
+    /// The same, and for how long it will still be there, both of one instant.
+    ///
+    /// # Errors
+    /// [`Refused::Reply`] for a hash.
+    fn text_and_life<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<Lasting<T>>, Refused> {
+        let life = self.life_left(key)?;
+        if key.starts_with(MARK) || life == Some(Nanos::ZERO) {
             return Ok(None);
         }
-        match self.bytes(key, |bytes| match Stored::of(bytes) {
+        let text = self.bytes(key, |bytes| match Stored::of(bytes) {
             Ok(Stored::Text(text)) => Ok(look(text)),
             Ok(Stored::Hash(_)) => reply(WRONG_TYPE),
             Err(refused) => Err(refused),
-        })? {
-            Some(text) => text.map(Some),
-            None => Ok(None),
-        }
+        })?;
+        Ok(text.transpose()?.map(|text| (text, life)))
     }
 
     /// Shows the fields of `key` to `look`, encoded; empty where there is no such key.
@@ -64,8 +98,17 @@ pub trait Look {
     /// # Errors
     /// [`Refused::Reply`] for a string.
     fn hash<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<T, Refused> {
-        if self.is_hidden(key)? {
-            return Ok(look(&[]));
+        Ok(self.hash_and_life(key, look)?.0)
+    }
+
+    /// The same, and for how long they will still be there, both of one instant.
+    ///
+    /// # Errors
+    /// [`Refused::Reply`] for a string.
+    fn hash_and_life<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Lasting<T>, Refused> {
+        let life = self.life_left(key)?;
+        if key.starts_with(MARK) || life == Some(Nanos::ZERO) {
+            return Ok((look(&[]), None));
         }
         let mut look = Some(look);
         let found = self.bytes(key, |bytes| match Stored::of(bytes) {
@@ -74,8 +117,8 @@ pub trait Look {
             Err(refused) => Err(refused),
         })?;
         match (found.transpose()?.flatten(), look) {
-            (Some(answer), _) => Ok(answer),
-            (None, Some(look)) => Ok(look(&[])),
+            (Some(answer), _) => Ok((answer, life)),
+            (None, Some(look)) => Ok((look(&[]), None)),
             (None, None) => reply("ERR a hash was looked at twice"),
         }
     }

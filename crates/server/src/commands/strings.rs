@@ -151,14 +151,10 @@ pub(super) fn set<E: Engine, O: Os>(
     } else {
         None
     };
-    let is_there = exists(transaction, key)?;
-    let wanted = !(options.only_new && is_there || options.only_old && !is_there);
+    let found = transaction.found(key)?;
+    let wanted = !(options.only_new && found.is_there || options.only_old && !found.is_there);
     if wanted {
-        let life = if options.keep {
-            transaction.life_left(key)?
-        } else {
-            options.life
-        };
+        let life = if options.keep { found.life } else { options.life };
         put(transaction, key, &of_text(value), life)?;
     }
     match (options.get, before, wanted) {
@@ -171,10 +167,11 @@ pub(super) fn set<E: Engine, O: Os>(
 
 /// Whether `key` is there, whatever it is.
 pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Refused> {
-    Ok(!look.is_hidden(key)? && look.bytes(key, |_| ())?.is_some())
+    Ok(look.found(key)?.is_there)
 }
 
-/// Sets a record; the life of one that was due is over.
+/// Sets a record. The life was looked at together with what was there: a term that has ended meanwhile still makes this
+/// record a short one, and not one without a term.
 pub(super) fn put<E: Engine, O: Os>(
     transaction: &mut Writing<'_, E, O>,
     key: &[u8],
@@ -182,8 +179,8 @@ pub(super) fn put<E: Engine, O: Os>(
     life: Option<Nanos>,
 ) -> Result<(), Refused> {
     match life {
-        Some(life) if life > Nanos::ZERO => transaction.put_for(key, bytes, life)?,
-        _ => transaction.put(key, bytes)?,
+        Some(life) => transaction.put_for(key, bytes, life)?,
+        None => transaction.put(key, bytes)?,
     }
     Ok(())
 }
@@ -239,12 +236,11 @@ pub(super) fn append<E: Engine, O: Os>(
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
     let (key, more) = (request.argument(1), request.argument(2));
-    let mut text = transaction.text(key, <[u8]>::to_vec)?.unwrap_or_default();
+    let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
     if text.len() + more.len() > crate::resp::Bounds::ADMITTED.bulk {
         return reply("ERR string exceeds maximum allowed size");
     }
     text.extend_from_slice(more);
-    let life = transaction.life_left(key)?;
     put(transaction, key, &of_text(&text), life)?;
     out.integer(text.len() as i64);
     Ok(())
@@ -281,15 +277,14 @@ pub(super) fn add<E: Engine, O: Os>(
             None => return reply("ERR decrement would overflow"),
         },
     };
-    let before = match transaction.text(key, integer)? {
-        Some(Ok(number)) => number,
-        Some(Err(_)) => return reply(NOT_AN_INTEGER),
-        None => 0,
+    let (before, life) = match transaction.text_and_life(key, integer)? {
+        Some((Ok(number), life)) => (number, life),
+        Some((Err(_), _)) => return reply(NOT_AN_INTEGER),
+        None => (0, None),
     };
     let Some(after) = before.checked_add(by) else {
         return reply("ERR increment or decrement would overflow");
     };
-    let life = transaction.life_left(key)?;
     put(transaction, key, after.to_string().as_bytes(), life)?;
     out.integer(after);
     Ok(())

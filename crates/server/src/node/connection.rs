@@ -10,8 +10,7 @@ use punctual_store::engine::Engine;
 use punctual_units::Time;
 
 use super::{
-    BYTES_MAX, EventLoop, HEARD_MAX, READ_TURN, REPLIES_MAX, REPLIES_PAUSE, REQUESTS_WAITING_BYTES,
-    REQUESTS_WAITING_MAX,
+    EventLoop, HEARD_MAX, READ_TURN, REPLIES_MAX, REPLIES_PAUSE, REQUESTS_WAITING_BYTES, REQUESTS_WAITING_MAX,
 };
 use crate::resp::ProtocolError;
 use crate::resp::request::{Request, RequestParser};
@@ -45,6 +44,8 @@ pub(super) struct Connection {
     pub is_ended: bool,
     /// To be closed once all is sent.
     pub is_closing: bool,
+    /// To be dropped: its client reads less than it hears.
+    pub is_behind: bool,
     /// Whether it is on the list of those that go on.
     pub goes_on: bool,
     /// The bytes that count for it.
@@ -60,10 +61,17 @@ impl Connection {
         self.out.len() - self.sent
     }
 
+    /// Bytes are about to go into `out`: where none waited, their client has had no time yet to take them.
+    pub fn says(&mut self, now: Time) {
+        if self.unsent() == 0 {
+            self.taken = now;
+        }
+    }
+
     /// The bytes that it takes here.
     pub fn kept(&self) -> usize {
         let read = self.parser.kept() + self.waiting_bytes + self.away_bytes;
-        let rest: usize = self.rest.iter().map(|asked| asked.request.bytes()).sum();
+        let rest: usize = self.rest.iter().map(Asked::bytes).sum();
         read + rest + self.session.kept() + self.out.len() + self.behind.len()
     }
 
@@ -94,15 +102,17 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         // Once the server is to end, what is answered is sent, and nothing else begins.
         let is_ending = self.listener.is_none();
         let read = if is_ending { Ok(()) } else { self.read(&mut connection) };
+        // What it asks for is not begun if it has more than its share where all have too much: work that is away
+        // keeps its bytes until it is done, whatever becomes of the connection.
+        let has_too_much = self.count_bytes(&mut connection);
         let over = read.and_then(|()| {
-            if !is_ending {
+            if !is_ending && !has_too_much {
+                self.spent = 0;
                 self.advance(place, &mut connection);
             }
             self.send(&mut connection)
         });
-        let kept = connection.kept();
-        self.bytes = self.bytes - connection.counted + kept;
-        connection.counted = kept;
+        let has_too_much = has_too_much || self.count_bytes(&mut connection);
         let is_over = match &over {
             Err(Over) => true,
             Ok(()) => {
@@ -115,7 +125,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         } else {
             REPLIES_MAX
         };
-        let is_slow = connection.unsent() > max || self.bytes > BYTES_MAX && kept > self.share;
+        let is_slow = connection.unsent() > max || connection.is_behind || has_too_much;
         let may_begin = !connection.is_away && !connection.is_closing && connection.unsent() < REPLIES_PAUSE;
         let more = may_begin && !(connection.is_idle() && connection.broken.is_none())
             || connection.is_readable && connection.reads();
@@ -128,6 +138,14 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         } else if more && !is_ending {
             self.go_on(place);
         }
+    }
+
+    /// Counts what a connection takes here; whether that is more than its share where all have too much.
+    fn count_bytes(&mut self, connection: &mut Connection) -> bool {
+        let kept = connection.kept();
+        self.bytes = self.bytes - connection.counted + kept;
+        connection.counted = kept;
+        self.bytes > self.options.bytes_max && kept > self.share
     }
 
     /// Reads what has come, and finds the requests in it.
@@ -171,10 +189,6 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     pub(super) fn send(&mut self, connection: &mut Connection) -> Result<(), Over> {
-        if connection.unsent() == 0 {
-            // Nothing waits for its client to take it.
-            connection.taken = self.shared.os.now();
-        }
         while connection.is_writable && connection.unsent() > 0 {
             match connection.stream.write(&connection.out[connection.sent..]) {
                 Ok(0) => return Err(Over),

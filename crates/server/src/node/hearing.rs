@@ -3,19 +3,26 @@
 use punctual_os::Os;
 use punctual_store::engine::Engine;
 
-use super::EventLoop;
+use punctual_units::Time;
+
 use super::connection::Connection;
+use super::{EventLoop, HEARD_MAX, STEPS_TURN};
 use crate::resp::request::Request;
 use crate::resp::{Value, Writer};
-use crate::session::Session;
 use crate::subscribers::messages;
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     pub(super) fn subscribe(&mut self, place: usize, connection: &mut Connection, request: &Request, patterns: bool) {
+        connection.says(self.shared.os.now());
+        if patterns && !self.subscribers.has_room(request.from(1)) {
+            let error =
+                "ERR the patterns of all clients would take too long to match: fewer, or fewer bytes behind a *";
+            Writer::new(&mut connection.out, connection.session.version).error(error);
+            return;
+        }
         for name in request.from(1) {
             self.subscribers.add(name, patterns, place);
-            let names = names(&mut connection.session, patterns);
-            names.insert(name.to_vec());
+            connection.session.hear(name, patterns);
             let word = if patterns { "psubscribe" } else { "subscribe" };
             heard(connection, word, Some(name));
         }
@@ -26,11 +33,13 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let named: Vec<Vec<u8>> = if request.len() > 1 {
             request.from(1).map(<[u8]>::to_vec).collect()
         } else {
-            names(&mut connection.session, patterns).iter().cloned().collect()
+            let session = &connection.session;
+            let names = if patterns { &session.patterns } else { &session.channels };
+            names.iter().cloned().collect()
         };
         for name in &named {
             self.subscribers.remove(name, patterns, place);
-            names(&mut connection.session, patterns).remove(name);
+            connection.session.unhear(name, patterns);
             heard(connection, word, Some(name));
         }
         if named.is_empty() {
@@ -40,38 +49,52 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     /// Tells all that hear `channel`; how many. `own` is out of its place.
     pub(super) fn publish(&mut self, place: usize, own: &mut Connection, channel: &[u8], message: &[u8]) -> i64 {
-        let hearing = self.subscribers.hearing(channel);
+        let now = self.shared.os.now();
+        let hearing = self.hearing(channel);
         for (at, pattern) in &hearing {
             if *at == place {
-                deliver(own, pattern.as_deref(), channel, message);
-            } else if let Some(Some(connection)) = self.connections.get_mut(*at) {
-                deliver(connection, pattern.as_deref(), channel, message);
-                self.go_on(*at);
+                self.spent += deliver(own, pattern.as_deref(), channel, message, now);
+            } else {
+                self.tell_one(*at, pattern.as_deref(), channel, message, now);
             }
         }
         hearing.len() as i64
     }
 
-    /// Tells of changed keys.
+    /// Tells of changed keys, as many as one turn of the loop takes.
     pub(super) fn tell(&mut self) {
-        for told in self.shared.take_told() {
+        if self.telling.is_empty() {
+            self.telling.extend(self.shared.take_told());
+        }
+        self.spent = 0;
+        let now = self.shared.os.now();
+        while self.spent < STEPS_TURN
+            && let Some(told) = self.telling.pop_front()
+        {
             for (channel, message) in messages(&told) {
-                for (at, pattern) in self.subscribers.hearing(&channel) {
-                    if let Some(Some(connection)) = self.connections.get_mut(at) {
-                        deliver(connection, pattern.as_deref(), &channel, &message);
-                        self.go_on(at);
-                    }
+                for (at, pattern) in self.hearing(&channel) {
+                    self.tell_one(at, pattern.as_deref(), &channel, &message, now);
                 }
             }
         }
     }
-}
 
-fn names(session: &mut Session, patterns: bool) -> &mut std::collections::BTreeSet<Vec<u8>> {
-    if patterns {
-        &mut session.patterns
-    } else {
-        &mut session.channels
+    fn hearing(&mut self, channel: &[u8]) -> Vec<(usize, Option<Vec<u8>>)> {
+        self.spent += self.subscribers.steps(channel.len());
+        self.subscribers.hearing(channel)
+    }
+
+    pub(super) fn tell_one(&mut self, at: usize, pattern: Option<&[u8]>, channel: &[u8], message: &[u8], now: Time) {
+        let Some(Some(connection)) = self.connections.get_mut(at) else {
+            return;
+        };
+        let bytes = deliver(connection, pattern, channel, message, now);
+        // At once, because many messages may be said before its next turn.
+        connection.counted += bytes;
+        self.bytes += bytes;
+        connection.is_behind |= self.bytes > self.options.bytes_max && connection.counted > self.share;
+        self.spent += bytes;
+        self.go_on(at);
     }
 }
 
@@ -85,10 +108,18 @@ fn heard(connection: &mut Connection, word: &str, name: Option<&[u8]>) {
     Writer::new(&mut connection.out, connection.session.version).value(&value);
 }
 
-/// A message; behind the replies that are there, and before those of work that is away.
-fn deliver(connection: &mut Connection, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
+/// A message; behind the replies that are there, and before those of work that is away. How many bytes it took: none
+/// where its client is so far behind that it will be dropped.
+fn deliver(connection: &mut Connection, pattern: Option<&[u8]>, channel: &[u8], message: &[u8], now: Time) -> usize {
+    connection.is_behind |= connection.unsent() > HEARD_MAX;
+    if connection.is_behind {
+        return 0;
+    }
+    connection.says(now);
+    let before = connection.out.len();
     let mut values = vec![Value::bulk(if pattern.is_some() { "pmessage" } else { "message" })];
     values.extend(pattern.map(Value::bulk));
     values.extend([Value::bulk(channel), Value::bulk(message)]);
     Writer::new(&mut connection.out, connection.session.version).value(&Value::Push(values));
+    connection.out.len() - before
 }

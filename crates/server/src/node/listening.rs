@@ -1,6 +1,6 @@
 //! How a server begins, and how it is ended: options, the socket that listens, the handle of one that runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use punctual_units::Nanos;
 
 use super::{BYTES_MAX, EventLoop, LISTENER, READ_AT_ONCE, WAKER};
 use crate::info;
-use crate::pool::{PoolOptions, Shared};
+use crate::pool::{Pool, PoolOptions, Shared};
 use crate::resp::Bounds;
 use crate::session::Settings;
 use crate::subscribers::Subscribers;
@@ -40,6 +40,9 @@ pub struct Options {
     pub stalled_max: Nanos,
     /// For how long requests that have begun may go on, and replies be sent, once the server is to end.
     pub drain_max: Nanos,
+    /// The bytes that all connections may have here together: requests, replies, what they watch and hear. Work that is
+    /// away when its connection ends may come to as many again.
+    pub bytes_max: usize,
     /// How long a value that TSET has set is believed, for objects that the store does not know yet.
     pub validity: Nanos,
     /// The longest value of such an object, in bytes.
@@ -54,6 +57,7 @@ impl Default for Options {
             queue_max: 10_000,
             stalled_max: Nanos::from_secs(10),
             drain_max: Nanos::from_secs(5),
+            bytes_max: BYTES_MAX,
             validity: Nanos::from_secs(1),
             temporal_len_max: 256,
         }
@@ -135,6 +139,31 @@ impl Listening {
         store: Arc<Store<E, O>>,
         options: &Options,
     ) -> Result<Running<E, O>, ServeError> {
+        let address = self.address;
+        let (event_loop, pool) = self.event_loop(Arc::clone(&store), options)?;
+        let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));
+        let thread = std::thread::Builder::new().name("serve-loop".into());
+        let thread = thread
+            .spawn(move || event_loop.run(pool))
+            .map_err(|source| ServeError::Io {
+                action: "the event loop".into(),
+                source,
+            })?;
+        Ok(Running {
+            address,
+            store,
+            stop,
+            waker,
+            thread,
+        })
+    }
+
+    /// The event loop, before its first turn, and the threads that call the store.
+    pub(super) fn event_loop<E: Engine + 'static, O: Os>(
+        self,
+        store: Arc<Store<E, O>>,
+        options: &Options,
+    ) -> Result<(EventLoop<E, O>, Pool), ServeError> {
         let io = |action: &str| {
             let action = action.to_owned();
             move |source| ServeError::Io { action, source }
@@ -159,7 +188,6 @@ impl Listening {
         let wake = Box::new(move || drop(wakes.wake()));
         let (shared, pool) =
             Shared::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
-        let stop = Arc::new(AtomicBool::new(false));
         let now = shared.os.now();
         let event_loop = EventLoop {
             poll,
@@ -172,8 +200,11 @@ impl Listening {
             refused: 0,
             dropped: 0,
             bytes: 0,
-            share: BYTES_MAX / options.connections_max.max(1),
+            share: options.bytes_max / options.connections_max.max(1),
+            orphans: HashMap::new(),
             subscribers: Subscribers::default(),
+            telling: VecDeque::new(),
+            spent: 0,
             settings: settings(options, store.durability(), self.address),
             options: options.clone(),
             address: self.address,
@@ -183,20 +214,11 @@ impl Listening {
             jobs: Vec::new(),
             done: Vec::new(),
             scratch: vec![0; READ_AT_ONCE].into(),
-            stop: Arc::clone(&stop),
+            stop: Arc::new(AtomicBool::new(false)),
+            waker,
             shared,
         };
-        let thread = std::thread::Builder::new().name("serve-loop".into());
-        let thread = thread
-            .spawn(move || event_loop.run(pool))
-            .map_err(io("the event loop"))?;
-        Ok(Running {
-            address: self.address,
-            store,
-            stop,
-            waker,
-            thread,
-        })
+        Ok((event_loop, pool))
     }
 }
 
@@ -215,7 +237,7 @@ impl<E: Engine, O: Os> Running<E, O> {
         self.address
     }
 
-    /// Whether it has ended by itself, which is a defect.
+    /// Whether it has ended by itself, which is a defect: a thread of its panicked, say.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

@@ -9,20 +9,22 @@ mod connection;
 mod hearing;
 mod listening;
 mod requests;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
 use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
-use crate::pool::{Pool, Shared};
+use crate::pool::{Pool, Shared, Told};
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;
 use crate::session::{Session, Settings};
@@ -43,8 +45,11 @@ pub const REPLIES_PAUSE: usize = 1 << 20;
 pub const REPLIES_MAX: usize = 64 << 20;
 /// The same for a connection that subscribes: what it hears does not wait for it.
 pub const HEARD_MAX: usize = 8 << 20;
-/// The bytes that all connections may have here together. Beyond that, one with more than its share is dropped.
+/// The bytes that all connections may have here together, unless options say otherwise. Beyond that, one with more than
+/// its share is dropped, and nothing of it is begun.
 pub const BYTES_MAX: usize = 1 << 30;
+/// How much is matched and told in one turn before others have theirs: comparisons of bytes, and bytes copied.
+const STEPS_TURN: usize = 4 << 20;
 /// How many bytes of one connection are read before others have their turn.
 const READ_TURN: usize = 256 << 10;
 /// The bytes of one read.
@@ -74,7 +79,13 @@ struct EventLoop<E: Engine, O: Os> {
     /// The bytes that count for all connections, and those that each may have however many all have.
     bytes: usize,
     share: usize,
+    /// The bytes of work whose connection has ended, by the number of that.
+    orphans: HashMap<u64, usize>,
     subscribers: Subscribers,
+    /// Changes that are to be told.
+    telling: VecDeque<Told>,
+    /// What matching and telling have taken in this turn, see [`STEPS_TURN`].
+    spent: usize,
     settings: Settings,
     options: Options,
     address: SocketAddr,
@@ -86,6 +97,7 @@ struct EventLoop<E: Engine, O: Os> {
     done: Vec<Done>,
     scratch: Box<[u8]>,
     stop: Arc<AtomicBool>,
+    waker: Arc<Waker>,
     shared: Arc<Shared<E, O>>,
 }
 
@@ -94,49 +106,16 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let mut events = Events::with_capacity(1024);
         let mut end: Option<Time> = None;
         loop {
-            let wait = if self.again.is_empty() && !self.accept {
-                LOOK_EVERY
-            } else {
-                Nanos::ZERO
-            };
-            if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
-                && error.kind() != io::ErrorKind::Interrupted
-            {
+            if self.round(&mut events).is_err() {
                 break; // without events nothing can go on
-            }
-            let mut turn = std::mem::take(&mut self.again);
-            for place in &turn {
-                if let Some(connection) = self.connections.get_mut(*place).and_then(Option::as_mut) {
-                    connection.goes_on = false;
-                }
-            }
-            for event in &events {
-                match event.token() {
-                    LISTENER => self.accept = true,
-                    WAKER => {}
-                    Token(token) => {
-                        let place = token - FIRST;
-                        if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) {
-                            connection.is_readable |= event.is_readable() || event.is_error() || event.is_read_closed();
-                            connection.is_writable |= event.is_writable() || event.is_error();
-                            turn.push(place);
-                        }
-                    }
-                }
-            }
-            self.take_done(&mut turn);
-            self.tell();
-            for place in turn {
-                self.turn(place);
-            }
-            self.submit();
-            if self.accept {
-                self.accept();
             }
             let now = self.shared.os.now();
             if now.since(self.looked) >= LOOK_EVERY {
                 self.looked = now;
                 self.look(now);
+            }
+            if self.shared.has_failed() {
+                break; // what was begun will never be answered
             }
             if self.stop.load(Ordering::SeqCst) {
                 let end = *end.get_or_insert_with(|| {
@@ -151,6 +130,50 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
         self.shared.stop();
         self.shared.join(pool);
+    }
+
+    /// Waits for what comes, and does what can be done about it.
+    fn round(&mut self, events: &mut Events) -> io::Result<()> {
+        let wait = if self.again.is_empty() && self.telling.is_empty() && !self.accept {
+            LOOK_EVERY
+        } else {
+            Nanos::ZERO
+        };
+        if let Err(error) = self.poll.poll(events, Some(wait.into()))
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            return Err(error);
+        }
+        let mut turn = std::mem::take(&mut self.again);
+        for place in &turn {
+            if let Some(connection) = self.connections.get_mut(*place).and_then(Option::as_mut) {
+                connection.goes_on = false;
+            }
+        }
+        for event in events.iter() {
+            match event.token() {
+                LISTENER => self.accept = true,
+                WAKER => {}
+                Token(token) => {
+                    let place = token - FIRST;
+                    if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) {
+                        connection.is_readable |= event.is_readable() || event.is_error() || event.is_read_closed();
+                        connection.is_writable |= event.is_writable() || event.is_error();
+                        turn.push(place);
+                    }
+                }
+            }
+        }
+        self.take_done(&mut turn);
+        self.tell();
+        for place in turn {
+            self.turn(place);
+        }
+        self.submit();
+        if self.accept {
+            self.accept();
+        }
+        Ok(())
     }
 
     /// The server ends: whether all that has begun is answered, and the answers are sent.
@@ -222,6 +245,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             broken: None,
             is_ended: false,
             is_closing: false,
+            is_behind: false,
             goes_on: false,
             counted: 0,
             began: now,
@@ -246,6 +270,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             drop(self.poll.registry().deregister(&mut connection.stream));
             self.forget_subscriptions(place, &connection.session);
             self.bytes -= connection.counted;
+            if connection.is_away {
+                self.orphans.insert(connection.session.id, connection.away_bytes);
+                self.bytes += connection.away_bytes;
+            }
             self.free.push(place);
             self.open -= 1;
         }

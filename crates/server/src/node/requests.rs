@@ -8,10 +8,10 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use super::connection::Connection;
-use super::{EventLoop, REPLIES_PAUSE, RUN_MAX};
+use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN};
 use crate::info::{self, About};
 use crate::resp::request::Request;
-use crate::resp::{Value, Writer};
+use crate::resp::{Value, Version, Writer};
 use crate::session::{Asked, Step, late};
 use crate::subscribers::is_about_keys;
 use crate::work::{Done, Handle, Job, Work};
@@ -19,7 +19,11 @@ use crate::work::{Done, Handle, Job, Work};
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// Begins requests, until one is away or replies wait.
     pub(super) fn advance(&mut self, place: usize, connection: &mut Connection) {
-        while !connection.is_away && !connection.is_closing && connection.unsent() < REPLIES_PAUSE {
+        while !connection.is_away
+            && !connection.is_closing
+            && connection.unsent() < REPLIES_PAUSE
+            && self.spent < STEPS_TURN
+        {
             if !connection.rest.is_empty() {
                 let rest = std::mem::take(&mut connection.rest);
                 self.give(place, connection, Work::Run(rest));
@@ -31,6 +35,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             }
             let Some((request, arrived)) = connection.waiting.pop_front() else {
                 if let Some(error) = connection.broken.take() {
+                    connection.says(self.shared.os.now());
                     let error = format!("ERR {error}");
                     Writer::new(&mut connection.out, connection.session.version).error(&error);
                     connection.is_closing = true;
@@ -39,6 +44,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             };
             connection.waiting_bytes -= request.bytes();
             let now = self.shared.os.now();
+            connection.says(now);
             let step = connection
                 .session
                 .step(request, arrived, now, &self.settings, &mut connection.out);
@@ -49,6 +55,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     pub(super) fn follow(&mut self, place: usize, connection: &mut Connection, step: Step, now: Time) {
         match step {
             Step::Answered => {}
+            Step::Late => self.late(connection.session.version, &mut connection.out),
             Step::Close => connection.is_closing = true,
             Step::Reset => {
                 self.forget_subscriptions(place, &connection.session);
@@ -98,6 +105,14 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
+    /// A request that was late as its connection was to begin it.
+    fn late(&self, version: Version, out: &mut Vec<u8>) {
+        let counts = &self.shared.counts;
+        counts.expired.fetch_add(1, Ordering::Relaxed);
+        let waited = Nanos(counts.waited.load(Ordering::Relaxed));
+        Writer::new(out, version).error(&late("expired", waited));
+    }
+
     pub(super) fn say(&self, connection: &mut Connection, value: &Value) {
         Writer::new(&mut connection.out, connection.session.version).value(value);
     }
@@ -121,6 +136,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 .step(request, arrived, now, &self.settings, &mut connection.behind)
             {
                 Step::Ask(asked) => run.push(asked),
+                Step::Late => {
+                    self.late(connection.session.version, &mut connection.behind);
+                    break;
+                }
                 _ => break,
             }
         }
@@ -184,10 +203,15 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             rest,
             watched,
         } = done;
+        if let Some(bytes) = self.orphans.remove(&id) {
+            self.bytes -= bytes; // its connection has ended meanwhile
+        }
+        let now = self.shared.os.now();
         let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else {
             return;
         };
         if connection.session.id == id {
+            connection.says(now);
             connection.is_away = false;
             connection.away_bytes = 0;
             let is_refused = !reply.is_empty();

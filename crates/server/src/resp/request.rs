@@ -53,9 +53,9 @@ impl Request {
         (at..self.len()).map(|at| self.argument(at))
     }
 
-    /// How many bytes the arguments take.
+    /// How many bytes it takes here: its arguments, where each ends, and itself.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + size_of_val(&self.ends[..]) + size_of::<Request>()
     }
 
     /// Leaves out the first `count` arguments.
@@ -197,7 +197,7 @@ impl RequestParser {
                     let length = number(&header[1..]).and_then(|length| usize::try_from(length).ok());
                     let length = length.filter(|length| *length <= bounds.bulk);
                     let length = length.ok_or_else(|| ProtocolError::new("invalid bulk length"))?;
-                    if partial.request.bytes() + length > bounds.request {
+                    if partial.request.bytes.len() + length > bounds.request {
                         return Err(ProtocolError::new(format!(
                             "a request has at most {} bytes",
                             bounds.request

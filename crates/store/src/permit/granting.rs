@@ -34,8 +34,8 @@ pub struct HeldBy {
     pub longest: WaitedFor,
 }
 
-/// Which thread kept a waiter waiting: the one whose turn took the most of the wait. A thread with several shorter turns
-/// may have had more of it in sum.
+/// Which thread kept a waiter waiting: the one whose turn took the most of the wait. A thread with several shorter
+/// turns may have had more of it in sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitedFor {
     /// The thread.
