@@ -1,7 +1,7 @@
 //! Which client may do what? Users with passwords, classes of commands and prefixes of keys. Pure.
 //!
 //! **Passwords** are kept as salted hashes only (PBKDF2 with SHA-256), as `punctual serve hash` makes them. To check
-//! one takes some tenths of a second by intention, so that is done on a thread of its own (`prover`). A password that
+//! one takes a tenth of a second by intention, so that is done on a thread of its own (`prover`). A password that
 //! was right once is known by a second, quick hash from then on, under a salt that this process drew: so clients that
 //! come back do not wait, and only wrong passwords and first ones cost time.
 //!
@@ -266,7 +266,7 @@ impl Users {
         known.is_some_and(|known| same(&known, &self.quick(user, password)))
     }
 
-    /// Whether this password is right; some tenths of a second, also for a user that there is not.
+    /// Whether this password is right; a tenth of a second, also for a user that there is not.
     pub fn check(&self, user: Option<usize>, password: &[u8]) -> bool {
         let Some((at, user)) = user.and_then(|at| Some((at, self.users.get(at)?))) else {
             // How long it takes shall not tell which names there are.
