@@ -1,7 +1,7 @@
 //! Figures for Prometheus: a page of text on a port of this machine alone.
 //!
 //! A thread of its own serves one reader at a time, so that no reader costs the event loop anything: what that knows
-//! alone (connections, bytes) it leaves in [`Figures`] a few times a second.
+//! alone (connections, bytes) it leaves in `Figures` a few times a second.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
