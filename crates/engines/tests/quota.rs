@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use punctual_engines::Lmdb;
-use punctual_engines::lmdb::LmdbOptions;
+use punctual_engines::lmdb::{LmdbOptions, reserve_of};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Table, Write};
 use punctual_store::temporal::ObjectSpec;
@@ -313,4 +313,77 @@ fn a_quota_grows_while_the_store_is_open_up_to_what_was_set_aside() {
             ..
         })
     ));
+}
+
+/// What plain records may still take of a store without readers, in pages.
+fn room(engine: &Lmdb) -> u64 {
+    let space = engine.space().unwrap();
+    let free: u64 = space.freed.iter().map(|(_, bytes)| bytes).sum();
+    let quota = space.quota.unwrap();
+    (quota - reserve_of(quota) + free).saturating_sub(space.taken) / 4096
+}
+
+/// Writes records anew in one transaction, until one is refused; how many.
+fn rewrite(engine: &Lmdb, numbers: impl Iterator<Item = u32>, value: &[u8]) -> u32 {
+    let mut transaction = engine.write().unwrap();
+    let mut written = 0;
+    for number in numbers {
+        match transaction.put(Table::Data, &number.to_be_bytes(), value) {
+            Ok(()) => written += 1,
+            Err(EngineError::QuotaFull { .. }) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    transaction.commit().unwrap();
+    written
+}
+
+/// A transaction copies the leaves that it changes, and no others: what fits is not refused, however full the store is.
+#[test]
+fn a_large_transaction_is_let_in_where_its_pages_are_there() {
+    const QUOTA: usize = 16 << 20;
+    for percent in [55, 65, 75, 85, 95] {
+        let directory = folder();
+        let engine = open(directory.path(), QUOTA);
+        let all = QUOTA as u64 - reserve_of(QUOTA as u64);
+        let mut records = 0;
+        while engine.space().unwrap().data * 100 < all * percent {
+            assert_eq!(rewrite(&engine, records..records + 200, &[1; 100]), 200, "{percent} %");
+            records += 200;
+        }
+        let of_a_leaf = (u64::from(records) * 4096 / engine.space().unwrap().data) as u32 + 1;
+        // Three quarters of what is there, but for what a commit takes itself.
+        let leaves = (room(&engine) - 60) as u32 * 3 / 4;
+        assert!(leaves > 30, "{percent} %: {leaves}");
+        let in_a_row = leaves * of_a_leaf;
+        assert_eq!(
+            rewrite(&engine, 0..in_a_row.min(records), &[2; 100]),
+            in_a_row.min(records),
+            "{percent} %, in a row"
+        );
+        for _ in 0..2 {
+            rewrite(&engine, 0..1, &[3; 100]); // what was freed may be used two commits later
+        }
+        let one_of_each = (0..leaves)
+            .map(|leaf| leaf * of_a_leaf)
+            .filter(|number| *number < records);
+        let expected = one_of_each.clone().count() as u32;
+        assert_eq!(
+            rewrite(&engine, one_of_each, &[4; 100]),
+            expected,
+            "{percent} %, one of each leaf"
+        );
+        // More than fits is refused, and the store goes on.
+        let written = rewrite(&engine, 0..records, &[5; 100]);
+        assert!(
+            written < records && written > leaves,
+            "{percent} %: {written} of {records}"
+        );
+        let mut transaction = engine.write().unwrap();
+        for number in 0..records {
+            assert!(transaction.delete(Table::Data, &number.to_be_bytes()).unwrap());
+        }
+        transaction.commit().unwrap();
+        assert!(file_len(directory.path()) <= QUOTA as u64);
+    }
 }

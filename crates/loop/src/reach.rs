@@ -2,12 +2,13 @@
 //! held later.
 //!
 //! At the safe setting (full clock, the least updates that keep data fresh) no law can do more. If more jobs are late
-//! there than a goal allows, beyond what chance explains, the user is told what the setting gave and what took the late
-//! jobs' time. That is what was seen, and no forecast: a machine that was busy at first may be idle later. So the jobs
-//! after the last late one of that kind are counted as well, and if they held the goal the report says so.
+//! there than a goal allows, beyond what chance explains, the user is told what the setting gave. Why single jobs were
+//! late is told with their evidence elsewhere (`punctual_workload::late`). That is what was seen, and no forecast: a
+//! machine that was busy at first may be idle later. So the jobs after the last late one of that kind are counted as
+//! well, and if they held the goal the report says so.
 
 use punctual_units::{Nanos, Share, TaskId};
-use punctual_workload::{JobOutcome, Part, SplitSum, TaskGoal, top_cause};
+use punctual_workload::{JobOutcome, TaskGoal};
 use serde::{Deserialize, Serialize};
 
 /// Buckets of the histogram: an eighth of an octave each, from 1/16 of the deadline to 16 times of it.
@@ -39,8 +40,6 @@ pub struct Unheld {
     pub p99: Nanos,
     /// The task's deadline.
     pub deadline: Nanos,
-    /// The part of the response time that made the late ones late.
-    pub cause: Option<Part>,
     /// Jobs at any setting after the safe setting was last found not to hold the goal, and the late ones among them,
     /// where they held it.
     pub later: Option<[u32; 2]>,
@@ -50,7 +49,6 @@ impl Unheld {
     /// What a user has to know of it, of the task of this name.
     pub fn told(&self, task: &str) -> String {
         let goal = TaskGoal::Late(self.asked);
-        let cause = self.cause.map_or("unknown", Part::words);
         let Unheld {
             late,
             jobs,
@@ -60,13 +58,13 @@ impl Unheld {
         } = self;
         match self.later {
             Some([after, missed]) => format!(
-                "goal {goal} of \"{task}\" was missed for a while: at the safest setting {late} of {jobs} jobs were late \
-                 (top cause: {cause}); it was held later, with {missed} late ones of {after} jobs"
+                "goal {goal} of \"{task}\" was missed for a while: at the safest setting {late} of {jobs} jobs were late; \
+                 it was held later, with {missed} late ones of {after} jobs"
             ),
             None => format!(
                 "goal {goal} was not held at the safest setting of this controller: the p99 of \"{task}\" was {p99} \
-                 there, its deadline is {deadline}, and {late} of {jobs} jobs were late (top cause: {cause}); ask for \
-                 less, or for a later deadline"
+                 there, its deadline is {deadline}, and {late} of {jobs} jobs were late; ask for less, or for a \
+                 later deadline"
             ),
         }
     }
@@ -77,8 +75,8 @@ impl Unheld {
 pub(crate) struct Reach {
     histogram: [u32; BUCKETS],
     jobs: u32,
-    /// Where the time of the late ones and of the others went.
-    split: [SplitSum; 2],
+    /// Of those, late.
+    late: u32,
     deadline: Nanos,
     /// Jobs at any setting since the safe one was last found not to hold the goal, and the late ones among them.
     later: [u32; 2],
@@ -89,7 +87,7 @@ impl Default for Reach {
         Reach {
             histogram: [0; BUCKETS],
             jobs: 0,
-            split: [SplitSum::default(); 2],
+            late: 0,
             deadline: Nanos::ZERO,
             later: [0; 2],
         }
@@ -111,20 +109,14 @@ impl Reach {
         self.jobs = self.jobs.saturating_add(1);
         let bucket = &mut self.histogram[bucket(tardiness)];
         *bucket = bucket.saturating_add(1);
-        self.split[usize::from(!late)].add(&job.split);
+        self.late = self.late.saturating_add(u32::from(late));
         if late && self.beyond_chance(asked) {
             self.later = [0; 2];
         }
     }
 
-    /// Jobs that were late at the safe setting.
-    fn late(&self) -> u32 {
-        u32::try_from(self.split[0].jobs).unwrap_or(u32::MAX)
-    }
-
     fn beyond_chance(&self, asked: f64) -> bool {
-        let late = self.late();
-        late >= LATE_MIN && at_least(late, asked * f64::from(self.jobs)) < CHANCE
+        self.late >= LATE_MIN && at_least(self.late, asked * f64::from(self.jobs)) < CHANCE
     }
 
     /// What is to be said of a goal of `asked` late jobs, if the safe setting did not hold it.
@@ -132,15 +124,13 @@ impl Reach {
         let [after, missed] = self.later;
         let allowed = asked * f64::from(after);
         let held_later = allowed >= LATER_MIN && f64::from(missed) <= allowed;
-        let [late, on_time] = &self.split;
         self.beyond_chance(asked).then(|| Unheld {
             task,
             asked: Share::clamped(asked),
             jobs: self.jobs,
-            late: self.late(),
+            late: self.late,
             p99: self.deadline.scaled(self.quantile(0.99)),
             deadline: self.deadline,
-            cause: top_cause(late, on_time, self.deadline),
             later: held_later.then_some(self.later),
         })
     }
@@ -202,14 +192,11 @@ mod tests {
         assert!((at_least(7, 4.8) - 0.2092).abs() < 1e-3, "{}", at_least(7, 4.8));
     }
 
-    /// Tells `reach` of so many jobs, each `every`-th of which is late and was preempted for it.
+    /// Tells `reach` of so many jobs, each `every`-th of which is late.
     fn observe(reach: &mut Reach, jobs: u32, every: u32, safe: bool) {
         for k in 0..jobs {
             let tardiness = if (k + 1) % every == 0 { 1.3 } else { 0.8 };
-            let mut job = job(tardiness);
-            job.split.computation = Nanos::from_millis(40);
-            job.split.preempted = job.response() - job.split.computation;
-            reach.observe(&job, tardiness, safe, ASKED);
+            reach.observe(&job(tardiness), tardiness, safe, ASKED);
         }
     }
 
@@ -225,10 +212,7 @@ mod tests {
         let p99 = unheld.p99.ratio(unheld.deadline);
         assert!((1.3..=1.3 * 1.1).contains(&p99), "{p99}");
         let told = unheld.told("analysis");
-        assert!(
-            told.contains("was not held") && told.contains("top cause: preempted"),
-            "{told}"
-        );
+        assert!(told.contains("was not held") && told.contains("50 of 1000"), "{told}");
     }
 
     /// 5 of the first 62 jobs were late, then none: that is history once enough jobs have shown it, at whatever

@@ -212,7 +212,8 @@ pub struct CauseReport {
     pub share: f64,
     /// What the cause took of each on average, in microseconds; 0 for skipped releases.
     pub us_mean: f64,
-    /// What it takes of a job that ends in time, in microseconds; `None` where there was no such job.
+    /// What it takes of a job that ends in time, in microseconds; `None` where there was no such job, and for
+    /// throttled and stolen time, for which only late jobs are looked into.
     pub usual_us: Option<f64>,
     /// The threads that are to blame, as far as they are known: the one of each job that took most of it, those with
     /// the most jobs first, at most [`NAMES_MAX`](crate::causes::NAMES_MAX).
@@ -237,7 +238,7 @@ pub struct Culprit {
     /// What it did with the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<Doing>,
-    /// Late jobs that it is to blame for.
+    /// Late jobs that it is to blame for; at most, where more threads were to blame than are counted by name.
     pub jobs: u64,
     /// For how long it kept them, in microseconds in sum.
     pub us: f64,
@@ -283,7 +284,8 @@ pub struct LateJob {
     pub cause: Cause,
     /// How long that took, in microseconds.
     pub us: f64,
-    /// How long it usually takes in a job that ends in time; `None` where there was no such job.
+    /// How long it usually takes in a job that ends in time; `None` where there was no such job, and for
+    /// throttled and stolen time, for which only late jobs are looked into.
     pub usual_us: Option<f64>,
     /// The threads that are to blame, as far as they are known, the longest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -276,7 +276,6 @@ fn a_slow_call_of_the_store_is_told() {
         let span = if at_times(job) { ms(30) } else { Nanos::ZERO };
         job.read(|store| {
             let all = (Bound::Unbounded, Bound::Unbounded);
-            work(Nanos::ZERO);
             store.scan(all, |_, _| {
                 work(span);
                 std::ops::ControlFlow::Break(())
@@ -396,7 +395,14 @@ fn page_faults_are_told() {
         }
         Ok(())
     };
-    let report = finds(Cause::PageFault, reads, None, |it| it.jobs > 0);
-    let told = report.late_jobs.iter().find(|it| it.cause == Cause::PageFault);
-    assert!(told.is_none_or(|it| it.major_faults > 10), "{report:#?}");
+    let report = finds(Cause::PageFault, reads, None, |it| it.us_mean >= 1_000.0);
+    // The worst jobs are kept one by one, which on a busy machine may be others; one of this cause has read pages, and
+    // a job that has read none has another cause.
+    for late in &report.late_jobs {
+        assert!(late.cause != Cause::PageFault || late.major_faults > 10, "{late:#?}");
+        assert!(
+            late.major_faults > 0 || !late.spans_us.contains_key(&Cause::PageFault),
+            "{late:#?}"
+        );
+    }
 }

@@ -142,28 +142,43 @@ struct Splits {
 
 /// What kept a job of a task with a deadline; all waits that its split has are named.
 fn evidence(waits: &Waits, names: &[String]) -> Evidence {
-    let culprit = |wait: &Wait| Culprit {
-        doing: match wait.keeps {
-            Keeps::Core => None,
-            Keeps::Lock => Some(Doing::Working),
-            Keeps::Commit => Some(Doing::Committing),
-        },
-        us: wait.took.as_micros_f64(),
-        ..Culprit::named(match wait.by {
+    let took = |by: Other, keeps: Keeps| {
+        let same = waits.by.iter().filter(|wait| (wait.by, wait.keeps) == (by, keeps));
+        same.map(|wait| wait.took).sum::<Nanos>()
+    };
+    let culprit = |by: Other, doing: Option<Doing>, took: Nanos| Culprit {
+        doing,
+        us: took.as_micros_f64(),
+        ..Culprit::named(match by {
             Other::Task(task) => names[task.index()].as_str(),
             Other::Update => "updater",
             Other::GroupCommit => "group commit",
             Other::TakeBack => "taking the core back",
         })
     };
+    // Whatever a holder of the lock did meanwhile, it is one culprit.
+    let holder = |wait: &Wait| {
+        let [working, committing] = [Keeps::Lock, Keeps::Commit].map(|keeps| took(wait.by, keeps));
+        let doing = if committing > working {
+            Doing::Committing
+        } else {
+            Doing::Working
+        };
+        culprit(wait.by, Some(doing), working + committing)
+    };
     let longest_first = |lock: bool| {
-        let mut waits: Vec<&Wait> = waits
-            .by
-            .iter()
-            .filter(|wait| (wait.keeps != Keeps::Core) == lock)
+        let of_kind = waits.by.iter().filter(|wait| (wait.keeps != Keeps::Core) == lock);
+        let mut culprits: Vec<Culprit> = of_kind
+            .map(|wait| {
+                if lock {
+                    holder(wait)
+                } else {
+                    culprit(wait.by, None, wait.took)
+                }
+            })
             .collect();
-        waits.sort_by_key(|wait| std::cmp::Reverse(wait.took));
-        waits.into_iter().map(culprit)
+        culprits.sort_by(|one, other| other.us.total_cmp(&one.us));
+        culprits.into_iter()
     };
     Evidence {
         known: Known {

@@ -178,7 +178,11 @@ impl Simulation<'_> {
             let kept = match (runner.deadline, &runner.job) {
                 (Some(_), Some(job)) if !matches!(job.stage, Stage::Blocked { .. }) => match served {
                     true => holder.map(|holder| (self.other(holder), self.keeps_lock(holder))),
-                    false => core.occupant().map(|occupant| (self.other(occupant), Keeps::Core)),
+                    // While its own thread is switched to, it is kept by no other work.
+                    false => core
+                        .occupant()
+                        .filter(|occupant| *occupant != Occupant::Runner(r))
+                        .map(|occupant| (self.other(occupant), Keeps::Core)),
                 },
                 _ => None,
             };

@@ -21,17 +21,8 @@ pub struct LockHolder {
     pub name: Option<String>,
     /// For how long it has held the lock.
     pub held: Nanos,
-}
-
-impl LockHolder {
-    /// What it kept a thread from that waited for it for so long, in vain.
-    pub fn kept(&self, waited: Nanos) -> WaitedFor {
-        WaitedFor {
-            thread: self.thread,
-            held: self.held.min(waited),
-            committing: Nanos::ZERO,
-        }
-    }
+    /// Which thread kept the waiting one longest: this one, or one that had its turn before.
+    pub longest: WaitedFor,
 }
 
 impl fmt::Display for LockHolder {
@@ -40,7 +31,12 @@ impl fmt::Display for LockHolder {
         if let Some(name) = &self.name {
             write!(f, " ({name})")?;
         }
-        write!(f, " has had it for {};", self.held)
+        write!(f, " has had it for {}", self.held)?;
+        let WaitedFor { thread, held, .. } = self.longest;
+        if thread != self.thread {
+            write!(f, ", thread {thread} had it before for {held}")?;
+        }
+        write!(f, ";")
     }
 }
 

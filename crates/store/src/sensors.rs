@@ -529,7 +529,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                     }
                     Err(StoreError::LockTimeout { waited, holder }) => Waited {
                         lock: waited,
-                        longest: Some(holder.kept(waited)),
+                        longest: Some(holder.longest),
                     },
                     Err(_) => Waited::default(),
                 };

@@ -491,9 +491,14 @@ impl<E: Engine, O: Os> Store<E, O> {
         deadline.check(then)?;
         match answer {
             Ok(permit) => Ok((permit, then.since(now))),
-            Err(Denied::TimedOut(HeldBy { thread, held })) => {
+            Err(Denied::TimedOut(HeldBy { thread, held, longest })) => {
                 let name = self.os.thread_name(thread);
-                let holder = LockHolder { thread, name, held };
+                let holder = LockHolder {
+                    thread,
+                    name,
+                    held,
+                    longest,
+                };
                 Err(StoreError::LockTimeout {
                     waited: patience,
                     holder,

@@ -95,6 +95,10 @@ fn hold<O: Os>(os: &O, queue: &PermitQueue<O>, seen: &Mutex<Seen>, asking: Askin
             let Err(Denied::TimedOut(held_by)) = answer.map(drop) else {
                 panic!("{asking:?} was answered otherwise");
             };
+            assert!(
+                held_by.longest.held <= now.since(asking.since),
+                "{asking:?}: {held_by:?}"
+            );
             // Since the holder got it: the next one may have its turn already, and not have run yet.
             if let Some((holder, _, since)) = seen.inside.filter(|(_, holder, _)| *holder == held_by.thread) {
                 assert_eq!(held_by.held, now.since(since), "{asking:?}: held by {holder}");
@@ -192,6 +196,41 @@ fn a_thread_without_a_deadline_waits_for_ten_turns_at_the_most() {
     explore(0..100, |os| {
         assert!(turns_waited(os, os.seed(), Time::MAX) <= ORDINARY_EVERY as usize)
     });
+}
+
+/// A thread that waits in vain, for `early` while one thread has the permit and for `late` while another one has: which
+/// one it blames.
+#[test]
+fn a_wait_in_vain_names_the_thread_that_took_most_of_it() {
+    for (early, late, blamed) in [(90, 20, "early"), (20, 90, "late")] {
+        explore(0..20, |os| {
+            let queue = PermitQueue::new(os.clone());
+            let names = std::sync::Mutex::new(Vec::new());
+            let has = |name: &'static str, asks_at: u64, holds: u64| {
+                let (queue, names) = (&queue, &names);
+                Thread::new(name, move || {
+                    os.sleep(Nanos(asks_at));
+                    let permit = queue.acquire(Time(1), Time::MAX).unwrap();
+                    names.lock().unwrap().push((os.this_thread(), name));
+                    os.sleep(Nanos(holds));
+                    drop(permit);
+                })
+            };
+            let waits = Thread::new("waits", || {
+                os.sleep(Nanos(10));
+                let until = os.now() + Nanos(early + late);
+                let Err(Denied::TimedOut(held_by)) = queue.acquire(Time::MAX, until).map(drop) else {
+                    panic!("it got the permit");
+                };
+                let names = names.lock().unwrap();
+                let name = |thread| names.iter().find(|(other, _)| *other == thread).map(|(_, name)| *name);
+                assert_eq!(name(held_by.thread), Some("late"));
+                assert_eq!(name(held_by.longest.thread), Some(blamed));
+                assert!(held_by.longest.held >= Nanos(early.max(late)), "{held_by:?}");
+            });
+            os.together(vec![has("early", 0, 10 + early), has("late", 5, late + 50), waits]);
+        });
+    }
 }
 
 #[test]

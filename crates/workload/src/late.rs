@@ -29,7 +29,9 @@ pub enum Cause {
     Commit,
     /// It was ready, and another thread had its core.
     Preempted,
-    /// It was ready, and the kernel kept real-time threads off its core for a while.
+    /// It was ready, and the kernel kept real-time threads off its core for a while: the core idled, or ordinary
+    /// threads of other processes had it. One of the same process counts as preempting, because it may have inherited
+    /// a priority.
     Throttled,
     /// Its core was taken from all threads: by the hypervisor, the firmware, or interrupts.
     Stolen,
@@ -199,9 +201,12 @@ impl Usual {
         }
     }
 
-    /// What `cause` usually takes; `None` where no job has ended in time.
+    /// What `cause` usually takes; `None` where no job has ended in time, and for [`Cause::Throttled`] and
+    /// [`Cause::Stolen`]: only late jobs are looked into for these, and what jobs in time had of them counts as other
+    /// causes.
     pub fn of(&self, cause: Cause) -> Option<Nanos> {
-        (self.jobs > 0).then(|| Nanos(self.mean_ns[cause as usize].round() as u64))
+        let known = !matches!(cause, Cause::Throttled | Cause::Stolen);
+        (known && self.jobs > 0).then(|| Nanos(self.mean_ns[cause as usize].round() as u64))
     }
 }
 
@@ -299,6 +304,7 @@ mod tests {
         assert_eq!(usual.of(Cause::Computation), Some(Nanos(20)), "a plain mean at first");
         (0..100 * Usual::JOBS).for_each(|_| usual.add(&spans(70)));
         assert_eq!(usual.of(Cause::Computation), Some(Nanos(70)));
+        assert_eq!(usual.of(Cause::Stolen), None, "not looked for in jobs that end in time");
     }
 
     fn known() -> impl Strategy<Value = Known> {

@@ -32,7 +32,7 @@ pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
 pub use goal::{Goal, TaskGoal};
 pub use late::{Cause, Known, Spans, Usual};
-pub use outcome::{JobOutcome, Part, Split, SplitSum, top_cause};
+pub use outcome::{JobOutcome, Part, Split, SplitSum};
 pub use program::{Op, Program, Table};
 pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
 #[cfg(feature = "csv")]

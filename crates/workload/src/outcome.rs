@@ -189,25 +189,6 @@ impl SplitSum {
     }
 }
 
-/// What made jobs late, told from the splits of the late jobs and of the jobs that were on time: the part by which
-/// the mean of the late ones exceeds the mean of the others most. A part that is large in every job (computation,
-/// mostly) is thus no cause.
-///
-/// Where no job was on time there is nothing to compare with. Then it is the largest of the parts that are not the
-/// job's own work, if the jobs would end by `deadline` without all of these; else the largest part of all. Of equal
-/// parts the earlier one in [`Part::ALL`]; `None` without a late job.
-pub fn top_cause(late: &SplitSum, on_time: &SplitSum, deadline: Nanos) -> Option<Part> {
-    if late.jobs == 0 {
-        return None;
-    }
-    let own_work = late.mean_ns(Part::Data) + late.mean_ns(Part::Computation);
-    let waits = on_time.jobs == 0 && own_work <= deadline.0 as f64;
-    let excess = |part: Part| late.mean_ns(part) - on_time.mean_ns(part);
-    let larger = |best: Part, part: Part| if excess(part) > excess(best) { part } else { best };
-    let parts = Part::ALL.into_iter().filter(|part| !(waits && part.is_own_work()));
-    parts.reduce(larger)
-}
-
 /// What came of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOutcome {
@@ -268,31 +249,6 @@ mod tests {
         }
     }
 
-    fn sum(of: [u64; 6], jobs: u64) -> SplitSum {
-        let mut sum = SplitSum::default();
-        (0..jobs).for_each(|_| sum.add(&split(of)));
-        sum
-    }
-
-    #[test]
-    fn the_top_cause_is_what_late_jobs_have_more_of() {
-        let on_time = sum([0, 0, 0, 40, 50, 0], 98);
-        let locked = sum([0, 5, 30, 40, 55, 0], 2);
-        let none = SplitSum::default();
-        assert_eq!(top_cause(&locked, &on_time, Nanos(100)), Some(Part::Lock));
-        assert_eq!(
-            top_cause(&locked, &none, Nanos(100)),
-            Some(Part::Lock),
-            "all late, by waiting"
-        );
-        assert_eq!(
-            top_cause(&locked, &none, Nanos(90)),
-            Some(Part::Computation),
-            "all late, by work"
-        );
-        assert_eq!(top_cause(&none, &on_time, Nanos(100)), None);
-    }
-
     proptest! {
         #[test]
         fn the_parts_add_up_and_ratios_stay_in_range(
@@ -332,18 +288,6 @@ mod tests {
             if known >= begun {
                 prop_assert_eq!(after.preempted, Nanos::ZERO);
             }
-        }
-
-        /// A part that grows in the late jobs alone, by more than any other, is the cause.
-        #[test]
-        fn the_part_that_grew_is_found(
-            base in prop::array::uniform6(0u64..1 << 30),
-            grown in 0usize..6,
-            by in 1u64..1 << 30,
-        ) {
-            let mut late = base;
-            late[grown] += by;
-            prop_assert_eq!(top_cause(&sum(late, 3), &sum(base, 17), Nanos(1)), Some(Part::ALL[grown]));
         }
     }
 }

@@ -1,15 +1,26 @@
 //! Is this file a whole LMDB store? Asked before it is mapped.
 //!
 //! **Problem.** LMDB trusts its file: a truncated one ends in SIGBUS at the first touch of a missing page, a damaged
-//! one in an assertion or a wild pointer. Both kill the program that embeds it.
+//! one in an assertion or a wild pointer. Both kill the program that embeds it. And a check that follows the trees
+//! jumps about in the file, which takes many times as long as reading it from front to end.
 //!
-//! **Method.** Walk, with plain reads, every page that the newest commit can reach. Check what LMDB relies on without
-//! checking it: the page lies within the file, is the page it should be, is reached once, and its nodes lie within it;
+//! **What is checked**, with plain reads: what LMDB relies on without checking it, in every page that the newest commit
+//! can reach. The page lies within the file, is the page it should be, is reached once, and its nodes lie within it;
 //! each tree has as many pages and records as it says, and its keys ascend, from page to page, too: a key in the wrong
-//! page would never be found. The file's length alone does not tell: LMDB counts pages at the
-//! end that were allocated and freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so that an
-//! intact file may be shorter than its last page. The walk reads each page once, which also brings it into memory,
-//! where the store wants it anyway. Values carry no checksum: a flipped bit in one is not seen.
+//! page would never be found. The file's length alone does not tell: LMDB counts pages at the end that were allocated
+//! and freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so that an intact file may be
+//! shorter than its last page.
+//!
+//! **In which order.** Level by level, each level in the order of the file. Branches are some hundredth of the pages.
+//! They tell of each leaf where it is and between which keys it lies, so that all leaves and large values, which are
+//! nearly the whole file, are checked in one pass over the file from front to end. What a large value's first page says
+//! is noted as the pass meets it, and compared with the leaf that refers to it as soon as both were seen. No page is
+//! judged that the commit does not reach, so pages of a writer beside it are no damage.
+//!
+//! **Memory**: for each leaf 24 bytes and one key with its length, for each large value 4 bytes, for each page a bit.
+//!
+//! **Checksums** of records are compared on the way, where they are asked for. Those of large values come last, in the
+//! order of the file.
 //!
 //! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte
 //! order.
@@ -17,10 +28,15 @@
 use std::cmp::Ordering;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::rc::Rc;
 
 use punctual_store::engine::KEY_MAX_LEN;
+
+use super::meta::{DATA_NAME, Main};
+use super::sum;
+use super::verify::{Progress, Tell};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("LMDB's layout follows the machine word: the check of store files knows the 64-bit layout only");
@@ -79,6 +95,13 @@ pub(super) enum Content {
     Records,
 }
 
+/// Which records have checksums that are to be compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Summed {
+    pub data: bool,
+    pub temporal: bool,
+}
+
 /// A B+ tree (`MDB_db`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tree {
@@ -108,19 +131,25 @@ pub(super) fn check_length(file: &File) -> Result<(), Damage> {
     Err(Damage::Corrupt(reason.to_owned()))
 }
 
-/// Checks the newest commit in `file`. An empty file is a store that has not begun, and passes.
-pub(super) fn check(file: &File) -> Result<(), Damage> {
-    let len = file.metadata().map_err(Damage::Io)?.len();
-    if len == 0 {
+/// Checks the newest commit in `file`, and its records where `records` asks for it. An empty file is a store that has
+/// not begun, and passes.
+pub(super) fn check(file: &File, records: bool, progress: Tell<'_>) -> Result<(), Damage> {
+    if file.metadata().map_err(Damage::Io)?.len() == 0 {
         return Ok(());
     }
-    check_at(file, &Meta::newest(file)?)
+    let meta = Meta::newest(file)?;
+    let summed = if records {
+        Main::read(file, &meta)?.summed()
+    } else {
+        Summed::default()
+    };
+    check_at(file, &meta, summed, progress)
 }
 
-/// Checks the commit of `meta` in `file`.
-pub(super) fn check_at(file: &File, meta: &Meta) -> Result<(), Damage> {
+/// Checks the commit of `meta` in `file`, and the records that have checksums.
+pub(super) fn check_at(file: &File, meta: &Meta, summed: Summed, progress: Tell<'_>) -> Result<(), Damage> {
     let len = file.metadata().map_err(Damage::Io)?.len();
-    Walk::new(file, len, meta).run(meta.free, meta.main)
+    Check::new(file, len, meta, summed, progress).run(meta.free, meta.main)
 }
 
 /// The page that the node at `offset` of a branch leads to.
@@ -198,38 +227,113 @@ impl Tree {
     }
 }
 
-/// One pass over all reachable pages. Ends because no page is visited twice.
-struct Walk<'f> {
+/// What is read at a time in a pass, in bytes: a multiple of every page size.
+const CHUNK: usize = 1 << 20;
+/// How far the kernel is asked to read ahead of the pass, so that the medium is at work while pages are checked.
+const AHEAD: u64 = 8 << 20;
+/// How many branches it is asked for ahead of the one that is read.
+const BRANCHES_AHEAD: usize = 64;
+/// Trees in a file: that of free pages, that of tables, and the tables; two, as this crate writes it.
+const TREES_MAX: usize = 16;
+/// In `heads`: which tree wants the large value, above how many pages it needs at least. 4 GiB take fewer.
+const TREE_SHIFT: u32 = 24;
+/// No bound.
+const OPEN: u64 = u64::MAX;
+
+/// A check of all pages that a commit reaches. It ends because no page is claimed twice.
+struct Check<'f> {
     file: &'f File,
     page_size: usize,
     last_page: u64,
     /// Pages that are wholly in the file.
     pages_in_file: u64,
     /// A bit for each page in the file: is it spoken for?
-    seen: Vec<u64>,
-    trees: Vec<Tree>,
-    /// Pages of the current tree still to be visited.
-    pages: Vec<Pending>,
-    /// What the current tree has, so far: branch, leaf and overflow pages, and records.
-    counted: [u64; 4],
+    claimed: Vec<u64>,
+    trees: Vec<Counted>,
+    summed: Summed,
+    /// Of each page that the pass over the file has seen: as how many pages of a large value it says to be the first.
+    /// Of the others: how many a leaf wants of it, with the leaf's tree, or 0.
+    heads: Vec<u32>,
+    /// Up to which page the pass has seen the file.
+    passed: u64,
+    /// Large values whose checksums are to be compared.
+    large: Vec<Large>,
+    offsets: Vec<usize>,
+    progress: Tell<'f>,
 }
 
-/// A page to be visited, and what its keys must be: not below `low`, and below `high`.
-#[derive(Debug)]
+/// A tree, and what it has so far: branch, leaf and overflow pages, and records.
+struct Counted {
+    tree: Tree,
+    counted: [u64; 4],
+    /// Whether its records have checksums that are to be compared.
+    sums: bool,
+}
+
+/// A large value.
+#[derive(Clone, Copy)]
+struct Large {
+    first: u64,
+    /// Of the value with its checksum, in bytes.
+    len: u32,
+    /// The checksum of its key.
+    key: u32,
+    leaf: u64,
+}
+
+/// Pages of one level, and the keys between which theirs lie.
+#[derive(Default)]
+struct Level {
+    pages: Vec<Pending>,
+    /// Length and bytes of each.
+    keys: Vec<u8>,
+}
+
+/// A page to be checked: its keys are not below `low`, and below `high`.
+#[derive(Clone, Copy)]
 struct Pending {
-    number: u64,
-    depth: u16,
-    low: Option<Rc<[u8]>>,
-    high: Option<Rc<[u8]>>,
+    /// The number of the page, above that of its tree: so they sort in the order of the file.
+    place: u64,
+    low: u64,
+    high: u64,
 }
 
 impl Pending {
+    fn number(self) -> u64 {
+        self.place >> 16
+    }
+
+    fn tree(self) -> usize {
+        (self.place & 0xFFFF) as usize
+    }
+}
+
+impl Level {
+    fn note(&mut self, key: Option<&[u8]>) -> u64 {
+        let Some(key) = key else { return OPEN };
+        let at = self.keys.len() as u64;
+        self.keys.extend((key.len() as u16).to_ne_bytes());
+        self.keys.extend(key);
+        at
+    }
+
+    fn bound(&self, at: u64) -> Option<&[u8]> {
+        let at = at as usize;
+        let begin = at.checked_add(2).filter(|begin| *begin <= self.keys.len())?;
+        Some(&self.keys[begin..begin + usize::from(u16_at(&self.keys, at))])
+    }
+
+    fn push(&mut self, number: u64, tree: usize, low: u64, high: u64) {
+        let place = number << 16 | tree as u64;
+        self.pages.push(Pending { place, low, high });
+    }
+
     /// Whether a page's keys ascend within its bounds. The first key of a branch stands for all that is smaller.
-    fn in_order(&self, content: Content, page: &[u8], keys: impl Iterator<Item = usize>) -> bool {
-        let mut before = self.low.as_deref();
+    fn in_order(&self, pending: Pending, content: Content, page: &[u8], keys: &[usize]) -> bool {
+        let mut before = self.bound(pending.low);
         let mut first = true;
         for offset in keys {
-            let key = key_at(page, offset);
+            let key = key_at(page, *offset);
             let order = before.map_or(Ordering::Less, |before| compare(content, before, key));
             // The first may be the bound itself.
             if order == Ordering::Greater || order == Ordering::Equal && !first {
@@ -237,7 +341,7 @@ impl Pending {
             }
             (before, first) = (Some(key), false);
         }
-        match (before, self.high.as_deref()) {
+        match (before, self.bound(pending.high)) {
             (Some(last), Some(high)) if !first => compare(content, last, high).is_lt(),
             _ => true,
         }
@@ -247,9 +351,12 @@ impl Pending {
 /// Free pages stand under the number of a transaction, all else under bytes.
 fn compare(content: Content, one: &[u8], other: &[u8]) -> Ordering {
     let number = |key: &[u8]| key.try_into().map(u64::from_ne_bytes);
-    match (content, number(one), number(other)) {
-        (Content::FreePages, Ok(one), Ok(other)) => one.cmp(&other),
-        _ => one.cmp(other),
+    match content {
+        Content::FreePages => match (number(one), number(other)) {
+            (Ok(one), Ok(other)) => one.cmp(&other),
+            _ => one.cmp(other),
+        },
+        Content::Tables | Content::Records => one.cmp(other),
     }
 }
 
@@ -259,63 +366,168 @@ fn key_at(page: &[u8], offset: usize) -> &[u8] {
     &page[begin..begin + usize::from(u16_at(page, offset + 6))]
 }
 
-impl<'f> Walk<'f> {
-    fn new(file: &'f File, len: u64, meta: &Meta) -> Walk<'f> {
+impl<'f> Check<'f> {
+    fn new(file: &'f File, len: u64, meta: &Meta, summed: Summed, progress: Tell<'f>) -> Check<'f> {
         let pages_in_file = len / meta.page_size as u64;
-        Walk {
+        Check {
             file,
             page_size: meta.page_size,
             last_page: meta.last_page,
             pages_in_file,
-            seen: vec![0; pages_in_file.div_ceil(64) as usize],
+            claimed: vec![0; pages_in_file.div_ceil(64) as usize],
             trees: Vec::new(),
-            pages: Vec::new(),
-            counted: [0; 4],
+            summed,
+            // Zeros that are not touched take no memory.
+            heads: vec![0; pages_in_file as usize],
+            passed: 0,
+            large: Vec::new(),
+            offsets: Vec::new(),
+            progress,
         }
     }
 
     fn run(mut self, free: Tree, main: Tree) -> Result<(), Damage> {
-        self.trees.extend([free, main]);
-        let mut page = vec![0; self.page_size];
-        while let Some(tree) = self.trees.pop() {
-            if tree.root != NO_PAGE {
-                self.pages.push(Pending {
-                    number: tree.root,
-                    depth: 1,
-                    low: None,
-                    high: None,
-                });
+        for tree in [main, free] {
+            self.add(tree, false);
+        }
+        let small = self.branches(0..2)?;
+        self.page_by_page(small)?;
+        let tables = 2..self.trees.len();
+        let leaves = self.branches(tables)?;
+        self.front_to_end(&leaves)?;
+        drop(leaves);
+        for Counted { tree, counted, .. } in &self.trees {
+            let told = [tree.branches, tree.leaves, tree.overflows, tree.records];
+            if *counted != told {
+                let what = format!("has {counted:?} branches, leaves, large pages and records, not {told:?}");
+                return Err(damaged(tree.root, &what));
             }
-            self.counted = [0; 4];
-            while let Some(pending) = self.pages.pop() {
-                let number = pending.number;
-                self.load(number, &mut page)?;
-                match (u16_at(&page, 10), pending.depth == tree.depth) {
-                    (P_BRANCH, false) => self.branch(&pending, tree, &page)?,
-                    (P_LEAF, true) => self.leaf(&pending, tree, &page)?,
-                    (flags, _) => return Err(damaged(number, &format!("of kind {flags:#x} is no part of its tree"))),
+        }
+        self.large_values()
+    }
+
+    fn add(&mut self, tree: Tree, sums: bool) {
+        let counted = [0; 4];
+        self.trees.push(Counted { tree, counted, sums });
+    }
+
+    /// Checks all branches of `trees`; which leaves they have.
+    fn branches(&mut self, trees: Range<usize>) -> Result<Level, Damage> {
+        let (mut branches, mut leaves) = (Level::default(), Level::default());
+        let told = trees
+            .clone()
+            .map(|tree| self.trees[tree].tree.leaves.min(self.pages_in_file));
+        leaves.pages.reserve(told.sum::<u64>().min(self.pages_in_file) as usize);
+        for tree in trees {
+            let Tree { root, depth, .. } = self.trees[tree].tree;
+            if root != NO_PAGE {
+                self.claim(root)?;
+                let level = if depth == 1 { &mut leaves } else { &mut branches };
+                level.push(root, tree, OPEN, OPEN);
+            }
+        }
+        let mut page = vec![0; self.page_size];
+        let mut depth = 1;
+        while !branches.pages.is_empty() {
+            branches.pages.sort_unstable_by_key(|page| page.place);
+            let mut below = Level::default();
+            for (at, pending) in branches.pages.iter().enumerate() {
+                if let Some(later) = branches.pages.get(at + BRANCHES_AHEAD) {
+                    self.ask_for(later.number() * self.page_size as u64, self.page_size as u64);
+                }
+                self.load(pending.number(), &mut page)?;
+                let leaf_level = depth + 1 == self.trees[pending.tree()].tree.depth;
+                let children = if leaf_level { &mut leaves } else { &mut below };
+                self.branch(*pending, &page, &branches, children)?;
+            }
+            (branches, depth) = (below, depth + 1);
+        }
+        leaves.pages.sort_unstable_by_key(|page| page.place);
+        Ok(leaves)
+    }
+
+    /// Checks leaves of trees that are small: the file is not read through for them.
+    fn page_by_page(&mut self, leaves: Level) -> Result<(), Damage> {
+        let mut page = vec![0; self.page_size];
+        for pending in &leaves.pages {
+            self.load(pending.number(), &mut page)?;
+            self.leaf(*pending, &page, &leaves)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the file once, and checks the leaves and the large values in it.
+    fn front_to_end(&mut self, leaves: &Level) -> Result<(), Damage> {
+        let end = self.pages_in_file.min(self.last_page + 1);
+        let size = self.page_size as u64;
+        let mut pending = leaves.pages.iter().peekable();
+        let mut chunk = vec![0; CHUNK];
+        self.ask_for(0, AHEAD);
+        while self.passed < end {
+            let begin = self.passed * size;
+            self.ask_for(begin + AHEAD, CHUNK as u64);
+            let len = CHUNK.min(((end - self.passed) * size) as usize);
+            self.read_at(self.passed, &mut chunk[..len])?;
+            for page in chunk[..len].chunks_exact(self.page_size) {
+                let number = self.passed;
+                self.passed += 1;
+                match pending.next_if(|pending| pending.number() == number) {
+                    Some(pending) => {
+                        is_page(number, page)?;
+                        self.leaf(*pending, page, leaves)?;
+                    }
+                    None => self.head(number, page)?,
                 }
             }
-            let told = [tree.branches, tree.leaves, tree.overflows, tree.records];
-            if self.counted != told {
-                let what = format!(
-                    "has {:?} branches, leaves, large pages and records, not {told:?}",
-                    self.counted
-                );
-                return Err(damaged(tree.root, &what));
+            (self.progress)(Progress {
+                read: self.passed * size,
+                all: end * size,
+            });
+        }
+        Ok(())
+    }
+
+    /// Compares the checksums of large values.
+    fn large_values(&mut self) -> Result<(), Damage> {
+        let mut all = std::mem::take(&mut self.large);
+        all.sort_unstable_by_key(|large| large.first);
+        let mut chunk = vec![0; CHUNK];
+        for Large { first, len, key, leaf } in all {
+            let mut at = first * self.page_size as u64 + PAGE_HEADER as u64;
+            let (mut left, mut sum, mut stored) = (len as usize, key, [0; sum::LEN]);
+            while left > 0 {
+                // The checksum is what comes last.
+                let part = if left > sum::LEN {
+                    CHUNK.min(left - sum::LEN)
+                } else {
+                    left
+                };
+                let part = &mut chunk[..part];
+                self.file.read_exact_at(part, at).map_err(Damage::Io)?;
+                match left > sum::LEN {
+                    true => sum = crc32c::crc32c_append(sum, part),
+                    false => stored[..part.len()].copy_from_slice(part),
+                }
+                (at, left) = (at + part.len() as u64, left - part.len());
+            }
+            if stored != sum.to_le_bytes() {
+                let what = format!("refers to a large value at page {first} that is not what was written");
+                return Err(damaged(leaf, &what));
             }
         }
         Ok(())
     }
 
-    /// Reads page `number` and checks that it is that page.
+    /// Asks the kernel to read so many bytes soon.
+    fn ask_for(&self, at: u64, len: u64) {
+        // SAFETY: the descriptor is open. Advice only, which may be refused.
+        unsafe { libc::posix_fadvise(self.file.as_raw_fd(), at as i64, len as i64, libc::POSIX_FADV_WILLNEED) };
+    }
+
+    /// Reads page `number`, which was claimed, and checks that it is that page.
     fn load(&mut self, number: u64, page: &mut [u8]) -> Result<(), Damage> {
-        self.claim(number)?;
         self.read_at(number, page)?;
-        if u64_at(page, 0) != number {
-            return Err(damaged(number, &format!("says it is page {}", u64_at(page, 0))));
-        }
-        Ok(())
+        is_page(number, page)
     }
 
     fn read_at(&self, page: u64, bytes: &mut [u8]) -> Result<(), Damage> {
@@ -331,10 +543,10 @@ impl<'f> Walk<'f> {
             return Err(damaged(number, "lies beyond the end of the file: it was truncated"));
         }
         let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
-        if self.seen[word] & bit != 0 {
+        if self.claimed[word] & bit != 0 {
             return Err(damaged(number, "is used twice"));
         }
-        self.seen[word] |= bit;
+        self.claimed[word] |= bit;
         Ok(())
     }
 
@@ -345,92 +557,163 @@ impl<'f> Walk<'f> {
         Err(damaged(number, "is referred to, and is none of the store's pages"))
     }
 
-    fn branch(&mut self, pending: &Pending, tree: Tree, page: &[u8]) -> Result<(), Damage> {
-        let number = pending.number;
-        let offsets = node_offsets(number, page)?;
+    /// Checks a branch of the level `above`, and notes its children in `below`.
+    fn branch(&mut self, pending: Pending, page: &[u8], above: &Level, below: &mut Level) -> Result<(), Damage> {
+        let number = pending.number();
+        let Counted { tree, counted, .. } = &mut self.trees[pending.tree()];
+        let content = tree.content;
+        counted[0] += 1;
+        of_kind(number, page, P_BRANCH)?;
+        let offsets: Vec<usize> = node_offsets(number, page)?.collect();
         // LMDB asserts this when it descends (`mdb_page_search_root`).
-        if offsets.len() < 2 && tree.content != Content::FreePages {
+        if offsets.len() < 2 && content != Content::FreePages {
             return Err(damaged(number, "is a branch with one child"));
         }
-        self.counted[0] += 1;
-        let offsets: Vec<usize> = offsets.collect();
         offsets
             .iter()
             .try_for_each(|offset| node_fits(number, page, *offset, 0).map(drop))?;
-        if !pending.in_order(tree.content, page, offsets[1..].iter().copied()) {
+        if !above.in_order(pending, content, page, &offsets[1..]) {
             return Err(damaged(number, "has keys that do not ascend"));
         }
-        let mut low = pending.low.clone();
+        let mut low = below.note(above.bound(pending.low));
         for (at, offset) in offsets.iter().enumerate() {
-            let next = offsets.get(at + 1).map(|next| Rc::from(key_at(page, *next)));
-            let high = next.clone().or_else(|| pending.high.clone());
-            if pending.depth < tree.depth {
-                self.pages.push(Pending {
-                    number: child_at(page, *offset),
-                    depth: pending.depth + 1,
-                    low,
-                    high,
-                });
-            }
-            low = next;
+            let high = match offsets.get(at + 1) {
+                Some(next) => Some(key_at(page, *next)),
+                None => above.bound(pending.high),
+            };
+            let high = below.note(high);
+            let child = child_at(page, *offset);
+            self.claim(child)?;
+            below.push(child, pending.tree(), low, high);
+            low = high;
         }
         Ok(())
     }
 
-    fn leaf(&mut self, pending: &Pending, tree: Tree, page: &[u8]) -> Result<(), Damage> {
-        let number = pending.number;
-        let offsets = node_offsets(number, page)?;
-        self.counted[1] += 1;
-        self.counted[3] += offsets.len() as u64;
-        let offsets: Vec<usize> = offsets.collect();
-        for &offset in &offsets {
-            let flags = u16_at(page, offset + 4);
-            let len = usize::from(u16_at(page, offset)) | usize::from(u16_at(page, offset + 2)) << 16;
-            let inline_len = if flags & F_BIGDATA != 0 { 8 } else { len };
-            let value = node_fits(number, page, offset, inline_len)?;
-            if !(1..=KEY_MAX_LEN).contains(&usize::from(u16_at(page, offset + 6))) {
-                return Err(damaged(number, "has a key of impossible length"));
-            }
-            match (flags, tree.content) {
-                (F_BIGDATA, content) => {
-                    let first = u64_at(page, value);
-                    self.overflow(first, len)?;
-                    if content == Content::FreePages {
-                        let mut list = vec![0; PAGE_HEADER + len];
-                        self.read_at(first, &mut list)?;
-                        self.free_pages(number, &list[PAGE_HEADER..])?;
-                    }
-                }
-                (0, Content::FreePages) => self.free_pages(number, &page[value..value + len])?,
-                (0, Content::Records | Content::Tables) => {}
-                (F_SUBDATA, Content::Tables) if len == TREE_LEN => {
-                    let tree = Tree::read(&page[value..value + len], 0, Content::Records);
-                    self.trees
-                        .push(tree.ok_or_else(|| damaged(number, "names an impossible tree"))?);
-                }
-                _ => return Err(damaged(number, &format!("has a node of kind {flags:#x}"))),
-            }
-        }
-        if !pending.in_order(tree.content, page, offsets.into_iter()) {
+    /// Checks a leaf of `level`.
+    fn leaf(&mut self, pending: Pending, page: &[u8], level: &Level) -> Result<(), Damage> {
+        let number = pending.number();
+        of_kind(number, page, P_LEAF)?;
+        let mut offsets = std::mem::take(&mut self.offsets);
+        offsets.clear();
+        offsets.extend(node_offsets(number, page)?);
+        let Counted { tree, counted, .. } = &mut self.trees[pending.tree()];
+        let content = tree.content;
+        counted[1] += 1;
+        counted[3] += offsets.len() as u64;
+        offsets
+            .iter()
+            .try_for_each(|offset| self.node(pending, content, page, *offset))?;
+        if !level.in_order(pending, content, page, &offsets) {
             return Err(damaged(number, "has keys that do not ascend"));
         }
+        self.offsets = offsets;
         Ok(())
     }
 
-    /// A value of `len` bytes on consecutive pages from `first`; there may be more of them than it needs, after a
+    fn node(&mut self, pending: Pending, content: Content, page: &[u8], offset: usize) -> Result<(), Damage> {
+        let (number, tree) = (pending.number(), pending.tree());
+        let flags = u16_at(page, offset + 4);
+        let len = usize::from(u16_at(page, offset)) | usize::from(u16_at(page, offset + 2)) << 16;
+        let inline_len = if flags & F_BIGDATA != 0 { 8 } else { len };
+        let begin = node_fits(number, page, offset, inline_len)?;
+        let key = &page[offset + NODE_HEADER..begin];
+        if !(1..=KEY_MAX_LEN).contains(&key.len()) {
+            return Err(damaged(number, "has a key of impossible length"));
+        }
+        let value = &page[begin..begin + inline_len];
+        match (flags, content) {
+            (F_BIGDATA, Content::Records) => self.wanted(pending, key, u64_at(value, 0), len),
+            (F_BIGDATA, content) => {
+                let first = u64_at(value, 0);
+                let mut list = self.large_now(tree, first, len)?;
+                match content {
+                    Content::FreePages => self.free_pages(number, &list.split_off(PAGE_HEADER)),
+                    _ => Ok(()),
+                }
+            }
+            (0, Content::FreePages) => self.free_pages(number, value),
+            (0, Content::Records) if self.trees[tree].sums && sum::checked(key, value).is_none() => {
+                let what = format!("the record {} is not what was written", key.escape_ascii());
+                Err(Damage::Corrupt(what))
+            }
+            (0, Content::Records | Content::Tables) => Ok(()),
+            (F_SUBDATA, Content::Tables) if len == TREE_LEN && self.trees.len() < TREES_MAX => {
+                let table = Tree::read(value, 0, Content::Records);
+                let table = table.ok_or_else(|| damaged(number, "names an impossible tree"))?;
+                let sums = if key == DATA_NAME {
+                    self.summed.data
+                } else {
+                    self.summed.temporal
+                };
+                self.add(table, sums);
+                Ok(())
+            }
+            _ => Err(damaged(number, &format!("has a node of kind {flags:#x}"))),
+        }
+    }
+
+    /// A leaf refers to a large value of `len` bytes from page `first` on.
+    fn wanted(&mut self, pending: Pending, key: &[u8], first: u64, len: usize) -> Result<(), Damage> {
+        self.claim(first)?;
+        let tree = pending.tree();
+        let needed = self.pages_for(len);
+        if self.trees[tree].sums {
+            self.large.push(Large {
+                first,
+                len: len as u32,
+                key: crc32c::crc32c(key),
+                leaf: pending.number(),
+            });
+        }
+        if first < self.passed {
+            return self.run_of(tree, first, needed, self.heads[first as usize]);
+        }
+        self.heads[first as usize] = (tree as u32) << TREE_SHIFT | needed;
+        Ok(())
+    }
+
+    /// The pass meets a page that is no leaf.
+    fn head(&mut self, number: u64, page: &[u8]) -> Result<(), Damage> {
+        let is_head = u64_at(page, 0) == number && u16_at(page, 10) == P_OVERFLOW;
+        let pages = if is_head { u32_at(page, 12) } else { 0 };
+        let wanted = self.heads[number as usize];
+        if wanted != 0 {
+            let tree = (wanted >> TREE_SHIFT) as usize;
+            return self.run_of(tree, number, wanted & ((1 << TREE_SHIFT) - 1), pages);
+        }
+        if is_head {
+            self.heads[number as usize] = pages;
+        }
+        Ok(())
+    }
+
+    /// A value on consecutive pages from `first`, which was claimed; there may be more of them than it needs, after a
     /// shorter value has replaced a longer one (`_mdb_cursor_put`).
-    fn overflow(&mut self, first: u64, len: usize) -> Result<(), Damage> {
+    fn run_of(&mut self, tree: usize, first: u64, needed: u32, pages: u32) -> Result<(), Damage> {
+        if pages < needed {
+            return Err(damaged(first, "is not the large value it should be"));
+        }
+        self.trees[tree].counted[2] += u64::from(pages);
+        // Ends at the first page that is not in the file, whatever a damaged header says.
+        (first + 1..first + u64::from(pages)).try_for_each(|number| self.claim(number))
+    }
+
+    /// Checks and reads a large value of a small tree at once, with its header.
+    fn large_now(&mut self, tree: usize, first: u64, len: usize) -> Result<Vec<u8>, Damage> {
         self.claim(first)?;
         let mut header = [0; PAGE_HEADER];
         self.read_at(first, &mut header)?;
-        let pages = u32_at(&header, 12) as usize;
-        let needed = (PAGE_HEADER + len).div_ceil(self.page_size);
-        if u64_at(&header, 0) != first || u16_at(&header, 10) != P_OVERFLOW || pages < needed {
-            return Err(damaged(first, "is not the large value it should be"));
-        }
-        self.counted[2] += pages as u64;
-        // Ends at the first page that is not in the file, whatever a damaged header says.
-        (first + 1..first + pages as u64).try_for_each(|number| self.claim(number))
+        let is_head = u64_at(&header, 0) == first && u16_at(&header, 10) == P_OVERFLOW;
+        let pages = if is_head { u32_at(&header, 12) } else { 0 };
+        self.run_of(tree, first, self.pages_for(len), pages)?;
+        let mut value = vec![0; PAGE_HEADER + len];
+        self.read_at(first, &mut value)?;
+        Ok(value)
+    }
+
+    fn pages_for(&self, len: usize) -> u32 {
+        (PAGE_HEADER + len).div_ceil(self.page_size) as u32
     }
 
     /// A list of pages that later transactions will write to (`MDB_IDL`): its length, then the numbers.
@@ -449,6 +732,20 @@ impl<'f> Walk<'f> {
             }
         }
         Ok(())
+    }
+}
+
+fn is_page(number: u64, page: &[u8]) -> Result<(), Damage> {
+    match u64_at(page, 0) {
+        said if said == number => Ok(()),
+        said => Err(damaged(number, &format!("says it is page {said}"))),
+    }
+}
+
+fn of_kind(number: u64, page: &[u8], kind: u16) -> Result<(), Damage> {
+    match u16_at(page, 10) {
+        flags if flags == kind => Ok(()),
+        flags => Err(damaged(number, &format!("of kind {flags:#x} is no part of its tree"))),
     }
 }
 

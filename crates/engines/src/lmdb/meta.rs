@@ -13,8 +13,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
 use super::FORMAT;
-use super::check::{Content, Damage, Meta, NO_PAGE, NODE_HEADER, TREE_LEN, Tree, node_fits, node_offsets, u16_at};
+use super::check::{
+    Content, Damage, Meta, NO_PAGE, NODE_HEADER, Summed, TREE_LEN, Tree, node_fits, node_offsets, u16_at,
+};
 use super::sum::{COMMIT_KEY, FORMAT_KEY, SUMS_KEY};
+
+/// The name of the table of plain records.
+pub(super) const DATA_NAME: &[u8] = b"records";
 
 /// Checks both meta pages of a file that has passed [`check`](super::check::check).
 pub(super) fn check(file: &File) -> Result<(), Damage> {
@@ -73,6 +78,15 @@ impl Main {
         Ok(())
     }
 
+    /// Which of its records have checksums.
+    pub(super) fn summed(&self) -> Summed {
+        let has_sums = self.format.is_some_and(|format| format > 1);
+        Summed {
+            data: has_sums && self.sums == Some(1),
+            temporal: has_sums,
+        }
+    }
+
     pub(super) fn read(file: &File, meta: &Meta) -> Result<Main, Damage> {
         let mut found = Main::default();
         // The main table has five records, in one page; an empty store has none.
@@ -98,7 +112,7 @@ impl Main {
                 FORMAT_KEY => found.format = value.try_into().ok().map(u32::from_le_bytes),
                 COMMIT_KEY => found.commit = value.try_into().ok().map(u64::from_le_bytes),
                 SUMS_KEY => found.sums = value.first().copied(),
-                b"records" => found.data = tree(value),
+                DATA_NAME => found.data = tree(value),
                 b"temporal" => found.temporal = tree(value),
                 _ => {}
             }

@@ -38,6 +38,7 @@ mod visitors;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -150,6 +151,8 @@ pub struct Lmdb {
     room: Room,
     directory: PathBuf,
     protection: Protection,
+    /// The addresses of the map.
+    map: Range<usize>,
     // Last: fields are dropped in order, and the next owner may only come in when the environment is closed.
     _owner: Owner,
 }
@@ -202,10 +205,7 @@ impl LmdbOptions {
             .map_err(error::engine(place, "begin a read transaction"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
         let sums = sum::settle(&env, [main, temporal], place, options.checksums)?;
-        if options.verify == Verify::Full {
-            sum::verify(&env, sums, [(Table::Data, data), (Table::Temporal, temporal)], place)?;
-        }
-        let protection = protect_map(&env, main, place, options.verify)?;
+        let (protection, map) = protect_map(&env, main, place, options.verify)?;
         readers.adopt();
         let page_size = env.unnamed_database_stat().page_size as usize;
         let directory = directory.to_path_buf();
@@ -223,6 +223,7 @@ impl LmdbOptions {
             options,
             directory,
             protection,
+            map,
             _owner: owner,
         })
     }
@@ -421,6 +422,11 @@ impl Lmdb {
         }
     }
 
+    /// Whether these bytes lie in the file's map, and not in a copy of a write transaction.
+    fn is_in_map(&self, bytes: &[u8]) -> bool {
+        self.map.contains(&bytes.as_ptr().addr())
+    }
+
     fn table(&self, table: Table) -> &Records {
         match table {
             Table::Data => &self.data,
@@ -503,9 +509,7 @@ fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -
     };
     let checked = match verify {
         Verify::None => check::check_length(&file),
-        Verify::Full | Verify::Structure => verify::read_through(&file, progress)
-            .map_err(Damage::Io)
-            .and_then(|()| check::check(&file)),
+        Verify::Full | Verify::Structure => check::check(&file, verify == Verify::Full, progress),
     };
     checked.and_then(|()| meta::check(&file)).map_err(damaged(path))
 }
@@ -582,7 +586,13 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
     }))
 }
 
-fn protect_map(env: &Env<WithTls>, main: Records, place: Place<'_>, verify: Verify) -> Result<Protection, EngineError> {
+/// Protects the map; with its addresses.
+fn protect_map(
+    env: &Env<WithTls>,
+    main: Records,
+    place: Place<'_>,
+    verify: Verify,
+) -> Result<(Protection, Range<usize>), EngineError> {
     let fail = error::engine(place, "read the store's format");
     let info = env.info();
     let page_size = env.unnamed_database_stat().page_size as usize;
@@ -607,6 +617,7 @@ fn protect_map(env: &Env<WithTls>, main: Records, place: Place<'_>, verify: Veri
         size: info.map_size,
         used: if verify == Verify::None { 0 } else { used.min(file_len) },
     };
+    let begin = map.base.addr();
     // SAFETY: the map lives as long as the environment, which is open.
-    Ok(unsafe { protect(&map) })
+    Ok((unsafe { protect(&map) }, begin..begin + map.size))
 }

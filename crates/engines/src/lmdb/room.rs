@@ -11,8 +11,10 @@
 //! when it must be, not for each transaction. So both sides are bounded: `spare` is at most what is there beyond the
 //! reserve, `taken` at least what was taken. Each change copies the pages from the root to its leaf and may split them
 //! ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where that bound meets `spare` are both made
-//! tight: `spare` by a look at the free pages, and `taken` by what the trees have grown by, plus a copy of each page
-//! that there was, at the most.
+//! tight: `spare` by a look at the free pages, and `taken` by what a transaction holds at any time: what its trees have
+//! grown by, a copy of each branch, a copy of each leaf that it has changed, and all large values that it has put.
+//! From then on, whether a change copies a leaf is seen by where its record lies: what was not copied yet lies in the
+//! map, and a copy does not.
 //!
 //! **What a reader keeps** is not there. Where the reserve itself is half used up, the store ends readers
 //! ([`is_tight`](punctual_store::engine::Engine::is_tight)).
@@ -31,6 +33,8 @@ use super::{Lmdb, LmdbWrite, damaged};
 const CHANGE_PAGES: i64 = 10;
 /// Pages that a commit takes for itself: the table of tables, and the lists of free pages.
 const COMMIT_PAGES: i64 = 16;
+/// Leaves beside its own that a delete may copy, to merge it with one.
+const MERGED: i64 = 1;
 /// The reserve, of the quota, and at the most, in bytes.
 const RESERVE_SHARE: u64 = 8;
 const RESERVE_MAX: u64 = 16 << 20;
@@ -97,8 +101,34 @@ pub(super) struct Allowance {
     spare: i64,
     /// At least what it has taken.
     taken: i64,
-    /// Pages of trees when it began, once that was looked up.
-    before: Option<i64>,
+    /// Leaves that it has copied, at the most.
+    leaves: i64,
+    /// Pages of large values that it has put.
+    large: i64,
+    /// The trees when it began, once that was looked up.
+    before: Option<Before>,
+}
+
+/// What there was when a transaction began, in pages.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    branches: i64,
+    leaves: i64,
+    /// What it takes at the most to list the pages that become free, and those that were.
+    lists: i64,
+}
+
+impl Before {
+    fn of(survey: &Survey) -> Before {
+        let [branches, leaves] = survey.nodes.map(|pages| pages as i64);
+        let free: u64 = survey.freed.iter().map(|(_, pages)| pages).sum();
+        let words = survey.page_size / size_of::<u64>() as u64;
+        Before {
+            branches,
+            leaves,
+            lists: ((survey.data + free) / words.max(1)) as i64,
+        }
+    }
 }
 
 impl Allowance {
@@ -106,6 +136,8 @@ impl Allowance {
         Allowance {
             spare: room.spare.load(Ordering::Relaxed),
             taken: COMMIT_PAGES,
+            leaves: 0,
+            large: 0,
             before: None,
         }
     }
@@ -117,18 +149,18 @@ impl Allowance {
 }
 
 impl LmdbWrite<'_> {
-    /// Asks for the pages of a change: of a put of `len` bytes, or of a delete.
+    /// Asks for the pages of a change of the record of `key`: of a put of `len` bytes, or of a delete.
     ///
     /// # Errors
     /// [`EngineError::QuotaFull`] for a plain record whose pages might be those of the reserve.
     #[inline]
-    pub(super) fn take(&mut self, table: Table, put: Option<usize>) -> Result<(), EngineError> {
-        let pages = match put {
-            Some(len) if len > INLINE_MAX => {
-                CHANGE_PAGES + (PAGE_HEADER + len).div_ceil(self.engine.room.page_size) as i64
-            }
-            _ => CHANGE_PAGES,
+    pub(super) fn take(&mut self, table: Table, key: &[u8], put: Option<usize>) -> Result<(), EngineError> {
+        let large = match put {
+            Some(len) if len > INLINE_MAX => (PAGE_HEADER + len).div_ceil(self.engine.room.page_size) as i64,
+            _ => 0,
         };
+        let pages = CHANGE_PAGES + large;
+        let mut leaves = if put.is_some() { 1 } else { 1 + MERGED };
         if self.allowance.taken + pages > self.allowance.spare {
             let fits = self.tighten(pages)?;
             if !fits && put.is_some() && table == Table::Data {
@@ -136,7 +168,12 @@ impl LmdbWrite<'_> {
                 return Err(self.engine.quota_full());
             }
         }
+        if self.allowance.before.is_some() && self.is_copied(table, key)? {
+            leaves -= 1;
+        }
         self.allowance.taken += pages;
+        self.allowance.large += large;
+        self.allowance.leaves += leaves;
         Ok(())
     }
 
@@ -149,21 +186,44 @@ impl LmdbWrite<'_> {
                 let survey = self.engine.survey()?;
                 self.allowance.spare = self.engine.room.spare(&survey, self.engine.oldest(survey.commit));
                 self.engine.room.spare.store(self.allowance.spare, Ordering::Relaxed);
-                *self.allowance.before.insert(survey.data as i64)
+                *self.allowance.before.insert(Before::of(&survey))
             }
         };
-        let grown = (self.pages()? - before).max(0);
-        self.allowance.taken = self.allowance.taken.min(before + grown + COMMIT_PAGES);
+        let allowance = &self.allowance;
+        let copied = before.branches + allowance.leaves.min(before.leaves);
+        let grown = self.nodes()? - before.branches - before.leaves;
+        let held = copied + grown + allowance.large + before.lists + COMMIT_PAGES;
+        self.allowance.taken = self.allowance.taken.min(held);
         Ok(self.allowance.taken + pages <= self.allowance.spare)
     }
 
-    /// Pages of both tables as this transaction has left them.
-    fn pages(&self) -> Result<i64, EngineError> {
+    /// Whether the leaf that `key` belongs to is surely a copy of this transaction: the records beside its place lie in
+    /// that leaf, or in others that are copies.
+    #[cold]
+    fn is_copied(&self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
+        let fail = super::error::engine(self.engine.place(), "look for a record");
+        if key.is_empty() {
+            return Ok(false);
+        }
+        let records = self.engine.table(table);
+        let copied = |found: Option<(&[u8], &[u8])>| found.is_none_or(|(key, _)| !self.engine.is_in_map(key));
+        let after = records
+            .get_greater_than_or_equal_to(&self.transaction, key)
+            .map_err(fail)?;
+        if after.is_some_and(|(found, _)| found == key) {
+            return Ok(copied(after));
+        }
+        let before = records.get_lower_than(&self.transaction, key).map_err(fail)?;
+        Ok(copied(after) && copied(before))
+    }
+
+    /// Branches and leaves of both tables as this transaction has left them.
+    fn nodes(&self) -> Result<i64, EngineError> {
         let mut pages = 0;
         for table in [Table::Data, Table::Temporal] {
             let stat = self.engine.table(table).stat(&self.transaction);
             let stat = stat.map_err(super::error::engine(self.engine.place(), "count pages"))?;
-            pages += stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+            pages += stat.branch_pages + stat.leaf_pages;
         }
         Ok(pages as i64)
     }

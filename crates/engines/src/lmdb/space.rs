@@ -33,6 +33,8 @@ pub(super) struct Survey {
     pub pages: u64,
     /// Those of trees that hold records.
     pub data: u64,
+    /// Of the tables: branches and leaves.
+    pub nodes: [u64; 2],
     /// Those that each transaction has freed, in ascending order of transactions.
     pub freed: Vec<(u64, u64)>,
 }
@@ -62,6 +64,7 @@ impl Survey {
             commit: meta.transaction,
             pages: meta.last_page + 1,
             data: pages_of(&meta.main),
+            nodes: [0; 2],
             freed: Vec::new(),
         };
         let trees = Trees { file, meta };
@@ -70,6 +73,9 @@ impl Survey {
                 && let Some(tree) = Tree::read(page.get(value..value + TREE_LEN)?, 0, Content::Records)
             {
                 survey.data += pages_of(&tree);
+                let [branches, leaves] = &mut survey.nodes;
+                *branches = branches.saturating_add(tree.branches);
+                *leaves = leaves.saturating_add(tree.leaves);
             }
             Some(())
         })?;

@@ -141,37 +141,6 @@ fn add_sums(table: Records, transaction: &mut RwTxn<'_>) -> heed::Result<()> {
     Ok(())
 }
 
-/// Reads all records: each has its checksum, comes after the one before, and is found by its key; and none is
-/// missing.
-///
-/// # Errors
-/// [`EngineError::Corrupt`], and failures of the engine.
-pub(super) fn verify(
-    env: &Env<WithTls>,
-    sums: Sums,
-    tables: [(Table, Records); 2],
-    place: Place<'_>,
-) -> Result<(), EngineError> {
-    let fail = error::engine(place, "read all records");
-    let transaction = env.read_txn().map_err(fail)?;
-    for (_, records) in tables.into_iter().filter(|(table, _)| sums.has(*table)) {
-        let (mut before, mut count) = (None::<&[u8]>, 0);
-        for record in records.iter(&transaction).map_err(fail)? {
-            let (key, stored) = record.map_err(fail)?;
-            let found = records.get(&transaction, key).map_err(fail)?;
-            if checked(key, stored).is_none() || found != Some(stored) || before.is_some_and(|before| before >= key) {
-                return Err(damaged(place, key));
-            }
-            before = Some(key);
-            count += 1;
-        }
-        if count != records.len(&transaction).map_err(fail)? {
-            return Err(corrupt(place, "a table has another number of records than it says"));
-        }
-    }
-    Ok(())
-}
-
 fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_le_bytes)
 }

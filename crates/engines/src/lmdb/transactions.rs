@@ -370,7 +370,7 @@ impl Write for LmdbWrite<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         check_lengths(key, value)?;
         self.usable()?;
-        self.take(table, Some(value.len() + sum::LEN))?;
+        self.take(table, key, Some(value.len() + sum::LEN))?;
         self.changed = true;
         let (engine, transaction) = (self.engine, &mut self.transaction);
         let written = if engine.sums.has(table) {
@@ -389,7 +389,7 @@ impl Write for LmdbWrite<'_> {
 
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
         self.usable()?;
-        self.take(table, None)?;
+        self.take(table, key, None)?;
         match self.engine.table(table).delete(&mut self.transaction, key) {
             Ok(was_there) => {
                 self.changed |= was_there;

@@ -22,7 +22,7 @@ pub const RING_BYTES: usize = 256 << 10;
 /// One turn of a thread on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The thread, or [`IDLE`].
+    /// The thread, [`IDLE`] or [`ELSEWHERE`].
     pub thread: Tid,
     /// Its process.
     pub process: i32,
@@ -37,7 +37,7 @@ pub struct Turn {
 /// What a thread had of a core while another one was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The thread, or [`IDLE`].
+    /// The thread, [`IDLE`] or [`ELSEWHERE`].
     pub thread: Tid,
     /// Its process.
     pub process: i32,
@@ -114,11 +114,16 @@ impl Switches {
         // It may only be read, which an atomic type does not promise.
         let head = unsafe { self.mapped.as_ptr().add(DATA_HEAD).cast::<u64>().read_volatile() };
         fence(Ordering::Acquire);
-        // SAFETY: the ring is mapped behind the page for as long as `self` is, and the kernel writes nothing meanwhile.
-        let ring = unsafe { std::slice::from_raw_parts(self.mapped.as_ptr().add(page()), RING_BYTES) };
-        let turns = turns(ring, head, now, since);
+        // Copied word by word, without a reference: a record that was begun before the pause may still be written, on
+        // another core. It is the newest one then, and `turns` takes any bytes.
+        let words = (0..RING_BYTES / size_of::<u64>()).flat_map(|word| {
+            // SAFETY: the ring is mapped behind the page, page by page, for as long as `self` is.
+            let word = unsafe { self.mapped.as_ptr().add(page()).cast::<u64>().add(word).read_volatile() };
+            word.to_ne_bytes()
+        });
+        let ring: Vec<u8> = words.collect();
         self.pause(false);
-        turns
+        turns(&ring, head, now, since)
     }
 
     fn pause(&self, pause: bool) -> bool {
@@ -188,6 +193,8 @@ impl Attr {
 
 /// As the kernel numbers the thread that has a core while no other one wants it.
 pub const IDLE: Tid = Tid(0);
+/// A thread that this process cannot name, because it is of another PID namespace. The kernel numbers it as [`IDLE`].
+pub const ELSEWHERE: Tid = Tid(-1);
 
 const FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// `_IOW('$', 9, __u32)`.
@@ -212,7 +219,7 @@ fn turns(ring: &[u8], head: u64, now: Time, since: Time) -> Vec<Turn> {
     let written = head.wrapping_neg().min(ring.len() as u64);
     // Offsets from the head do not overflow.
     let base = head % ring.len() as u64;
-    let (mut at, mut until, mut preempted) = (base, now, false);
+    let (mut at, mut until, mut preempted) = (base, now, None);
     let mut turns = Vec::new();
     while at + RECORD_BYTES as u64 <= base + written && until > since {
         let (kind, misc, size) = (number(at, 4) as u32, number(at + 4, 2) as u16, number(at + 6, 2));
@@ -225,17 +232,22 @@ fn turns(ring: &[u8], head: u64, now: Time, since: Time) -> Vec<Turn> {
             continue;
         }
         if misc & SWITCH_OUT != 0 {
-            (until, preempted) = (time.min(until), misc & SWITCH_OUT_PREEMPT != 0);
+            (until, preempted) = (time.min(until), Some(misc & SWITCH_OUT_PREEMPT != 0));
             continue;
         }
+        let thread = match Tid(thread as i32) {
+            // The kernel's idle thread is ready whenever it loses a core; one that sleeps is none.
+            IDLE if preempted == Some(false) => ELSEWHERE,
+            thread => thread,
+        };
         turns.push(Turn {
-            thread: Tid(thread as i32),
+            thread,
             process: process as i32,
             from: time.min(until),
             until,
-            preempted,
+            preempted: preempted.unwrap_or(false),
         });
-        (until, preempted) = (time.min(until), false);
+        (until, preempted) = (time.min(until), None);
     }
     turns.reverse();
     turns
@@ -358,6 +370,16 @@ mod tests {
         (ring, head)
     }
 
+    /// A record that may be one of a change, or of any other kind and length.
+    fn strange() -> impl Strategy<Value = Vec<u8>> {
+        let kind = prop_oneof![4 => Just(SWITCH_CPU_WIDE), 1 => any::<u32>()];
+        let size = prop_oneof![6 => Just(RECORD_BYTES as u16), 1 => Just(64), 1 => any::<u16>()];
+        let rest = prop::collection::vec(any::<u8>(), RECORD_BYTES - 8);
+        (kind, any::<u16>(), size, rest).prop_map(|(kind, misc, size, rest)| {
+            [&kind.to_le_bytes()[..], &misc.to_le_bytes(), &size.to_le_bytes(), &rest].concat()
+        })
+    }
+
     fn random_turns() -> impl Strategy<Value = Vec<Turn>> {
         prop::collection::vec((0i32..6, 1u64..50, any::<bool>()), 1..60).prop_map(|list| {
             let mut at = 1;
@@ -378,7 +400,11 @@ mod tests {
             let end = all.last().unwrap().until;
             let read = turns(&ring, head, end, Time(since));
             let kept = ring.len() / RECORD_BYTES / 2;
-            let expected: Vec<Turn> = all.iter().rev().take(kept).rev().copied()
+            let elsewhere = |turn: Turn| match turn.thread {
+                IDLE if !turn.preempted => Turn { thread: ELSEWHERE, ..turn },
+                _ => turn,
+            };
+            let expected: Vec<Turn> = all.iter().rev().take(kept).rev().copied().map(elsewhere)
                 .filter(|turn| turn.until > Time(since)).collect();
             prop_assert_eq!(read, expected);
         }
@@ -397,10 +423,17 @@ mod tests {
             prop_assert!(found.is_sorted_by_key(|it| std::cmp::Reverse(it.took)));
         }
 
-        /// Whatever is in the ring.
+        /// Whatever is in the ring: records of any kind, size and time give turns one after the other.
         #[test]
-        fn no_bytes_are_too_strange(ring in prop::collection::vec(any::<u8>(), 128), head in any::<u64>()) {
-            turns(&ring, head, Time(u64::MAX), Time::ZERO);
+        fn no_bytes_are_too_strange(records in prop::collection::vec(strange(), 1..9), head in any::<u64>(), now in any::<u64>()) {
+            let mut ring: Vec<u8> = records.concat();
+            ring.resize(ring.len().next_power_of_two(), 0);
+            let begin = (head % ring.len() as u64) as usize;
+            ring.rotate_right(begin);
+            let turns = turns(&ring, head, Time(now), Time::ZERO);
+            prop_assert!(turns.iter().all(|turn| turn.from <= turn.until && turn.until <= Time(now)));
+            prop_assert!(turns.windows(2).all(|two| two[0].until <= two[1].from), "{turns:?}");
+            prop_assert!(turns.len() <= ring.len() / RECORD_BYTES);
         }
     }
 

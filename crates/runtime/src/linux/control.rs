@@ -152,9 +152,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             JobEvent::Progress(_) => {}
             JobEvent::Outcome(outcome, beside) => {
                 self.under_way.completed(outcome.task, outcome.job);
+                // First: a decision does not wait for what is known of a late job.
+                self.step(Event::Completed(outcome), LinuxOs.now());
                 let evidence = self.witness.evidence(&outcome, beside);
                 self.collector.job(&outcome, &evidence);
-                self.step(Event::Completed(outcome), LinuxOs.now());
             }
             JobEvent::Failed { task, at } => self.collector.failed(task, at),
             JobEvent::Ended { task } => self.collector.ended(task),

@@ -177,7 +177,7 @@ impl<'r, E: Engine> Job<'r, E> {
     fn refused(&mut self, error: StoreError) -> StoreError {
         if let StoreError::LockTimeout { waited, holder } = &error {
             self.in_store.lock += *waited;
-            self.waited(Some(holder.kept(*waited)));
+            self.waited(Some(holder.longest));
         }
         error
     }

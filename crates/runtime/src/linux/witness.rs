@@ -1,9 +1,9 @@
 //! What is known of a late job from outside of its thread: the probe on its core saw the core taken away, other threads
 //! had the core while the job was ready, a thread held the lock, the hypervisor ran other guests.
 
-use punctual_os::LinuxOs;
+use punctual_os::{LinuxOs, Scheduling};
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::switches::{IDLE, Switches, taken};
+use punctual_platform::linux::switches::{ELSEWHERE, IDLE, Switches, Taken, taken};
 use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
 use punctual_platform::linux::{KernelTree, busy};
 use punctual_store::permit::WaitedFor;
@@ -139,22 +139,18 @@ impl<'p> Witness<'p> {
         // Only threads that come before the probe explain a gap of it. Where no thread is known, all time in which the
         // job was ready may be theirs.
         let outranks =
-            |it: &Culprit| it.thread.is_some() && it.scheduling.is_none_or(|own| own.rank() >= PROBE_PRIORITY);
-        let by_threads = match &looked {
-            Some(preemptors) => preemptors
-                .iter()
-                .filter(|(it, _)| outranks(it))
-                .map(|(it, _)| it.us)
-                .sum(),
-            None => beside.known.ready.unwrap_or_default().as_micros_f64(),
+            |it: &Preemptor| it.taken.thread != IDLE && it.scheduling.is_none_or(|own| own.rank() >= PROBE_PRIORITY);
+        let sum = |of: &dyn Fn(&Preemptor) -> bool| {
+            let all = looked.iter().flatten();
+            all.filter(|it| of(it)).map(|it| it.taken.took).sum::<Nanos>()
         };
-        let preemptors = looked.unwrap_or_default();
-        let throttled = preemptors
-            .iter()
-            .filter(|(_, throttles)| *throttles)
-            .map(|(it, _)| it.us);
-        let throttled = Nanos((throttled.sum::<f64>() * 1e3) as u64);
-        let stolen = self.gap(job, begun).saturating_sub(Nanos((by_threads * 1e3) as u64));
+        let by_threads = match &looked {
+            Some(_) => sum(&outranks),
+            None => beside.known.ready.unwrap_or_default(),
+        };
+        let throttled = sum(&|it| it.throttles);
+        let stolen = self.gap(job, begun).saturating_sub(by_threads);
+        let preemptors = looked.into_iter().flatten();
         Evidence {
             known: Known {
                 throttled,
@@ -162,11 +158,7 @@ impl<'p> Witness<'p> {
                 ..beside.known
             },
             holder: beside.waited_for.map(|it| self.holder(it, beside.known.syncs, now)),
-            preemptors: preemptors
-                .into_iter()
-                .map(|(culprit, _)| culprit)
-                .take(CULPRITS_MAX)
-                .collect(),
+            preemptors: preemptors.take(CULPRITS_MAX).map(Preemptor::named).collect(),
             stolen: self.stolen_since(job.task),
         }
     }
@@ -182,9 +174,9 @@ impl<'p> Witness<'p> {
         Some(self.stolen?.saturating_sub(before?))
     }
 
-    /// The threads that had the job's core while the job was ready, from `begun` on, and whether the kernel let each of
-    /// them run in order to bound real-time threads. `None` where that is not known.
-    fn preemptors(&self, job: &JobOutcome, begun: Time, beside: Beside) -> Option<Vec<(Culprit, bool)>> {
+    /// The threads that had the job's core while the job was ready, from `begun` on, the longest first. `None` where
+    /// that is not known.
+    fn preemptors(&self, job: &JobOutcome, begun: Time, beside: Beside) -> Option<Vec<Preemptor>> {
         let core = self.core_of(job.task);
         let ring = self.switches.iter().find(|(other, _)| Some(*other) == core);
         let (Some((_, switches)), Some(thread), Some(ready)) = (ring, beside.thread, beside.known.ready) else {
@@ -195,21 +187,18 @@ impl<'p> Witness<'p> {
         let own = i32::try_from(std::process::id()).ok();
         let taken = taken(&turns, thread, begun, job.finished, ready);
         let told = taken.into_iter().map(|taken| {
-            let scheduling = scheduling(taken.thread).ok().filter(|_| taken.thread != IDLE);
-            let idle = taken.thread == IDLE;
-            let name = match idle {
-                true => "no thread".into(),
-                false => name_or_gone(taken.thread),
-            };
-            let culprit = Culprit {
-                thread: (!idle).then_some(taken.thread.0),
-                process: Some(taken.process).filter(|process| Some(*process) != own && !idle),
+            let known = taken.thread.0 > 0;
+            let scheduling = known.then(|| scheduling(taken.thread).ok()).flatten();
+            let ours = Some(taken.process) == own;
+            // How a thread is scheduled is read afterwards. One of ours may have had the priority of a thread that
+            // waited for it, and has given it back since.
+            let ordinary = taken.thread == IDLE || !ours && scheduling.is_some_and(|it| it.rank() == 0);
+            Preemptor {
+                taken,
+                ours,
                 scheduling,
-                us: taken.took.as_micros_f64(),
-                ..Culprit::named(name)
-            };
-            let ordinary = idle || scheduling.is_some_and(|it| it.rank() == 0);
-            (culprit, real_time && ordinary)
+                throttles: real_time && ordinary,
+            }
         });
         Some(told.collect())
     }
@@ -243,6 +232,35 @@ impl<'p> Witness<'p> {
             thread: Some(thread.0),
             doing: Some(doing),
             us: held.as_micros_f64(),
+            ..Culprit::named(name)
+        }
+    }
+}
+
+/// A thread that had the core of a job that was ready.
+struct Preemptor {
+    taken: Taken,
+    /// Whether it is a thread of this process.
+    ours: bool,
+    scheduling: Option<Scheduling>,
+    /// Whether the kernel let it run in order to bound real-time threads.
+    throttles: bool,
+}
+
+impl Preemptor {
+    fn named(self) -> Culprit {
+        let Taken { thread, process, took } = self.taken;
+        let name = match thread {
+            IDLE => "no thread".into(),
+            ELSEWHERE => "a thread of another PID namespace".into(),
+            thread => name_or_gone(thread),
+        };
+        let known = thread.0 > 0;
+        Culprit {
+            thread: known.then_some(thread.0),
+            process: Some(process).filter(|_| known && !self.ours),
+            scheduling: self.scheduling,
+            us: took.as_micros_f64(),
             ..Culprit::named(name)
         }
     }

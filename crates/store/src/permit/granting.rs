@@ -30,9 +30,12 @@ pub struct HeldBy {
     pub thread: Tid,
     /// For how long.
     pub held: Nanos,
+    /// Which thread kept the waiter longest: this one, or one that had its turn before.
+    pub longest: WaitedFor,
 }
 
-/// Which thread kept a waiter waiting: the one that held the permit for most of the wait.
+/// Which thread kept a waiter waiting: the one whose turn took the most of the wait. A thread with several shorter
+/// turns may have had more of it in sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitedFor {
     /// The thread.
@@ -207,15 +210,25 @@ impl<O: Os> PermitQueue<O> {
             }
             if wake == Wake::TimedOut {
                 let mut state = self.state.lock();
-                if state.queue.remove(ticket).is_none() {
+                let Some(waiter) = state.queue.remove(ticket) else {
                     return Ok(self.permit(Some(place))); // its turn came with the timeout
-                }
+                };
                 state.free_places.push(place);
                 let Some(Holder { thread, since, .. }) = state.holder else {
                     unreachable!("no thread waits for a permit that none holds: a release passes it on");
                 };
-                let held = self.os.now().since(since);
-                return Err(Denied::TimedOut(HeldBy { thread, held }));
+                let now = self.os.now();
+                let last = WaitedFor {
+                    thread,
+                    held: now.since(since.max(waiter.since)),
+                    committing: Nanos::ZERO, // the holder alone knows
+                };
+                let longest = waiter.longest.filter(|longest| longest.held > last.held);
+                return Err(Denied::TimedOut(HeldBy {
+                    thread,
+                    held: now.since(since),
+                    longest: longest.unwrap_or(last),
+                }));
             }
         }
     }
