@@ -199,7 +199,9 @@ fn the_doctor_looks_at_stores_that_are_named_and_at_those_of_this_folder() {
     fs::create_dir(folder.path().join("empty")).expect("a folder");
     let rows = |arguments: &[&str]| {
         let (said, _) = told(punctual(folder.path(), &[&["doctor"], arguments].concat()));
-        let rows = said.lines().filter(|line| line.contains(" store "));
+        let rows = said
+            .lines()
+            .filter(|line| line.get(10..).is_some_and(|rest| rest.starts_with("store ")));
         (rows.map(str::to_owned).collect::<Vec<_>>(), said.clone())
     };
     let pid = owner.child.id();

@@ -14,29 +14,32 @@ const NEARLY_FULL: u64 = 80;
 
 /// Examines the store in `folder`, which another process may have open. Nothing is checked that takes long.
 pub fn examine(folder: &Path) -> Finding {
-    match look(folder) {
-        Ok((detail, remedies)) => finding(Status::Offered, folder, &detail, remedies.join("; ")),
-        Err(missing @ EngineError::NoStore { .. }) => finding(
-            Status::Missing,
-            folder,
-            &missing.to_string(),
-            "name the folder that has the file data.mdb".into(),
-        ),
-        Err(corrupt @ EngineError::Corrupt { .. }) => finding(
-            Status::Refused,
-            folder,
-            &corrupt.to_string(),
-            "see \"After damage\" in docs/store.md".into(),
-        ),
-        Err(other) => finding(Status::Refused, folder, &other.to_string(), "see the message".into()),
-    }
-}
-
-fn finding(status: Status, folder: &Path, detail: &str, remedy: String) -> Finding {
+    // Errors name the folder themselves.
+    let (status, detail, remedy) = match look(folder) {
+        Ok((detail, remedies)) => {
+            let detail = format!("{}: {detail}", folder.display());
+            (Status::Offered, detail, remedies.join("; "))
+        }
+        Err(error) => match error {
+            EngineError::NoStore { .. } => {
+                let remedy = "name the folder that has the file data.mdb";
+                (Status::Missing, error.to_string(), remedy.to_owned())
+            }
+            EngineError::Corrupt { .. } => {
+                let remedy = "see \"After damage\" in docs/store.md";
+                (Status::Refused, error.to_string(), remedy.to_owned())
+            }
+            other => (
+                Status::Refused,
+                other.to_string(),
+                "do what the message says".to_owned(),
+            ),
+        },
+    };
     Finding {
         facility: Facility::Store,
         status,
-        detail: format!("{}: {detail}", folder.display()),
+        detail,
         remedy,
     }
 }

@@ -88,7 +88,7 @@ pub enum TransferError {
         /// How often it was tried.
         tries: usize,
         /// What the last attempt was told.
-        last: EngineError,
+        last: Box<EngineError>,
     },
     /// It is not a whole export.
     #[error("line {line}: {what}; export the store once more, nothing was imported")]
@@ -140,6 +140,7 @@ fn persistently<T>(from: &Path, mut attempt: impl FnMut(bool) -> Result<T, Trans
             Err(TransferError::Engine(last @ (EngineError::SnapshotEnded { .. } | EngineError::Overtaken { .. }))) => {
                 if tries == TRIES_MAX {
                     let path = from.to_path_buf();
+                    let last = Box::new(last);
                     return Err(TransferError::Outrun { path, tries, last });
                 }
             }
