@@ -159,7 +159,11 @@ pub struct Run {
 
 /// `serve`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Serve {
+    /// What else it can do
+    #[command(subcommand)]
+    pub command: Option<ServeCommand>,
     /// The file of the node, in TOML; docs/commands.md names the keys [default: a store in punctual.store]
     #[arg(value_name = "NODE.toml")]
     pub file: Option<PathBuf>,
@@ -172,6 +176,17 @@ pub struct Serve {
     /// What a write that is acknowledged survives [default: durable]
     #[arg(long, value_enum)]
     pub durability: Option<StoreDurability>,
+}
+
+/// `serve ...`
+#[derive(Debug, Subcommand)]
+pub enum ServeCommand {
+    /// Read a password from standard input, and print what a node's file keeps of it
+    Hash {
+        /// How often it is hashed: more make each guess dearer, and each check
+        #[arg(long, value_name = "N", default_value_t = punctual_server::users::ROUNDS)]
+        rounds: u32,
+    },
 }
 
 /// `serve --durability`

@@ -7,9 +7,10 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::Shutdown;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::serving::{Client, bulk, encoded, end, serve};
+use common::serving::{Client, Served, bulk, encoded, end, serve};
 use common::{BOUND, folder_with, refused};
 use punctual_server::resp::Value;
 
@@ -651,11 +652,12 @@ fn clients_are_told_about_themselves_and_the_server() {
     };
     assert!(list.contains("name=me") && list.contains("lib-name=tests"), "{list}");
     assert!(client.error("HELLO 4").starts_with("NOPROTO"));
-    assert!(client.error("AUTH secret").starts_with("ERR there are no users yet"));
+    assert!(client.error("AUTH secret").starts_with("ERR this server has no users"));
+    assert_eq!(client.ask("ACL WHOAMI"), bulk("default"));
     assert!(
         client
             .error("HELLO 2 AUTH me secret")
-            .starts_with("ERR there are no users yet")
+            .starts_with("ERR this server has no users")
     );
     assert!(matches!(client.ask("CONFIG GET save"), Value::Map(found) if found.len() == 1));
     assert_eq!(client.ask("SELECT 0"), Value::ok());
@@ -791,10 +793,7 @@ fn what_cannot_start_says_why() {
     let folder = folder_with(&[("node.toml", "[server]\nthreads = 0\nport = 5\n"), ("file", "")]);
     let here = folder.path();
     let far = refused(here, &["serve", "--listen", "0.0.0.0:0"]);
-    assert!(
-        far.contains("there are no users yet") && far.contains("127.0.0.1"),
-        "{far}"
-    );
+    assert!(far.contains("without users") && far.contains("127.0.0.1"), "{far}");
     let wrong = refused(here, &["serve", "node.toml"]);
     assert!(
         wrong.contains("node.toml:2: server.threads: 0 is out of range"),
@@ -896,4 +895,430 @@ fn a_second_signal_ends_at_once() {
     assert_eq!(status.code(), Some(128 + libc::SIGTERM));
     let served = serve(folder.path(), &[]);
     assert_eq!(served.client().ask("STRLEN long"), Value::Integer(1 << 20));
+}
+
+/// What a node's file keeps of a password.
+fn hash(password: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.args(["serve", "hash", "--rounds", "1000"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = punctual_testing::start(&mut command, BOUND).expect("the program starts");
+    let mut input = child.stdin().expect("its input");
+    input
+        .write_all(format!("{password}\n").as_bytes())
+        .expect("it takes a line");
+    drop(input);
+    let output = child.output().expect("it ends");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+/// A node with a user that may do all, and one that reads what begins with `room/`.
+fn with_users(more: &str) -> (tempfile::TempDir, [String; 2]) {
+    let hashes = [hash("all of it"), hash("a part")];
+    let node = format!(
+        "[server]\n{more}\n[store]\ndurability = \"volatile\"\n[[user]]\nname = \"owner\"\npassword = \"{}\"\nmay = \
+         [\"read\", \"write\", \"channels\", \"server\"]\nkeys = [\"\"]\n[[user]]\nname = \"guest\"\npassword = \
+         \"{}\"\nmay = [\"read\", \"channels\"]\nkeys = [\"room/\"]\n",
+        hashes[0], hashes[1]
+    );
+    (folder_with(&[("node.toml", &node)]), hashes)
+}
+
+fn words(client: &mut Client, request: &[&str]) -> Value {
+    let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
+    client.stream.write_all(&encoded(&words)).expect("it takes a request");
+    client.reply()
+}
+
+#[test]
+fn users_do_what_they_may_and_strangers_nothing() {
+    let (folder, _) = with_users("");
+    // Other machines may reach it, because there are users.
+    let served = serve(folder.path(), &["node.toml", "--listen", "0.0.0.0:0"]);
+    let port = served.address.rsplit(':').next().expect("a port");
+    let client = || Client::of(std::net::TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens"));
+    let mut stranger = client();
+    for request in [
+        "GET a",
+        "PING",
+        "INFO",
+        "CLIENT LIST",
+        "MULTI",
+        "SUBSCRIBE a",
+        "ACL WHOAMI",
+        "DEADLINE 5 SET a 1",
+    ] {
+        assert_eq!(stranger.error(request), "NOAUTH Authentication required.", "{request}");
+    }
+    assert!(stranger.error("HELLO 3").starts_with("NOAUTH HELLO must be called"));
+    // Its bounds are smaller.
+    let long = "x".repeat(17 << 10);
+    stranger.send(&format!("AUTH owner {long}"));
+    assert!(matches!(stranger.reply(), Value::Error(error) if error.contains("invalid bulk length")));
+    assert_eq!(stranger.try_reply(), None);
+
+    let mut owner = client();
+    assert!(owner.error("AUTH owner wrong").starts_with("WRONGPASS"));
+    assert!(owner.error("AUTH none-such wrong").starts_with("WRONGPASS"));
+    assert!(owner.error("AUTH wrong").starts_with("WRONGPASS"), "the default user");
+    assert_eq!(owner.try_reply(), None, "three wrong passwords end a connection");
+    // What is sent behind AUTH at once has the bounds of the user.
+    let mut owner = client();
+    let mut bytes = encoded(&[b"AUTH", b"owner", b"all of it"]);
+    bytes.extend(encoded(&[b"SET", b"room/long", "v".repeat(1 << 20).as_bytes()]));
+    bytes.extend(encoded(&[b"STRLEN", b"room/long"]));
+    owner.stream.write_all(&bytes).expect("it takes bytes");
+    assert_eq!((owner.reply(), owner.reply()), (Value::ok(), Value::ok()));
+    assert_eq!(owner.reply(), Value::Integer(1 << 20));
+    assert_eq!(owner.ask("ACL WHOAMI"), bulk("owner"));
+    assert_eq!(owner.ask("SET room/door open"), Value::ok());
+    assert_eq!(owner.ask("SET safe closed"), Value::ok());
+
+    for round in 0..2 {
+        // The second time its password is known.
+        let mut guest = client();
+        let hello = words(&mut guest, &["HELLO", "3", "AUTH", "guest", "a part", "SETNAME", "me"]);
+        assert!(matches!(hello, Value::Map(_)), "{round}: {hello:?}");
+        assert_eq!(
+            (guest.ask("ACL WHOAMI"), guest.ask("CLIENT GETNAME")),
+            (bulk("guest"), bulk("me"))
+        );
+        assert_eq!(guest.ask("GET room/door"), bulk("open"));
+        for refused in ["GET safe", "MGET room/door safe", "KEYS *", "SCAN 0", "WATCH safe"] {
+            assert_eq!(
+                guest.error(refused),
+                "NOPERM No permissions to access a key",
+                "{refused}"
+            );
+        }
+        for refused in ["SET room/door 1", "FLUSHDB", "INFO", "CONFIG GET *", "CLIENT LIST"] {
+            let error = guest.error(refused);
+            assert!(
+                error.starts_with("NOPERM User guest has no permissions to run"),
+                "{refused}: {error}"
+            );
+        }
+        assert_eq!(guest.error("PSUBSCRIBE *"), "NOPERM No permissions to access a channel");
+        assert!(matches!(guest.ask("PUBLISH news 1"), Value::Integer(0)));
+        assert_eq!(guest.ask("MULTI"), Value::ok());
+        guest.error("SET room/door 1");
+        assert!(guest.error("EXEC").starts_with("EXECABORT"));
+        assert_eq!(guest.ask("RESET"), Value::Simple("RESET".into()));
+        assert_eq!(guest.error("GET room/door"), "NOAUTH Authentication required.");
+    }
+    let Value::Bulk(info) = owner.ask("INFO") else {
+        panic!("text")
+    };
+    assert!(String::from_utf8_lossy(&info).contains("wrong_passwords:3\r\n"));
+}
+
+/// Neither the password nor its hash is in anything that a client is told.
+#[test]
+fn no_secret_is_told() {
+    let (folder, hashes) = with_users("stalled_max = \"300ms\"");
+    let mut served = serve(folder.path(), &["node.toml"]);
+    let mut owner = served.client();
+    words(&mut owner, &["AUTH", "owner", "not all of it"]);
+    assert_eq!(words(&mut owner, &["AUTH", "owner", "all of it"]), Value::ok());
+    let mut all = String::new();
+    for request in [
+        "INFO",
+        "CONFIG GET *",
+        "CLIENT LIST",
+        "CLIENT INFO",
+        "COMMAND INFO auth",
+        "ACL WHOAMI",
+        "ACL LIST",
+    ] {
+        all += &format!("{:?}", owner.ask(request).clone());
+    }
+    all += &owner.error("CONFIG SET requirepass secret");
+    // A client that never says which user it is has to go.
+    let mut stranger = served.client();
+    assert_eq!(stranger.try_reply(), None);
+    end(&served.child);
+    served.child.wait().expect("it ends");
+    let text = |bytes: &str| bytes.split('$').next_back().expect("a hash").to_owned();
+    for secret in [
+        "all of it".to_owned(),
+        text(&hashes[0]),
+        text(&hashes[1]),
+        "pbkdf2".to_owned(),
+    ] {
+        assert!(!all.contains(&secret), "{secret}: {all}");
+    }
+    let error = refused(folder.path(), &["serve", "hash", "--rounds", "5"]);
+    assert!(error.contains("--rounds: 5 is out of range"), "{error}");
+}
+
+/// One page of figures, from a port of its own.
+fn figures(served: &Served) -> String {
+    let line = served.lines.iter().find(|line| line.starts_with("figures on http://"));
+    let address = line.and_then(|line| line.strip_prefix("figures on http://")?.strip_suffix("/metrics"));
+    let ask = |request: &str| {
+        let mut stream = std::net::TcpStream::connect(address.expect("its address")).expect("it listens");
+        stream.set_read_timeout(Some(BOUND)).expect("a bound");
+        stream.write_all(request.as_bytes()).expect("it takes a request");
+        let mut page = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut page).expect("a page");
+        page
+    };
+    assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 404"));
+    assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 405"));
+    ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+fn value(page: &str, name: &str) -> f64 {
+    let line = page
+        .lines()
+        .find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name}: {page}"))
+}
+
+#[test]
+fn figures_are_told_on_a_port_of_their_own() {
+    let node = "[server]\nmetrics = \"127.0.0.1:0\"\nthreads = 1\n[store]\ndurability = \"volatile\"\n[[object]]\nkey = \
+                \"quiet\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    let line = served.next_line();
+    served.lines.push(line);
+    let mut client = served.client();
+    (0..5).for_each(|key| assert_eq!(client.ask(&format!("DEADLINE 60000 SET key{key} 1")), Value::ok()));
+    assert_eq!(client.ask("GET key1"), bulk("1"));
+    assert_eq!(client.ask("TSET pose 1 AGE 5000"), Value::ok());
+    let begin = Instant::now();
+    let page = loop {
+        let page = figures(&served);
+        // What the event loop knows comes a moment later.
+        if value(&page, "punctual_connections") == 1.0 {
+            break page;
+        }
+        assert!(begin.elapsed() < BOUND, "{page}");
+    };
+    assert!(page.starts_with("HTTP/1.0 200 OK\r\n"));
+    assert_eq!(value(&page, "punctual_requests_total{outcome=\"timely\"}"), 5.0);
+    assert_eq!(value(&page, "punctual_requests_total{outcome=\"carried_out\"}"), 7.0);
+    assert_eq!(value(&page, "punctual_objects"), 2.0);
+    assert_eq!(value(&page, "punctual_objects_without_value"), 1.0);
+    assert!(value(&page, "punctual_object_age_seconds{key=\"pose\"}") >= 5.0);
+    assert_eq!(value(&page, "punctual_memory_bytes_max"), f64::from(1 << 30));
+    // Each line is a comment or a sample.
+    let (_, body) = page.split_once("\r\n\r\n").expect("a body");
+    for line in body.lines() {
+        let is_sample = line
+            .rsplit_once(' ')
+            .is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+        assert!(
+            line.starts_with("# HELP ") || line.starts_with("# TYPE ") || is_sample,
+            "{line}"
+        );
+    }
+    let Value::Bulk(info) = client.ask("INFO latency") else {
+        panic!("text")
+    };
+    let info = String::from_utf8(info).expect("text");
+    assert!(
+        info.contains("late_in_queue:0\r\n") && info.contains("late_lock_us:0\r\n"),
+        "{info}"
+    );
+    let far = folder_with(&[("node.toml", "[server]\nmetrics = \"0.0.0.0:9121\"\n")]);
+    let error = refused(far.path(), &["serve", "node.toml"]);
+    assert!(
+        error.contains("server.metrics: expected an address of this machine alone"),
+        "{error}"
+    );
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::path::Path;
+    use std::process::Command;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+    use super::common::serving::{Served, encoded, serve};
+    use super::common::{BOUND, folder_with, refused};
+
+    /// An authority, whose certificate is in `authority.pem`.
+    pub struct Authority(Issuer<'static, KeyPair>);
+
+    impl Authority {
+        pub fn new(folder: &Path) -> Authority {
+            let key = KeyPair::generate().expect("a key");
+            let mut params = CertificateParams::new(Vec::new()).expect("names");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let certificate = params.self_signed(&key).expect("a certificate");
+            fs::write(folder.join("authority.pem"), certificate.pem()).expect("a file");
+            Authority(Issuer::new(params, key))
+        }
+
+        /// A certificate for this machine, in `NAME.pem` and `NAME.key`, valid in these years.
+        pub fn sign(&self, folder: &Path, name: &str, years: [i32; 2]) {
+            let key = KeyPair::generate().expect("a key");
+            let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+            let mut params = CertificateParams::new(names).expect("names");
+            [params.not_before, params.not_after] = years.map(|year| rcgen::date_time_ymd(year, 1, 1));
+            let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+            fs::write(folder.join(format!("{name}.pem")), certificate.pem()).expect("a file");
+            fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).expect("a file");
+        }
+    }
+
+    type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+    fn connect(served: &Served, folder: &Path, own: Option<&str>) -> Tls {
+        let pem = fs::read(folder.join("authority.pem")).expect("a file");
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(&pem).expect("a certificate"))
+            .expect("a root");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        let config = match own {
+            None => builder.with_no_client_auth(),
+            Some(name) => {
+                let read = |end: &str| fs::read(folder.join(format!("{name}.{end}"))).expect("a file");
+                let certificate = CertificateDer::from_pem_slice(&read("pem")).expect("a certificate");
+                let key = PrivateKeyDer::from_pem_slice(&read("key")).expect("a key");
+                builder
+                    .with_client_auth_cert(vec![certificate], key)
+                    .expect("a certificate")
+            }
+        };
+        let name = "127.0.0.1".try_into().expect("a name");
+        let socket = TcpStream::connect(&served.address).expect("it listens");
+        socket.set_read_timeout(Some(BOUND)).expect("a bound");
+        StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a client"), socket)
+    }
+
+    /// The reply to a request that is answered with so many bytes.
+    fn ask(tls: &mut Tls, request: &[&[u8]], length: usize) -> std::io::Result<Vec<u8>> {
+        tls.write_all(&encoded(request))?;
+        let mut reply = vec![0; length];
+        tls.read_exact(&mut reply)?;
+        Ok(reply)
+    }
+
+    const YEARS: [i32; 2] = [2020, 2090];
+    const NODE: &str = "[tls]\ncertificate = \"node.pem\"\nkey = \"node.key\"\n";
+
+    #[test]
+    fn a_store_is_served_by_tls() {
+        let folder = folder_with(&[("node.toml", NODE)]);
+        let authority = Authority::new(folder.path());
+        authority.sign(folder.path(), "node", YEARS);
+        let served = serve(folder.path(), &["node.toml", "--durability", "volatile"]);
+        let mut client = connect(&served, folder.path(), None);
+        assert_eq!(ask(&mut client, &[b"SET", b"a", b"1"], 5).expect("a reply"), b"+OK\r\n");
+        // Longer than what TLS keeps at a time, each way.
+        let long: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+        assert_eq!(
+            ask(&mut client, &[b"SET", b"long", &long], 5).expect("a reply"),
+            b"+OK\r\n"
+        );
+        let reply = ask(&mut client, &[b"GET", b"long"], long.len() + 12).expect("a reply");
+        assert_eq!(&reply[..10], b"$3000000\r\n");
+        assert!(reply[10..].starts_with(&long));
+        // Many at a time, in their order.
+        let mut pipelined = Vec::new();
+        (0..5_000).for_each(|_| pipelined.extend(encoded(&[b"INCR", b"n"])));
+        client.write_all(&pipelined).expect("it takes bytes");
+        let expected: String = (1..=5_000).map(|n| format!(":{n}\r\n")).collect();
+        let mut found = vec![0; expected.len()];
+        client.read_exact(&mut found).expect("replies");
+        assert_eq!(found, expected.into_bytes());
+        // Redis' own client, where it is installed and speaks TLS.
+        let port = served.address.rsplit(':').next().expect("a port");
+        let mut cli = Command::new("redis-cli");
+        cli.args(["--tls", "--cacert", "authority.pem", "-p", port, "GET", "a"])
+            .current_dir(folder.path());
+        match punctual_testing::output(&mut cli, BOUND) {
+            Ok(output) if output.status.success() => assert_eq!(output.stdout, b"1\n"),
+            _ => println!("skipped: no redis-cli that speaks TLS"),
+        }
+        // No words in clear: the connection ends, and others are served.
+        let mut plain = served.client();
+        plain.stream.write_all(b"PING\r\n").expect("it takes bytes");
+        let mut rest = Vec::new();
+        let _ = plain.stream.read_to_end(&mut rest);
+        assert!(!rest.starts_with(b"+PONG"));
+        assert_eq!(ask(&mut client, &[b"PING"], 7).expect("a reply"), b"+PONG\r\n");
+    }
+
+    #[test]
+    fn certificates_are_checked_and_read_again() {
+        let mutual = format!("{NODE}clients = \"authority.pem\"\n");
+        let folder = folder_with(&[("node.toml", NODE), ("mutual.toml", &mutual)]);
+        let here = folder.path();
+        let missing = refused(here, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+        assert!(missing.contains("node.pem: cannot be read"), "{missing}");
+        let authority = Authority::new(here);
+        for (years, expected) in [([2001, 2002], "the certificate expired"), ([2089, 2090], "is valid in")] {
+            authority.sign(here, "node", years);
+            let told = refused(here, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+            assert!(told.contains("node.pem: ") && told.contains(expected), "{told}");
+        }
+        authority.sign(here, "other", YEARS);
+        authority.sign(here, "node", YEARS);
+        fs::copy(here.join("other.key"), here.join("node.key")).expect("a file");
+        let told = refused(here, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+        assert!(told.contains("do not belong together"), "{told}");
+        fs::write(here.join("node.key"), "no key").expect("a file");
+        let told = refused(here, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+        assert!(told.contains("there is no private key in it"), "{told}");
+
+        // Only clients with a certificate of the authority.
+        authority.sign(here, "node", YEARS);
+        let served = serve(here, &["mutual.toml", "--durability", "volatile"]);
+        let ping: &[&[u8]] = &[b"PING"];
+        assert!(ask(&mut connect(&served, here, None), ping, 7).is_err());
+        assert_eq!(
+            ask(&mut connect(&served, here, Some("other")), ping, 7).expect("a reply"),
+            b"+PONG\r\n"
+        );
+        drop(served);
+
+        // Another certificate while it runs: those that begin get it, those that have begun go on.
+        let served = serve(here, &["node.toml", "--durability", "volatile"]);
+        let shown = |tls: &mut Tls| {
+            ask(tls, ping, 7).expect("a reply");
+            tls.conn.peer_certificates().expect("certificates")[0].to_vec()
+        };
+        let mut before = connect(&served, here, None);
+        let first = shown(&mut before);
+        let begin = Instant::now();
+        authority.sign(here, "node", YEARS);
+        // SAFETY: a plain number, of a child that has not been waited for.
+        unsafe { libc::kill(served.child.id() as i32, libc::SIGHUP) };
+        while shown(&mut connect(&served, here, None)) == first {
+            assert!(begin.elapsed() < BOUND, "it shows the former one for ever");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert_eq!(shown(&mut before), first);
+        // By itself, too; and what is none leaves the former one.
+        let second = shown(&mut connect(&served, here, None));
+        fs::write(here.join("node.pem"), "none").expect("a file");
+        // SAFETY: as above.
+        unsafe { libc::kill(served.child.id() as i32, libc::SIGHUP) };
+        assert_eq!(shown(&mut connect(&served, here, None)), second);
+        authority.sign(here, "node", YEARS);
+        while shown(&mut connect(&served, here, None)) == second {
+            assert!(begin.elapsed() < BOUND, "it does not look by itself");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
 }

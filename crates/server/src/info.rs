@@ -7,7 +7,7 @@ use punctual_store::engine::Durability;
 
 use crate::resp::Version;
 use crate::session::Session;
-use crate::work::Counts;
+use crate::work::{Counts, Stage};
 
 /// What the server knows of itself.
 pub struct About<'a> {
@@ -19,6 +19,9 @@ pub struct About<'a> {
     pub connections_all: u64,
     pub refused: u64,
     pub dropped: u64,
+    pub wrong_passwords: u64,
+    pub bytes: usize,
+    pub bytes_max: usize,
     pub waiting: usize,
     pub channels: (usize, usize),
     pub objects: usize,
@@ -86,6 +89,10 @@ pub fn text(about: &About<'_>, wanted: &[String]) -> String {
             ("total_commands_processed", load(&counts.carried_out).to_string()),
             ("rejected_connections", about.refused.to_string()),
             ("dropped_connections", about.dropped.to_string()),
+            ("wrong_passwords", about.wrong_passwords.to_string()),
+            ("timely_commands", load(&counts.timely).to_string()),
+            ("client_bytes", about.bytes.to_string()),
+            ("client_bytes_max", about.bytes_max.to_string()),
             ("late_expired", load(&counts.expired).to_string()),
             ("late_backlog", load(&counts.backlog).to_string()),
             ("queue_length", about.waiting.to_string()),
@@ -93,6 +100,17 @@ pub fn text(about: &About<'_>, wanted: &[String]) -> String {
             ("temporal_objects", about.objects.to_string()),
         ],
     );
+    let mut latency = Vec::new();
+    for (at, spent, stage) in [
+        ("late_before_queue", "late_before_queue_us", Stage::Before),
+        ("late_in_queue", "late_queue_us", Stage::Queue),
+        ("late_at_lock", "late_lock_us", Stage::Lock),
+        ("late_in_store", "late_store_us", Stage::Store),
+    ] {
+        latency.push((at, load(counts.late_at(stage)).to_string()));
+        latency.push((spent, (load(counts.late_spent(stage)) / 1_000).to_string()));
+    }
+    section("Latency", &latency);
     section(
         "Replication",
         &[("role", "master".into()), ("connected_slaves", "0".into())],

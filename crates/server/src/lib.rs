@@ -15,14 +15,19 @@ pub mod commands;
 pub mod cursors;
 pub mod glob;
 mod info;
+pub mod metrics;
 pub mod node;
 mod pool;
+mod prover;
 pub mod queue;
 pub mod resp;
 pub mod session;
 mod subscribers;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
+#[cfg(feature = "tls")]
+pub mod tls;
+pub mod users;
 pub mod work;
 
 pub use node::{Listening, Options, Running, ServeError};

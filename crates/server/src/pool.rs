@@ -8,11 +8,11 @@ use punctual_os::{Lock, Os, Park};
 use punctual_store::engine::Engine;
 use punctual_store::watch::{Change, Watched as WatchedKeys};
 use punctual_store::{Store, StoreError};
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, ObjectId, Time};
 
 use crate::cursors::Cursors;
 use crate::queue::{Lane, Open, Queue};
-use crate::work::{Counts, Done, Job, TAKEN_MAX, Temporal, Worker};
+use crate::work::{Counts, Done, Job, Spent, TAKEN_MAX, Temporal, Worker};
 
 /// The most changes that wait to be told. What does not fit is counted by the store's watch.
 const CHANGES_MAX: usize = 4096;
@@ -53,6 +53,8 @@ pub struct Shared<E: Engine, O: Os> {
     newest: O::Lock<()>,
     /// The thread that hears of changes, once a connection wants to.
     listener: Mutex<Option<JoinHandle<()>>>,
+    /// Temporal objects by key, for figures.
+    objects: Mutex<Vec<(Vec<u8>, ObjectId)>>,
     /// Why the keeper could not write temporal objects, last time.
     pub trouble: Mutex<Option<String>>,
     /// Wakes the event loop.
@@ -73,6 +75,8 @@ pub struct PoolOptions {
     /// The most pieces of work that wait.
     pub queue_max: usize,
     pub temporal: Temporal,
+    /// The temporal objects that there are.
+    pub objects: Vec<Vec<u8>>,
 }
 
 /// The threads.
@@ -117,6 +121,13 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
             failed: AtomicBool::new(false),
             newest: os.new_lock(()),
             listener: Mutex::new(None),
+            objects: Mutex::new(
+                options
+                    .objects
+                    .iter()
+                    .filter_map(|key| Some((key.clone(), store.object(key)?)))
+                    .collect(),
+            ),
             trouble: Mutex::new(None),
             store,
             os,
@@ -151,6 +162,11 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         drop(state);
         woken.into_iter().for_each(|thread| self.parkers[thread].unpark());
         refused
+    }
+
+    /// All temporal objects that are known by their keys.
+    pub fn objects(&self) -> Vec<(Vec<u8>, ObjectId)> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How much work waits.
@@ -197,6 +213,11 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
             newest: &self.newest,
             ending: &self.stopping,
             listen: &|| self.listen(),
+            made: &|key, object| {
+                let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+                objects.push((key.to_vec(), object));
+            },
+            spent: Spent::default(),
         };
         let mut done = Vec::new();
         loop {

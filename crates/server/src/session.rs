@@ -1,6 +1,7 @@
 //! What one connection has said so far, and where each request of its is carried out. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use punctual_units::{Nanos, Time};
 
@@ -9,6 +10,7 @@ use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::request::Request;
 use crate::resp::{Bounds, Value, Version, Writer};
 use crate::subscribers::CHANNEL_MAX;
+use crate::users::{PASSWORD_MAX, Users};
 use crate::work::Flushing;
 
 /// The most commands between MULTI and EXEC.
@@ -86,8 +88,8 @@ impl Watched {
 pub enum Step {
     /// Nothing: its reply is written.
     Answered,
-    /// To say that it is late; nothing is written.
-    Late,
+    /// To say that it is late; nothing is written. When it was read.
+    Late(Time),
     /// Its reply is written, and the connection is to be closed.
     Close,
     /// The connection is as new: what it subscribed to is to be forgotten. Its reply is written.
@@ -110,6 +112,30 @@ pub enum Step {
     Describe,
     /// To describe the server.
     Info(Request),
+    /// To check a password, and then to say what came of this request.
+    Claim(Claimed, Request),
+}
+
+/// What a client says that it is. Its password is shown by no `Debug`.
+pub struct Claimed {
+    /// The user of that name, if there is one.
+    pub user: Option<usize>,
+    /// The password.
+    pub password: Vec<u8>,
+}
+
+impl std::fmt::Debug for Claimed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Claimed({:?}, ..)", self.user)
+    }
+}
+
+/// What HELLO asks for.
+struct Greeting {
+    version: Version,
+    name: Option<String>,
+    /// Name and password.
+    auth: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What a session knows of the server.
@@ -143,6 +169,9 @@ pub struct Session {
     multi: Option<Multi>,
     watched: Vec<Watched>,
     watched_bytes: usize,
+    /// The users of the server, and which of them this is.
+    users: Arc<Users>,
+    user: Option<usize>,
 }
 
 /// What stands between MULTI and EXEC.
@@ -164,10 +193,84 @@ impl Session {
         }
     }
 
+    /// A new connection to a server with these users.
+    pub fn of(id: u64, users: Arc<Users>) -> Session {
+        Session {
+            users,
+            ..Session::new(id)
+        }
+    }
+
     /// How much of a request is taken from it.
     pub fn bounds(&self) -> &'static Bounds {
-        // There are no users yet, and no other connections than loopback's: each may use the store.
-        &Bounds::ADMITTED
+        if self.is_stranger() {
+            &Bounds::STRANGER
+        } else {
+            &Bounds::ADMITTED
+        }
+    }
+
+    /// Whether it has still to say which user it is.
+    pub fn is_stranger(&self) -> bool {
+        self.user.is_none() && !self.users.is_empty()
+    }
+
+    /// The name of its user; Redis' name for all where there are no users.
+    pub fn user(&self) -> &str {
+        let user = self.user.and_then(|user| self.users.get(user));
+        user.map_or("default", |user| &user.name)
+    }
+
+    /// Whether its user may say this.
+    fn allowed(&self, command: &Command, request: &Request) -> Result<(), String> {
+        if self.users.is_empty() {
+            return Ok(());
+        }
+        match self.user.and_then(|user| self.users.get(user)) {
+            Some(user) => user.may(command, request),
+            None => match command.verb {
+                Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset => Ok(()),
+                _ => Err("NOAUTH Authentication required.".into()),
+            },
+        }
+    }
+
+    /// A password was checked: `user` is right, or it was wrong. Answers the request that gave it.
+    pub fn judged(&mut self, request: &Request, user: Option<usize>, out: &mut Vec<u8>) {
+        let value = match user {
+            None => Value::Error(WRONG_PASSWORD.into()),
+            Some(_) => {
+                self.user = user;
+                self.admitted(request)
+            }
+        };
+        self.say(&value, out);
+    }
+
+    /// What AUTH or HELLO answers once its password was right.
+    fn admitted(&mut self, request: &Request) -> Value {
+        if request.argument(0).eq_ignore_ascii_case(b"auth") {
+            return Value::ok();
+        }
+        self.greeting(request)
+            .map_or_else(Value::Error, |greeting| self.greet(greeting))
+    }
+
+    /// The user of that name, if the password is known to be right; else what is to be checked.
+    fn claim(&mut self, name: &[u8], password: &[u8]) -> Result<(), Claimed> {
+        let user = self.users.find(name);
+        // Longer than any: wrong whatever it is.
+        let password = &password[..password.len().min(PASSWORD_MAX + 1)];
+        match user {
+            Some(user) if self.users.remembers(user, password) => {
+                self.user = Some(user);
+                Ok(())
+            }
+            user => Err(Claimed {
+                user,
+                password: password.to_vec(),
+            }),
+        }
     }
 
     /// How many channels and patterns it hears.
@@ -254,11 +357,14 @@ impl Session {
             Ok(command) => command,
             Err(error) => return self.refuse(&error, out),
         };
+        if let Err(error) = self.allowed(command, &request) {
+            return self.refuse(&error, out);
+        }
         self.last = command.name;
         // What belongs to an EXEC has that one's deadline.
         let is_queued = self.multi.is_some() && !matches!(command.verb, Verb::Exec | Verb::Discard);
         if now > deadline && !is_queued && self.multi.is_none() {
-            return Step::Late;
+            return Step::Late(arrived);
         }
         if is_queued && !matches!(command.verb, Verb::Reset | Verb::Quit) {
             return self.queue(command, request, arrived, out);
@@ -455,11 +561,35 @@ impl Session {
                 self.say(&Value::Simple("RESET".into()), out);
                 return Step::Reset;
             }
-            Verb::Hello => match self.hello(&request) {
-                Ok(value) => value,
+            Verb::Hello => match self.greeting(&request) {
+                Ok(Greeting { auth: Some(_), .. }) if self.users.is_empty() => Value::Error(NO_USERS.into()),
+                Ok(Greeting {
+                    auth: Some((name, password)),
+                    ..
+                }) => match self.claim(&name, &password) {
+                    Ok(()) => self.admitted(&request),
+                    Err(claimed) => return Step::Claim(claimed, request),
+                },
+                Ok(_) if self.is_stranger() => Value::Error(HELLO_WITHOUT_AUTH.into()),
+                Ok(greeting) => self.greet(greeting),
                 Err(error) => Value::Error(error),
             },
-            Verb::Auth => Value::Error(NO_USERS.into()),
+            Verb::Auth if request.len() > 3 => Value::Error("ERR syntax error".into()),
+            Verb::Auth if self.users.is_empty() => Value::Error(NO_USERS.into()),
+            Verb::Auth => {
+                let (name, password) = match request.len() {
+                    2 => (&b"default"[..], request.argument(1)),
+                    _ => (request.argument(1), request.argument(2)),
+                };
+                match self.claim(name, password) {
+                    Ok(()) => self.admitted(&request),
+                    Err(claimed) => return Step::Claim(claimed, request),
+                }
+            }
+            Verb::Acl if request.len() == 2 && request.argument(1).eq_ignore_ascii_case(b"whoami") => {
+                Value::bulk(self.user())
+            }
+            Verb::Acl => Value::Error(unknown_part("ACL", &request)),
             Verb::Client => match self.client(&request) {
                 Ok(Ok(value)) => value,
                 Ok(Err(step)) => return step,
@@ -473,9 +603,9 @@ impl Session {
         Step::Answered
     }
 
-    fn hello(&mut self, request: &Request) -> Result<Value, String> {
+    fn greeting(&self, request: &Request) -> Result<Greeting, String> {
         let mut version = self.version;
-        let mut name = None;
+        let (mut name, mut auth) = (None, None);
         if request.len() > 1 {
             version = match request.argument(1) {
                 b"2" => Version::Two,
@@ -488,7 +618,12 @@ impl Session {
             let mut words = request.from(2);
             while let Some(word) = words.next() {
                 match word.to_ascii_uppercase().as_slice() {
-                    b"AUTH" => return Err(NO_USERS.into()),
+                    b"AUTH" => {
+                        let (Some(user), Some(password)) = (words.next(), words.next()) else {
+                            return Err("ERR Syntax error in HELLO option 'auth'".into());
+                        };
+                        auth = Some((user.to_vec(), password.to_vec()));
+                    }
                     b"SETNAME" => {
                         let given = words.next().ok_or("ERR Syntax error in HELLO option 'setname'")?;
                         name = Some(shown(
@@ -500,12 +635,17 @@ impl Session {
                 }
             }
         }
+        Ok(Greeting { version, name, auth })
+    }
+
+    fn greet(&mut self, greeting: Greeting) -> Value {
+        let Greeting { version, name, .. } = greeting;
         self.version = version;
         if let Some(name) = name {
             self.name = name;
         }
         let pair = |key: &str, value| (Value::bulk(key), value);
-        Ok(Value::Map(vec![
+        Value::Map(vec![
             pair("server", Value::bulk("punctual")),
             pair("version", Value::bulk(env!("CARGO_PKG_VERSION"))),
             pair("proto", Value::Integer(if version == Version::Three { 3 } else { 2 })),
@@ -513,7 +653,7 @@ impl Session {
             pair("mode", Value::bulk("standalone")),
             pair("role", Value::bulk("master")),
             pair("modules", Value::Array(Vec::new())),
-        ]))
+        ])
     }
 
     fn client(&mut self, request: &Request) -> Result<Result<Value, Step>, String> {
@@ -577,18 +717,20 @@ impl Session {
         Ok(Ok(done))
     }
 
-    /// Makes the connection as new, but for its number.
+    /// Makes the connection as new, but for its number: it has to say anew which user it is.
     pub fn reset(&mut self) {
         *self = Session {
             library: std::mem::take(&mut self.library),
             last: self.last,
-            ..Session::new(self.id)
+            ..Session::of(self.id, Arc::clone(&self.users))
         };
     }
 }
 
-const NO_USERS: &str =
-    "ERR there are no users yet, and this server is reached by this machine alone: connect without AUTH";
+const NO_USERS: &str = "ERR this server has no users, and is reached by this machine alone: connect without AUTH";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const HELLO_WITHOUT_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
+     option can be used to authenticate the client and select the RESP protocol version at the same time";
 
 /// What a request is told that is too late, or for which there is no room.
 pub fn late(reason: &str, retry_after: Nanos) -> String {
@@ -678,7 +820,7 @@ fn described(request: &Request) -> Value {
     }
 }
 
-fn keys_of(request: &Request) -> Result<Vec<&[u8]>, String> {
+fn keys_of(request: &Request) -> Result<Vec<Vec<u8>>, String> {
     if request.len() < 4 {
         return Err(wrong_number_of_arguments("command|getkeys"));
     }
@@ -687,15 +829,12 @@ fn keys_of(request: &Request) -> Result<Vec<&[u8]>, String> {
     if !command.takes(count) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    let (first, last, step) = command.keys;
-    if first == 0 {
+    if command.keys.0 == 0 {
         return Err("ERR The command has no key arguments".into());
     }
-    let last = if last < 0 { count as i32 + last } else { last };
-    Ok((first..=last)
-        .step_by(step as usize)
-        .map(|at| request.argument(at as usize + 2))
-        .collect())
+    let mut named = request.clone();
+    named.skip(2);
+    Ok(command.keys_of(&named).map(<[u8]>::to_vec).collect())
 }
 
 fn entry(command: &Command) -> Value {

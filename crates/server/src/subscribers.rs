@@ -6,7 +6,7 @@ use crate::glob::{matches, steps};
 use crate::pool::Told;
 
 /// What channels of changes begin with: `__keyspace@0__:KEY` and `__keyevent@0__:EVENT`, as in Redis.
-const KEYSPACE: &[u8] = b"__keyspace@0__:";
+pub const KEYSPACE: &[u8] = b"__keyspace@0__:";
 const KEYEVENT: &[u8] = b"__keyevent@0__:";
 
 /// The longest channel, in bytes: that of a changed key fits.

@@ -14,7 +14,7 @@ use crate::pool::{Pool, PoolOptions, Shared};
 use crate::resp::Version;
 use crate::resp::request::Request;
 use crate::session::Asked;
-use crate::work::{Counts, Done, Handle, Job, Temporal, Work, Worker};
+use crate::work::{Counts, Done, Handle, Job, Spent, Stage, Temporal, Work, Worker};
 
 /// Linux, but for its clock, which can tick at each look, and for threads that can be made to panic.
 #[derive(Clone, Debug, Default)]
@@ -137,6 +137,8 @@ impl Bench {
             newest,
             ending: &self.ending,
             listen: &|| Ok(()),
+            made: &|_, _| (),
+            spent: Spent::default(),
         };
         let mut done = Vec::new();
         worker.carry_out(jobs, &mut done);
@@ -340,6 +342,7 @@ fn pool(store: Store<Memory, TestOs>, threads: usize) -> (Arc<Shared<Memory, Tes
             validity: Nanos::from_secs(1),
             max_len: 64,
         },
+        objects: Vec::new(),
     };
     Shared::start(Arc::new(store), &options, Box::new(|| ())).expect("threads")
 }
@@ -414,4 +417,57 @@ fn long_replies_wait_for_another_turn() {
         turns += 1;
     }
     assert_eq!((turns, answered), (8, 64));
+}
+
+/// Each at the stage at which its deadline passed, and its time adds up to what passed since it was read.
+#[test]
+fn a_late_request_says_where_its_time_went() {
+    let bench = Bench::default();
+    let store = store(TestOs::default());
+    let now = store.os().now();
+    let ago = |ms: u64| Time(now.0 - ms * 1_000_000);
+    let late = |words: &str, arrived: Time, queued: Time, deadline: Time| {
+        let mut asked = asked(words);
+        (asked.arrived, asked.deadline) = (arrived, deadline);
+        let job = Job {
+            queued,
+            ..job(0, vec![asked])
+        };
+        let reply = texts(bench.carry_out(&store, vec![job])).remove(0);
+        assert!(reply.starts_with("-LATE reason=expired"), "{reply}");
+    };
+    late("GET a", ago(50), ago(30), ago(1));
+    late("SET a 1", ago(50), ago(30), ago(1));
+    late("TSET a 1", ago(50), ago(30), ago(1));
+    let count = |stage| bench.counts.late_at(stage).load(Ordering::SeqCst);
+    let spent = |stage| bench.counts.late_spent(stage).load(Ordering::SeqCst);
+    assert_eq!(Stage::ALL.map(|(_, stage)| count(stage)), [0, 3, 0, 0]);
+    assert_eq!(spent(Stage::Before), 60_000_000);
+    assert!(spent(Stage::Queue) >= 90_000_000);
+    // Behind a writer that has the permit for longer than there is time.
+    std::thread::scope(|threads| {
+        let writer = store
+            .write_transaction(punctual_store::Deadline::NONE)
+            .expect("the writer");
+        let waits = threads.spawn(|| {
+            let begin = store.os().now();
+            late("SET a 1", begin, begin, begin + Nanos::from_millis(20));
+        });
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        drop(writer);
+        waits.join().expect("it is told");
+    });
+    assert_eq!(Stage::ALL.map(|(_, stage)| count(stage)).iter().sum::<u64>(), 4);
+    assert_eq!(bench.counts.expired.load(Ordering::SeqCst), 4);
+    assert_eq!(bench.counts.timely.load(Ordering::SeqCst), 0);
+    let mut page = String::new();
+    crate::metrics::requests(&mut page, &bench.counts);
+    assert!(
+        page.contains("punctual_requests_total{outcome=\"expired\"} 4\n"),
+        "{page}"
+    );
+    assert!(
+        page.contains("punctual_late_requests_total{stage=\"queue\"} "),
+        "{page}"
+    );
 }

@@ -5,6 +5,7 @@
 //! as a whole (a deadline passes before its commit, a record is refused) is undone, and each command of it is tried
 //! alone: so no command suffers for another one.
 
+use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,7 +13,7 @@ use punctual_os::{Lock, Os};
 use punctual_store::engine::Engine;
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, Together, WriteTransaction};
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, ObjectId, Time};
 
 use crate::commands::{self, Class, Look, Place, Refused, Verb};
 use crate::cursors::Cursors;
@@ -153,9 +154,45 @@ pub struct Done {
     pub watched: Vec<Watched>,
 }
 
+/// Where a request was when its deadline had passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Read, behind others of its connection.
+    Before,
+    /// In the queue.
+    Queue,
+    /// With a thread that waited for the store's one permit to write.
+    Lock,
+    /// With a thread that worked on it, or on what was taken with it.
+    Store,
+}
+
+impl Stage {
+    /// All, by their names.
+    pub const ALL: [(&'static str, Stage); 4] = [
+        ("before", Stage::Before),
+        ("queue", Stage::Queue),
+        ("lock", Stage::Lock),
+        ("store", Stage::Store),
+    ];
+}
+
+/// Where the time of the work that a thread has now went.
+#[derive(Debug, Default)]
+pub struct Spent {
+    /// When the thread took it.
+    taken: Cell<Time>,
+    /// How long it has waited for the permit to write since.
+    locked: Cell<Nanos>,
+}
+
 /// What is counted.
 #[derive(Debug, Default)]
 pub struct Counts {
+    /// Commands with a deadline that were carried out in time.
+    pub timely: AtomicU64,
+    late_at: [AtomicU64; 4],
+    late_spent: [AtomicU64; 4],
     /// Commands that were carried out on the pool.
     pub carried_out: AtomicU64,
     /// Commands that were late.
@@ -166,6 +203,27 @@ pub struct Counts {
     pub commits: AtomicU64,
     /// How long work has waited in the queue lately, in nanoseconds.
     pub waited: AtomicU64,
+}
+
+impl Counts {
+    /// How many commands were late at this stage.
+    pub fn late_at(&self, stage: Stage) -> &AtomicU64 {
+        &self.late_at[stage as usize]
+    }
+
+    /// How long late commands were at this stage, in nanoseconds, all together.
+    pub fn late_spent(&self, stage: Stage) -> &AtomicU64 {
+        &self.late_spent[stage as usize]
+    }
+
+    /// A command was late at `stage`, and had been so long at each.
+    pub(crate) fn expire(&self, stage: Stage, spent: [Nanos; 4]) {
+        self.expired.fetch_add(1, Ordering::Relaxed);
+        self.late_at(stage).fetch_add(1, Ordering::Relaxed);
+        for (sum, spent) in self.late_spent.iter().zip(spent) {
+            sum.fetch_add(spent.0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What TSET makes of a key that is new.
@@ -193,10 +251,15 @@ pub struct Worker<'s, E: Engine, O: Os> {
     pub ending: &'s AtomicBool,
     /// Has changes told from now on.
     pub listen: &'s dyn Fn() -> Result<(), StoreError>,
+    /// Is told of a temporal object that was made.
+    pub made: &'s dyn Fn(&[u8], ObjectId),
+    /// Where the time of its present work went.
+    pub spent: Spent,
 }
 
 /// A run under way.
 struct Running {
+    queued: Time,
     connection: Handle,
     version: Version,
     asked: Vec<Asked>,
@@ -234,10 +297,30 @@ struct Undone {
 
 type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
 
+/// When a command was read and queued, and until when it has to be done.
+#[derive(Clone, Copy)]
+struct Begun {
+    arrived: Time,
+    queued: Time,
+    deadline: Time,
+}
+
+impl Asked {
+    fn begun(&self, queued: Time) -> Begun {
+        Begun {
+            arrived: self.arrived,
+            queued,
+            deadline: self.deadline,
+        }
+    }
+}
+
 impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Carries out pieces of work, in their order, and puts what came of them into `done`.
     pub fn carry_out(&self, jobs: Vec<Job>, done: &mut Vec<Done>) {
         let now = self.store.os().now();
+        self.spent.taken.set(now);
+        self.spent.locked.set(Nanos::ZERO);
         if let Some(first) = jobs.first() {
             self.counts.waited.store(now.since(first.queued).0, Ordering::Relaxed);
         }
@@ -247,7 +330,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             connection,
             version,
             work,
-            ..
+            queued,
         } in jobs
         {
             let kind = work.kind();
@@ -257,6 +340,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             }
             match work {
                 Work::Run(asked) => group.push(Running {
+                    queued,
                     connection,
                     version,
                     asked,
@@ -265,12 +349,23 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 }),
                 Work::Exec(asked, watched, deadline) => {
                     let mut reply = Vec::new();
-                    self.exec(&asked, &watched, deadline, version, &mut reply);
+                    let begun = Begun {
+                        arrived: asked.first().map_or(queued, |asked| asked.arrived),
+                        queued,
+                        deadline,
+                    };
+                    self.exec(&asked, &watched, begun, version, &mut reply);
                     done.push(finished(connection, reply));
                 }
                 Work::Watch(request, deadline, room) => {
                     let mut reply = Vec::new();
-                    let watched = self.watch(&request, deadline, room, version, &mut reply);
+                    let arrived = queued;
+                    let begun = Begun {
+                        arrived,
+                        queued,
+                        deadline,
+                    };
+                    let watched = self.watch(&request, begun, room, version, &mut reply);
                     done.push(Done {
                         watched,
                         ..finished(connection, reply)
@@ -279,7 +374,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 Work::Listen => {
                     let mut reply = Vec::new();
                     if let Err(error) = (self.listen)() {
-                        self.say(error, &mut Writer::new(&mut reply, version));
+                        Writer::new(&mut reply, version).error(&format!("ERR {error}"));
                     }
                     done.push(finished(connection, reply));
                 }
@@ -318,17 +413,54 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     /// Whether a command is late, and what it is told then.
-    fn is_late(&self, deadline: Time, out: &mut Writer<'_>) -> bool {
-        let is_late = deadline < Time::MAX && self.store.os().now() > deadline;
+    fn is_late(&self, begun: Begun, out: &mut Writer<'_>) -> bool {
+        let is_late = begun.deadline < Time::MAX && self.store.os().now() > begun.deadline;
         if is_late {
-            self.say_late(out);
+            self.say_late(begun, out);
         }
         is_late
     }
 
-    fn say_late(&self, out: &mut Writer<'_>) {
-        self.counts.expired.fetch_add(1, Ordering::Relaxed);
+    fn say_late(&self, begun: Begun, out: &mut Writer<'_>) {
+        let (stage, spent) = self.spent_on(begun);
+        self.counts.expire(stage, spent);
         out.error(&late("expired", self.waited()));
+    }
+
+    /// Where a late command is, and how long it was at each stage. With a thread, it is where most of the time went.
+    fn spent_on(&self, begun: Begun) -> (Stage, [Nanos; 4]) {
+        let (taken, locked) = (self.spent.taken.get(), self.spent.locked.get());
+        let since = self.store.os().now().since(taken);
+        let worked = Nanos(since.0.saturating_sub(locked.0));
+        let stage = match () {
+            () if begun.deadline < taken => Stage::Queue,
+            () if locked > worked => Stage::Lock,
+            () => Stage::Store,
+        };
+        let queued = begun.queued.max(begun.arrived);
+        let spent = [
+            queued.since(begun.arrived),
+            taken.max(queued).since(queued),
+            locked,
+            worked,
+        ];
+        (stage, spent)
+    }
+
+    /// The permit to write, and how long the thread has waited for it.
+    fn writing(&self, deadline: Deadline) -> Result<Writing<'_, E, O>, StoreError> {
+        let begin = self.store.os().now();
+        let transaction = self.store.write_transaction(deadline);
+        let waited = self.store.os().now().since(begin);
+        self.spent.locked.set(self.spent.locked.get() + waited);
+        transaction
+    }
+
+    /// A command was carried out; in time, if it had a deadline.
+    fn note_timely(&self, deadline: Time) {
+        if deadline < Time::MAX {
+            self.counts.timely.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// How long work waits in the queue lately.
@@ -340,9 +472,9 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         self.counts.carried_out.fetch_add(commands as u64, Ordering::Relaxed);
     }
 
-    fn say(&self, error: StoreError, out: &mut Writer<'_>) {
+    fn say(&self, error: StoreError, begun: Begun, out: &mut Writer<'_>) {
         match error {
-            StoreError::DeadlinePassed { .. } => self.say_late(out),
+            StoreError::DeadlinePassed { .. } => self.say_late(begun, out),
             other => out.error(&format!("ERR {other}")),
         }
     }
@@ -353,6 +485,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         let mut transaction = begin();
         let mut replies = 0;
         for Running {
+            queued,
             version,
             asked,
             answered,
@@ -361,20 +494,16 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         } in group
         {
             let (from, length) = (*answered, reply.len());
-            for Asked {
-                command,
-                request,
-                deadline,
-                ..
-            } in &asked[from..until.min(asked.len())]
-            {
+            for one in &asked[from..until.min(asked.len())] {
+                let Asked { command, request, .. } = one;
                 if self.pauses(reply, replies + reply.len() - length) {
                     break;
                 }
                 *answered += 1;
-                if self.is_late(*deadline, &mut Writer::new(reply, *version)) {
+                if self.is_late(one.begun(*queued), &mut Writer::new(reply, *version)) {
                     continue;
                 }
+                self.note_timely(one.deadline);
                 let failed = match &transaction {
                     Ok(transaction) => bounded(reply, *version, |out| {
                         commands::read(transaction, command, request, self.cursors, out)
@@ -389,7 +518,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                         (None, Ok(_)) => continue,
                     },
                 };
-                self.say(failed, &mut Writer::new(reply, *version));
+                self.say(failed, one.begun(*queued), &mut Writer::new(reply, *version));
             }
             replies += reply.len() - length;
             self.count(*answered - from);
@@ -437,8 +566,9 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                         .iter_mut()
                         .find(|running| running.answered < until.min(running.asked.len()));
                     if let Some(running) = first {
+                        let begun = running.asked[running.answered].begun(running.queued);
                         running.answered += 1;
-                        self.say(error, &mut Writer::new(&mut running.reply, running.version));
+                        self.say(error, begun, &mut Writer::new(&mut running.reply, running.version));
                         self.count(1);
                     }
                     most = usize::MAX;
@@ -453,8 +583,12 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             while running.answered < until.min(running.asked.len()) && !self.pauses(&running.reply, 0) {
                 let (asked, version) = (&running.asked[running.answered], running.version);
                 running.answered += 1;
-                if let Err(error) = self.write_alone(asked, version, &mut running.reply) {
-                    self.say(error, &mut Writer::new(&mut running.reply, version));
+                match self.write_alone(asked, version, &mut running.reply) {
+                    Ok(()) => self.note_timely(asked.deadline),
+                    Err(error) => {
+                        let begun = asked.begun(running.queued);
+                        self.say(error, begun, &mut Writer::new(&mut running.reply, version));
+                    }
                 }
             }
             self.count(running.answered - from);
@@ -475,8 +609,9 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             .filter(|at| *at >= now)
             .min()
             .unwrap_or(Time::MAX);
-        let mut transaction = self.store.write_transaction(firm(deadline)).map_err(whole)?;
-        let (mut taken, mut expired, mut replies) = (0, 0, 0);
+        let mut transaction = self.writing(firm(deadline)).map_err(whole)?;
+        let (mut taken, mut timely, mut replies) = (0, 0, 0);
+        let mut expired = Vec::new();
         for running in group {
             let length = running.reply.len();
             while taken < most
@@ -489,9 +624,10 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 if asked.deadline < now {
                     let error = late("expired", self.waited());
                     Writer::new(&mut running.reply, running.version).error(&error);
-                    expired += 1;
+                    expired.push(self.spent_on(asked.begun(running.queued)));
                     continue;
                 }
+                timely += u64::from(asked.deadline < Time::MAX);
                 self.change(&mut transaction, asked, running.version, &mut running.reply)
                     .map_err(|error| Undone {
                         error,
@@ -502,7 +638,10 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
         transaction.commit().map_err(whole)?;
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
-        self.counts.expired.fetch_add(expired, Ordering::Relaxed);
+        self.counts.timely.fetch_add(timely, Ordering::Relaxed);
+        expired
+            .into_iter()
+            .for_each(|(stage, spent)| self.counts.expire(stage, spent));
         self.count(taken);
         Ok(())
     }
@@ -524,7 +663,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     fn write_alone(&self, asked: &Asked, version: Version, reply: &mut Vec<u8>) -> Result<(), StoreError> {
         let length = reply.len();
         let mut write = || {
-            let mut transaction = self.store.write_transaction(firm(asked.deadline))?;
+            let mut transaction = self.writing(firm(asked.deadline))?;
             self.change(&mut transaction, asked, version, reply)?;
             transaction.commit()
         };
@@ -543,6 +682,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// A command that is no transaction; whether it is done.
     fn whole(&self, running: &mut Running) -> bool {
         let Running {
+            queued,
             version,
             asked,
             answered,
@@ -552,7 +692,8 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         let Some(asked) = asked.get_mut(*answered) else {
             return true;
         };
-        if self.is_late(asked.deadline, &mut Writer::new(reply, *version)) {
+        let begun = asked.begun(*queued);
+        if self.is_late(begun, &mut Writer::new(reply, *version)) {
             *answered += 1;
             self.count(1);
             return true;
@@ -571,8 +712,9 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         if !is_done {
             return false;
         }
-        if let Some(error) = failed {
-            self.say(error, &mut Writer::new(reply, *version));
+        match failed {
+            Some(error) => self.say(error, begun, &mut Writer::new(reply, *version)),
+            None => self.note_timely(begun.deadline),
         }
         *answered += 1;
         self.count(1);
@@ -619,7 +761,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     /// Makes `key` a temporal object.
-    fn register(&self, key: &[u8]) -> Result<punctual_units::ObjectId, Refused> {
+    fn register(&self, key: &[u8]) -> Result<ObjectId, Refused> {
         if self.store.get_with(key, |_| ())?.is_some() {
             let error = "ERR this key holds an ordinary record: remove it first, or give the object another key";
             return Err(Refused::Reply(error.into()));
@@ -638,7 +780,11 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 let found = self.store.object(key);
                 found.ok_or_else(|| Refused::Reply("ERR this object is being made: try again".into()))
             }
-            answer => Ok(answer?),
+            answer => {
+                let object = answer?;
+                (self.made)(key, object);
+                Ok(object)
+            }
         }
     }
 
@@ -648,7 +794,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         if asked.request.len() > 2 || !asked.request.from(1).all(is_known) {
             return Err(Refused::Reply("ERR syntax error".into()));
         }
-        let mut transaction = self.store.write_transaction(firm(asked.deadline))?;
+        let mut transaction = self.writing(firm(asked.deadline))?;
         let mut flushing = match asked.flushing.take() {
             Some(flushing) => flushing,
             None => {
@@ -692,19 +838,22 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     /// A transaction of MULTI.
-    fn exec(&self, asked: &[Asked], watched: &[Watched], deadline: Time, version: Version, reply: &mut Vec<u8>) {
-        if self.is_late(deadline, &mut Writer::new(reply, version)) {
+    fn exec(&self, asked: &[Asked], watched: &[Watched], begun: Begun, version: Version, reply: &mut Vec<u8>) {
+        if self.is_late(begun, &mut Writer::new(reply, version)) {
             return;
         }
         self.count(asked.len());
         let answered = if asked.iter().any(|asked| asked.command.class == Class::Write) {
-            self.exec_writes(asked, watched, deadline, version, reply)
+            self.exec_writes(asked, watched, begun.deadline, version, reply)
         } else {
             self.exec_reads(asked, watched, version, reply)
         };
-        if let Err(error) = answered {
-            reply.clear();
-            self.say(error, &mut Writer::new(reply, version));
+        match answered {
+            Ok(()) => self.note_timely(begun.deadline),
+            Err(error) => {
+                reply.clear();
+                self.say(error, begun, &mut Writer::new(reply, version));
+            }
         }
     }
 
@@ -741,7 +890,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         version: Version,
         reply: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        let mut transaction = self.store.write_transaction(firm(deadline))?;
+        let mut transaction = self.writing(firm(deadline))?;
         if !unchanged(&transaction, watched)? {
             Writer::new(reply, version).null_array();
             return Ok(());
@@ -761,16 +910,17 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     fn watch(
         &self,
         request: &Request,
-        deadline: Time,
+        begun: Begun,
         (mut keys, mut bytes): (usize, usize),
         version: Version,
         reply: &mut Vec<u8>,
     ) -> Vec<Watched> {
         let out = &mut Writer::new(reply, version);
-        if self.is_late(deadline, out) {
+        if self.is_late(begun, out) {
             return Vec::new();
         }
         self.count(1);
+        self.note_timely(begun.deadline);
         let mut read = || {
             let transaction = self.store.read_transaction(Deadline::NONE)?;
             let mut watched = Vec::new();
@@ -792,7 +942,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 return watched;
             }
             Ok(None) => out.error("ERR too many keys are watched, or their values are too long: UNWATCH some"),
-            Err(error) => self.say(error, out),
+            Err(error) => self.say(error, begun, out),
         }
         Vec::new()
     }

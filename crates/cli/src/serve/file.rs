@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_engines::lmdb::{LmdbOptions, Verify};
 use punctual_server::Options;
+use punctual_server::users::{Hashed, NoHash, PREFIXES_MAX, Right, USER_NAME_MAX, USERS_MAX, User};
 use punctual_store::engine::Durability;
 use punctual_store::temporal::ObjectSpec;
 use punctual_units::Nanos;
@@ -22,9 +23,22 @@ pub struct NodeFile {
     /// In bytes.
     pub quota: usize,
     pub verify: Verify,
+    pub users: Vec<User>,
+    pub tls: Option<TlsPaths>,
+    /// Where figures are told, on this machine.
+    pub metrics: Option<SocketAddr>,
     pub objects: Vec<ObjectSpec>,
     /// How many there may be, with those that clients make.
     pub objects_max: usize,
+}
+
+/// The files of certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsPaths {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Authorities of clients, which then need a certificate each.
+    pub clients: Option<PathBuf>,
 }
 
 impl Default for NodeFile {
@@ -36,6 +50,9 @@ impl Default for NodeFile {
             durability: Durability::Durable,
             quota: LmdbOptions::default().quota,
             verify: Verify::Full,
+            users: Vec::new(),
+            tls: None,
+            metrics: None,
             objects: Vec::new(),
             objects_max: 1024,
         }
@@ -63,6 +80,10 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     // Beside the file, wherever the command was typed.
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
+        if let Some(tls) = &mut node.tls {
+            let paths = [&mut tls.certificate, &mut tls.key].into_iter().chain(&mut tls.clients);
+            paths.for_each(|path| *path = folder.join(&path));
+        }
     }
     Ok(node)
 }
@@ -82,6 +103,18 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
             within(section, "max_bytes", 1..=TEMPORAL_LEN_MAX).unwrap_or(options.temporal_len_max);
         node.objects_max = within(section, "objects_max", 0..=OBJECTS_MAX).unwrap_or(node.objects_max);
     });
+    if top.has("tls") {
+        node.tls = Some(top.table("tls", tls));
+    }
+    node.users = top.tables("user", user);
+    for (at, user) in node.users.iter().enumerate() {
+        if node.users[..at].iter().any(|other| other.name == user.name) {
+            top.complain("user", format!("{} is there twice: give each user a name", user.name));
+        }
+    }
+    if node.users.len() > USERS_MAX {
+        top.complain("user", format!("at most {USERS_MAX} users"));
+    }
     node.objects = top.tables("object", object);
     for (at, spec) in node.objects.iter().enumerate() {
         if node.objects[..at].iter().any(|other| other.key == spec.key) {
@@ -97,6 +130,15 @@ fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
         match listen.parse() {
             Ok(address) => node.listen = address,
             Err(_) => section.complain("listen", "expected an address and a port such as \"127.0.0.1:6379\""),
+        }
+    }
+    if let Some(metrics) = section.text("metrics") {
+        match metrics.parse::<SocketAddr>() {
+            Ok(address) if address.ip().is_loopback() => node.metrics = Some(address),
+            _ => section.complain(
+                "metrics",
+                "expected an address of this machine alone, such as \"127.0.0.1:9121\"",
+            ),
         }
     }
     let options = &mut node.options;
@@ -127,6 +169,59 @@ fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
         ("none", Verify::None),
     ];
     node.verify = section.choice("verify", &verifications).unwrap_or(node.verify);
+}
+
+fn tls(section: &mut Section<'_, '_>) -> TlsPaths {
+    let mut path = |key: &'static str, what: &str| match section.text(key) {
+        Some(path) if !path.is_empty() => PathBuf::from(path),
+        _ => {
+            section.complain(key, format!("name the file of {what}, in PEM"));
+            PathBuf::new()
+        }
+    };
+    let certificate = path("certificate", "the server's certificate");
+    let key = path("key", "the server's private key");
+    TlsPaths {
+        certificate,
+        key,
+        clients: section.text("clients").map(PathBuf::from),
+    }
+}
+
+fn user(section: &mut Section<'_, '_>) -> User {
+    let name = section.text("name").unwrap_or_default();
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_plain || !(1..=USER_NAME_MAX).contains(&name.len()) {
+        let what = format!("each user has a name of 1 to {USER_NAME_MAX} letters, digits and signs, without blanks");
+        section.complain("name", what);
+    }
+    // Nothing of what is there is said: it may be the password itself.
+    let password = section.text("password").unwrap_or_default().parse();
+    if let Err(NoHash) = password {
+        section.complain("password", NoHash.to_string());
+    }
+    let mut rights = Vec::new();
+    for word in section.texts("may").unwrap_or_default() {
+        match Right::ALL.iter().find(|(name, _)| *name == word) {
+            Some((_, right)) => rights.push(*right),
+            None => {
+                let known = Right::ALL.map(|(name, _)| name).join(", ");
+                section.complain("may", format!("{word} is no class of commands: {known}"));
+            }
+        }
+    }
+    let prefixes = section.texts("keys").unwrap_or_default();
+    let needs_keys = rights.iter().any(|right| matches!(right, Right::Read | Right::Write));
+    if needs_keys && prefixes.is_empty() || prefixes.len() > PREFIXES_MAX {
+        let what = format!("what the user's keys begin with, 1 to {PREFIXES_MAX} texts: [\"\"] for all keys");
+        section.complain("keys", what);
+    }
+    User {
+        name,
+        password: password.unwrap_or_else(|NoHash| Hashed::of(b"", [0; 16], 1)),
+        rights,
+        prefixes: prefixes.into_iter().map(String::into_bytes).collect(),
+    }
 }
 
 fn object(section: &mut Section<'_, '_>) -> ObjectSpec {
@@ -216,15 +311,45 @@ mod tests {
     }
 
     #[test]
+    fn users_have_hashes_rights_and_keys() {
+        let hash = Hashed::of(b"secret", [1; 16], 1_000).to_string();
+        let text = format!(
+            "[[user]]\nname = \"robot\"\npassword = \"{hash}\"\nmay = [\"read\", \"server\"]\nkeys = [\"a/\", \"b\"]\n"
+        );
+        let node = read(&text, "x.toml").unwrap();
+        assert_eq!(node.users[0].name, "robot");
+        assert!(node.users[0].password.is_of(b"secret"));
+        assert_eq!(node.users[0].rights, [Right::Read, Right::Server]);
+        assert_eq!(node.users[0].prefixes, [b"a/".to_vec(), b"b".to_vec()]);
+        let text =
+            "[[user]]\nname = \"a b\"\npassword = \"hunter2\"\nmay = [\"read\", \"fly\"]\n[[user]]\nname = \"a b\"\n";
+        let wrong = read(text, "x.toml").unwrap_err();
+        for expected in [
+            "x.toml:2: user[0].name: each user has a name",
+            "x.toml:3: user[0].password: expected the hash of a password as `punctual serve hash` prints it",
+            "x.toml:4: user[0].may: fly is no class of commands: read, write, channels, server",
+            "user[0].keys: what the user's keys begin with",
+            "user: a b is there twice",
+        ] {
+            assert!(
+                wrong.iter().any(|found| found.contains(expected)),
+                "{expected}: {wrong:#?}"
+            );
+        }
+        assert!(!wrong.join("").contains("hunter2"));
+    }
+
+    #[test]
     fn every_mistake_is_told_with_its_line() {
         let text = "[server]\nlisten = \"here\"\nthreads = 0\nstalled_max = \"1ms\"\n[store]\nmap_bytes = 7\nvrify = \
-                    1\n[[object]]\nkey = \"a\"\n[[object]]\nkey = \"a\"\n";
+                    1\n[[object]]\nkey = \"a\"\n[[object]]\nkey = \"a\"\n[tls]\ncertificate = \"a.pem\"\n";
         let wrong = read(text, "x.toml").unwrap_err();
         for expected in [
             "x.toml:2: server.listen: expected an address",
             "x.toml:3: server.threads: 0 is out of range: 1 to 64",
             "x.toml:4: server.stalled_max: 1.00 ms is out of range",
             "x.toml:6: store.map_bytes: 7 is out of range",
+            "x.toml:12: tls.key: name the file of the server's private key",
             "x.toml:7: store.vrify: unknown key; did you mean",
             "object: a is there twice",
         ] {

@@ -1,6 +1,9 @@
-//! `punctual serve`: one store for any client of Redis, on this machine.
+//! `punctual serve`: one store for any client of Redis.
 
+#[cfg(feature = "tls")]
+mod certificates;
 mod file;
+mod password;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,11 +14,13 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_os::linux::clock_origin;
-use punctual_server::{Listening, Running};
+use punctual_server::metrics::Page;
+use punctual_server::users::Users;
+use punctual_server::{Listening, Options, Running};
 use punctual_store::engine::{Durability, Engine, Read, Table};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, decode};
 use punctual_store::{Store, StoreError, StoreOptions};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
@@ -25,11 +30,17 @@ use crate::failure::Failure;
 
 /// Descriptors that are no connections: the store's, the event loop's.
 const DESCRIPTORS_KEPT: u64 = 64;
+/// In how many looks at a server its certificates are looked at: each second.
+#[cfg(feature = "tls")]
+const CERTIFICATES_EVERY: u64 = 50;
 /// How often a server that runs is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Carries out `punctual serve`.
 pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
+    if let Some(args::ServeCommand::Hash { rounds }) = &arguments.command {
+        return password::hash(*rounds);
+    }
     let mut node = match &arguments.file {
         Some(file) => file::load(file)?,
         None => NodeFile::default(),
@@ -63,15 +74,35 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
             .and_then(|_| register(signal, Arc::clone(&asked)))
             .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM])
+    // SIGHUP has certificates read again; without them it ends the server, as it ends any program.
+    let taken = [SIGINT, SIGTERM].into_iter().chain(node.tls.as_ref().map(|_| SIGHUP));
+    let mut signals = Signals::new(taken)
         .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    #[cfg(feature = "tls")]
+    if let Some(paths) = &node.tls {
+        node.options.tls = Some(certificates::load(paths)?);
+    }
+    #[cfg(not(feature = "tls"))]
+    if node.tls.is_some() {
+        let what = "tls: this build of punctual has no TLS: build it with `--features tls`";
+        return Err(Failure::input([what]));
+    }
     // The port before the store: a second server says what is wrong without a look at the store.
-    let listening = Listening::bind(node.listen).map_err(|error| input(&error))?;
-    let store = open(&node).map_err(|error| input(&error))?;
+    node.options.users = Arc::new(Users::new(std::mem::take(&mut node.users), password::salt()?));
+    let listening = Listening::bind_with(node.listen, &node.options.users).map_err(|error| input(&error))?;
+    let page = match node.metrics.map(Page::bind).transpose() {
+        Ok(page) => page,
+        Err(error) => {
+            let what = "metrics: cannot listen there: name a free port of this machine";
+            return Err(Failure::input([format!("{what}: {error}")]));
+        }
+    };
+    let metrics = page.as_ref().and_then(|page| page.address().ok());
+    let store = open(&mut node).map_err(|error| input(&error))?;
     let (address, durability) = (listening.address(), store.durability());
     let running = listening
-        .serve(Arc::new(store), &node.options)
+        .serve_with(Arc::new(store), &node.options, page)
         .map_err(|error| input(&error))?;
     print(&format!(
         "serving {} ({}) on {address}; Ctrl-C ends it\n",
@@ -82,7 +113,13 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
             Durability::Volatile => "volatile",
         }
     ))?;
-    let asked = until_asked(&mut signals, &running);
+    if let Some(metrics) = metrics {
+        print(&format!("figures on http://{metrics}/metrics\n"))?;
+    }
+    if !address.ip().is_loopback() && !node.options.speaks_tls() {
+        print("other machines reach it, and passwords and data go over the network as they are: see [tls]\n")?;
+    }
+    let asked = until_asked(&mut signals, &running, &node.options);
     let stopped = running.stop().map_err(|error| input(&error));
     asked.and(stopped)
 }
@@ -104,8 +141,20 @@ fn raise_descriptors() -> Option<u64> {
     Some(if raised { limit.rlim_max } else { before })
 }
 
-fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>) -> Result<(), Failure> {
-    while signals.pending().next().is_none() {
+fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>, options: &Options) -> Result<(), Failure> {
+    for round in 0u64.. {
+        let pending: Vec<_> = signals.pending().collect();
+        if pending.iter().any(|signal| *signal != SIGHUP) {
+            break;
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &options.tls
+            && (!pending.is_empty() || round % CERTIFICATES_EVERY == 0 && tls.has_changed())
+        {
+            certificates::reload(tls)?;
+        }
+        #[cfg(not(feature = "tls"))]
+        let _ = (round, options);
         if running.has_ended() {
             let what =
                 "a thread of the server has ended by itself, and so has the server; what was acknowledged is there";
@@ -117,7 +166,7 @@ fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>) -> Resul
 }
 
 /// Opens the store, with the objects of the file and those that clients have made in earlier runs.
-fn open(node: &NodeFile) -> Result<Store<Lmdb, LinuxOs>, StoreError> {
+fn open(node: &mut NodeFile) -> Result<Store<Lmdb, LinuxOs>, StoreError> {
     let options = LmdbOptions {
         durability: node.durability,
         quota: node.quota,
@@ -146,6 +195,7 @@ fn open(node: &NodeFile) -> Result<Store<Lmdb, LinuxOs>, StoreError> {
             });
         }
     }
+    node.options.objects = objects.iter().map(|spec| spec.key.clone()).collect();
     let options = StoreOptions {
         created_max: node.objects_max.saturating_sub(objects.len()),
         objects,

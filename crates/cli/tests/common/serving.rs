@@ -1,9 +1,9 @@
 //! A server that runs, and a client of its.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Lines, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Value, Version, Writer};
@@ -15,6 +15,9 @@ use super::BOUND;
 pub struct Served {
     pub child: Kept,
     pub address: String,
+    /// What it has said since.
+    pub lines: Vec<String>,
+    said: Lines<BufReader<ChildStdout>>,
 }
 
 pub fn serve(folder: &Path, arguments: &[&str]) -> Served {
@@ -25,15 +28,25 @@ pub fn serve(folder: &Path, arguments: &[&str]) -> Served {
     }
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = punctual_testing::start(&mut command, BOUND).expect("the program starts");
-    let mut lines = BufReader::new(child.stdout().expect("its output")).lines();
-    let line = lines.find_map(|line| line.ok().filter(|line| line.starts_with("serving")));
+    let mut said = BufReader::new(child.stdout().expect("its output")).lines();
+    let line = said.find_map(|line| line.ok().filter(|line| line.starts_with("serving")));
     let line = line.expect("it serves");
     let address = line.split(" on ").nth(1).and_then(|rest| rest.split(';').next());
     let address = address.unwrap_or_else(|| panic!("it serves: {line:?}")).to_owned();
-    Served { child, address }
+    Served {
+        child,
+        address,
+        lines: Vec::new(),
+        said,
+    }
 }
 
 impl Served {
+    /// The next line that it says.
+    pub fn next_line(&mut self) -> String {
+        self.said.next().expect("a line").expect("text")
+    }
+
     pub fn client(&self) -> Client {
         Client::of(TcpStream::connect(&self.address).expect("it listens"))
     }

@@ -84,8 +84,9 @@ macro_rules! table {
 }
 
 table! {
+    Acl "acl" -2 (0 0 0) Admin Connection "Which user this connection is";
     Append "append" 3 (1 1 1) Write Transaction "Appends to a string";
-    Auth "auth" -2 (0 0 0) Admin Connection "Refused: there are no users yet";
+    Auth "auth" -2 (0 0 0) Admin Connection "Says which user this connection is";
     Client "client" -2 (0 0 0) Admin Connection "About connections, and the deadline of this one";
     Cmd "command" -1 (0 0 0) Admin Connection "About commands";
     Config "config" -2 (0 0 0) Admin Connection "Settings, to be read";
@@ -162,6 +163,16 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 }
 
 impl Command {
+    /// The keys that a request of this command names.
+    pub fn keys_of<'r>(&self, request: &'r Request) -> impl Iterator<Item = &'r [u8]> {
+        let (first, last, step) = self.keys;
+        let last = if last < 0 { request.len() as i32 + last } else { last };
+        let places = if first == 0 { 0..0 } else { first..last + 1 };
+        places
+            .step_by(step.max(1) as usize)
+            .map(|at| request.argument(at as usize))
+    }
+
     /// Whether it takes so many arguments, its name included.
     pub fn takes(&self, arguments: usize) -> bool {
         let least = self.arity.unsigned_abs() as usize;

@@ -4,20 +4,21 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-use mio::net::TcpStream;
 use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::Time;
 
+use super::stream::Stream;
 use super::{
     EventLoop, HEARD_MAX, READ_TURN, REPLIES_MAX, REPLIES_PAUSE, REQUESTS_WAITING_BYTES, REQUESTS_WAITING_MAX,
+    STEPS_TURN,
 };
-use crate::resp::ProtocolError;
 use crate::resp::request::{Request, RequestParser};
+use crate::resp::{Bounds, ProtocolError};
 use crate::session::{Asked, Session};
 
 pub(super) struct Connection {
-    pub stream: TcpStream,
+    pub stream: Stream,
     pub peer: SocketAddr,
     pub session: Session,
     pub parser: RequestParser,
@@ -33,6 +34,9 @@ pub(super) struct Connection {
     pub behind: Vec<u8>,
     /// A subscription that is told once changes are heard.
     pub subscribing: Option<(Request, bool)>,
+    /// The request whose password is being checked, and how many were wrong.
+    pub claim: Option<Request>,
+    pub wrong_passwords: u32,
     pub out: Vec<u8>,
     /// How much of `out` is sent.
     pub sent: usize,
@@ -57,8 +61,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Bytes of replies that the socket has not taken; one at least while some are encrypted and wait.
     pub fn unsent(&self) -> usize {
-        self.out.len() - self.sent
+        (self.out.len() - self.sent).max(usize::from(self.stream.is_pending()))
     }
 
     /// Bytes are about to go into `out`: where none waited, their client has had no time yet to take them.
@@ -72,15 +77,30 @@ impl Connection {
     pub fn kept(&self) -> usize {
         let read = self.parser.kept() + self.waiting_bytes + self.away_bytes;
         let rest: usize = self.rest.iter().map(Asked::bytes).sum();
-        read + rest + self.session.kept() + self.out.len() + self.behind.len()
+        self.stream.kept() + read + rest + self.session.kept() + self.out.len() + self.behind.len()
+    }
+
+    /// Whether one more request may be taken from its bytes.
+    fn finds(&self) -> bool {
+        if self.session.is_stranger() {
+            // One at a time: what follows may have other bounds.
+            !self.is_away && self.waiting.is_empty()
+        } else {
+            self.waiting.len() < REQUESTS_WAITING_MAX
+        }
     }
 
     pub fn reads(&self) -> bool {
-        self.waiting.len() < REQUESTS_WAITING_MAX
+        let has_room = !self.session.is_stranger() || self.parser.kept() <= STRANGER_KEPT;
+        has_room && self.goes_on_finding() && !self.is_ended
+    }
+
+    /// Whether further requests are looked for in what was read.
+    fn goes_on_finding(&self) -> bool {
+        self.finds()
             && self.waiting_bytes < REQUESTS_WAITING_BYTES
             && self.unsent() < REPLIES_PAUSE
             && self.broken.is_none()
-            && !self.is_ended
             && !self.is_closing
     }
 
@@ -88,6 +108,9 @@ impl Connection {
         !self.is_away && self.rest.is_empty() && self.waiting.is_empty()
     }
 }
+
+/// The bytes of a stranger's requests that are read and not begun.
+const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 
 /// Why a connection is over.
 pub(super) struct Over;
@@ -105,9 +128,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         // What it asks for is not begun if it has more than its share where all have too much: work that is away
         // keeps its bytes until it is done, whatever becomes of the connection.
         let has_too_much = self.count_bytes(&mut connection);
+        self.spent = 0;
         let over = read.and_then(|()| {
             if !is_ending && !has_too_much {
-                self.spent = 0;
                 self.advance(place, &mut connection);
             }
             self.send(&mut connection)
@@ -128,7 +151,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let is_slow = connection.unsent() > max || connection.is_behind || has_too_much;
         let may_begin = !connection.is_away && !connection.is_closing && connection.unsent() < REPLIES_PAUSE;
         let more = may_begin && !(connection.is_idle() && connection.broken.is_none())
-            || connection.is_readable && connection.reads();
+            || connection.is_readable && connection.reads()
+            || self.spent >= STEPS_TURN && connection.parser.kept() > 0;
         self.connections[place] = Some(connection);
         if is_slow {
             self.dropped += 1;
@@ -173,7 +197,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     pub(super) fn find(&self, connection: &mut Connection) {
-        while connection.reads() || connection.is_ended && connection.waiting.len() < REQUESTS_WAITING_MAX {
+        while connection.goes_on_finding() || connection.is_ended && connection.finds() {
             match connection.parser.next(connection.session.bounds()) {
                 Ok(Some(request)) => {
                     connection.waiting_bytes += request.bytes();
@@ -190,8 +214,14 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     pub(super) fn send(&mut self, connection: &mut Connection) -> Result<(), Over> {
         while connection.is_writable && connection.unsent() > 0 {
-            match connection.stream.write(&connection.out[connection.sent..]) {
-                Ok(0) => return Err(Over),
+            let unsent = &connection.out[connection.sent..];
+            let sent = if unsent.is_empty() {
+                connection.stream.flush().map(|()| 0)
+            } else {
+                connection.stream.write(unsent)
+            };
+            match sent {
+                Ok(0) if !unsent.is_empty() => return Err(Over),
                 Ok(count) => {
                     connection.sent += count;
                     connection.taken = self.shared.os.now();

@@ -16,10 +16,15 @@ use punctual_units::Nanos;
 
 use super::{BYTES_MAX, EventLoop, LISTENER, READ_AT_ONCE, WAKER};
 use crate::info;
+use crate::metrics::{Limits, Page};
 use crate::pool::{Pool, PoolOptions, Shared};
+use crate::prover::Prover;
 use crate::resp::Bounds;
 use crate::session::Settings;
 use crate::subscribers::Subscribers;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+use crate::users::Users;
 use crate::work::Temporal;
 
 /// Clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
@@ -43,10 +48,17 @@ pub struct Options {
     /// The bytes that all connections may have here together: requests, replies, what they watch and hear. Work that is
     /// away when its connection ends may come to as many again.
     pub bytes_max: usize,
+    /// Which clients may do what; none, and any program of this machine may do all.
+    pub users: Arc<Users>,
+    /// If given, what connections speak: TLS with these certificates, and nothing else.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Arc<Tls>>,
     /// How long a value that TSET has set is believed, for objects that the store does not know yet.
     pub validity: Nanos,
     /// The longest value of such an object, in bytes.
     pub temporal_len_max: usize,
+    /// The keys of the temporal objects that the store has, whose ages are told.
+    pub objects: Vec<Vec<u8>>,
 }
 
 impl Default for Options {
@@ -58,9 +70,23 @@ impl Default for Options {
             stalled_max: Nanos::from_secs(10),
             drain_max: Nanos::from_secs(5),
             bytes_max: BYTES_MAX,
+            users: Arc::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
             validity: Nanos::from_secs(1),
             temporal_len_max: 256,
+            objects: Vec::new(),
         }
+    }
+}
+
+impl Options {
+    /// Whether connections speak TLS.
+    pub fn speaks_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        return false;
     }
 }
 
@@ -70,8 +96,8 @@ impl Default for Options {
 pub enum ServeError {
     /// Other machines would reach it.
     #[error(
-        "{address}: there are no users yet, so that any machine that reaches this address could read and change the \
-         store: listen on 127.0.0.1 or [::1]"
+        "{address}: without users, any machine that reaches this address could read and change the store: add a \
+         [[user]] to the node's file, or listen on 127.0.0.1 or [::1]"
     )]
     NotLoopback {
         /// What was asked for.
@@ -109,7 +135,16 @@ impl Listening {
     /// # Errors
     /// [`ServeError`].
     pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
-        if !address.ip().is_loopback() {
+        Listening::bind_with(address, &Users::default())
+    }
+
+    /// Takes an address of this machine; if there are users, one that other machines reach, too. The same users are to
+    /// be in the [`Options`].
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind_with(address: SocketAddr, users: &Users) -> Result<Listening, ServeError> {
+        if !address.ip().is_loopback() && users.is_empty() {
             return Err(ServeError::NotLoopback { address });
         }
         let io = |source: io::Error| match source.kind() {
@@ -139,8 +174,39 @@ impl Listening {
         store: Arc<Store<E, O>>,
         options: &Options,
     ) -> Result<Running<E, O>, ServeError> {
+        self.serve_with(store, options, None)
+    }
+
+    /// The same, with figures for Prometheus on a page of its own.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn serve_with<E: Engine + 'static, O: Os>(
+        self,
+        store: Arc<Store<E, O>>,
+        options: &Options,
+        page: Option<Page>,
+    ) -> Result<Running<E, O>, ServeError> {
         let address = self.address;
         let (event_loop, pool) = self.event_loop(Arc::clone(&store), options)?;
+        let page = page.map(|page| {
+            let limits = Limits {
+                connections: options.connections_max,
+                queue: options.queue_max,
+                bytes: options.bytes_max,
+            };
+            page.serve(
+                Arc::clone(&event_loop.shared),
+                Arc::clone(&event_loop.figures),
+                limits,
+                Arc::clone(&event_loop.stop),
+            )
+            .map_err(|source| ServeError::Io {
+                action: "the thread for figures".into(),
+                source,
+            })
+        });
+        let page = page.transpose()?;
         let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));
         let thread = std::thread::Builder::new().name("serve-loop".into());
         let thread = thread
@@ -155,6 +221,7 @@ impl Listening {
             stop,
             waker,
             thread,
+            page,
         })
     }
 
@@ -168,6 +235,10 @@ impl Listening {
             let action = action.to_owned();
             move |source| ServeError::Io { action, source }
         };
+        if !self.address.ip().is_loopback() && options.users.is_empty() {
+            let address = self.address;
+            return Err(ServeError::NotLoopback { address });
+        }
         let poll = Poll::new().map_err(io("the event loop"))?;
         let mut listener = self.listener;
         let registry = poll.registry();
@@ -182,12 +253,21 @@ impl Listening {
                 validity: options.validity,
                 max_len: options.temporal_len_max,
             },
+            objects: options.objects.clone(),
         };
         let wakes = Arc::clone(&waker);
         // A waker that fails leaves the loop to its next look.
         let wake = Box::new(move || drop(wakes.wake()));
         let (shared, pool) =
             Shared::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
+        let wakes = Arc::clone(&waker);
+        let prover = match options.users.is_empty() {
+            true => None,
+            false => Some(
+                Prover::start(Arc::clone(&options.users), move || drop(wakes.wake()))
+                    .map_err(io("the thread that checks passwords"))?,
+            ),
+        };
         let now = shared.os.now();
         let event_loop = EventLoop {
             poll,
@@ -202,6 +282,8 @@ impl Listening {
             bytes: 0,
             share: options.bytes_max / options.connections_max.max(1),
             orphans: HashMap::new(),
+            prover,
+            wrong_passwords: 0,
             subscribers: Subscribers::default(),
             telling: VecDeque::new(),
             spent: 0,
@@ -210,6 +292,7 @@ impl Listening {
             address: self.address,
             started: now,
             looked: now,
+            figures: Arc::default(),
             again: Vec::new(),
             jobs: Vec::new(),
             done: Vec::new(),
@@ -229,6 +312,8 @@ pub struct Running<E: Engine, O: Os> {
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
     thread: JoinHandle<()>,
+    /// Tells figures.
+    page: Option<JoinHandle<()>>,
 }
 
 impl<E: Engine, O: Os> Running<E, O> {
@@ -251,6 +336,7 @@ impl<E: Engine, O: Os> Running<E, O> {
         // The loop looks by itself, too.
         drop(self.waker.wake());
         drop(self.thread.join());
+        drop(self.page.map(JoinHandle::join));
         match self.store.durability() {
             Durability::Volatile => self.store.commit_group().map(drop),
             _ => self.store.flush().map(drop),

@@ -9,6 +9,7 @@ mod connection;
 mod hearing;
 mod listening;
 mod requests;
+mod stream;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 
@@ -24,7 +25,9 @@ use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
+use crate::metrics::Figures;
 use crate::pool::{Pool, Shared, Told};
+use crate::prover::Prover;
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;
 use crate::session::{Session, Settings};
@@ -32,6 +35,7 @@ use crate::subscribers::Subscribers;
 use crate::work::{Done, Job};
 use connection::Connection;
 pub use listening::{Listening, Options, Running, ServeError};
+use stream::Stream;
 
 /// The most requests of a connection that are read and not begun.
 pub const REQUESTS_WAITING_MAX: usize = 1024;
@@ -56,6 +60,8 @@ const READ_TURN: usize = 256 << 10;
 const READ_AT_ONCE: usize = 64 << 10;
 /// Connections that are taken before others have their turn.
 const ACCEPTED_TURN: usize = 64;
+/// So many wrong passwords end a connection.
+pub const WRONG_PASSWORDS_MAX: u32 = 3;
 /// How often the loop looks for connections that stall.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 
@@ -81,6 +87,9 @@ struct EventLoop<E: Engine, O: Os> {
     share: usize,
     /// The bytes of work whose connection has ended, by the number of that.
     orphans: HashMap<u64, usize>,
+    /// Checks passwords, if there are users.
+    prover: Option<Prover>,
+    wrong_passwords: u64,
     subscribers: Subscribers,
     /// Changes that are to be told.
     telling: VecDeque<Told>,
@@ -91,6 +100,7 @@ struct EventLoop<E: Engine, O: Os> {
     address: SocketAddr,
     started: Time,
     looked: Time,
+    figures: Arc<Figures>,
     /// Connections that have more to do without an event.
     again: Vec<usize>,
     jobs: Vec<Job>,
@@ -157,14 +167,16 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 Token(token) => {
                     let place = token - FIRST;
                     if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) {
-                        connection.is_readable |= event.is_readable() || event.is_error() || event.is_read_closed();
-                        connection.is_writable |= event.is_writable() || event.is_error();
+                        let is_any = event.is_error() || connection.stream.is_both_ways();
+                        connection.is_readable |= event.is_readable() || event.is_read_closed() || is_any;
+                        connection.is_writable |= event.is_writable() || is_any;
                         turn.push(place);
                     }
                 }
             }
         }
         self.take_done(&mut turn);
+        self.take_judged(&mut turn);
         self.tell();
         for place in turn {
             self.turn(place);
@@ -206,8 +218,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.begun += 1;
         if self.open >= self.options.connections_max {
             self.refused += 1;
-            // As far as the socket takes it at once.
-            drop(stream.write(b"-ERR max number of clients reached\r\n"));
+            // As far as the socket takes it at once; by TLS nothing could be said so soon.
+            if !self.options.speaks_tls() {
+                drop(stream.write(b"-ERR max number of clients reached\r\n"));
+            }
             return;
         }
         let place = self.free.pop().unwrap_or_else(|| {
@@ -219,17 +233,18 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             .poll
             .registry()
             .register(&mut stream, Token(place + FIRST), interest);
-        if registered.is_err() || stream.set_nodelay(true).is_err() {
+        let is_ready = registered.is_ok() && stream.set_nodelay(true).is_ok();
+        let Some(stream) = is_ready.then(|| self.stream(stream)).flatten() else {
             self.free.push(place);
             self.refused += 1;
             return;
-        }
+        };
         let now = self.shared.os.now();
         self.open += 1;
         self.connections[place] = Some(Box::new(Connection {
             stream,
             peer,
-            session: Session::new(self.begun),
+            session: Session::of(self.begun, Arc::clone(&self.options.users)),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -238,6 +253,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             away_bytes: 0,
             behind: Vec::new(),
             subscribing: None,
+            claim: None,
+            wrong_passwords: 0,
             out: Vec::new(),
             sent: 0,
             is_readable: true,
@@ -255,6 +272,16 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.go_on(place);
     }
 
+    /// What is spoken on a socket.
+    fn stream(&self, socket: TcpStream) -> Option<Stream> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.options.tls {
+            let connection = tls.begin().ok()?;
+            return Some(Stream::Tls(Box::new(rustls::StreamOwned::new(connection, socket))));
+        }
+        Some(Stream::Plain(socket))
+    }
+
     fn go_on(&mut self, place: usize) {
         if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut)
             && !connection.goes_on
@@ -267,7 +294,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     fn end(&mut self, place: usize) {
         if let Some(mut connection) = self.connections[place].take() {
             // Closing the socket would do it as well.
-            drop(self.poll.registry().deregister(&mut connection.stream));
+            connection.stream.end();
+            drop(self.poll.registry().deregister(connection.stream.socket()));
             self.forget_subscriptions(place, &connection.session);
             self.bytes -= connection.counted;
             if connection.is_away {
@@ -288,8 +316,28 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
+    /// What other threads tell of this one.
+    fn leave_figures(&self) {
+        let figures = &self.figures;
+        let (channels, patterns) = self.subscribers.counts();
+        for (figure, value) in [
+            (&figures.connections, self.open as u64),
+            (&figures.begun, self.begun),
+            (&figures.refused, self.refused),
+            (&figures.dropped, self.dropped),
+            (&figures.wrong_passwords, self.wrong_passwords),
+            (&figures.bytes, self.bytes as u64),
+            (&figures.orphans, self.orphans.len() as u64),
+            (&figures.channels, channels as u64),
+            (&figures.patterns, patterns as u64),
+        ] {
+            figure.store(value, Ordering::Relaxed);
+        }
+    }
+
     /// Ends connections that stall, and lets those go on that waited for room.
     fn look(&mut self, now: Time) {
+        self.leave_figures();
         self.accept |= self.listener.is_some();
         for place in 0..self.connections.len() {
             let Some(connection) = self.connections[place].as_mut() else {
@@ -300,7 +348,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let is_half = connection.is_idle() && connection.reads() && connection.parser.is_inside();
             let is_half = is_half && now.since(connection.came) > stalled;
             let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;
-            if is_slow {
+            let is_stranger = connection.session.is_stranger() || connection.stream.is_handshaking();
+            let is_silent = is_stranger && !connection.is_away;
+            let is_silent = is_silent && now.since(connection.began) > stalled;
+            if is_slow || is_silent {
                 self.dropped += 1;
                 self.end(place);
             } else if is_half {

@@ -8,13 +8,14 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use super::connection::Connection;
-use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN};
+use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN, WRONG_PASSWORDS_MAX};
 use crate::info::{self, About};
+use crate::prover::{CLAIMS_MAX, Claim, Judged, Prover};
 use crate::resp::request::Request;
 use crate::resp::{Value, Version, Writer};
-use crate::session::{Asked, Step, late};
+use crate::session::{Asked, Claimed, Step, late};
 use crate::subscribers::is_about_keys;
-use crate::work::{Done, Handle, Job, Work};
+use crate::work::{Done, Handle, Job, Stage, Work};
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// Begins requests, until one is away or replies wait.
@@ -55,7 +56,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     pub(super) fn follow(&mut self, place: usize, connection: &mut Connection, step: Step, now: Time) {
         match step {
             Step::Answered => {}
-            Step::Late => self.late(connection.session.version, &mut connection.out),
+            Step::Late(arrived) => self.late(arrived, now, connection.session.version, &mut connection.out),
             Step::Close => connection.is_closing = true,
             Step::Reset => {
                 self.forget_subscriptions(place, &connection.session);
@@ -98,6 +99,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 let line = self.line(connection, now);
                 self.say(connection, &Value::Verbatim(line));
             }
+            Step::Claim(claimed, request) => self.claim(place, connection, claimed, request),
             Step::Info(request) => {
                 let text = self.info(&request, now);
                 self.say(connection, &Value::Verbatim(text));
@@ -106,9 +108,12 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     /// A request that was late as its connection was to begin it.
-    fn late(&self, version: Version, out: &mut Vec<u8>) {
+    fn late(&self, arrived: Time, now: Time, version: Version, out: &mut Vec<u8>) {
         let counts = &self.shared.counts;
-        counts.expired.fetch_add(1, Ordering::Relaxed);
+        counts.expire(
+            Stage::Before,
+            [now.since(arrived), Nanos::ZERO, Nanos::ZERO, Nanos::ZERO],
+        );
         let waited = Nanos(counts.waited.load(Ordering::Relaxed));
         Writer::new(out, version).error(&late("expired", waited));
     }
@@ -136,8 +141,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 .step(request, arrived, now, &self.settings, &mut connection.behind)
             {
                 Step::Ask(asked) => run.push(asked),
-                Step::Late => {
-                    self.late(connection.session.version, &mut connection.behind);
+                Step::Late(arrived) => {
+                    self.late(arrived, now, connection.session.version, &mut connection.behind);
                     break;
                 }
                 _ => break,
@@ -184,6 +189,51 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             };
             self.finish(done, &mut turn);
             turn.into_iter().for_each(|place| self.go_on(place));
+        }
+    }
+
+    /// Has a password checked.
+    fn claim(&mut self, place: usize, connection: &mut Connection, claimed: Claimed, request: Request) {
+        let id = connection.session.id;
+        let claim = Claim {
+            connection: Handle { place, id },
+            user: claimed.user,
+            password: claimed.password,
+        };
+        if self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
+            connection.is_away = true;
+            connection.away_bytes = request.bytes();
+            connection.claim = Some(request);
+        } else {
+            let error = format!("ERR {CLAIMS_MAX} passwords are being checked already: try again");
+            self.say(connection, &Value::Error(error));
+        }
+    }
+
+    /// Tells those whose passwords were checked.
+    pub(super) fn take_judged(&mut self, turn: &mut Vec<usize>) {
+        let judged = self.prover.as_ref().map(Prover::take).unwrap_or_default();
+        let now = self.shared.os.now();
+        for Judged { connection, user } in judged {
+            self.wrong_passwords += u64::from(user.is_none());
+            let Handle { place, id } = connection;
+            if let Some(bytes) = self.orphans.remove(&id) {
+                self.bytes -= bytes;
+            }
+            let Some(Some(connection)) = self.connections.get_mut(place) else {
+                continue;
+            };
+            if connection.session.id == id
+                && let Some(request) = connection.claim.take()
+            {
+                connection.is_away = false;
+                connection.away_bytes = 0;
+                connection.says(now);
+                connection.session.judged(&request, user, &mut connection.out);
+                connection.wrong_passwords += u32::from(user.is_none());
+                connection.is_closing |= connection.wrong_passwords >= WRONG_PASSWORDS_MAX;
+                turn.push(place);
+            }
         }
     }
 
@@ -264,6 +314,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             connections_all: self.begun,
             refused: self.refused,
             dropped: self.dropped,
+            wrong_passwords: self.wrong_passwords,
+            bytes: self.bytes,
+            bytes_max: self.options.bytes_max,
             waiting: shared.waiting(),
             channels: self.subscribers.counts(),
             objects: shared.store.objects(),

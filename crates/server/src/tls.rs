@@ -1,0 +1,340 @@
+//! The certificates of a server: read, checked, and read again while it runs.
+//!
+//! rustls speaks TLS 1.2 and 1.3, with the cryptography of ring. Connections that have begun keep the certificate that
+//! they began with; those that begin get the newest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+/// The largest file of certificates or keys, in bytes.
+const FILE_MAX: u64 = 1 << 20;
+
+/// Which files a server shows, and whether clients have to show one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, and those between it and its authority, in PEM.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+    /// If given, each client must have a certificate of one of these authorities.
+    pub clients: Option<PathBuf>,
+}
+
+/// Why certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{path}: cannot be read: {source}; name a file in PEM that this user may read")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// It is not what it is to be.
+    #[error("{path}: there is no {wanted} in it: expected PEM, `-----BEGIN ..`")]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+        /// What was looked for.
+        wanted: &'static str,
+    },
+    /// Its time is over.
+    #[error("{path}: the certificate expired {days} days ago: renew it, or set this machine's clock")]
+    Expired {
+        /// Which file.
+        path: PathBuf,
+        /// For how long.
+        days: i64,
+    },
+    /// Its time has not come.
+    #[error("{path}: the certificate is valid in {days} days only: set this machine's clock")]
+    NotYet {
+        /// Which file.
+        path: PathBuf,
+        /// When it will be.
+        days: i64,
+    },
+    /// rustls refused.
+    #[error("{path}: {what}")]
+    Refused {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+}
+
+/// What is shown to clients that connect.
+#[derive(Debug)]
+pub struct Tls {
+    files: TlsFiles,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    config: Arc<ServerConfig>,
+    /// The files when they were read.
+    stamps: Vec<Stamp>,
+}
+
+/// When a file was changed last, and its length.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl Tls {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(files: TlsFiles, now: SystemTime) -> Result<Tls, TlsError> {
+        let current = Mutex::new(read_all(&files, now)?);
+        Ok(Tls { files, current })
+    }
+
+    /// Reads the files again. Where that fails, the former certificate stays.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn reload(&self, now: SystemTime) -> Result<(), TlsError> {
+        let read = read_all(&self.files, now);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(read) => *current = read,
+            Err(error) => {
+                // Not tried again before they change again.
+                current.stamps = stamps(&self.files);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file has changed since it was read.
+    pub fn has_changed(&self) -> bool {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        stamps(&self.files) != current.stamps
+    }
+
+    /// A connection that begins.
+    pub(crate) fn begin(&self) -> Result<ServerConnection, rustls::Error> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        ServerConnection::new(Arc::clone(&current.config))
+    }
+}
+
+fn paths(files: &TlsFiles) -> impl Iterator<Item = &Path> {
+    let both = [files.certificate.as_path(), files.key.as_path()];
+    both.into_iter().chain(files.clients.as_deref())
+}
+
+fn stamps(files: &TlsFiles) -> Vec<Stamp> {
+    let stamp = |path: &Path| {
+        let found = fs::metadata(path).ok()?;
+        Some((found.modified().ok()?, found.len()))
+    };
+    paths(files).map(stamp).collect()
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let refused = |source| TlsError::Read {
+        path: path.into(),
+        source,
+    };
+    let found = fs::metadata(path).map_err(refused)?;
+    if !found.is_file() || found.len() > FILE_MAX {
+        let what = format!("expected a file of at most {FILE_MAX} bytes");
+        return Err(refused(std::io::Error::other(what)));
+    }
+    fs::read(path).map_err(refused)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = bytes(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err(TlsError::Missing {
+            path: path.into(),
+            wanted: "certificate",
+        }),
+    }
+}
+
+fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
+    // Before what they hold, so that a change in between is seen.
+    let stamps = stamps(files);
+    let chain = certificates(&files.certificate)?;
+    check_time(&files.certificate, &chain[0], now)?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes(&files.key)?).map_err(|_| TlsError::Missing {
+        path: files.key.clone(),
+        wanted: "private key",
+    })?;
+    let refused = |path: &Path| {
+        let path = path.to_path_buf();
+        move |what: String| TlsError::Refused { path, what }
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(&files.certificate)(error.to_string()))?;
+    let builder = match &files.clients {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots.add(authority).map_err(|error| refused(path)(error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| refused(path)(error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder.with_single_cert(chain, key).map_err(|error| {
+        let what = format!("certificate and key do not belong together, or cannot be used: {error}");
+        refused(&files.key)(what)
+    })?;
+    Ok(Current {
+        config: Arc::new(config),
+        stamps,
+    })
+}
+
+/// Clients would refuse it, each with another message: better told at the start.
+fn check_time(path: &Path, certificate: &[u8], now: SystemTime) -> Result<(), TlsError> {
+    const DAY: i64 = 86_400;
+    let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    // One that cannot be read is rustls' to refuse.
+    let Some((from, to)) = validity(certificate) else {
+        return Ok(());
+    };
+    let path = path.to_path_buf();
+    if now > to {
+        let days = (now - to) / DAY;
+        return Err(TlsError::Expired { path, days });
+    }
+    if now < from {
+        let days = (from - now) / DAY + 1;
+        return Err(TlsError::NotYet { path, days });
+    }
+    Ok(())
+}
+
+/// From when until when a certificate is valid, in seconds since 1970 (RFC 5280, section 4.1.2.5).
+fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
+    const SEQUENCE: u8 = 0x30;
+    const VERSION: u8 = 0xa0;
+    let inside = |bytes, expected| {
+        let (tag, content, rest) = element(bytes)?;
+        (tag == expected).then_some((content, rest))
+    };
+    let (whole, _) = inside(certificate, SEQUENCE)?;
+    let (mut rest, _) = inside(whole, SEQUENCE)?;
+    if rest.first() == Some(&VERSION) {
+        rest = element(rest)?.2;
+    }
+    // Number, signature's kind, issuer.
+    for _ in 0..3 {
+        rest = element(rest)?.2;
+    }
+    let (times, _) = inside(rest, SEQUENCE)?;
+    let (kind, from, rest) = element(times)?;
+    let from = time(kind, from)?;
+    let (kind, to, _) = element(rest)?;
+    Some((from, time(kind, to)?))
+}
+
+/// Tag, content and what follows of an element in DER.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = bytes.split_first()?;
+    let (first, mut rest) = rest.split_first()?;
+    let mut length = usize::from(*first);
+    if length >= 0x80 {
+        let digits = length - 0x80;
+        if digits > 4 {
+            return None;
+        }
+        let (number, behind) = rest.split_at_checked(digits)?;
+        length = number.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        rest = behind;
+    }
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((*tag, content, rest))
+}
+
+/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, in seconds since 1970.
+fn time(kind: u8, text: &[u8]) -> Option<i64> {
+    const SHORT: u8 = 0x17;
+    const LONG: u8 = 0x18;
+    let text = text.strip_suffix(b"Z")?;
+    if !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = |digits: &[u8]| digits.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+    let (year, rest) = match kind {
+        SHORT => {
+            let (year, rest) = text.split_at_checked(2)?;
+            let year = number(year);
+            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+        }
+        LONG => {
+            let (year, rest) = text.split_at_checked(4)?;
+            (number(year), rest)
+        }
+        _ => return None,
+    };
+    let [month, day, hour, minute, second] = rest.chunks_exact(2).map(number).collect::<Vec<_>>().try_into().ok()?;
+    // H. Hinnant, "chrono-compatible low-level date algorithms": days_from_civil, with years that begin in March.
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
+    let of_year = (153 * month + 2) / 5 + day - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+    Some(days * 86_400 + hour * 3_600 + minute * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `date -u -d ... +%s`.
+    #[test]
+    fn times_are_seconds_since_1970() {
+        assert_eq!(time(0x17, b"700101000000Z"), Some(0));
+        assert_eq!(time(0x17, b"491231235959Z"), Some(2_524_607_999));
+        assert_eq!(time(0x17, b"500101000000Z"), Some(-631_152_000));
+        assert_eq!(time(0x18, b"20000229120000Z"), Some(951_825_600));
+        assert_eq!(time(0x18, b"20260301000001Z"), Some(1_772_323_201));
+        for (kind, wrong) in [
+            (0x17, &b"70010100000Z"[..]),
+            (0x18, b"2000"),
+            (0x16, b"700101000000Z"),
+            (0x17, b""),
+        ] {
+            assert_eq!(time(kind, wrong), None);
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_of_certificates_panic() {
+        let made = [0x30, 0x82, 0x00, 0x04, 0x30, 0x02, 0xa0, 0x00];
+        for end in 0..made.len() {
+            assert_eq!(validity(&made[..end]), None);
+        }
+        assert_eq!(element(&[0x30, 0x85, 1, 1, 1, 1, 1]), None);
+        assert_eq!(element(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff, 1]), None);
+    }
+}
