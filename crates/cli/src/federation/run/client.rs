@@ -179,20 +179,22 @@ impl<'n> Client<'n> {
         }
         self.connection = None;
         let opened = self.open(master, left);
-        if opened.is_err() {
-            self.connection = None;
-            self.nodes.next(master);
-        }
-        match opened {
+        let again = match opened {
             Ok(Value::Array(numbers)) => {
                 if let Some(Value::Integer(session)) = numbers.first() {
                     self.session = SessionId(*session as u64);
                 }
-                Ok(())
+                return Ok(());
             }
-            Ok(Value::Error(text)) => Err(self.told_late(&text)),
-            Ok(_) | Err(_) => Err(Attempt::Again(AGAIN)),
-        }
+            Ok(Value::Error(text)) => self.told_late(&text),
+            Ok(_) | Err(_) => {
+                self.nodes.next(master);
+                Attempt::Again(AGAIN)
+            }
+        };
+        // Without this client's session on it, a connection would number requests as this client does not.
+        self.connection = None;
+        Err(again)
     }
 
     fn open(&mut self, node: usize, left: Nanos) -> io::Result<Value> {
