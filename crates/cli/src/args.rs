@@ -321,6 +321,10 @@ pub struct Replay {
 /// `doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
+    /// The folder of a store to look at, may be given several times; those that scenarios and nodes (*.toml) in this
+    /// folder name are looked at anyway
+    #[arg(long, value_name = "DIR")]
+    pub store: Vec<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,

@@ -190,6 +190,56 @@ fn all_commands_read_beside_a_program_that_writes() {
 }
 
 #[test]
+fn the_doctor_looks_at_stores_that_are_named_and_at_those_of_this_folder() {
+    let folder = folder_with(&[
+        ("node.toml", "store = \"live\"\n"),
+        ("other.toml", "store = \"nowhere\"\n"),
+    ]);
+    let owner = Owner::of(&folder.path().join("live"));
+    fs::create_dir(folder.path().join("empty")).expect("a folder");
+    let rows = |arguments: &[&str]| {
+        let (said, _) = told(punctual(folder.path(), &[&["doctor"], arguments].concat()));
+        let rows = said
+            .lines()
+            .filter(|line| line.get(10..).is_some_and(|rest| rest.starts_with("store ")));
+        (rows.map(str::to_owned).collect::<Vec<_>>(), said.clone())
+    };
+    let pid = owner.child.id();
+    let (rows_now, said) = rows(&["--store", "empty"]);
+    let [empty, live] = &rows_now[..] else { panic!("{said}") };
+    assert!(empty.starts_with("missing") && empty.contains("empty: "), "{empty}");
+    for part in [
+        "offered",
+        "live: format 2",
+        &format!("open in process {pid}, which is alive"),
+        "% of its quota of 64",
+    ] {
+        assert!(live.contains(part), "{part}: {live}");
+    }
+    owner.end();
+    told(punctual(folder.path(), &["store", "verify", "live"]));
+    let (rows_now, said) = rows(&[]);
+    let [live] = &rows_now[..] else { panic!("{said}") };
+    for part in [
+        "open in no process",
+        "no readers",
+        "all records checked within the last hour, at commit ",
+    ] {
+        assert!(live.contains(part), "{part}: {live}");
+    }
+    // Damage is a finding, and not a failure of the doctor.
+    let data = folder.path().join("live/data.mdb");
+    let mut bytes = fs::read(&data).expect("a file");
+    bytes[16] ^= 1;
+    fs::write(&data, bytes).expect("room");
+    let (rows_now, said) = rows(&[]);
+    assert!(
+        rows_now[0].starts_with("refused") && said.contains("After damage"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_volatile_store_in_use_is_read_and_said_to_be_one() {
     let folder = folder_with(&[]);
     let owner = Owner::of(&folder.path().join("volatile"));

@@ -55,9 +55,12 @@ fn main() -> Result<(), AnyError> {
         Vec::with_capacity(puts),
         Vec::with_capacity(puts),
     ];
+    let mut wrote = [const { Vec::new() }; 3];
     for turn in 0..puts.div_ceil(TURN) {
         let keys = turn * TURN..((turn + 1) * TURN).min(puts);
-        for (store, spans) in [Some(&beside), Some(&alone), None].into_iter().zip(&mut spans) {
+        let stores = [Some(&beside), Some(&alone), None].into_iter();
+        for ((store, spans), wrote) in stores.zip(&mut spans).zip(&mut wrote) {
+            let before = written();
             for key in keys.clone() {
                 let began = LinuxOs.now();
                 if let Some(store) = store {
@@ -65,6 +68,7 @@ fn main() -> Result<(), AnyError> {
                 }
                 spans.push(LinuxOs.now().since(began));
             }
+            wrote.push((written() - before) / keys.len() as u64);
         }
     }
     let mut medians = [Nanos::ZERO; 3];
@@ -79,6 +83,17 @@ fn main() -> Result<(), AnyError> {
             "put {name:<16} p50 {median}, p99 {}, {} of them, no error",
             spans[spans.len() * 99 / 100],
             spans.len()
+        );
+    }
+    for (name, wrote) in ["beside a reader", "alone"].into_iter().zip(&mut wrote) {
+        let at = |part: usize| wrote[(wrote.len() - 1) * part / 4];
+        println!(
+            "written for a put, {name}: {} bytes in the first turn, {}, {}, {} after quarters, {} in the last",
+            at(0),
+            at(1),
+            at(2),
+            at(3),
+            at(4)
         );
     }
     println!("ratio of the medians {:.3}", medians[0].0 as f64 / medians[1].0 as f64);
@@ -102,6 +117,13 @@ fn main() -> Result<(), AnyError> {
         );
     }
     Ok(())
+}
+
+/// Bytes that this process has handed to the kernel to be written so far (proc(5)); 0 where that is not told.
+fn written() -> u64 {
+    let told = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = told.lines().find_map(|line| line.strip_prefix("wchar: "));
+    line.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 fn open(folder: &Path, verify: Verify) -> Result<Arc<Watched>, AnyError> {

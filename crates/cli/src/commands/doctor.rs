@@ -1,6 +1,8 @@
 //! `punctual doctor`: what this machine offers, what is missing, how to get it.
 
 use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::doctor::{Facility, Finding, Status, examine};
@@ -8,17 +10,51 @@ use punctual_profiler::{Emulator, ProfilerError};
 
 use crate::args::Doctor;
 use crate::failure::Failure;
+use crate::store::health;
+
+/// Files in this folder that are looked into for stores, and the longest of them, in bytes.
+const FILES_MAX: usize = 64;
+const FILE_MAX: u64 = 1 << 20;
 
 /// Carries out `punctual doctor`. What is missing is a finding, not a failure.
 pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     let mut findings = examine(&KernelTree::default());
     findings.push(cache_profiles());
+    let stores = arguments.store.iter().cloned().chain(named_here());
+    findings.extend(stores.map(|folder| health::examine(&folder)));
     if arguments.json {
         let json = serde_json::to_string_pretty(&findings).map_err(|error| Failure::Internal(error.to_string()))?;
         super::print(&format!("{json}\n"))
     } else {
         super::print(&told(&findings))
     }
+}
+
+/// The stores that exist and are named by scenarios and nodes in this folder.
+fn named_here() -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(".") else {
+        return Vec::new();
+    };
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files: Vec<PathBuf> = files.filter(|path| path.extension() == Some("toml".as_ref())).collect();
+    files.sort();
+    let mut stores: Vec<PathBuf> = files.iter().take(FILES_MAX).filter_map(|file| named_by(file)).collect();
+    stores.sort();
+    stores.dedup();
+    stores
+}
+
+/// `[store] path` of a scenario, or `store` of a node; none in any other file. What is wrong with a file is told by the
+/// command that uses it.
+fn named_by(file: &Path) -> Option<PathBuf> {
+    let about = fs::metadata(file).ok()?;
+    if !about.is_file() || about.len() > FILE_MAX {
+        return None;
+    }
+    let table: toml::Table = fs::read_to_string(file).ok()?.parse().ok()?;
+    let store = table.get("store")?;
+    let folder = store.get("path").unwrap_or(store).as_str()?;
+    Some(PathBuf::from(folder)).filter(|folder| folder.join("data.mdb").exists())
 }
 
 /// Whether, and in what, `punctual profile` can run a program.

@@ -1,6 +1,7 @@
 //! `punctual store`: look at a store, check it and copy it, also while a program has it open.
 
 pub mod args;
+pub mod health;
 mod inspect;
 
 use std::fs::OpenOptions;

@@ -16,6 +16,7 @@
 
 mod cells;
 mod check;
+mod checked;
 mod crc;
 mod error;
 mod life;
@@ -50,6 +51,7 @@ use punctual_store::engine::{
 use punctual_units::Nanos;
 
 use check::{Damage, Meta};
+pub use checked::{Checked, last_check};
 use error::Place;
 use life::Life;
 use order::Bytewise;
@@ -186,7 +188,7 @@ impl LmdbOptions {
         crate::directory::make(directory).map_err(error::io(directory, "create the directory of the store"))?;
         let owner = Owner::take(directory)?;
         let mark = unsynced::read(directory)?;
-        check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
+        let checked_at = check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
         options.check_quota(&directory.join(DATA_FILE))?;
         sync::clear_unfinished(directory)?;
         sync::create(options, directory)?;
@@ -207,6 +209,9 @@ impl LmdbOptions {
         let sums = sum::settle(&env, [main, temporal], place, options.checksums)?;
         let (protection, map) = protect_map(&env, main, place, options.verify)?;
         readers.adopt();
+        if let Some(commit) = checked_at {
+            checked::note(directory, options.verify, commit);
+        }
         let page_size = env.unnamed_database_stat().page_size as usize;
         let directory = directory.to_path_buf();
         Ok(Lmdb {
@@ -501,9 +506,10 @@ fn whole(bytes: usize) -> Option<usize> {
     bytes.filter(|bytes| *bytes <= isize::MAX as usize)
 }
 
-fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -> Result<(), EngineError> {
+/// Checks the file of a store; which commit was checked, if there is one and all of it was read.
+fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -> Result<Option<u64>, EngineError> {
     let file = match visitor::open_file(path.parent().unwrap_or(Path::new("."))) {
-        Err(EngineError::NoStore { .. }) => return Ok(()), // a store that has not begun
+        Err(EngineError::NoStore { .. }) => return Ok(None), // a store that has not begun
         Err(EngineError::Io { path, source, .. }) => return Err(error::io(&path, "open the store's file")(source)),
         answer => answer?,
     };
@@ -511,7 +517,9 @@ fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -
         Verify::None => check::check_length(&file),
         Verify::Full | Verify::Structure => check::check(&file, verify == Verify::Full, progress),
     };
-    checked.and_then(|()| meta::check(&file)).map_err(damaged(path))
+    checked.and_then(|()| meta::check(&file)).map_err(damaged(path))?;
+    let commit = Meta::newest(&file).ok().map(|meta| meta.transaction);
+    Ok(commit.filter(|_| verify != Verify::None))
 }
 
 /// What is wrong with the file at `path`.

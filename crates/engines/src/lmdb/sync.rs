@@ -8,7 +8,7 @@ use heed::EnvFlags;
 use punctual_store::engine::{Durability, EngineError};
 
 use super::life::End;
-use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, error, owner, sum};
+use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, checked, error, owner, sum};
 use crate::directory;
 
 /// Where a new store is made, before it gets its name.
@@ -69,6 +69,7 @@ pub(super) fn clear(folder: &Path) -> io::Result<()> {
 pub(super) fn clear_files(folder: &Path) -> io::Result<()> {
     directory::gone(fs::remove_file(folder.join(DATA_FILE)))?;
     directory::gone(fs::remove_file(folder.join(LOCK_FILE)))?;
+    directory::gone(fs::remove_file(folder.join(checked::FILE_NAME)))?;
     let inner = folder.join(NEW);
     if inner.is_dir() { clear(&inner) } else { Ok(()) }
 }

@@ -25,6 +25,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, Read as _, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -49,8 +50,8 @@ const STEP: usize = 1 << 20;
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The largest quota that a new store is made with, in bytes: the address space has room for some of them.
 const QUOTA_MAX: u64 = 1 << 42;
-/// How often a copy is begun anew if the owner takes its snapshot away.
-const TRIES_MAX: usize = 3;
+/// How often a copy is begun if the owner takes its snapshot away.
+const TRIES_MAX: usize = 5;
 const FIRST_LINE: &str = "punctual store export 1";
 /// The longest line of an export, without the record: a table's name and two numbers.
 const WORD_MAX: usize = 32;
@@ -74,6 +75,21 @@ pub enum TransferError {
     /// The text of an export could not be read.
     #[error("the export cannot be read: {0}")]
     Read(io::Error),
+    /// The owner took the snapshot away each time.
+    #[error(
+        "{}: it is written over faster than it can be copied: the copy was begun {tries} times, and lost its snapshot each \
+         time (at last: {last}). Copy it while less is written, or let its owner keep snapshots: reader_life_max none \
+         keeps them until the quota is met, and a larger quota longer; export is ended likewise",
+        path.display()
+    )]
+    Outrun {
+        /// The store that is read.
+        path: PathBuf,
+        /// How often it was tried.
+        tries: usize,
+        /// What the last attempt was told.
+        last: Box<EngineError>,
+    },
     /// It is not a whole export.
     #[error("line {line}: {what}; export the store once more, nothing was imported")]
     Damaged {
@@ -100,23 +116,33 @@ type Record = (Table, Vec<u8>, Vec<u8>);
 type Progress<'p> = &'p mut dyn FnMut(Transferred);
 
 /// Copies the newest commit of the store in `from`, which another process may have open and go on writing, to a new
-/// store in `to`. Where the owner takes the snapshot away, it is begun anew, three times at the most; from the second
-/// time on the pages are copied first, which is faster, and takes room for them beside the new store.
+/// store in `to`. Where the owner takes the snapshot away, it is begun anew, five times in all; from the second time on
+/// the pages are copied first, as fast as memory takes them: into memory where half of what is free holds them, beside
+/// the new store where not.
 ///
 /// While another process has the store open, the new store is written in small steps, each synced, with pauses: steps
 /// take `share` of the time, so that the owner's writes seldom meet one. [`Share::ONE`] makes no pauses.
 ///
 /// # Errors
-/// [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`; those of
-/// [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. Nothing is left at `to` then.
+/// [`TransferError::Outrun`], [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`;
+/// those of [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. Nothing is left at `to` then.
 pub fn backup(from: &Path, to: &Path, share: Share, progress: Progress<'_>) -> Result<Transferred, TransferError> {
-    let mut tries = 1;
+    persistently(from, |again| backup_once(from, to, share, again, progress))
+}
+
+/// Has `attempt` made until it keeps its snapshot, and tells it whether it was made before.
+fn persistently<T>(from: &Path, mut attempt: impl FnMut(bool) -> Result<T, TransferError>) -> Result<T, TransferError> {
+    let mut tries = 0;
     loop {
-        match backup_once(from, to, share, tries > 1, progress) {
-            Err(TransferError::Engine(EngineError::SnapshotEnded { .. } | EngineError::Overtaken { .. }))
-                if tries < TRIES_MAX =>
-            {
-                tries += 1;
+        let answer = attempt(tries > 0);
+        tries += 1;
+        match answer {
+            Err(TransferError::Engine(last @ (EngineError::SnapshotEnded { .. } | EngineError::Overtaken { .. }))) => {
+                if tries == TRIES_MAX {
+                    let path = from.to_path_buf();
+                    let last = Box::new(last);
+                    return Err(TransferError::Outrun { path, tries, last });
+                }
             }
             answer => return answer,
         }
@@ -131,7 +157,10 @@ fn backup_once(
     progress: Progress<'_>,
 ) -> Result<Transferred, TransferError> {
     let new = New::begin(to, Visitor::open(from)?.has_checksums())?;
-    let pages = if set_down { Some(new.spare_file()?) } else { None };
+    let pages = match set_down {
+        true => Some(new.spare_file(fs::metadata(from.join(DATA_FILE)).map_or(u64::MAX, |about| about.len()))?),
+        false => None,
+    };
     // The snapshot is taken when the new store is there, and given back before the last sync: what it keeps from reuse
     // is the owner's.
     new.finish(|filler| {
@@ -250,6 +279,13 @@ pub fn import(from: &mut dyn BufRead, directory: &Path, progress: Progress<'_>) 
     })
 }
 
+/// In bytes; what files have of it in the page cache is not counted as free.
+fn free_memory() -> u64 {
+    // SAFETY: the calls read numbers.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_AVPHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
+}
+
 fn name_of(table: Table) -> &'static str {
     match table {
         Table::Data => "data",
@@ -310,8 +346,20 @@ impl New {
         })
     }
 
-    /// A file without a name, on the medium of the new store.
-    fn spare_file(&self) -> Result<fs::File, EngineError> {
+    /// A file without a name for so many bytes: in memory, or on the medium of the new store.
+    fn spare_file(&self, len: u64) -> Result<fs::File, EngineError> {
+        if len < free_memory() / 2 {
+            // SAFETY: the name ends with a zero; a descriptor that was made belongs to this call.
+            let made = unsafe {
+                match libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC) {
+                    refused if refused < 0 => None,
+                    made => Some(fs::File::from(OwnedFd::from_raw_fd(made))),
+                }
+            };
+            if let Some(file) = made {
+                return Ok(file);
+            }
+        }
         let path = self.folder.join("pages");
         let make = || {
             let mut options = fs::OpenOptions::new();
@@ -649,5 +697,60 @@ impl<'r> Lines<'r> {
             Ok(_) => Err(self.damaged("something follows the end".to_owned())),
             Err(refused) => Err(TransferError::Read(refused)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_store::engine::EndedBecause;
+    use punctual_units::Nanos;
+
+    use super::*;
+
+    fn ended() -> TransferError {
+        TransferError::Engine(EngineError::SnapshotEnded {
+            age: Nanos::from_millis(100),
+            why: EndedBecause::Held,
+        })
+    }
+
+    /// The owner takes so many snapshots away.
+    #[test]
+    fn a_copy_is_begun_anew_until_its_snapshot_is_kept_or_it_is_told_what_to_do() {
+        for taken_away in 0..8 {
+            let mut attempts = Vec::new();
+            let answer = persistently(Path::new("live"), |again| {
+                attempts.push(again);
+                if attempts.len() > taken_away {
+                    Ok(())
+                } else {
+                    Err(ended())
+                }
+            });
+            assert_eq!(attempts.len(), TRIES_MAX.min(taken_away + 1));
+            assert!(!attempts[0] && attempts[1..].iter().all(|again| *again));
+            match answer {
+                Ok(()) => assert!(taken_away < TRIES_MAX),
+                Err(outrun) => {
+                    let told = outrun.to_string();
+                    assert!(taken_away >= TRIES_MAX, "{told}");
+                    for part in [
+                        "live: ",
+                        "begun 5 times",
+                        "more from reuse than all data",
+                        "reader_life_max none",
+                    ] {
+                        assert!(told.contains(part), "{part}: {told}");
+                    }
+                }
+            }
+        }
+        let other = persistently::<()>(Path::new("live"), |_| {
+            Err(TransferError::Write(io::ErrorKind::Other.into()))
+        });
+        assert!(
+            matches!(other, Err(TransferError::Write(_))),
+            "no other error is tried again"
+        );
     }
 }

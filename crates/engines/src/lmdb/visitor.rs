@@ -296,7 +296,9 @@ impl Visitor {
             Verify::Full => self.main.summed(),
             Verify::Structure | Verify::None => Summed::default(),
         };
-        self.sound(check::check_at(&self.file, &self.meta, summed, &mut progress))
+        self.sound(check::check_at(&self.file, &self.meta, summed, &mut progress))?;
+        super::checked::note(&self.directory, verify, self.commit());
+        Ok(())
     }
 
     /// Calls `look` with each record of `table` in ascending order of keys, until it refuses. The value was compared

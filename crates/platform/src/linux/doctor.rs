@@ -73,6 +73,8 @@ pub enum Facility {
     /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the
     /// profiler.
     CacheProfiles,
+    /// A store. Examined by the command, which knows the engines.
+    Store,
 }
 
 impl fmt::Display for Facility {
@@ -100,6 +102,7 @@ impl fmt::Display for Facility {
             Facility::NoSteal => "no stolen time",
             Facility::AsFound => "machine as it was found",
             Facility::CacheProfiles => "cache profiles",
+            Facility::Store => "store",
         })
     }
 }

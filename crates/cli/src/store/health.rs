@@ -1,0 +1,110 @@
+//! How a store is: the rows of `punctual doctor` for it.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use punctual_engines::lmdb::{Checked, Verify, Visitor, last_check};
+use punctual_platform::linux::doctor::{Facility, Finding, Status};
+use punctual_store::engine::{EngineError, Space};
+
+use crate::size::shown;
+
+/// From this share of its quota on, in percent, a store is told to be nearly full.
+const NEARLY_FULL: u64 = 80;
+
+/// Examines the store in `folder`, which another process may have open. Nothing is checked that takes long.
+pub fn examine(folder: &Path) -> Finding {
+    // Errors name the folder themselves.
+    let (status, detail, remedy) = match look(folder) {
+        Ok((detail, remedies)) => {
+            let detail = format!("{}: {detail}", folder.display());
+            (Status::Offered, detail, remedies.join("; "))
+        }
+        Err(error) => match error {
+            EngineError::NoStore { .. } => {
+                let remedy = "name the folder that has the file data.mdb";
+                (Status::Missing, error.to_string(), remedy.to_owned())
+            }
+            EngineError::Corrupt { .. } => {
+                let remedy = "see \"After damage\" in docs/store.md";
+                (Status::Refused, error.to_string(), remedy.to_owned())
+            }
+            other => (
+                Status::Refused,
+                other.to_string(),
+                "do what the message says".to_owned(),
+            ),
+        },
+    };
+    Finding {
+        facility: Facility::Store,
+        status,
+        detail,
+        remedy,
+    }
+}
+
+/// What there is, and what would help.
+fn look(folder: &Path) -> Result<(String, Vec<String>), EngineError> {
+    let visitor = Visitor::open(folder)?;
+    let space = visitor.space()?;
+    let (mut told, mut remedies) = (vec![format!("format {}", visitor.format())], Vec::new());
+    told.push(match visitor.owner() {
+        Some(process) => format!("open in process {process}, which is alive"),
+        None => "open in no process".into(),
+    });
+    if visitor.is_volatile() {
+        told.push("volatile and not closed".into());
+        if visitor.owner().is_none() {
+            remedies.push("open and close it once before the machine stops: a power cut loses all of it".into());
+        }
+    }
+    let quota = space.quota.unwrap_or(0).max(1);
+    let used = used(&space) * 100 / quota;
+    told.push(format!("{used} % of its quota of {} in use", shown(quota)));
+    if used >= NEARLY_FULL {
+        remedies.push("delete records, or raise the quota".into());
+    }
+    told.push(readers(&visitor, &space));
+    let (checked, since) = checked(last_check(folder));
+    told.push(checked);
+    if since {
+        remedies.push(format!("punctual store verify {}", folder.display()));
+    }
+    Ok((told.join(", "), remedies))
+}
+
+/// Pages that no later transaction may take, in bytes.
+fn used(space: &Space) -> u64 {
+    let free: u64 = space.freed.iter().map(|(_, bytes)| bytes).sum();
+    space.taken.saturating_sub(free)
+}
+
+fn readers(visitor: &Visitor, space: &Space) -> String {
+    let readers = visitor.readers();
+    let most = readers.iter().map(|(_, commit)| space.held_by(*commit)).max();
+    match most {
+        None => "no readers".into(),
+        Some(held) => format!("{} readers, of which one keeps {}", readers.len(), shown(held)),
+    }
+}
+
+/// When all of it was read last; whether that is to be done.
+fn checked(last: Option<Checked>) -> (String, bool) {
+    let Some(Checked { verify, commit, at }) = last else {
+        return ("never checked".into(), true);
+    };
+    let what = match verify {
+        Verify::Full => "all records",
+        Verify::Structure | Verify::None => "its structure",
+    };
+    let hours = SystemTime::now()
+        .duration_since(at)
+        .map_or(0, |age| age.as_secs() / 3600);
+    let when = match hours {
+        0 => "within the last hour".into(),
+        1..48 => format!("{hours} hours ago"),
+        _ => format!("{} days ago", hours / 24),
+    };
+    (format!("{what} checked {when}, at commit {commit}"), false)
+}
