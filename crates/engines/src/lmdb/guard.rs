@@ -7,11 +7,11 @@
 //! page on it is read and checked once in this process, by a bit for each page. What LMDB writes it has made of checked
 //! pages, so pages that are new since need no check; one that is looked at all the same passes.
 //!
-//! **Which way.** A get descends to one leaf. A step of a scan goes on to the leaf beside it, at any level. A delete may
-//! merge a page with the one beside it, under the same branch, and asks for the first or last key below that. So steps
-//! and changes also check, at each level, the pages beside the way, and their outer ways down. A write transaction meets
-//! pages of the commit that it began from, and its own, which are none of the file's: of those that were joined away,
-//! the neighbours were checked as that happened.
+//! **Which way.** A get descends to one leaf. A step of a scan goes on to the leaf beside it, at any level. A delete
+//! may merge a page with the one beside it, under the same branch, and asks for the first or last key below that. So
+//! steps and changes also check, at each level, the pages beside the way, and their outer ways down. A write
+//! transaction meets pages of the commit that it began from, and its own, which are none of the file's: of those that
+//! were joined away, the neighbours were checked as that happened.
 //!
 //! The trees of tables and of free pages are small, and checked as a whole when the store is opened.
 
@@ -149,7 +149,7 @@ impl Guard {
         if kind == P_BRANCH && offsets.len() < 2 {
             return Err(damaged(number, "is a branch with one child"));
         }
-        let mut before: Option<&[u8]> = None;
+        let (mut before, mut used): (Option<&[u8]>, usize) = (None, 0);
         for (at, offset) in offsets.into_iter().enumerate() {
             let flags = u16_at(&page, offset + 4);
             let len = usize::from(u16_at(&page, offset)) | usize::from(u16_at(&page, offset + 2)) << 16;
@@ -161,6 +161,7 @@ impl Guard {
             };
             let value = node_fits(number, &page, offset, inline)?;
             let key = key_at(&page, offset);
+            used += (value - offset + inline).next_multiple_of(2);
             // The first key of a branch stands for all that is smaller.
             if kind == P_LEAF || at > 0 {
                 if key.is_empty() || before.is_some_and(|before| before >= key) {
@@ -172,19 +173,32 @@ impl Guard {
                 self.look_at_large(u64_at(&page, value), len)?;
             }
         }
-        Ok(())
+        // Nodes lie without gaps up to the end: none is there twice, or of an earlier state of the page.
+        match used == self.page_size - usize::from(u16_at(&page, 14)) {
+            true => Ok(()),
+            false => Err(damaged(number, "has nodes of another length than they take")),
+        }
     }
 
     fn look_at_large(&self, first: u64, len: usize) -> Result<(), Damage> {
         let mut header = [0; PAGE_HEADER];
         self.read(first, &mut header)?;
         let needed = (PAGE_HEADER + len).div_ceil(self.page_size) as u64;
-        match pages_of_large(first, &header) {
-            Some(pages) if u64::from(pages) >= needed => {}
-            _ => return Err(damaged(first, "is not the large value it should be")),
+        let pages = pages_of_large(first, &header).map_or(0, u64::from);
+        if pages < needed {
+            return Err(damaged(first, "is not the large value it should be"));
         }
         // Its end is in the file.
-        self.read(first + needed - 1, &mut header)
+        self.read(first + pages - 1, &mut header)?;
+        // There may be more pages than it needs, after a shorter value has replaced a longer one. These hold bytes of
+        // that one, and none is a page of its own.
+        for number in first + needed..first + pages {
+            self.read(number, &mut header)?;
+            if u64_at(&header, 0) == number {
+                return Err(damaged(first, "is a large value that reaches into another page"));
+            }
+        }
+        Ok(())
     }
 
     fn read(&self, number: u64, bytes: &mut [u8]) -> Result<(), Damage> {

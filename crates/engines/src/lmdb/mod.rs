@@ -437,8 +437,8 @@ impl Lmdb {
         }
     }
 
-    /// Checks the pages that a call of LMDB's for `key` will meet, and what a change there or a step from there may meet
-    /// if `beside`; nothing in a store that was checked as it was opened. `trees` are those of the transaction's
+    /// Checks the pages that a call of LMDB's for `key` will meet, and what a change there or a step from there may
+    /// meet if `beside`; nothing in a store that was checked as it was opened. `trees` are those of the transaction's
     /// commit, once they are known.
     #[inline(always)]
     fn guard(
