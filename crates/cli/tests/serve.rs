@@ -853,13 +853,11 @@ fn each_bound_of_the_file_is_kept() {
     assert!(!info.contains("late_backlog:0\r\n"), "{info}");
 }
 
-/// A client that reads nothing keeps a server that ends in order from its end for as long as it may; a second signal
-/// ends it at once, and what was acknowledged is there.
-#[test]
-fn a_second_signal_ends_at_once() {
-    let node = "[server]\nstalled_max = \"1h\"\ndrain_max = \"1h\"\n";
-    let folder = folder_with(&[("node.toml", node)]);
-    let mut served = serve(folder.path(), &["node.toml"]);
+/// A server with a client that asks for 64 MiB and reads none of it, and when that began.
+fn with_a_slow_reader(drain_max: &str) -> (tempfile::TempDir, Served, Client, Instant) {
+    let node = format!("[server]\nstalled_max = \"1h\"\ndrain_max = \"{drain_max}\"\n");
+    let folder = folder_with(&[("node.toml", &node)]);
+    let served = serve(folder.path(), &["node.toml"]);
     let (mut slow, mut other) = (served.client(), served.client());
     let value = "x".repeat(1 << 20);
     assert_eq!(other.ask(&format!("SET long {value}")), Value::ok());
@@ -880,6 +878,24 @@ fn a_second_signal_ends_at_once() {
         assert!(begin.elapsed() < BOUND, "all is sent");
         std::thread::sleep(Duration::from_millis(10));
     }
+    (folder, served, slow, begin)
+}
+
+/// What a client does not take holds the end of a server up for `drain_max`, and no longer.
+#[test]
+fn a_server_that_ends_waits_for_a_slow_reader_so_long_and_no_longer() {
+    let (_folder, mut served, _slow, _) = with_a_slow_reader("200ms");
+    let asked = Instant::now();
+    end(&served.child);
+    assert!(served.child.wait().expect("it ends by itself").success());
+    assert!(asked.elapsed() >= Duration::from_millis(200), "it did not wait at all");
+}
+
+/// A client that reads nothing keeps a server that ends in order from its end for as long as it may; a second signal
+/// ends it at once, and what was acknowledged is there.
+#[test]
+fn a_second_signal_ends_at_once() {
+    let (folder, mut served, _slow, begin) = with_a_slow_reader("1h");
     end(&served.child);
     // It takes no connection any more: the first signal has come.
     while std::net::TcpStream::connect(&served.address).is_ok() {
@@ -972,6 +988,9 @@ fn users_do_what_they_may_and_strangers_nothing() {
     assert_eq!((owner.reply(), owner.reply()), (Value::ok(), Value::ok()));
     assert_eq!(owner.reply(), Value::Integer(1 << 20));
     assert_eq!(owner.ask("ACL WHOAMI"), bulk("owner"));
+    assert!(
+        matches!(owner.ask("CLIENT INFO"), Value::Bulk(line) if String::from_utf8_lossy(&line).contains(" user=owner "))
+    );
     assert_eq!(owner.ask("SET room/door open"), Value::ok());
     assert_eq!(owner.ask("SET safe closed"), Value::ok());
 

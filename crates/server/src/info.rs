@@ -131,13 +131,14 @@ pub fn durability(durability: Durability) -> &'static str {
 pub fn client(session: &Session, address: &str, here: &str, age_s: u64, idle_s: u64, unsent: usize) -> String {
     format!(
         "id={} addr={address} laddr={here} name={} age={age_s} idle={idle_s} db=0 sub={} psub={} multi={} omem={unsent} \
-         cmd={} resp={} lib-name={} lib-ver={} deadline-ms={}\n",
+         cmd={} user={} resp={} lib-name={} lib-ver={} deadline-ms={}\n",
         session.id,
         session.name,
         session.channels.len(),
         session.patterns.len(),
         session.queued(),
         session.last,
+        session.user(),
         if session.version == Version::Three { 3 } else { 2 },
         session.library.0,
         session.library.1,

@@ -131,6 +131,18 @@ pub(super) fn check_length(file: &File) -> Result<(), Damage> {
     Err(Damage::Corrupt(reason.to_owned()))
 }
 
+/// Checks the length of `file`, its tables and its lists of free pages, for a store whose other pages are checked as
+/// they are met.
+pub(super) fn check_small(file: &File) -> Result<(), Damage> {
+    check_length(file)?;
+    let len = file.metadata().map_err(Damage::Io)?.len();
+    if len == 0 {
+        return Ok(());
+    }
+    let meta = Meta::newest(file)?;
+    Check::new(file, len, &meta, Summed::default(), &mut |_| ()).small(meta.free, meta.main)
+}
+
 /// Checks the newest commit in `file`, and its records where `records` asks for it. An empty file is a store that has
 /// not begun, and passes.
 pub(super) fn check(file: &File, records: bool, progress: Tell<'_>) -> Result<(), Damage> {
@@ -361,7 +373,7 @@ fn compare(content: Content, one: &[u8], other: &[u8]) -> Ordering {
 }
 
 /// The key of a node that [fits](node_fits).
-fn key_at(page: &[u8], offset: usize) -> &[u8] {
+pub(super) fn key_at(page: &[u8], offset: usize) -> &[u8] {
     let begin = offset + NODE_HEADER;
     &page[begin..begin + usize::from(u16_at(page, offset + 6))]
 }
@@ -387,23 +399,35 @@ impl<'f> Check<'f> {
     }
 
     fn run(mut self, free: Tree, main: Tree) -> Result<(), Damage> {
-        for tree in [main, free] {
-            self.add(tree, false);
-        }
-        let small = self.branches(0..2)?;
-        self.page_by_page(small)?;
+        self.small(free, main)?;
         let tables = 2..self.trees.len();
         let leaves = self.branches(tables)?;
         self.front_to_end(&leaves)?;
         drop(leaves);
-        for Counted { tree, counted, .. } in &self.trees {
+        self.counted(0..self.trees.len())?;
+        self.large_values()
+    }
+
+    /// Checks the trees of tables and of free pages.
+    fn small(&mut self, free: Tree, main: Tree) -> Result<(), Damage> {
+        for tree in [main, free] {
+            self.add(tree, false);
+        }
+        let leaves = self.branches(0..2)?;
+        self.page_by_page(leaves)?;
+        self.counted(0..2)
+    }
+
+    /// Whether these trees have what they say.
+    fn counted(&self, trees: Range<usize>) -> Result<(), Damage> {
+        for Counted { tree, counted, .. } in &self.trees[trees] {
             let told = [tree.branches, tree.leaves, tree.overflows, tree.records];
             if *counted != told {
                 let what = format!("has {counted:?} branches, leaves, large pages and records, not {told:?}");
                 return Err(damaged(tree.root, &what));
             }
         }
-        self.large_values()
+        Ok(())
     }
 
     fn add(&mut self, tree: Tree, sums: bool) {
@@ -675,14 +699,14 @@ impl<'f> Check<'f> {
 
     /// The pass meets a page that is no leaf.
     fn head(&mut self, number: u64, page: &[u8]) -> Result<(), Damage> {
-        let is_head = u64_at(page, 0) == number && u16_at(page, 10) == P_OVERFLOW;
-        let pages = if is_head { u32_at(page, 12) } else { 0 };
+        let head = pages_of_large(number, page);
+        let pages = head.unwrap_or(0);
         let wanted = self.heads[number as usize];
         if wanted != 0 {
             let tree = (wanted >> TREE_SHIFT) as usize;
             return self.run_of(tree, number, wanted & ((1 << TREE_SHIFT) - 1), pages);
         }
-        if is_head {
+        if head.is_some() {
             self.heads[number as usize] = pages;
         }
         Ok(())
@@ -704,8 +728,7 @@ impl<'f> Check<'f> {
         self.claim(first)?;
         let mut header = [0; PAGE_HEADER];
         self.read_at(first, &mut header)?;
-        let is_head = u64_at(&header, 0) == first && u16_at(&header, 10) == P_OVERFLOW;
-        let pages = if is_head { u32_at(&header, 12) } else { 0 };
+        let pages = pages_of_large(first, &header).unwrap_or(0);
         self.run_of(tree, first, self.pages_for(len), pages)?;
         let mut value = vec![0; PAGE_HEADER + len];
         self.read_at(first, &mut value)?;
@@ -733,6 +756,12 @@ impl<'f> Check<'f> {
         }
         Ok(())
     }
+}
+
+/// How many pages a large value has whose first page this is.
+pub(super) fn pages_of_large(number: u64, page: &[u8]) -> Option<u32> {
+    let is_first = u64_at(page, 0) == number && u16_at(page, 10) == P_OVERFLOW;
+    is_first.then(|| u32_at(page, 12))
 }
 
 fn is_page(number: u64, page: &[u8]) -> Result<(), Damage> {

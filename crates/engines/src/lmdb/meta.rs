@@ -18,6 +18,8 @@ use super::check::{
 };
 use super::sum::{COMMIT_KEY, FORMAT_KEY, SUMS_KEY};
 
+/// The name of the table of temporal records.
+pub(super) const TEMPORAL_NAME: &[u8] = b"temporal";
 /// The name of the table of plain records.
 pub(super) const DATA_NAME: &[u8] = b"records";
 
@@ -113,7 +115,7 @@ impl Main {
                 COMMIT_KEY => found.commit = value.try_into().ok().map(u64::from_le_bytes),
                 SUMS_KEY => found.sums = value.first().copied(),
                 DATA_NAME => found.data = tree(value),
-                b"temporal" => found.temporal = tree(value),
+                TEMPORAL_NAME => found.temporal = tree(value),
                 _ => {}
             }
         }

@@ -19,6 +19,7 @@ mod check;
 mod checked;
 mod crc;
 mod error;
+mod guard;
 mod life;
 mod meta;
 mod order;
@@ -36,6 +37,7 @@ mod verify;
 mod visitor;
 mod visitors;
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -44,15 +46,16 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, WithTls};
+use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
 use punctual_store::engine::{
     Durability, EndedBecause, Engine, EngineError, OpenSnapshot, Reader, SnapshotId, Space, Table,
 };
 use punctual_units::Nanos;
 
-use check::{Damage, Meta};
+use check::{Damage, Meta, Tree};
 pub use checked::{Checked, last_check};
 use error::Place;
+use guard::Guard;
 use life::Life;
 use order::Bytewise;
 use owner::Owner;
@@ -153,6 +156,8 @@ pub struct Lmdb {
     room: Room,
     directory: PathBuf,
     protection: Protection,
+    /// Of a store that was opened without a check.
+    guard: Option<Guard>,
     /// The addresses of the map.
     map: Range<usize>,
     // Last: fields are dropped in order, and the next owner may only come in when the environment is closed.
@@ -213,6 +218,10 @@ impl LmdbOptions {
             checked::note(directory, options.verify, commit);
         }
         let page_size = env.unnamed_database_stat().page_size as usize;
+        let guard = match options.verify {
+            Verify::None => Some(Guard::new(sync::witness(directory)?, map.clone(), page_size)),
+            Verify::Full | Verify::Structure => None,
+        };
         let directory = directory.to_path_buf();
         Ok(Lmdb {
             data,
@@ -228,6 +237,7 @@ impl LmdbOptions {
             options,
             directory,
             protection,
+            guard,
             map,
             _owner: owner,
         })
@@ -427,6 +437,53 @@ impl Lmdb {
         }
     }
 
+    /// Checks the pages that a call of LMDB's for `key` will meet, and what a change there or a step from there may
+    /// meet if `beside`; nothing in a store that was checked as it was opened. `trees` are those of the transaction's
+    /// commit, once they are known.
+    #[inline(always)]
+    fn guard(
+        &self,
+        transaction: &RoTxn<'_>,
+        trees: &Cell<Option<[Tree; 2]>>,
+        table: Table,
+        key: &[u8],
+        beside: bool,
+    ) -> Result<(), EngineError> {
+        match &self.guard {
+            None => Ok(()),
+            Some(guard) => self.guard_by(guard, transaction, trees, table, key, beside),
+        }
+    }
+
+    #[inline(never)]
+    fn guard_by(
+        &self,
+        guard: &Guard,
+        transaction: &RoTxn<'_>,
+        trees: &Cell<Option<[Tree; 2]>>,
+        table: Table,
+        key: &[u8],
+        beside: bool,
+    ) -> Result<(), EngineError> {
+        let file = self.file();
+        let fail = damaged(&file);
+        let found = match trees.get() {
+            Some(found) => found,
+            None => {
+                let of = |name: &[u8]| {
+                    let record = self.main.get(transaction, name);
+                    let record = record.map_err(error::engine(self.place(), "look for a table"))?;
+                    let tree = record.and_then(guard::tree_of);
+                    tree.ok_or_else(|| fail(Damage::Corrupt("a table is damaged".to_owned())))
+                };
+                let found = [of(meta::DATA_NAME)?, of(meta::TEMPORAL_NAME)?];
+                trees.set(Some(found));
+                found
+            }
+        };
+        guard.check(found[table as usize], key, beside).map_err(fail)
+    }
+
     /// Whether these bytes lie in the file's map, and not in a copy of a write transaction.
     fn is_in_map(&self, bytes: &[u8]) -> bool {
         self.map.contains(&bytes.as_ptr().addr())
@@ -514,7 +571,7 @@ fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -
         answer => answer?,
     };
     let checked = match verify {
-        Verify::None => check::check_length(&file),
+        Verify::None => check::check_small(&file),
         Verify::Full | Verify::Structure => check::check(&file, verify == Verify::Full, progress),
     };
     checked.and_then(|()| meta::check(&file)).map_err(damaged(path))?;

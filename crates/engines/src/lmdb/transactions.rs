@@ -10,6 +10,7 @@ use heed::types::Bytes;
 use heed::{MdbError, PutFlags, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, VALUE_MAX_LEN, Write};
 
+use super::check::Tree;
 use super::error;
 use super::life::Fork;
 use super::order::Bytewise;
@@ -48,6 +49,8 @@ pub struct LmdbSnapshot<'e> {
     slot: &'e Slot<Pin>,
     ticket: Ticket,
     engine: &'e Lmdb,
+    /// Those of its commit, where they were looked up.
+    trees: Cell<Option<[Tree; 2]>>,
     /// One thread at a time makes calls.
     _one_thread: PhantomData<Cell<()>>,
 }
@@ -57,6 +60,8 @@ pub struct LmdbWrite<'e> {
     pub(super) transaction: ManuallyDrop<RwTxn<'e>>,
     pub(super) engine: &'e Lmdb,
     pub(super) allowance: Allowance,
+    /// Those of the commit that it began from, where they were looked up.
+    trees: Cell<Option<[Tree; 2]>>,
     /// An empty transaction is committed without a write.
     changed: bool,
     _bound_to_thread: PhantomData<*const ()>,
@@ -67,6 +72,39 @@ pub struct LmdbScan<'t> {
     records: Ordered<'t>,
     table: Table,
     engine: &'t Lmdb,
+    transaction: &'t RoTxn<'t>,
+    trees: &'t Cell<Option<[Tree; 2]>>,
+    near: Near,
+}
+
+/// Where a scan is in a store that was opened without a check; empty in others.
+#[derive(Default)]
+struct Near(Vec<u8>);
+
+impl Near {
+    /// Where a scan of `range` begins.
+    fn begin(engine: &Lmdb, (low, high): KeyRange<'_>, back: bool) -> Near {
+        if engine.guard.is_none() {
+            return Near::default();
+        }
+        let (bound, open) = if back {
+            (high, &[u8::MAX; KEY_MAX_LEN + 1][..])
+        } else {
+            (low, &[][..])
+        };
+        Near(match bound {
+            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
+            Bound::Unbounded => open.to_vec(),
+        })
+    }
+
+    #[inline]
+    fn at(&mut self, engine: &Lmdb, key: &[u8]) {
+        if engine.guard.is_some() {
+            self.0.clear();
+            self.0.extend_from_slice(key);
+        }
+    }
 }
 
 /// Records in one order or the other.
@@ -97,6 +135,7 @@ pub struct LmdbSnapshotScan<'t> {
     records: Ordered<'static>,
     table: Table,
     snapshot: &'t LmdbSnapshot<'t>,
+    near: Near,
 }
 
 impl<'e> LmdbSnapshot<'e> {
@@ -141,6 +180,7 @@ impl<'e> LmdbSnapshot<'e> {
             slot: &seat.slot,
             ticket,
             engine,
+            trees: Cell::new(None),
             _one_thread: PhantomData,
         })
     }
@@ -159,15 +199,16 @@ impl LmdbSnapshot<'_> {
     fn begin_scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbSnapshotScan<'_>, EngineError> {
         let inside = self.enter()?;
         let records = inside.with(|pin| {
-            let scan = scan(self.engine, &pin.transaction, table, range, back)?;
+            let records = scan(self.engine, &pin.transaction, table, range, back)?;
             // SAFETY: only the lifetime changes. The records are read inside of calls of this snapshot only.
-            let records = unsafe { std::mem::transmute::<Ordered<'_>, Ordered<'static>>(scan.records) };
+            let records = unsafe { std::mem::transmute::<Ordered<'_>, Ordered<'static>>(records) };
             Ok::<_, EngineError>(records)
         })?;
         Ok(LmdbSnapshotScan {
             records,
             table,
             snapshot: self,
+            near: Near::begin(self.engine, range, back),
         })
     }
 }
@@ -189,6 +230,7 @@ impl<'e> LmdbWrite<'e> {
                 transaction: ManuallyDrop::new(transaction),
                 engine,
                 allowance: Allowance::begin(&engine.room),
+                trees: Cell::new(None),
                 changed: false,
                 _bound_to_thread: PhantomData,
             }),
@@ -289,15 +331,27 @@ fn scan<'t>(
     table: Table,
     range: KeyRange<'_>,
     back: bool,
-) -> Result<LmdbScan<'t>, EngineError> {
+) -> Result<Ordered<'t>, EngineError> {
     let records = engine.table(table);
     let records = match (searchable(range), back) {
         (None, _) => Ok(Ordered::Over),
         (Some(range), false) => records.range(transaction, &range).map(Ordered::Ascending),
         (Some(range), true) => records.rev_range(transaction, &range).map(Ordered::Descending),
     };
-    let records = records.map_err(error::engine(engine.place(), "begin a scan"))?;
-    Ok(LmdbScan { records, table, engine })
+    records.map_err(error::engine(engine.place(), "begin a scan"))
+}
+
+impl LmdbWrite<'_> {
+    fn begin_scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbScan<'_>, EngineError> {
+        Ok(LmdbScan {
+            records: scan(self.engine, &self.transaction, table, range, back)?,
+            table,
+            engine: self.engine,
+            transaction: &self.transaction,
+            trees: &self.trees,
+            near: Near::begin(self.engine, range, back),
+        })
+    }
 }
 
 /// The range without the empty key, which LMDB does not search for; `None` where nothing lies below it.
@@ -330,7 +384,10 @@ impl Read for LmdbSnapshot<'_> {
     #[inline(always)]
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         let inside = self.enter()?;
-        inside.with(|pin| Ok(get(self.engine, &pin.transaction, table, key)?.map(look)))
+        inside.with(|pin| {
+            self.engine.guard(&pin.transaction, &self.trees, table, key, false)?;
+            Ok(get(self.engine, &pin.transaction, table, key)?.map(look))
+        })
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbSnapshotScan<'_>, EngineError> {
@@ -354,15 +411,16 @@ impl Read for LmdbWrite<'_> {
 
     #[inline]
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
+        self.engine.guard(&self.transaction, &self.trees, table, key, false)?;
         get(self.engine, &self.transaction, table, key)
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbScan<'_>, EngineError> {
-        scan(self.engine, &self.transaction, table, range, false)
+        self.begin_scan(table, range, false)
     }
 
     fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbScan<'_>, EngineError> {
-        scan(self.engine, &self.transaction, table, range, true)
+        self.begin_scan(table, range, true)
     }
 }
 
@@ -370,6 +428,7 @@ impl Write for LmdbWrite<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         check_lengths(key, value)?;
         self.usable()?;
+        self.engine.guard(&self.transaction, &self.trees, table, key, true)?;
         self.take(table, key, Some(value.len() + sum::LEN))?;
         self.changed = true;
         let (engine, transaction) = (self.engine, &mut self.transaction);
@@ -389,6 +448,7 @@ impl Write for LmdbWrite<'_> {
 
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
         self.usable()?;
+        self.engine.guard(&self.transaction, &self.trees, table, key, true)?;
         self.take(table, key, None)?;
         match self.engine.table(table).delete(&mut self.transaction, key) {
             Ok(was_there) => {
@@ -433,7 +493,16 @@ impl<'t> Iterator for LmdbScan<'t> {
     type Item = Result<(&'t [u8], &'t [u8]), EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(record(self.engine, self.table, self.records.next()?))
+        let near = &self.near.0;
+        if let Err(damaged) = self.engine.guard(self.transaction, self.trees, self.table, near, true) {
+            self.records = Ordered::Over;
+            return Some(Err(damaged));
+        }
+        let read = self.records.next()?;
+        if let Ok((key, _)) = &read {
+            self.near.at(self.engine, key);
+        }
+        Some(record(self.engine, self.table, read))
     }
 }
 
@@ -444,8 +513,18 @@ impl Iterator for LmdbSnapshotScan<'_> {
         if matches!(self.records, Ordered::Over) {
             return None;
         }
-        let read = self.snapshot.enter().map(|_inside| {
+        let engine = self.snapshot.engine;
+        let read = self.snapshot.enter().map(|inside| {
+            let near = &self.near.0;
+            let trees = &self.snapshot.trees;
+            let guarded = inside.with(|pin| engine.guard(&pin.transaction, trees, self.table, near, true));
+            if let Err(damaged) = guarded {
+                return Some(Err(damaged));
+            }
             let read = self.records.next()?;
+            if let Ok((key, _)) = &read {
+                self.near.at(engine, key);
+            }
             let copied = |(key, value)| (Copied::of(key), Copied::of(value));
             Some(record(self.snapshot.engine, self.table, read).map(copied))
         });
