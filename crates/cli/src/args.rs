@@ -16,6 +16,7 @@ use punctual_units::CoreId;
 use punctual_workload::ControllerKind;
 
 use crate::fault;
+use crate::federation::run::Fault as FederationFault;
 #[cfg(feature = "lab")]
 use crate::lab::args::{Bench, Experiment};
 use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
@@ -83,7 +84,7 @@ pub enum Command {
     /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav -
     /// | aplay
     Radio(Radio),
-    /// Simulate a federation of nodes under every fault, and check what it promised
+    /// Run a federation of nodes on this machine, or simulate one under every fault, and check what it promised
     Federation(Federation),
     /// Serve one store to any client of Redis, on this machine
     ///
@@ -227,6 +228,52 @@ pub enum FederationCommand {
     /// Ends with 1 at the first seed that breaks a promise, and shows what led to it as a message chart: a column for
     /// each node, time downwards. The same settings and seed give the same run.
     Sim(FederationSim),
+    /// Run nodes as processes of this machine under load, kill the master half-way, and show the outage part by part
+    ///
+    /// The log is one file of this machine, behind this process: it is not replicated. At the end, what clients were
+    /// told is held against the log; ends with 1 where the two do not agree. Nothing is left behind.
+    Run(FederationRun),
+    /// One node, for the process that started it
+    #[command(hide = true)]
+    Node,
+    /// Removes the folder of a run that was killed
+    #[command(hide = true)]
+    Sweep {
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+/// `federation run`
+#[derive(Debug, Args)]
+pub struct FederationRun {
+    /// Settings in TOML; docs/federation.md names the keys [default: three nodes, 200 requests/s, 10 s]
+    pub file: Option<PathBuf>,
+    /// How many nodes, 1 to 16
+    #[arg(long, value_name = "N")]
+    pub nodes: Option<u32>,
+    /// Where the order of commits is kept: local is one file of this machine
+    #[arg(long, value_enum, default_value = "local")]
+    pub log: LogKind,
+    /// What becomes of the master half-way
+    #[arg(long, value_enum, default_value = "kill")]
+    pub fault: FederationFault,
+    /// For how long the load is offered, in seconds
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+    /// Requests a second
+    #[arg(long, value_name = "R")]
+    pub rate: Option<f64>,
+    /// Write the result as JSON; without FILE to standard output, and no text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+}
+
+/// Where a federation's log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogKind {
+    /// One file of this machine, not replicated
+    Local,
 }
 
 /// `federation sim`

@@ -1,4 +1,6 @@
-//! `punctual federation sim` on the command line: exit codes and the exact words.
+//! `punctual federation` on the command line: exit codes, the exact words, and nodes as processes.
+
+mod common;
 
 use std::process::{Command, Output};
 
@@ -90,5 +92,184 @@ fn bad_input_ends_with_2_and_says_where() {
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         let told = words(&refused.stderr);
         assert!(told.starts_with(&said), "{arguments:?}: {told}");
+    }
+}
+
+/// A federation of processes.
+#[cfg(target_os = "linux")]
+mod run {
+    use std::collections::BTreeSet;
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpStream;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use punctual_server::resp::Value;
+    use punctual_testing::Kept;
+
+    use crate::common::serving::Client;
+    use crate::common::{BOUND, refused, told};
+
+    fn command(folder: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
+            .args(["federation", "run"])
+            .args(arguments)
+            .env("TMPDIR", folder);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    #[test]
+    fn nothing_acknowledged_is_lost_and_each_request_has_one_answer_when_the_master_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = command(folder.path(), &["--seconds", "3", "--rate", "60", "--json"]);
+        let (json, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+        let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let faults = report["checked"].as_object().unwrap();
+        assert!(
+            faults.len() >= 7 && faults.values().all(|count| *count == 0),
+            "{report}"
+        );
+        assert_eq!(report["outages"][0]["fault"], "killed", "{report}");
+        assert!(report["answers"]["timely"].as_u64().unwrap() + report["answers"]["overdue"].as_u64().unwrap() > 0);
+        assert_eq!(report["log"]["replicated"], false);
+        assert_eq!(files(folder.path()), 0, "nothing is left behind");
+    }
+
+    fn files(folder: &Path) -> usize {
+        std::fs::read_dir(folder).unwrap().count()
+    }
+
+    /// A run that goes on until it is ended, and where its nodes are.
+    fn started(folder: &Path) -> (Kept, Vec<String>) {
+        let mut command = command(folder, &["--seconds", "600", "--rate", "20"]);
+        let mut child = punctual_testing::start(command.stdout(Stdio::piped()), BOUND).unwrap();
+        let mut lines = BufReader::new(child.stdout().unwrap()).lines();
+        let line = lines.find_map(|line| {
+            line.ok()?
+                .strip_prefix("redis-cli reaches the nodes at ")
+                .map(str::to_owned)
+        });
+        let nodes = line.expect("it runs").split(", ").map(str::to_owned).collect();
+        // What it prints at its end is read by none, and fits into the pipe.
+        std::mem::forget(lines);
+        (child, nodes)
+    }
+
+    /// The processes that one has started, and those that these have.
+    fn offspring(parent: u32) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let after_name = stat.rsplit(") ").next().unwrap_or_default();
+            if after_name.split(' ').nth(1) == Some(&parent.to_string()) {
+                found.insert(pid);
+            }
+        }
+        found
+    }
+
+    fn comes(what: &str, is_so: impl Fn() -> bool) {
+        let until = Instant::now() + BOUND;
+        while !is_so() {
+            assert!(Instant::now() < until, "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn leaves_nothing_behind(signal: i32) {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, _) = started(folder.path());
+        let processes = offspring(child.id());
+        assert!(
+            processes.len() >= 4 && files(folder.path()) == 1,
+            "three nodes, one that removes their files"
+        );
+        // SAFETY: plain numbers; the child has not been waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        comes("its processes end", || {
+            processes.iter().all(|pid| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                stat.is_empty() || stat.contains(") Z ")
+            })
+        });
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    #[test]
+    fn a_run_that_is_killed_leaves_nothing_behind() {
+        leaves_nothing_behind(libc::SIGKILL);
+    }
+
+    #[test]
+    fn a_run_that_is_interrupted_leaves_nothing_behind() {
+        leaves_nothing_behind(libc::SIGINT);
+    }
+
+    #[test]
+    fn clients_of_redis_use_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, nodes) = started(folder.path());
+        let clients = nodes.iter().map(|node| Client::of(TcpStream::connect(node).unwrap()));
+        let mut clients: Vec<Client> = clients.collect();
+        let mut ask = |node: usize, words: &str| {
+            clients[node].send(words);
+            clients[node].try_reply().expect("a reply")
+        };
+        // The master may change on a busy machine: where a node says that another one is, that one is asked.
+        let mut at_master = |words: &str| {
+            let mut node = 0;
+            let until = Instant::now() + BOUND;
+            loop {
+                assert!(Instant::now() < until, "{words}");
+                let Value::Error(text) = ask(node, &format!("DEADLINE 10000 {words}")) else {
+                    return ask(node, "PING");
+                };
+                assert!(text.starts_with("LATE reason="), "{text}");
+                node = (node + 1) % 3;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        assert_eq!(at_master("SET light on"), Value::Simple("PONG".into()));
+        at_master("INCRBY count 5");
+        for node in 0..3 {
+            comes_to(|| ask(node, "GET light"), &Value::bulk("on"));
+            comes_to(
+                || ask(node, "MGET count none"),
+                &Value::Array(vec![Value::bulk("5"), Value::Null]),
+            );
+            assert!(matches!(ask(node, "ZADD a 1 b"), Value::Error(text) if text.contains("unknown command")));
+            assert!(matches!(ask(node, "DEADLINE 0 GET a"), Value::Error(text) if text.contains("milliseconds")));
+            assert!(matches!(ask(node, "INFO"), Value::Bulk(text) if text.starts_with(b"# Federation")));
+        }
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    fn comes_to(mut ask: impl FnMut() -> Value, wanted: &Value) {
+        let until = Instant::now() + BOUND;
+        loop {
+            match ask() {
+                found if found == *wanted => return,
+                found => assert!(Instant::now() < until, "{found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("run.toml"), "nodes = 0\n").unwrap();
+        let error = refused(folder.path(), &["federation", "run", "run.toml"]);
+        assert!(error.contains("run.toml") && error.contains("1 to 16 nodes"), "{error}");
+        let error = refused(folder.path(), &["federation", "run", "--rate", "nan"]);
+        assert!(error.contains("rate"), "{error}");
+        let error = refused(folder.path(), &["federation", "node"]);
+        assert!(error.contains("punctual federation run"), "{error}");
     }
 }

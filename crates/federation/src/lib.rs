@@ -24,6 +24,7 @@ pub mod node;
 pub mod outbox;
 pub mod queries;
 pub mod records;
+pub mod replica;
 pub mod session;
 pub mod slave;
 pub mod takeover;

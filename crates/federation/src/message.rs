@@ -43,6 +43,8 @@ pub enum Operation {
     Append(Key, Value),
     /// Remove a record.
     Delete(Key),
+    /// Add to the whole number that a record is, in decimal; 0 where it is not there. What it is then is read.
+    Add(Key, i64),
     /// Go on only if the record is this (`None`: not there), otherwise undo the transaction.
     Expect(Key, Option<Value>),
     /// Read a temporal object. A reading that may be older than this, or than its validity, counts as none.
@@ -68,6 +70,7 @@ impl Operation {
             | Operation::Put(key, _)
             | Operation::Append(key, _)
             | Operation::Delete(key)
+            | Operation::Add(key, _)
             | Operation::Expect(key, _)
             | Operation::Fresh(key, _)
             | Operation::Save { record: key, .. } => key,
@@ -304,6 +307,12 @@ pub enum Refusal {
         /// The record.
         key: Key,
     },
+    /// A record is no whole number of 64 bits, or would be none; the transaction was undone.
+    #[error("record {} is no whole number of 64 bits, or would not be one: set it to one first", key.escape_ascii())]
+    NoInteger {
+        /// The record.
+        key: Key,
+    },
     /// A reading was too old; the transaction was undone.
     #[error("what {} reads may be too old, the transaction was undone: wait for its next reading", object.escape_ascii())]
     Stale {
@@ -407,7 +416,7 @@ pub struct Reply {
 }
 
 /// What a node says of itself to its peers and to balancers, every [`crate::liveness::HEARTBEAT`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The sender.
     pub from: Member,
@@ -445,7 +454,7 @@ pub struct Reign {
 }
 
 /// What nodes tell each other. Messages may be lost, repeated and overtake each other.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// The sender lives.
     Heartbeat(Heartbeat),

@@ -176,6 +176,19 @@ impl Node {
         matches!(self.role, Role::Master(_))
     }
 
+    /// The reign at what is applied.
+    pub fn reign(&self) -> Reign {
+        self.core.reign
+    }
+
+    /// The master, if it is this node or one that this node counts on.
+    pub fn master(&self, now: Time) -> Option<NodeId> {
+        match self.role {
+            Role::Master(_) => Some(self.core.me.node),
+            Role::Slave(_) => self.core.master(now),
+        }
+    }
+
     /// What it says of itself.
     pub fn said(&self, now: Time) -> Said {
         let standing = self.standing();

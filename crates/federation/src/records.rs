@@ -209,6 +209,7 @@ fn operate<R: Records>(records: &mut R, operation: &Operation) -> Result<Option<
             records.put(key, &list)?;
         }
         Operation::Delete(key) => records.delete(key)?,
+        Operation::Add(key, by) => return add(records, key, *by).map(|sum| Some(Some(sum))),
         Operation::Expect(key, expected) => {
             if records.get(key)? != *expected {
                 return Err(Undo::Refused(Refusal::Unexpected { key: key.clone() }));
@@ -223,6 +224,16 @@ fn operate<R: Records>(records: &mut R, operation: &Operation) -> Result<Option<
         Operation::Create(creation) => records.create(creation)?,
     }
     Ok(None)
+}
+
+fn add<R: Records>(records: &mut R, key: &Key, by: i64) -> Result<Value, Undo<R::Error>> {
+    let before = records.get(key)?;
+    let text = before.as_deref().map_or(Ok("0"), std::str::from_utf8).ok();
+    let sum = text.and_then(|text| text.parse::<i64>().ok()?.checked_add(by));
+    let sum = sum.ok_or_else(|| Undo::Refused(Refusal::NoInteger { key: key.clone() }))?;
+    let sum = sum.to_string().into_bytes();
+    records.put(key, &sum)?;
+    Ok(sum)
 }
 
 fn save<R: Records>(records: &mut R, object: &Key, max_age: Nanos, record: &Key) -> Result<(), Undo<R::Error>> {

@@ -20,6 +20,16 @@ impl Session {
         self.id
     }
 
+    /// A session that goes on: so many of its requests had numbers, and it has seen all up to a revision.
+    pub fn resumed(id: SessionId, numbers: u64, seen: Revision) -> Session {
+        Session { id, numbers, seen }
+    }
+
+    /// So many of its requests have numbers.
+    pub fn numbers(&self) -> u64 {
+        self.numbers
+    }
+
     /// The last revision that it has seen.
     pub fn seen(&self) -> Revision {
         self.seen

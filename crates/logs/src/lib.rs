@@ -20,15 +20,20 @@
 //! # Ok::<(), punctual_logs::LogError>(())
 //! ```
 //!
-//! [`Memory`] is the reference, [`Unreliable`] loses, delays and repeats what is asked of it. Both pass
-//! [`conformance`].
+//! [`Memory`] is the reference, [`Unreliable`] loses, delays and repeats what is asked of it, [`Local`] is a file of
+//! one machine, `socket::LogClient` asks a log of another process. All pass [`conformance`].
 
 pub mod conformance;
+pub mod frame;
+pub mod local;
 mod log;
 mod memory;
 mod revision;
+#[cfg(target_os = "linux")]
+pub mod socket;
 mod unreliable;
 
+pub use local::{Local, LocalError};
 pub use log::{Appended, CommitLog, ENTRY_BYTES_MAX, FORMAT, Identity, LogError, Record, Stretch};
 pub use memory::Memory;
 pub use revision::{FederationId, Revision};

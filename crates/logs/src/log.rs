@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{FederationId, Revision};
 
 /// The format of entries that this version writes; it reads this and older ones.
@@ -12,7 +14,7 @@ pub const FORMAT: u32 = 1;
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 
 /// What a log is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The federation whose commits it holds.
     pub federation: FederationId,
@@ -39,7 +41,7 @@ pub struct Stretch {
 }
 
 /// How an append ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Appended {
     /// The entry is in the log, at this revision, and stays there.
     At(Revision),
@@ -52,7 +54,7 @@ pub enum Appended {
 }
 
 /// Why a log did not do what was asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LogError {
     /// Nothing is known of what was asked: it was done, or will be, or never.

@@ -15,6 +15,14 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// An empty log from which all up to `trimmed` has been trimmed.
+    pub fn beginning_after(trimmed: Revision) -> Memory {
+        Memory {
+            trimmed,
+            ..Memory::default()
+        }
+    }
+
     /// The revision of the last entry.
     pub fn last(&self) -> Revision {
         Revision(self.trimmed.0 + self.entries.len() as u64)

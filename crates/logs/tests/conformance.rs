@@ -1,11 +1,26 @@
 //! Every log passes the conformance suite, and the suite catches logs that should not pass.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use punctual_logs::conformance::{APPENDERS, Step, check};
-use punctual_logs::{Appended, CommitLog, Faults, Identity, LogError, Memory, Record, Revision, Stretch, Unreliable};
+use punctual_logs::{
+    Appended, CommitLog, FORMAT, Faults, FederationId, Identity, Local, LogError, Memory, Record, Revision, Stretch,
+    Unreliable,
+};
+use tempfile::TempDir;
+
+const OURS: Identity = Identity {
+    federation: FederationId(1),
+    format: FORMAT,
+};
 
 const CASES: u32 = 400;
+/// Fewer where each case makes files, or threads.
+const SLOW_CASES: u32 = 40;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let appender = 0..APPENDERS;
@@ -22,7 +37,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Whether the suite is content with what `make` makes from a seed, and otherwise its complaint.
 fn passes<L: CommitLog>(make: impl Fn(u64) -> L) -> Result<(), String> {
-    let mut runner = TestRunner::deterministic_with_cases(CASES);
+    passes_in(CASES, make)
+}
+
+fn passes_in<L: CommitLog>(cases: u32, make: impl Fn(u64) -> L) -> Result<(), String> {
+    let mut runner = TestRunner::deterministic_with_cases(cases);
     runner
         .run(&(steps(), any::<u64>()), |(steps, seed)| {
             check(&mut make(seed), &steps).map_err(|violation| TestCaseError::fail(violation.to_string()))
@@ -92,6 +111,19 @@ enum Planted {
 
 use Planted::*;
 
+const FAULTS: [Planted; 10] = [
+    AppendsWhereverTheEndIs,
+    AnswersTheWrongRevision,
+    LosesWithoutNeed,
+    ReadsStale,
+    LeavesOneOutOfAWatch,
+    TrimsInSilence,
+    TrimsMoreThanAsked,
+    RepeatsAtTheNextPlace,
+    TakesEveryFederation,
+    TakesEveryFormat,
+];
+
 struct Wrong {
     log: Memory,
     fault: Planted,
@@ -134,7 +166,7 @@ impl CommitLog for Wrong {
             return self.log.read_from(trimmed, max);
         }
         let now = self.log.read_from(after, max)?;
-        if matches!(self.fault, ReadsStale) && max == usize::MAX {
+        if matches!(self.fault, ReadsStale) && max >= u32::MAX as usize {
             return Ok(self.stale.replace(now.clone()).unwrap_or(now));
         }
         Ok(now)
@@ -156,19 +188,7 @@ impl CommitLog for Wrong {
 
 #[test]
 fn every_planted_fault_is_caught() {
-    let faults = [
-        AppendsWhereverTheEndIs,
-        AnswersTheWrongRevision,
-        LosesWithoutNeed,
-        ReadsStale,
-        LeavesOneOutOfAWatch,
-        TrimsInSilence,
-        TrimsMoreThanAsked,
-        RepeatsAtTheNextPlace,
-        TakesEveryFederation,
-        TakesEveryFormat,
-    ];
-    for fault in faults {
+    for fault in FAULTS {
         let wrong = |_| Wrong {
             log: Memory::default(),
             fault,
@@ -186,4 +206,201 @@ fn an_entry_above_the_bound_is_refused() {
     let len = long.len();
     assert_eq!(log.append(Revision::ZERO, &long), Err(LogError::EntryTooLong { len }));
     assert_eq!(log.last(), Revision::ZERO);
+}
+
+/// A log in a file of its own, which is opened again before every so manieth call, as after a crash.
+struct Reopened {
+    log: Option<Local>,
+    /// Does to the file what a crash may have done, or may not.
+    crash: fn(&Path),
+    every: u64,
+    calls: u64,
+    folder: TempDir,
+}
+
+impl Reopened {
+    fn new(seed: u64, crash: fn(&Path)) -> Reopened {
+        Reopened {
+            log: None,
+            crash,
+            every: 2 + seed % 7,
+            calls: 0,
+            folder: tempfile::tempdir().expect("a folder"),
+        }
+    }
+
+    fn log(&mut self) -> &mut Local {
+        self.calls += 1;
+        let path = self.folder.path().join("log");
+        if self.calls.is_multiple_of(self.every) && self.log.take().is_some() {
+            (self.crash)(&path);
+        }
+        self.log.get_or_insert_with(|| Local::open(&path).expect("a log"))
+    }
+}
+
+impl CommitLog for Reopened {
+    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+        self.log().open(identity)
+    }
+
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+        self.log().append(last, entry)
+    }
+
+    fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {
+        self.log().read_from(after, max)
+    }
+
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+        self.log().watch_from(after, max)
+    }
+
+    fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
+        self.log().trim(upto)
+    }
+}
+
+#[test]
+fn a_log_in_a_file_conforms() {
+    passes_in(SLOW_CASES, |_| Reopened {
+        every: u64::MAX,
+        ..Reopened::new(0, |_| {})
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_log_in_a_file_conforms_when_it_is_opened_again_and_again_with_half_an_append_at_its_end() {
+    let half_written = |path: &Path| {
+        if let Ok(mut file) = OpenOptions::new().append(true).open(path) {
+            file.write_all(&[8, 0, 0, 0, 1, 0]).expect("room");
+        }
+    };
+    passes_in(SLOW_CASES, |seed| Reopened::new(seed, half_written)).unwrap();
+}
+
+#[test]
+fn a_file_that_loses_its_last_record_is_caught() {
+    let unsynced = |path: &Path| {
+        if let Ok(file) = OpenOptions::new().write(true).open(path) {
+            let len = file.metadata().expect("a length").len();
+            file.set_len(len.saturating_sub(1).max(36)).expect("a shorter file");
+        }
+    };
+    assert!(passes_in(SLOW_CASES, |seed| Reopened::new(seed, unsynced)).is_err());
+}
+
+#[cfg(target_os = "linux")]
+mod over_a_socket {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use punctual_logs::socket::{LogClient, LogServer, Shared};
+
+    use super::*;
+
+    /// Far longer than any answer takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// `log`, asked from here by a thread at the other end of a socket.
+    fn asked<L: CommitLog + Send + 'static>(log: L) -> LogClient {
+        let shared = Arc::new(Shared::new(log));
+        let connect = move || {
+            let (ours, theirs) = UnixStream::pair()?;
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || shared.answer(theirs));
+            Ok(ours)
+        };
+        LogClient::by(connect, PATIENCE)
+    }
+
+    #[test]
+    fn memory_conforms() {
+        passes_in(SLOW_CASES, |_| asked(Memory::default())).unwrap();
+    }
+
+    #[test]
+    fn a_log_in_a_file_conforms() {
+        passes_in(SLOW_CASES / 2, |seed| asked(Reopened::new(seed, |_| {}))).unwrap();
+    }
+
+    #[test]
+    fn a_log_behind_a_bad_network_conforms() {
+        passes_in(SLOW_CASES, |seed| {
+            asked(Unreliable::new(Memory::default(), BAD_NETWORK, seed))
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn every_planted_fault_is_caught() {
+        for fault in FAULTS {
+            let wrong = |_| {
+                asked(Wrong {
+                    log: Memory::default(),
+                    fault,
+                    stale: None,
+                    calls: 0,
+                })
+            };
+            assert!(passes_in(CASES, wrong).is_err(), "{fault:?} was not caught");
+        }
+    }
+
+    #[test]
+    fn several_processes_share_a_log_at_a_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let mut log = Memory::default();
+        log.open(OURS).unwrap();
+        let server = LogServer::start(&path, log).unwrap();
+        let threads: Vec<_> = (0..4_u8)
+            .map(|number| {
+                let path = path.clone();
+                std::thread::spawn(move || {
+                    let mut log = LogClient::at(&path, PATIENCE);
+                    let mut last = log.open(OURS).unwrap();
+                    let mut mine = Vec::new();
+                    while mine.len() < 50 {
+                        match log.append(last, &[number]).unwrap() {
+                            Appended::At(at) => {
+                                mine.push(at);
+                                last = at;
+                            }
+                            Appended::Lost { last: end } => last = end,
+                        }
+                    }
+                    mine
+                })
+            })
+            .collect();
+        let places: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let all = server.shared().log().read_from(Revision::ZERO, usize::MAX).unwrap();
+        assert_eq!(all.last, Revision(200));
+        for (number, places) in places.iter().enumerate() {
+            for at in places {
+                assert_eq!(*all.records[at.0 as usize - 1].bytes, [number as u8]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_longer_than_a_page_is_whole() {
+        let mut log = Memory::default();
+        log.open(OURS).unwrap();
+        for number in 0..12_u8 {
+            log.append(log.last(), &vec![number; 1 << 20]).unwrap();
+        }
+        let whole = log.clone().read_from(Revision(1), 10);
+        assert_eq!(asked(log).read_from(Revision(1), 10), whole);
+    }
+
+    #[test]
+    fn a_log_that_nothing_answers_for_has_no_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = LogClient::at(&folder.path().join("none"), PATIENCE);
+        assert_eq!(log.open(OURS), Err(LogError::NoAnswer));
+    }
 }

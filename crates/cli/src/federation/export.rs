@@ -179,6 +179,11 @@ fn described(
         Operation::Put(key, value) => json!({"op": "put", "key": hex(key), "value": hex(value)}),
         Operation::Append(key, value) => json!({"op": "append", "key": hex(key), "value": hex(value)}),
         Operation::Delete(key) => json!({"op": "delete", "key": hex(key)}),
+        Operation::Add(key, _) => {
+            seen.next();
+            let sum = committed?.set.changes.get(key)?.as_deref()?;
+            json!({"op": "put", "key": hex(key), "value": hex(sum)})
+        }
         Operation::Expect(key, value) => {
             json!({"op": "expect", "key": hex(key), "value": value.as_deref().map(hex)})
         }
@@ -252,7 +257,7 @@ fn lists(all: &[Asked<'_>]) -> BTreeSet<Vec<u8>> {
     let appended = keys_of(|operation| matches!(operation, Operation::Append(_, value) if value.len() == ITEM));
     let other = keys_of(|operation| match operation {
         Operation::Append(_, value) => value.len() != ITEM,
-        Operation::Put(..) | Operation::Delete(_) | Operation::Save { .. } => true,
+        Operation::Put(..) | Operation::Delete(_) | Operation::Add(..) | Operation::Save { .. } => true,
         Operation::Get(_) | Operation::Expect(..) | Operation::Fresh(..) | Operation::Create(_) => false,
     });
     appended.difference(&other).cloned().collect()
@@ -267,7 +272,7 @@ fn micro_operations(work: &Work, lists: &BTreeSet<Vec<u8>>, seen: Option<&[Optio
     let mut steps = Vec::new();
     for operation in operations(work) {
         let value = match (&operation, &mut seen) {
-            (Operation::Get(_) | Operation::Fresh(..), Some(values)) => {
+            (Operation::Get(_) | Operation::Add(..) | Operation::Fresh(..), Some(values)) => {
                 Some(values.next().and_then(Option::as_deref).unwrap_or_default())
             }
             _ => None,

@@ -1,9 +1,11 @@
-//! `punctual federation sim`: a federation under every fault, seed by seed.
+//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`).
 
 mod chart;
 mod drawing;
 mod export;
+mod node;
 mod page;
+pub mod run;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -57,6 +59,9 @@ struct Failed {
 pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> {
     match &arguments.what {
         FederationCommand::Sim(arguments) => sim(arguments, command),
+        FederationCommand::Run(arguments) => run::run(arguments),
+        FederationCommand::Node => node::node(),
+        FederationCommand::Sweep { folder } => node::sweep(folder),
     }
 }
 

@@ -158,6 +158,28 @@ pub enum Bench {
     /// Run programs that know nothing of punctual (a linker in a loop, hogs) alone, beside a core set apart by hand,
     /// and beside exclusive tasks; count what fails, what each gets, and what is not put back
     Neighbours(Neighbours),
+    /// Kill and stop the masters of a federation of processes, one after the other under load, and measure the gap
+    /// between acknowledgements
+    ///
+    /// A fault every 2.5 s; the log is one file of this machine. Ends with 1 where a promise was broken.
+    Failover(Failover),
+}
+
+/// `bench failover`
+#[derive(Debug, Args)]
+pub struct Failover {
+    /// How often a master is killed
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub kills: u32,
+    /// How often a master stands still for a second (SIGSTOP), after that
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub stops: u32,
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub nodes: u32,
+    /// Write the figures as JSON; without FILE to standard output, and no text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
 }
 
 /// `bench allocation`

@@ -247,6 +247,15 @@ fn interpret(
             } => _ = after.insert(record.clone(), readings.next(object, *max_age, found.len())?),
             Operation::Create(_) => {}
             Operation::Get(key) => found.push(after.get(key).cloned()),
+            Operation::Add(key, by) => {
+                let text = after
+                    .get(key)
+                    .map_or(Some("0"), |value| std::str::from_utf8(value).ok());
+                let sum = text.and_then(|text| text.parse::<i64>().ok()?.checked_add(*by))?;
+                let sum = sum.to_string().into_bytes();
+                after.insert(key.clone(), sum.clone());
+                found.push(Some(sum));
+            }
             Operation::Put(key, value) => _ = after.insert(key.clone(), value.clone()),
             Operation::Append(key, value) => after.entry(key.clone()).or_default().extend(value),
             Operation::Delete(key) => _ = after.remove(key),
@@ -490,7 +499,7 @@ fn check_readings(history: &History, done: &Done<'_>) -> Result<(), Violation> {
 /// What an operation reads for its client.
 fn read_key(operation: &Operation) -> Option<&Key> {
     match operation {
-        Operation::Get(key) | Operation::Fresh(key, _) => Some(key),
+        Operation::Get(key) | Operation::Add(key, _) | Operation::Fresh(key, _) => Some(key),
         _ => None,
     }
 }

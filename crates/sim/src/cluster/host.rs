@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use punctual_engines::Memory;
 use punctual_federation::action::{Action, Ask, Event, LogAnswer, Ticket};
 use punctual_federation::admission::{Gate, Timely};
 use punctual_federation::entry::Entry;
 use punctual_federation::follower::Placed;
-use punctual_federation::ids::{Boot, Member, NodeId, RequestId};
+use punctual_federation::ids::{Boot, Member, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Message, Reply, Request, Said, Standing, Stop};
 use punctual_federation::node::{Node, Setup};
+use punctual_federation::replica::Replica;
 use punctual_logs::{LogError, Record, Stretch};
 use punctual_store::batch::Image;
+use punctual_store::{Store, StoreError, StoreOptions};
 use punctual_units::{Nanos, Time};
 use rand::RngExt;
 
 use super::clock::{NodeClock, NodeOs};
 use super::plant::Mischief;
-use super::replica::{Replica, cost};
-use super::sensing::Sensing;
+use super::sensing::{HORIZON, Sensing};
 use super::world::{FEDERATION, Happening, Packet, Place, Question, Work, World};
 use super::{Mark, Settings};
 
@@ -39,7 +41,7 @@ pub(super) struct Open {
 /// A node that is up.
 pub(super) struct Up {
     pub(super) node: Node,
-    pub(super) replica: Replica,
+    pub(super) replica: Replica<Memory, NodeOs>,
     os: NodeOs,
     /// The next instant at which the node is woken.
     wake: Time,
@@ -100,7 +102,7 @@ impl World {
         let os = NodeOs::default();
         os.set(local);
         let objects = nodes as usize;
-        let opened = Replica::open(&host.disk, os.clone(), objects).and_then(|replica| Ok((replica.reign()?, replica)));
+        let opened = open(&host.disk, os.clone(), objects).and_then(|replica| Ok((replica.reign()?, replica)));
         let setup = Setup {
             me: Member {
                 node: host.node,
@@ -453,7 +455,7 @@ impl World {
 
 impl Up {
     /// Does what a node wants of its store; what to tell the node, and what is on disk now.
-    fn carry_out(&self, work: Work, skips: bool) -> Result<(Event, Option<Image>), punctual_store::StoreError> {
+    fn carry_out(&self, work: Work, skips: bool) -> Result<(Event, Option<Image>), StoreError> {
         let replica = &self.replica;
         let event = match work {
             Work::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),
@@ -486,6 +488,25 @@ impl Up {
         };
         Ok((event, None))
     }
+}
+
+/// A store that begins with what was on disk, and has room for so many temporal objects.
+fn open(disk: &Image, os: NodeOs, objects: usize) -> Result<Replica<Memory, NodeOs>, StoreError> {
+    let options = StoreOptions {
+        replicated: true,
+        created_max: objects,
+        ..StoreOptions::default()
+    };
+    let store = Store::open(Memory::default(), os, options)?;
+    if disk.revision > Revision::ZERO {
+        store.install_image(disk)?;
+    }
+    Ok(Replica::new(store, HORIZON))
+}
+
+/// How long a store works on so many records, by a small multiple of what the store measures on one core.
+fn cost(records: usize) -> Nanos {
+    Nanos::from_micros(20) + Nanos::from_micros(5) * records as u64
 }
 
 /// Records of the log as entries.

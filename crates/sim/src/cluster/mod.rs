@@ -28,7 +28,6 @@ pub mod load;
 mod log;
 mod nemesis;
 mod plant;
-mod replica;
 mod sensing;
 mod trace;
 mod world;

@@ -3,6 +3,7 @@
 mod allocation;
 mod control_loop;
 mod controllers;
+mod failover;
 mod migration;
 mod movie;
 mod neighbours;
@@ -37,6 +38,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Loop(arguments) => control_loop::control_loop(arguments),
         Bench::Referees(arguments) => referees::referees(arguments, command),
         Bench::Neighbours(arguments) => neighbours::neighbours(arguments),
+        Bench::Failover(arguments) => failover::failover(arguments),
     }
 }
 

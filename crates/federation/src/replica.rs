@@ -1,37 +1,40 @@
-//! One node's store: the real one, with an engine in memory, in the node's own time.
+//! One node's store: how batches and entries of the log reach it, on any engine and any operating system.
 
-use punctual_engines::Memory;
-use punctual_federation::action::Performed;
-use punctual_federation::entry::Entry;
-use punctual_federation::ids::Revision;
-use punctual_federation::master::{BATCH_BYTES_MAX, BATCH_MAX};
-use punctual_federation::message::{Key, Output, Refusal, Reign, Request, Value};
-use punctual_federation::records::{self, Records, Undo};
+use punctual_os::Os;
 use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image};
+use punctual_store::engine::Engine;
 use punctual_store::temporal::{Creation, Sample};
-use punctual_store::{Deadline, Freshness, Store, StoreError, StoreOptions};
+use punctual_store::{Deadline, Freshness, Store, StoreError};
 use punctual_units::{Made, Nanos, Seq, Time};
 
-use super::clock::NodeOs;
-use super::sensing::HORIZON;
+use crate::action::Performed;
+use crate::entry::Entry;
+use crate::ids::Revision;
+use crate::master::{BATCH_BYTES_MAX, BATCH_MAX};
+use crate::message::{Key, Output, Refusal, Reign, Request, Value};
+use crate::records::{self, Records, Undo};
 
 /// A store that follows the log.
-pub struct Replica {
-    store: Store<Memory, NodeOs>,
+pub struct Replica<E: Engine, O: Os> {
+    store: Store<E, O>,
+    horizon: Nanos,
 }
 
 /// A transaction of the store, as the federation writes to it.
-struct View<'b, 's>(BatchTransaction<'b, 's, Memory, NodeOs>);
+struct View<'b, 's, E: Engine + 's, O: Os> {
+    transaction: BatchTransaction<'b, 's, E, O>,
+    horizon: Nanos,
+}
 
-impl Records for View<'_, '_> {
+impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
     type Error = StoreError;
 
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
-        Ok(self.0.get(key)?.map(punctual_store::Value::into_owned))
+        Ok(self.transaction.get(key)?.map(punctual_store::Value::into_owned))
     }
 
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, StoreError> {
-        match self.0.get_fresh(key, max_age.min(HORIZON)) {
+        match self.transaction.get_fresh(key, max_age.min(self.horizon)) {
             Ok(Freshness::Fresh { value, .. }) => Ok(Some(value.into_owned())),
             Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
             Err(StoreError::NotTemporal { .. }) => self.get(key),
@@ -40,15 +43,15 @@ impl Records for View<'_, '_> {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Undo<StoreError>> {
-        self.0.put(key, value).map_err(undo)
+        self.transaction.put(key, value).map_err(undo)
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Undo<StoreError>> {
-        self.0.delete(key).map(drop).map_err(undo)
+        self.transaction.delete(key).map(drop).map_err(undo)
     }
 
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<StoreError>> {
-        self.0.create(creation.clone()).map_err(|error| match error {
+        self.transaction.create(creation.clone()).map_err(|error| match error {
             StoreError::DuplicateObject { .. } | StoreError::ReservedKey { .. } | StoreError::TooManyObjects { .. } => {
                 Undo::Refused(Refusal::NotCreated {
                     key: creation.spec.key.clone(),
@@ -68,22 +71,10 @@ fn undo(error: StoreError) -> Undo<StoreError> {
     }
 }
 
-impl Replica {
-    /// A store that begins with what was on disk, and has room for so many temporal objects.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub fn open(disk: &Image, os: NodeOs, objects: usize) -> Result<Replica, StoreError> {
-        let options = StoreOptions {
-            replicated: true,
-            created_max: objects,
-            ..StoreOptions::default()
-        };
-        let store = Store::open(Memory::default(), os, options)?;
-        if disk.revision > Revision::ZERO {
-            store.install_image(disk)?;
-        }
-        Ok(Replica { store })
+impl<E: Engine, O: Os> Replica<E, O> {
+    /// A store that was opened as a replicated one. A reading older than `horizon` counts as none.
+    pub fn new(store: Store<E, O>, horizon: Nanos) -> Replica<E, O> {
+        Replica { store, horizon }
     }
 
     /// All of the log up to here is in it.
@@ -107,7 +98,9 @@ impl Replica {
         let (transactions, bytes) = (BATCH_MAX, BATCH_BYTES_MAX);
         let bounds = BatchBounds { transactions, bytes };
         let mut batch = self.store.batch(bounds)?;
-        let outcomes = requests.iter().map(|request| execute(&mut batch, request, revision));
+        let outcomes = requests
+            .iter()
+            .map(|request| execute(&mut batch, request, revision, self.horizon));
         let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
         let mut sets = batch.close().into_iter();
         let performed = outcomes.into_iter().map(|outcome| match outcome {
@@ -174,7 +167,7 @@ impl Replica {
     /// Those of the store.
     pub fn query(&self, keys: &[Key], max_age: Nanos) -> Result<(Revision, Vec<Option<Value>>), StoreError> {
         let transaction = self.store.read_transaction(Deadline::NONE)?;
-        let read = |key: &Key| match transaction.get_fresh(key, max_age.min(HORIZON)) {
+        let read = |key: &Key| match transaction.get_fresh(key, max_age.min(self.horizon)) {
             Ok(Freshness::Fresh { value, .. }) => Ok(Some(value.into_owned())),
             Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
             Err(StoreError::NotTemporal { .. }) => Ok(transaction.get(key)?.map(punctual_store::Value::into_owned)),
@@ -182,6 +175,16 @@ impl Replica {
         };
         let values = keys.iter().map(read).collect::<Result<_, StoreError>>()?;
         Ok((transaction.revision()?, values))
+    }
+
+    /// Writes what was applied to the medium; all up to the revision that is returned is there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn sync(&self) -> Result<Revision, StoreError> {
+        let revision = self.revision();
+        self.store.flush()?;
+        Ok(revision)
     }
 
     /// All of it, from one snapshot.
@@ -208,10 +211,11 @@ enum Outcome {
     Undone(Performed),
 }
 
-fn execute(
-    batch: &mut Batch<'_, Memory, NodeOs>,
+fn execute<E: Engine, O: Os>(
+    batch: &mut Batch<'_, E, O>,
     request: &Request,
     revision: Revision,
+    horizon: Nanos,
 ) -> Result<Outcome, StoreError> {
     let full = |len| match len {
         0 => Outcome::Undone(Performed::NotRun),
@@ -223,10 +227,10 @@ fn execute(
         Err(StoreError::BatchFull { .. }) => return Ok(full(0)),
         Err(error) => return Err(error),
     };
-    let mut view = View(transaction);
+    let mut view = View { transaction, horizon };
     match records::perform(&mut view, request.id, &request.work, revision) {
         Ok(output) => {
-            view.0.keep()?;
+            view.transaction.keep()?;
             Ok(Outcome::Kept(output))
         }
         Err(Undo::Refused(refusal)) => Ok(Outcome::Undone(Performed::Refused(refusal))),
@@ -234,9 +238,4 @@ fn execute(
         Err(Undo::Failed(StoreError::BatchFull { bytes, .. })) => Ok(full(if first { bytes } else { 0 })),
         Err(Undo::Failed(error)) => Err(error),
     }
-}
-
-/// How long a store works on so many records, by a small multiple of what the store measures on one core.
-pub fn cost(records: usize) -> Nanos {
-    Nanos::from_micros(20) + Nanos::from_micros(5) * records as u64
 }

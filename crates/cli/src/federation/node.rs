@@ -1,0 +1,189 @@
+//! `punctual federation node`: one node as a process, for the one that started it. And what removes a run's files where
+//! the run itself was killed.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_federation::admission::{Gate, Timely};
+use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
+use punctual_federation::node::Setup;
+use punctual_federation::replica::Replica;
+use punctual_node::conversation::TIME_LEFT;
+use punctual_node::process::{Control, Listening};
+use punctual_node::seen::Seen;
+use punctual_os::LinuxOs;
+use punctual_platform::linux::process;
+use punctual_store::engine::Durability;
+use punctual_store::{Store, StoreOptions};
+use punctual_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// Queries that a node's store answers at once.
+const EXECUTORS: usize = 2;
+/// The most lines that wait to be told; what comes on top is not told.
+const TOLD_MAX: usize = 1024;
+/// How often, and how many times, the files of a run are tried to be removed: its nodes end within that.
+const SWEEP_EVERY: Duration = Duration::from_millis(50);
+const SWEEPS: usize = 200;
+
+/// What a node is told first, as a line of JSON on its standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Begin {
+    /// The process that starts it: it ends with that.
+    pub parent: i32,
+    pub node: NodeId,
+    pub federation: FederationId,
+    /// All nodes, this one included.
+    pub nodes: Vec<NodeId>,
+    /// The socket of the log.
+    pub log: PathBuf,
+    /// The folder of its store.
+    pub store: PathBuf,
+    /// Where it listens; port 0 takes a free one.
+    pub clients: SocketAddr,
+    pub peers: SocketAddr,
+    pub log_entries_max: u64,
+}
+
+/// What it is told after that, each as a line. The end of the input is the end of the node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Order {
+    Peers(BTreeMap<NodeId, SocketAddr>),
+    Leave,
+}
+
+/// What it tells, each as a line on its standard output.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Told {
+    /// It listens.
+    Listens {
+        clients: SocketAddr,
+        peers: SocketAddr,
+    },
+    Seen(Seen),
+}
+
+/// Carries out `punctual federation node`.
+pub(super) fn node() -> Result<(), Failure> {
+    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    let mut lines = BufReader::new(std::io::stdin()).lines();
+    let first = lines.next().and_then(Result::ok).unwrap_or_default();
+    let begin: Begin = serde_json::from_str(&first).map_err(|error| {
+        input(&format!(
+            "this is a part of `punctual federation run`, which tells it what to do: {error}"
+        ))
+    })?;
+    process::die_with(begin.parent);
+    process::leave_signals_to_parent();
+    let listening = Listening::bind(begin.clients, begin.peers).map_err(|error| input(&error))?;
+    let replica = open(&begin.store).map_err(|error| input(&error))?;
+    let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
+
+    let (tell, told) = sync_channel::<Told>(TOLD_MAX);
+    let writing = thread::spawn(move || {
+        for told in told {
+            let Ok(mut line) = serde_json::to_string(&told) else {
+                continue;
+            };
+            line.push('\n');
+            let mut out = std::io::stdout().lock();
+            if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
+                return; // the one that would read it has ended
+            }
+        }
+    });
+    // A line that does not fit is not told: the loop never waits for a reader.
+    drop(tell.try_send(Told::Listens { clients, peers }));
+    let (control, orders) = std::sync::mpsc::channel();
+    let waker = listening.waker();
+    thread::spawn(move || obey(lines, &control, &|| drop(waker.wake())));
+
+    let setup = Setup {
+        me: Member {
+            node: begin.node,
+            boot: Boot(RandomState::new().hash_one(std::process::id())),
+        },
+        federation: begin.federation,
+        peers: begin.nodes,
+        log_entries_max: begin.log_entries_max,
+        executors: EXECUTORS,
+        gate: Gate::Timely(Timely::new(TIME_LEFT)),
+    };
+    let ended = {
+        let tell = tell.clone();
+        let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
+        listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
+    };
+    drop(tell);
+    drop(writing.join());
+    ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
+}
+
+/// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
+/// committed.
+fn open(folder: &Path) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
+    let engine = LmdbOptions {
+        durability: Durability::NoMetaSync,
+        ..LmdbOptions::default()
+    };
+    let options = StoreOptions {
+        replicated: true,
+        ..StoreOptions::default()
+    };
+    let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
+    // There are no temporal objects yet, so that no reading is too old.
+    Ok(Replica::new(store, Nanos::MAX))
+}
+
+fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {
+    for line in lines.map_while(Result::ok) {
+        let control_of = |order| match order {
+            Order::Peers(addresses) => Control::Peers(addresses),
+            Order::Leave => Control::Leave,
+        };
+        // A line that is no order is of a newer program, and not for this one.
+        if let Ok(order) = serde_json::from_str(&line)
+            && control.send(control_of(order)).is_ok()
+        {
+            wake();
+        }
+    }
+    if control.send(Control::End).is_ok() {
+        wake();
+    }
+}
+
+/// Waits until the process ends that holds the other end of the standard input, then removes its folder.
+pub(super) fn sweep(folder: &Path) -> Result<(), Failure> {
+    process::leave_signals_to_parent();
+    let mut nothing = String::new();
+    while std::io::stdin()
+        .lock()
+        .read_line(&mut nothing)
+        .is_ok_and(|count| count > 0)
+    {
+        nothing.clear();
+    }
+    for _ in 0..SWEEPS {
+        // Where the run has ended in order, nothing is there.
+        if !folder.exists() || std::fs::remove_dir_all(folder).is_ok() {
+            return Ok(());
+        }
+        thread::sleep(SWEEP_EVERY);
+    }
+    Err(Failure::input([format!(
+        "{}: could not be removed: remove it by hand",
+        folder.display()
+    )]))
+}

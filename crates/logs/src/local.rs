@@ -1,0 +1,531 @@
+//! A log in one file of one machine: acknowledged is on the medium. It is **not replicated**: with the machine the log
+//! is gone, and with it the federation.
+//!
+//! **The file.** A head, which names the program, the format of the file, that of the entries, the federation and the
+//! last revision before the first record; then records: length, revision, checksum (CRC32C), entry. A head is never
+//! changed in place: a new file takes the old one's name, once it is on the medium.
+//!
+//! **A torn tail.** An append is written and synced before the next begins, so a power cut leaves at most one record
+//! that is not whole, the last one, and that was not acknowledged. It is cut off. A record that is damaged with whole
+//! ones behind it was acknowledged: the log is refused.
+//!
+//! **Trimming** is done in memory at once. The file is written anew once it has more to forget than to keep, so what
+//! was trimmed shortly before the program ended is back at the next start, until it is trimmed again.
+//!
+//! All entries that are not trimmed are in memory as well: a read asks no medium.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::{
+    Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, Memory, Record, Revision, Stretch,
+};
+
+/// The format of the file that this version reads and writes.
+const FILE_FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"PNCTLLOG";
+/// Magic, two formats, federation, revision, checksum.
+const HEAD: usize = 8 + 4 + 4 + 8 + 8 + 4;
+/// Length, revision, checksum.
+const RECORD_HEAD: usize = 4 + 8 + 4;
+/// The file is not written anew for less than this many bytes to forget.
+const FORGET_MIN: u64 = 1 << 20;
+
+/// Why a log in a file was not opened. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// The system refused.
+    #[error("{}: {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("{}: another process has this log open: end it, or name another file", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("{}: this is no log: name another file, or remove it if nothing needs it", path.display())]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A newer version wrote it.
+    #[error("{}: the file has format {found}, this program reads up to {FILE_FORMAT}: update this program", path.display())]
+    NewerFile {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// What was acknowledged cannot be read.
+    #[error(
+        "{}: the entry at revision {revision} is damaged, and others follow it: restore the file from a copy, or begin \
+         a new federation from a backup of a node's store", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The first revision that cannot be read.
+        revision: Revision,
+    },
+}
+
+/// A log in a file.
+#[derive(Debug)]
+pub struct Local {
+    path: PathBuf,
+    /// What the file says; `None` before a federation has claimed it.
+    identity: Option<Identity>,
+    entries: Memory,
+    /// The file, with the place behind its last record. `None`: it is not there yet, or it is not known what the medium
+    /// has, and no call is answered any more.
+    file: Option<(File, u64)>,
+    /// The bytes of records that were trimmed.
+    forgotten: u64,
+    failure: Option<String>,
+    /// Held for as long as the log is open.
+    _lock: File,
+}
+
+impl Local {
+    /// Opens the log in the file at `path`, which need not be there; a file beside it, with `.lock` behind its name,
+    /// keeps other processes out.
+    ///
+    /// # Errors
+    /// [`LocalError`].
+    pub fn open(path: &Path) -> Result<Local, LocalError> {
+        let io = |action| {
+            move |source| LocalError::Io {
+                path: path.to_path_buf(),
+                action,
+                source,
+            }
+        };
+        let lock = beside(path, ".lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(lock);
+        let lock = lock.map_err(io("cannot be locked"))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => LocalError::InUse {
+                path: path.to_path_buf(),
+            },
+            TryLockError::Error(source) => io("cannot be locked")(source),
+        })?;
+        let mut log = Local {
+            path: path.to_path_buf(),
+            identity: None,
+            entries: Memory::default(),
+            file: None,
+            forgotten: 0,
+            failure: None,
+            _lock: lock,
+        };
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => log.read(file)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io("cannot be opened")(error)),
+        }
+        Ok(log)
+    }
+
+    /// The revision of the last entry.
+    pub fn last(&self) -> Revision {
+        self.entries.last()
+    }
+
+    /// Why it answers no call any more; `None` while it does.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    fn read(&mut self, mut file: File) -> Result<(), LocalError> {
+        let path = self.path.clone();
+        let io = |action| {
+            let path = path.clone();
+            move |source| LocalError::Io { path, action, source }
+        };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(io("cannot be read"))?;
+        let no_log = || LocalError::NoLog { path: path.clone() };
+        let (head, records) = bytes.split_at_checked(HEAD).ok_or_else(no_log)?;
+        if !head.starts_with(MAGIC) {
+            return Err(no_log());
+        }
+        let found = u32_at(head, 8);
+        if found > FILE_FORMAT {
+            return Err(LocalError::NewerFile { path, found });
+        }
+        if crc32c::crc32c(&head[..HEAD - 4]) != u32_at(head, HEAD - 4) {
+            return Err(no_log());
+        }
+        self.identity = Some(Identity {
+            format: u32_at(head, 12),
+            federation: FederationId(u64_at(head, 16)),
+        });
+        self.entries = Memory::beginning_after(Revision(u64_at(head, 24)));
+        let mut at = 0;
+        while let Some(entry) = record_at(&records[at..], self.entries.last().next()) {
+            let last = self.entries.last();
+            _ = self.entries.append(last, entry); // it fits: that is what makes it a record
+            at += RECORD_HEAD + entry.len();
+        }
+        let revision = self.entries.last().next();
+        if !is_torn(&records[at..], revision) {
+            return Err(LocalError::Damaged { path, revision });
+        }
+        let end = (HEAD + at) as u64;
+        if at < records.len() {
+            file.set_len(end)
+                .and_then(|()| file.sync_all())
+                .map_err(io("cannot be cut behind its last whole record"))?;
+        }
+        self.file = Some((file, end));
+        Ok(())
+    }
+
+    /// Writes all that is not trimmed to a new file, which takes the old one's place.
+    fn write_anew(&mut self, identity: Identity) -> io::Result<()> {
+        let mut bytes = head(identity, self.entries.trimmed());
+        let kept = self.entries.read_from(self.entries.trimmed(), usize::MAX);
+        for record in kept.map(|stretch| stretch.records).unwrap_or_default() {
+            append_record(&mut bytes, record.revision, &record.bytes);
+        }
+        let new = beside(&self.path, ".new");
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&new)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &self.path)?;
+        sync_folder(&self.path)?;
+        self.file = Some((file, bytes.len() as u64));
+        self.identity = Some(identity);
+        self.forgotten = 0;
+        Ok(())
+    }
+
+    /// Writes a record behind the last one, on the medium when it returns.
+    fn write(&mut self, revision: Revision, entry: &[u8]) -> io::Result<()> {
+        let Some((file, end)) = &mut self.file else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let mut bytes = Vec::with_capacity(RECORD_HEAD + entry.len());
+        append_record(&mut bytes, revision, entry);
+        write_at(file, *end, &bytes)?;
+        file.sync_data()?;
+        *end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// It is not known what the medium has: a call that is answered from here on might contradict an earlier one.
+    fn fail(&mut self, error: &io::Error) -> LogError {
+        let path = self.path.display();
+        self.failure = Some(format!(
+            "{path}: {error}; make room or replace the medium, then start again"
+        ));
+        self.file = None;
+        LogError::NoAnswer
+    }
+
+    fn check(&self) -> Result<(), LogError> {
+        match self.failure {
+            None => Ok(()),
+            Some(_) => Err(LogError::NoAnswer),
+        }
+    }
+}
+
+impl CommitLog for Local {
+    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+        self.check()?;
+        if let Some(found) = self.identity {
+            if found.federation != identity.federation {
+                return Err(LogError::OtherFederation {
+                    found: found.federation,
+                    expected: identity.federation,
+                });
+            }
+            if found.format > identity.format {
+                return Err(LogError::NewerFormat {
+                    found: found.format,
+                    supported: identity.format,
+                });
+            }
+        }
+        if self.identity != Some(identity)
+            && let Err(error) = self.write_anew(identity)
+        {
+            return Err(self.fail(&error));
+        }
+        Ok(self.last())
+    }
+
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+        self.check()?;
+        if entry.len() > ENTRY_BYTES_MAX {
+            return Err(LogError::EntryTooLong { len: entry.len() });
+        }
+        if last != self.last() {
+            return Ok(Appended::Lost { last: self.last() });
+        }
+        if let Err(error) = self.write(last.next(), entry) {
+            return Err(self.fail(&error));
+        }
+        self.entries.append(last, entry)
+    }
+
+    fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {
+        self.check()?;
+        self.entries.read_from(after, max)
+    }
+
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+        self.check()?;
+        self.entries.watch_from(after, max)
+    }
+
+    fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
+        self.check()?;
+        let trimmed = self.entries.trimmed();
+        let count = upto.min(self.last()).0.saturating_sub(trimmed.0) as usize;
+        let gone = self.entries.watch_from(trimmed, count)?;
+        let bytes = gone.iter().map(|record| RECORD_HEAD + record.bytes.len());
+        self.forgotten += bytes.sum::<usize>() as u64;
+        self.entries.trim(upto)?;
+        let kept = self
+            .file
+            .as_ref()
+            .map_or(0, |(_, end)| end.saturating_sub(self.forgotten));
+        if let Some(identity) = self.identity
+            && self.forgotten > kept.max(FORGET_MIN)
+            && let Err(error) = self.write_anew(identity)
+        {
+            return Err(self.fail(&error));
+        }
+        Ok(())
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn head(identity: Identity, trimmed: Revision) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(FILE_FORMAT.to_le_bytes());
+    bytes.extend(identity.format.to_le_bytes());
+    bytes.extend(identity.federation.0.to_le_bytes());
+    bytes.extend(trimmed.0.to_le_bytes());
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+fn append_record(bytes: &mut Vec<u8>, revision: Revision, entry: &[u8]) {
+    let begin = bytes.len();
+    bytes.extend((entry.len() as u32).to_le_bytes());
+    bytes.extend(revision.0.to_le_bytes());
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[begin..]), entry);
+    bytes.extend(sum.to_le_bytes());
+    bytes.extend(entry);
+}
+
+/// The entry of the whole record of that revision at the beginning of `bytes`, if there is one.
+fn record_at(bytes: &[u8], revision: Revision) -> Option<&[u8]> {
+    let (head, rest) = bytes.split_at_checked(RECORD_HEAD)?;
+    let len = u32_at(head, 0) as usize;
+    if u64_at(head, 4) != revision.0 || len > ENTRY_BYTES_MAX {
+        return None;
+    }
+    let entry = rest.get(..len)?;
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&head[..12]), entry);
+    (sum == u32_at(head, 12)).then_some(entry)
+}
+
+/// Whether `rest`, behind the last whole record, is what an append of `revision` may leave that did not end: no longer
+/// than one record, and without a whole one in it.
+fn is_torn(rest: &[u8], revision: Revision) -> bool {
+    let follows = |at: usize| record_at(&rest[at..], revision.next()).is_some();
+    rest.len() <= RECORD_HEAD + ENTRY_BYTES_MAX && !(1..rest.len()).any(follows)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let number = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    number.map_or(0, u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let number = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    number.map_or(0, u64::from_le_bytes)
+}
+
+/// Has the name of a file on the medium. Where folders cannot be opened, a rename needs nothing further.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match cfg!(unix) {
+        true => File::open(folder.unwrap_or(Path::new(".")))?.sync_all(),
+        false => Ok(()),
+    }
+}
+
+fn write_at(file: &mut File, at: u64, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Seek;
+    file.seek(io::SeekFrom::Start(at))?;
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::FORMAT;
+
+    const OURS: Identity = Identity {
+        federation: FederationId(7),
+        format: FORMAT,
+    };
+
+    fn opened(path: &Path) -> Local {
+        let mut log = Local::open(path).unwrap();
+        CommitLog::open(&mut log, OURS).unwrap();
+        log
+    }
+
+    /// A file with these entries.
+    fn written(path: &Path, entries: &[Vec<u8>]) -> Vec<u8> {
+        let mut log = opened(path);
+        for entry in entries {
+            log.append(log.last(), entry).unwrap();
+        }
+        drop(log);
+        fs::read(path).unwrap()
+    }
+
+    fn entries_of(log: &mut Local) -> Vec<Vec<u8>> {
+        let records = log.read_from(Revision::ZERO, usize::MAX).unwrap().records;
+        records.iter().map(|record| record.bytes.to_vec()).collect()
+    }
+
+    fn some_entries() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_torn_tail_is_cut_and_nothing_before_it(entries in some_entries(), at in any::<prop::sample::Index>()) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            let bytes = written(&path, &entries);
+            let (last, before) = entries.split_last().unwrap();
+            let begin = bytes.len() - RECORD_HEAD - last.len();
+            fs::write(&path, &bytes[..begin + at.index(bytes.len() - begin)]).unwrap();
+            let mut log = opened(&path);
+            prop_assert_eq!(entries_of(&mut log), before);
+            prop_assert_eq!(log.append(log.last(), last), Ok(Appended::At(Revision(entries.len() as u64))));
+            drop(log);
+            prop_assert_eq!(fs::read(&path).unwrap(), bytes, "as if it had not been torn");
+        }
+
+        #[test]
+        fn a_changed_byte_is_found(
+            entries in some_entries(), at in any::<prop::sample::Index>(), bit in 0..8_u32,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            let mut bytes = written(&path, &entries);
+            let (at, begin) = (at.index(bytes.len()), bytes.len() - RECORD_HEAD - entries.last().unwrap().len());
+            bytes[at] ^= 1 << bit;
+            fs::write(&path, &bytes).unwrap();
+            let was = bytes.clone();
+            match Local::open(&path) {
+                // The last record may be one that did not end.
+                Ok(mut log) => prop_assert!(at >= begin && entries_of(&mut log) == entries[..entries.len() - 1]),
+                Err(LocalError::Damaged { revision, .. }) => {
+                    prop_assert!((HEAD..begin).contains(&at) && revision <= Revision(entries.len() as u64));
+                    prop_assert_eq!(fs::read(&path).unwrap(), was, "nothing was changed");
+                }
+                Err(LocalError::NoLog { .. } | LocalError::NewerFile { .. }) => prop_assert!(at < HEAD),
+                Err(error) => prop_assert!(false, "{}", error),
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_log_or_refused(bytes in any::<Vec<u8>>()) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            fs::write(&path, &bytes).unwrap();
+            prop_assert!(Local::open(&path).is_err());
+            prop_assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_second_process_is_kept_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let first = opened(&path);
+        assert!(matches!(Local::open(&path), Err(LocalError::InUse { .. })));
+        drop(first);
+        opened(&path);
+    }
+
+    #[test]
+    fn whose_log_it_is_outlives_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        written(&path, &[b"entry".to_vec()]);
+        let federation = FederationId(8);
+        let other = CommitLog::open(&mut Local::open(&path).unwrap(), Identity { federation, ..OURS });
+        assert!(matches!(other, Err(LogError::OtherFederation { .. })));
+        let format = FORMAT - 1;
+        let older = CommitLog::open(&mut Local::open(&path).unwrap(), Identity { format, ..OURS });
+        assert!(matches!(older, Err(LogError::NewerFormat { .. })));
+        assert_eq!(opened(&path).last(), Revision(1));
+    }
+
+    #[test]
+    fn a_file_of_a_newer_program_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut bytes = written(&path, &[]);
+        bytes[8] = FILE_FORMAT as u8 + 1;
+        fs::write(&path, bytes).unwrap();
+        let error = Local::open(&path).unwrap_err();
+        assert!(matches!(error, LocalError::NewerFile { found: 2, .. }), "{error}");
+        assert!(error.to_string().contains("update"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_has_more_to_forget_than_to_keep_shrinks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = opened(&path);
+        for _ in 0..9 {
+            log.append(log.last(), &vec![1; 200_000]).unwrap();
+        }
+        let len = || fs::metadata(&path).unwrap().len();
+        log.trim(Revision(3)).unwrap();
+        assert!(len() > 1_800_000, "little is to be forgotten: the file stays");
+        log.trim(Revision(7)).unwrap();
+        assert!((400_000..500_000).contains(&len()), "{}", len());
+        log.append(Revision(9), b"next").unwrap();
+        drop(log);
+        let mut log = opened(&path);
+        assert_eq!(log.last(), Revision(10));
+        let trimmed = Revision(7);
+        assert_eq!(log.read_from(Revision(6), 1), Err(LogError::Compacted { trimmed }));
+        assert_eq!(&*log.read_from(Revision(9), 1).unwrap().records[0].bytes, b"next");
+    }
+}

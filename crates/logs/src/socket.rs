@@ -1,0 +1,423 @@
+//! A log for several processes of one machine: one of them has it, the others ask it over a socket.
+//!
+//! The socket is a file (Unix domain), so the folder's rights say which users reach the log. Questions and answers are
+//! frames ([`crate::frame`]); an answer has the ticket of its question. A connection is answered in the order of its
+//! questions, so one that watches needs another one beside it for all else.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::frame::{self, FrameError, Frames};
+use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, Record, Revision, Stretch};
+
+/// The version of this conversation.
+pub const VERSION: u8 = 1;
+/// The bytes of entries in one answer, but for one entry: further ones are asked for by another read.
+pub const PAGE_BYTES: usize = 4 << 20;
+/// The longest frame in bytes: a page, or an entry, with what is around it.
+pub const FRAME_BYTES_MAX: usize = PAGE_BYTES + ENTRY_BYTES_MAX + (64 << 10);
+/// The most connections at a time; 64 nodes have two each.
+pub const CONNECTIONS_MAX: usize = 256;
+/// The longest that one watch waits.
+pub const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long a caller may leave an answer without reading it.
+const STALLED_MAX: Duration = Duration::from_secs(2);
+/// How often a thread looks whether the server is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a log is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// [`CommitLog::open`].
+    Open(Identity),
+    /// [`CommitLog::append`].
+    Append {
+        /// Where the log is to end.
+        last: Revision,
+        /// The entry.
+        entry: Vec<u8>,
+    },
+    /// [`CommitLog::read_from`], up to [`PAGE_BYTES`].
+    Read {
+        /// Entries after this one.
+        after: Revision,
+        /// At most so many.
+        max: u32,
+    },
+    /// [`CommitLog::watch_from`], up to [`PAGE_BYTES`]; waits for an entry.
+    Watch {
+        /// Entries after this one.
+        after: Revision,
+        /// At most so many.
+        max: u32,
+        /// For so long, in milliseconds, at most [`WAIT_MAX`].
+        wait_ms: u32,
+    },
+    /// [`CommitLog::trim`].
+    Trim {
+        /// The last one to go.
+        upto: Revision,
+    },
+}
+
+/// What a log answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Said {
+    /// The revision of its last entry.
+    Opened(Revision),
+    /// How the append ended.
+    Appended(Appended),
+    /// What a read found.
+    Read {
+        /// Entries without a gap, from the one after the revision that was asked for; perhaps fewer than there are.
+        entries: Vec<Vec<u8>>,
+        /// The revision of the last entry.
+        last: Revision,
+    },
+    /// Entries without a gap; none within the time.
+    Watched(Vec<Vec<u8>>),
+    /// It is done.
+    Trimmed,
+}
+
+/// A question with the number that its answer will have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The number.
+    pub ticket: u64,
+    /// The question.
+    pub question: Question,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// The number of its question.
+    pub ticket: u64,
+    /// The answer.
+    pub said: Result<Said, LogError>,
+}
+
+/// Entries after a revision as records.
+pub fn records(after: Revision, entries: Vec<Vec<u8>>) -> Vec<Record> {
+    let placed = (after.0 + 1..).map(Revision).zip(entries);
+    placed
+        .map(|(revision, bytes)| Record {
+            revision,
+            bytes: bytes.into(),
+        })
+        .collect()
+}
+
+/// A log that several threads ask.
+#[derive(Debug)]
+pub struct Shared<L> {
+    log: Mutex<L>,
+    /// Told after each append.
+    moved: Condvar,
+    ends: AtomicBool,
+}
+
+impl<L: CommitLog> Shared<L> {
+    /// `log`, for several threads.
+    pub fn new(log: L) -> Shared<L> {
+        Shared {
+            log: Mutex::new(log),
+            moved: Condvar::new(),
+            ends: AtomicBool::new(false),
+        }
+    }
+
+    /// The log itself. Others wait as long as the caller has it.
+    pub fn log(&self) -> MutexGuard<'_, L> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends(&self) -> bool {
+        self.ends.load(Ordering::SeqCst)
+    }
+
+    fn carry_out(&self, question: Question) -> Result<Said, LogError> {
+        match question {
+            Question::Open(identity) => self.log().open(identity).map(Said::Opened),
+            Question::Append { last, entry } => {
+                let appended = self.log().append(last, &entry);
+                self.moved.notify_all();
+                appended.map(Said::Appended)
+            }
+            Question::Read { after, max } => {
+                let Stretch { records, last } = self.log().read_from(after, max as usize)?;
+                let entries = page(records);
+                Ok(Said::Read { entries, last })
+            }
+            Question::Watch { after, max, wait_ms } => self.watch(after, max, wait_ms),
+            Question::Trim { upto } => self.log().trim(upto).map(|()| Said::Trimmed),
+        }
+    }
+
+    fn watch(&self, after: Revision, max: u32, wait_ms: u32) -> Result<Said, LogError> {
+        let until = Instant::now() + Duration::from_millis(wait_ms.into()).min(WAIT_MAX);
+        let mut log = self.log();
+        loop {
+            let found = log.watch_from(after, max as usize)?;
+            let left = until.saturating_duration_since(Instant::now());
+            if !found.is_empty() || left.is_zero() || self.ends() {
+                return Ok(Said::Watched(page(found)));
+            }
+            let waited = self.moved.wait_timeout(log, left.min(LOOK_EVERY));
+            (log, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Answers one connection until it ends, or the server does.
+    ///
+    /// # Errors
+    /// Those of the socket; [`io::ErrorKind::InvalidData`] for bytes that are no question.
+    pub fn answer(&self, mut stream: UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(LOOK_EVERY))?;
+        stream.set_write_timeout(Some(STALLED_MAX))?;
+        let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
+        let (mut bytes, mut out) = (vec![0; 64 << 10], Vec::new());
+        while !self.ends() {
+            let count = match stream.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if waits(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            frames.feed(&bytes[..count]);
+            while let Some(Asked { ticket, question }) = frames.take().map_err(invalid)? {
+                let said = self.carry_out(question);
+                out.clear();
+                frame::write(&mut out, VERSION, &Answered { ticket, said });
+                stream.write_all(&out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn page(records: Vec<Record>) -> Vec<Vec<u8>> {
+    let (mut bytes, mut page) = (0, Vec::new());
+    for record in records {
+        bytes += record.bytes.len() + 8; // with its length
+        if bytes > PAGE_BYTES && !page.is_empty() {
+            break;
+        }
+        page.push(record.bytes.to_vec());
+    }
+    page
+}
+
+fn waits(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+fn invalid(error: FrameError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Answers processes at a socket, one thread for each connection, until it is dropped.
+#[derive(Debug)]
+pub struct LogServer<L> {
+    shared: Arc<Shared<L>>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl<L: CommitLog + Send + 'static> LogServer<L> {
+    /// Serves `log` at a socket at `path`, which must not be there.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn start(path: &Path, log: L) -> io::Result<LogServer<L>> {
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        let shared = Arc::new(Shared::new(log));
+        let own = Arc::clone(&shared);
+        let accepting = std::thread::Builder::new()
+            .name("log".into())
+            .spawn(move || accept(&listener, &own))?;
+        Ok(LogServer {
+            shared,
+            accepting: Some(accepting),
+        })
+    }
+
+    /// The log.
+    pub fn shared(&self) -> &Shared<L> {
+        &self.shared
+    }
+}
+
+impl<L> Drop for LogServer<L> {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::SeqCst);
+        if let Some(accepting) = self.accepting.take() {
+            drop(accepting.join());
+        }
+    }
+}
+
+fn accept<L: CommitLog + Send>(listener: &UnixListener, shared: &Shared<L>) {
+    let open = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        while !shared.ends() {
+            match listener.accept() {
+                // One that comes on top is closed, and its process tries again.
+                Ok((stream, _)) if open.load(Ordering::SeqCst) < CONNECTIONS_MAX => {
+                    open.fetch_add(1, Ordering::SeqCst);
+                    let open = &open;
+                    scope.spawn(move || {
+                        // The process at the other end sees that its connection is over, and that is all it needs.
+                        drop(shared.answer(stream));
+                        open.fetch_sub(1, Ordering::SeqCst);
+                    });
+                }
+                Ok(_) => {}
+                Err(_) => std::thread::sleep(LOOK_EVERY / 10),
+            }
+        }
+    });
+}
+
+type Connect = Box<dyn Fn() -> io::Result<UnixStream> + Send>;
+
+/// A log that another process has. It waits for an answer as long as it was told; one that comes later is not heard,
+/// because the connection is given up.
+pub struct LogClient {
+    connect: Connect,
+    patience: Duration,
+    connection: Option<(UnixStream, Frames)>,
+    tickets: u64,
+}
+
+impl LogClient {
+    /// Asks the log at the socket `path`, and waits for `patience` for each answer.
+    pub fn at(path: &Path, patience: Duration) -> LogClient {
+        let path = path.to_path_buf();
+        LogClient::by(move || UnixStream::connect(&path), patience)
+    }
+
+    /// Asks a log over the connections that `connect` makes: another one after each that was given up.
+    pub fn by(connect: impl Fn() -> io::Result<UnixStream> + Send + 'static, patience: Duration) -> LogClient {
+        LogClient {
+            connect: Box::new(connect),
+            patience,
+            connection: None,
+            tickets: 0,
+        }
+    }
+
+    fn ask(&mut self, question: Question) -> Result<Said, LogError> {
+        self.tickets += 1;
+        let asked = Asked {
+            ticket: self.tickets,
+            question,
+        };
+        let answer = self.exchange(&asked);
+        if answer.is_err() {
+            self.connection = None;
+        }
+        answer.unwrap_or(Err(LogError::NoAnswer))
+    }
+
+    fn exchange(&mut self, asked: &Asked) -> io::Result<Result<Said, LogError>> {
+        let until = Instant::now() + self.patience;
+        let (stream, frames) = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(((self.connect)()?, Frames::new(VERSION, FRAME_BYTES_MAX))),
+        };
+        let mut out = Vec::new();
+        frame::write(&mut out, VERSION, asked);
+        stream.set_write_timeout(Some(self.patience))?;
+        stream.write_all(&out)?;
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            while let Some(Answered { ticket, said }) = frames.take().map_err(invalid)? {
+                if ticket == asked.ticket {
+                    return Ok(said);
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            match stream.read(&mut bytes)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => frames.feed(&bytes[..count]),
+            }
+        }
+    }
+}
+
+impl CommitLog for LogClient {
+    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+        match self.ask(Question::Open(identity))? {
+            Said::Opened(last) => Ok(last),
+            _ => Err(LogError::NoAnswer), // an answer to something else is none
+        }
+    }
+
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+        if entry.len() > ENTRY_BYTES_MAX {
+            return Err(LogError::EntryTooLong { len: entry.len() });
+        }
+        let entry = entry.to_vec();
+        match self.ask(Question::Append { last, entry })? {
+            Said::Appended(appended) => Ok(appended),
+            _ => Err(LogError::NoAnswer),
+        }
+    }
+
+    fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {
+        let mut found = Vec::new();
+        // The end at the first answer is the end of what was asked for: the log may grow meanwhile.
+        let mut end = None;
+        loop {
+            let from = Revision(after.0 + found.len() as u64);
+            let max_left = u32::try_from(max - found.len()).unwrap_or(u32::MAX);
+            let question = Question::Read {
+                after: from,
+                max: max_left,
+            };
+            let Said::Read { entries, last } = self.ask(question)? else {
+                return Err(LogError::NoAnswer);
+            };
+            let last = *end.get_or_insert(last);
+            let due = usize::try_from(last.0.saturating_sub(after.0)).map_or(max, |due| due.min(max));
+            let is_empty = entries.is_empty();
+            found.extend(records(from, entries));
+            if found.len() >= due {
+                found.truncate(due);
+                return Ok(Stretch { records: found, last });
+            }
+            if is_empty {
+                return Err(LogError::NoAnswer); // it has more, and does not give it
+            }
+        }
+    }
+
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        match self.ask(Question::Watch { after, max, wait_ms: 0 })? {
+            Said::Watched(entries) => Ok(records(after, entries)),
+            _ => Err(LogError::NoAnswer),
+        }
+    }
+
+    fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
+        match self.ask(Question::Trim { upto })? {
+            Said::Trimmed => Ok(()),
+            _ => Err(LogError::NoAnswer),
+        }
+    }
+}

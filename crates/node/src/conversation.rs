@@ -1,0 +1,558 @@
+//! What a client of a node has said so far, and what each of its requests asks the federation. Pure.
+//!
+//! The commands are those of Redis that a transaction of a federation can carry out, plain: `GET`, `MGET`, `SET`,
+//! `DEL`, `APPEND`, `INCR` and its kin, `MULTI` with these in it. `GET` and `MGET` outside of `MULTI` are queries,
+//! which any node answers; all else is a transaction, which the master executes. What is not known is refused.
+//!
+//! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
+//! there, each by the next number, so that a client whose connection breaks knows the name of the request that has no
+//! answer, and asks for its `OUTCOME` on another node.
+
+use punctual_federation::ids::{RequestId, Revision, SessionId};
+use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Request, Work};
+use punctual_federation::session::Session;
+use punctual_server::resp::request::Request as Words;
+use punctual_server::resp::{Value, Version, Writer};
+use punctual_units::{Nanos, Time};
+
+/// The time that a request has unless its client says otherwise.
+pub const TIME_LEFT: Nanos = Nanos::from_secs(1);
+/// The longest, in milliseconds: `federation::message::TIME_LEFT_MAX`.
+pub const DEADLINE_MS_MAX: u64 = 3_600_000;
+/// The most commands between MULTI and EXEC.
+pub const QUEUED_MAX: usize = 128;
+/// The most bytes of their arguments: more than an entry of the log takes.
+pub const QUEUED_BYTES_MAX: usize = 2 << 20;
+
+/// How what a request found becomes a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// Nothing was read: OK.
+    Done,
+    /// One value.
+    Value,
+    /// So many values.
+    Values(usize),
+    /// How many of so many records were there.
+    Count(usize),
+    /// The length of what was read.
+    Length,
+    /// What was read, as a number.
+    Number,
+}
+
+/// One command as operations on records.
+#[derive(Clone, Debug, PartialEq)]
+struct Command {
+    operations: Vec<Operation>,
+    shape: Shape,
+}
+
+/// What was sent to the node, and what its answer is for.
+#[derive(Clone, Debug)]
+struct Pending {
+    work: Work,
+    deadline: Time,
+    /// One for each command.
+    shapes: Vec<Shape>,
+    /// An array of replies, as EXEC answers.
+    several: bool,
+    id: RequestId,
+}
+
+/// What a client is waited for, or waits for.
+#[derive(Clone, Debug, Default)]
+enum Stage {
+    #[default]
+    Idle,
+    /// A session is being opened; then this. `None`: the client asked for the session itself.
+    Opening(Option<Box<Pending>>),
+    Asked(Box<Pending>),
+}
+
+/// What is to be done about a client's request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing: its reply is written.
+    Answered,
+    /// Its reply is written, and the connection is to be closed.
+    Close,
+    /// To ask the node.
+    Ask(Request),
+    /// To describe the node.
+    Info,
+}
+
+/// One client's side of a connection.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    version: Version,
+    session: Session,
+    time_left: Nanos,
+    multi: Option<Multi>,
+    stage: Stage,
+    /// Numbers for requests that belong to no session: no two of a node are alike.
+    connection: u64,
+    queries: u32,
+}
+
+/// Commands between MULTI and EXEC.
+#[derive(Clone, Debug, Default)]
+struct Multi {
+    commands: Vec<Command>,
+    bytes: usize,
+    broken: bool,
+}
+
+impl Conversation {
+    /// A client that has just come, on the connection of that number; no two connections of a process have one.
+    pub fn new(connection: u32) -> Conversation {
+        Conversation {
+            version: Version::Two,
+            session: Session::default(),
+            time_left: TIME_LEFT,
+            multi: None,
+            stage: Stage::Idle,
+            connection: u64::from(connection) << 32,
+            queries: 0,
+        }
+    }
+
+    /// The protocol that it speaks.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether a request waits for the node's answer: the next one comes after it.
+    pub fn is_waiting(&self) -> bool {
+        !matches!(self.stage, Stage::Idle)
+    }
+
+    /// Takes a request that was read at `arrived`; its deadline counts from there.
+    pub fn take(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Step {
+        match self.interpret(words, arrived, now, out) {
+            Ok(step) => step,
+            Err(error) => {
+                if let Some(multi) = &mut self.multi {
+                    multi.broken = true;
+                }
+                Writer::new(out, self.version).error(&error);
+                Step::Answered
+            }
+        }
+    }
+
+    fn interpret(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
+        let mut words = words.clone();
+        let mut time_left = self.time_left;
+        if name(&words) == "DEADLINE" {
+            if words.len() < 3 {
+                return Err("ERR syntax error: DEADLINE MS COMMAND ..".into());
+            }
+            time_left = millis(words.argument(1))?;
+            words.skip(2);
+        }
+        let deadline = arrived + time_left;
+        if let Some(step) = self.connection_command(&words, out)? {
+            return Ok(step);
+        }
+        match name(&words).as_str() {
+            "EXEC" => {
+                expect(&words, words.len() == 1)?;
+                let multi = self.multi.take().ok_or("ERR EXEC without MULTI")?;
+                if multi.broken {
+                    return Err("EXECABORT Transaction discarded because of previous errors.".into());
+                }
+                let shapes = multi.commands.iter().map(|command| command.shape).collect();
+                let operations = multi.commands.into_iter().flat_map(|command| command.operations);
+                let work = Work::Transaction(operations.collect());
+                return Ok(self.send(work, deadline, shapes, true, now));
+            }
+            "SESSION" => return self.session_command(&words, deadline, now, out),
+            "OUTCOME" => {
+                expect(&words, words.len() == 2 && self.multi.is_none())?;
+                let id = request_id(words.argument(1))?;
+                return Ok(self.send(Work::Outcome(id), deadline, Vec::new(), false, now));
+            }
+            _ => {}
+        }
+        let command = command(&words)?;
+        if let Some(multi) = &mut self.multi {
+            multi.bytes += words.bytes();
+            if multi.commands.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX {
+                let most = format!("{QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes");
+                return Err(format!(
+                    "ERR at most {most} between MULTI and EXEC: split the transaction"
+                ));
+            }
+            multi.commands.push(command);
+            Writer::new(out, self.version).simple("QUEUED");
+            return Ok(Step::Answered);
+        }
+        let reads = |operation: &Operation| matches!(operation, Operation::Get(_));
+        let work = match command.operations.iter().all(reads) {
+            true => Work::Query {
+                keys: command.operations.iter().map(|get| get.key().clone()).collect(),
+                latest: false,
+                max_age: Nanos::MAX,
+            },
+            false => Work::Transaction(command.operations),
+        };
+        Ok(self.send(work, deadline, vec![command.shape], false, now))
+    }
+
+    /// What is about the connection, and asks no node.
+    fn connection_command(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
+        let mut writer = Writer::new(out, self.version);
+        match name(words).as_str() {
+            "PING" if words.len() > 1 => writer.bulk(words.argument(1)),
+            "PING" => writer.simple("PONG"),
+            "ECHO" => {
+                expect(words, words.len() == 2)?;
+                writer.bulk(words.argument(1));
+            }
+            "QUIT" => {
+                writer.simple("OK");
+                return Ok(Some(Step::Close));
+            }
+            "INFO" => return Ok(Some(Step::Info)),
+            "HELLO" => self.hello(words, out)?,
+            "SELECT" => match words.argument(1) {
+                b"0" => writer.simple("OK"),
+                _ => return Err("ERR there is database 0".into()),
+            },
+            "READONLY" | "READWRITE" => writer.simple("OK"),
+            "COMMAND" => writer.array(0),
+            "CONFIG" if word(words, 1) == "GET" => writer.map(0),
+            "CLIENT" => match word(words, 1).as_str() {
+                "DEADLINE" => {
+                    expect(words, words.len() == 3)?;
+                    self.time_left = match words.argument(2) {
+                        b"0" => TIME_LEFT,
+                        text => millis(text)?,
+                    };
+                    writer.simple("OK");
+                }
+                "SETINFO" | "SETNAME" => writer.simple("OK"),
+                "ID" => writer.integer((self.connection >> 32) as i64),
+                _ => return Err("ERR CLIENT knows DEADLINE, ID, SETINFO and SETNAME here".into()),
+            },
+            "MULTI" => {
+                if self.multi.is_some() {
+                    return Err("ERR MULTI calls can not be nested".into());
+                }
+                self.multi = Some(Multi::default());
+                writer.simple("OK");
+            }
+            "DISCARD" => {
+                self.multi.take().ok_or("ERR DISCARD without MULTI")?;
+                writer.simple("OK");
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(Step::Answered))
+    }
+
+    fn hello(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<(), String> {
+        match (words.len(), words.argument(1)) {
+            (1, _) => {}
+            (_, b"2") => self.version = Version::Two,
+            (_, b"3") => self.version = Version::Three,
+            _ => return Err("NOPROTO unsupported protocol version".into()),
+        }
+        if (2..words.len()).any(|at| word(words, at) == "AUTH") {
+            return Err("ERR there are no users yet: connect without AUTH".into());
+        }
+        let proto = if self.version == Version::Three { 3 } else { 2 };
+        let pairs = [
+            ("server", Value::bulk("redis")),
+            ("version", Value::bulk("7.0.0")),
+            ("proto", Value::Integer(proto)),
+            ("id", Value::Integer((self.connection >> 32) as i64)),
+            ("mode", Value::bulk("standalone")),
+            ("role", Value::bulk("master")),
+            ("modules", Value::Array(Vec::new())),
+        ];
+        let pairs = pairs.map(|(name, value)| (Value::bulk(name), value)).to_vec();
+        Writer::new(out, self.version).value(&Value::Map(pairs));
+        Ok(())
+    }
+
+    /// `SESSION`: opens one if there is none, and tells it. `SESSION ID NUMBER REVISION` goes on with one.
+    fn session_command(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
+        expect(words, (words.len() == 1 || words.len() == 4) && self.multi.is_none())?;
+        if words.len() == 4 {
+            let number = |at| number(words.argument(at)).ok_or("ERR SESSION [ID NUMBER REVISION], three numbers");
+            self.session = Session::resumed(SessionId(number(1)?), number(2)?, Revision(number(3)?));
+        }
+        if self.session.id() == SessionId(0) {
+            self.stage = Stage::Opening(None);
+            return Ok(Step::Ask(self.request(Work::Open, deadline, now)));
+        }
+        self.write_session(out);
+        Ok(Step::Answered)
+    }
+
+    fn write_session(&self, out: &mut Vec<u8>) {
+        let numbers = [self.session.id().0, self.session.numbers(), self.session.seen().0];
+        let numbers = numbers.map(|number| Value::Integer(number as i64)).to_vec();
+        Writer::new(out, self.version).value(&Value::Array(numbers));
+    }
+
+    /// A request that belongs to no session.
+    fn request(&mut self, work: Work, deadline: Time, now: Time) -> Request {
+        self.queries = self.queries.wrapping_add(1);
+        Request {
+            id: RequestId {
+                session: SessionId(0),
+                number: self.connection | u64::from(self.queries),
+            },
+            work,
+            time_left: deadline.since(now),
+            seen: self.session.seen(),
+        }
+    }
+
+    fn send(&mut self, work: Work, deadline: Time, shapes: Vec<Shape>, several: bool, now: Time) -> Step {
+        let pending = Box::new(Pending {
+            work,
+            deadline,
+            shapes,
+            several,
+            id: RequestId::default(),
+        });
+        let opens = matches!(pending.work, Work::Transaction(_)) && self.session.id() == SessionId(0);
+        match opens {
+            true => {
+                self.stage = Stage::Opening(Some(pending));
+                Step::Ask(self.request(Work::Open, deadline, now))
+            }
+            false => self.send_now(pending, now),
+        }
+    }
+
+    fn send_now(&mut self, mut pending: Box<Pending>, now: Time) -> Step {
+        let (work, deadline) = (pending.work.clone(), pending.deadline);
+        let request = match work {
+            Work::Transaction(_) => self.session.request(work, deadline.since(now)),
+            _ => self.request(work, deadline, now),
+        };
+        pending.id = match &request.work {
+            Work::Outcome(of) => *of,
+            _ => request.id,
+        };
+        self.stage = Stage::Asked(pending);
+        Step::Ask(request)
+    }
+
+    /// Takes the node's answer to what was asked; what is to be done next.
+    pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
+        match std::mem::take(&mut self.stage) {
+            Stage::Idle => Step::Answered,
+            Stage::Opening(pending) => self.opened(pending, answer, now, out),
+            Stage::Asked(pending) => {
+                self.session.answered(&answer);
+                if let Answer::Refused(Refusal::NoSession { .. }) = answer {
+                    self.session = Session::resumed(SessionId(0), 0, self.session.seen());
+                }
+                self.reply(&pending, answer, out);
+                Step::Answered
+            }
+        }
+    }
+
+    fn opened(&mut self, pending: Option<Box<Pending>>, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
+        self.session.answered(&answer);
+        match (answer, pending) {
+            (Answer::Done { .. }, Some(pending)) => return self.send_now(pending, now),
+            (Answer::Done { .. }, None) => self.write_session(out),
+            // Nothing of the client's own was asked for yet, so nothing of it was done.
+            (Answer::Unknown, _) => Writer::new(out, self.version).error("LATE reason=expired retry-after-ms=0"),
+            (answer, _) => self.refuse(&answer, RequestId::default(), out),
+        }
+        Step::Answered
+    }
+
+    fn reply(&self, pending: &Pending, answer: Answer, out: &mut Vec<u8>) {
+        let output = match answer {
+            Answer::Done { output, .. } => output,
+            answer => return self.refuse(&answer, pending.id, out),
+        };
+        match output {
+            Output::Values(values) => {
+                let mut values = values.into_iter();
+                if pending.several {
+                    Writer::new(out, self.version).array(pending.shapes.len());
+                }
+                for shape in &pending.shapes {
+                    shape.write(&mut values, &mut Writer::new(out, self.version));
+                }
+            }
+            Output::Fate(fate) => {
+                let fate = match fate {
+                    Fate::Committed(revision) => format!("committed {revision}"),
+                    Fate::NotExecuted => "not-executed".into(),
+                    Fate::Forgotten => "forgotten".into(),
+                };
+                match pending.work {
+                    Work::Outcome(_) => Writer::new(out, self.version).simple(&fate),
+                    // A number that was used before: a client that resumed a session with too small a one.
+                    _ => Writer::new(out, self.version).error(&format!("ERR number {} was used: {fate}", pending.id)),
+                }
+            }
+            Output::Session(session) => Writer::new(out, self.version).integer(session.0 as i64),
+        }
+    }
+
+    /// An answer that says that the request was not executed, or may not have been.
+    fn refuse(&self, answer: &Answer, id: RequestId, out: &mut Vec<u8>) {
+        let text = match answer {
+            Answer::Late {
+                reason,
+                retry_after,
+                node,
+            } => {
+                let node = node.map_or(String::new(), |node| format!(" node={node}"));
+                let ms = retry_after.0.div_ceil(1_000_000);
+                format!("LATE reason={reason} retry-after-ms={ms}{node}")
+            }
+            Answer::Unknown => format!("UNKNOWN {id}"),
+            Answer::Refused(refusal) => format!("ERR {refusal}"),
+            Answer::Done { .. } => return,
+        };
+        Writer::new(out, self.version).error(&text);
+    }
+}
+
+impl Shape {
+    fn write(self, values: &mut impl Iterator<Item = Option<Vec<u8>>>, writer: &mut Writer<'_>) {
+        let one = |value: Option<Vec<u8>>, writer: &mut Writer<'_>| match value {
+            Some(value) => writer.bulk(&value),
+            None => writer.null(),
+        };
+        match self {
+            Shape::Done => writer.simple("OK"),
+            Shape::Value => one(values.next().flatten(), writer),
+            Shape::Values(count) => {
+                writer.array(count);
+                values.take(count).for_each(|value| one(value, writer));
+            }
+            Shape::Count(count) => writer.integer(values.take(count).flatten().count() as i64),
+            Shape::Length => writer.integer(values.next().flatten().map_or(0, |value| value.len() as i64)),
+            Shape::Number => {
+                let text = values.next().flatten().unwrap_or_default();
+                let number = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+                writer.integer(number.unwrap_or(0));
+            }
+        }
+    }
+}
+
+/// A command on records.
+fn command(words: &Words) -> Result<Command, String> {
+    let key = |at: usize| words.argument(at).to_vec();
+    let keys = || (1..words.len()).map(key);
+    let get = |key| Operation::Get(key);
+    let has = |right: bool| expect(words, right);
+    let (operations, shape) = match name(words).as_str() {
+        "GET" => {
+            has(words.len() == 2)?;
+            (vec![get(key(1))], Shape::Value)
+        }
+        "MGET" => {
+            has(words.len() > 1)?;
+            (keys().map(get).collect(), Shape::Values(words.len() - 1))
+        }
+        "SET" => {
+            has(words.len() >= 3)?;
+            if words.len() > 3 {
+                return Err("ERR SET KEY VALUE takes no options in a federation".into());
+            }
+            (vec![Operation::Put(key(1), key(2))], Shape::Done)
+        }
+        "MSET" => {
+            has(words.len() >= 3 && words.len() % 2 == 1)?;
+            let pairs = (1..words.len()).step_by(2);
+            (
+                pairs.map(|at| Operation::Put(key(at), key(at + 1))).collect(),
+                Shape::Done,
+            )
+        }
+        "DEL" => {
+            has(words.len() > 1)?;
+            let each = keys().flat_map(|key| [get(key.clone()), Operation::Delete(key)]);
+            (each.collect(), Shape::Count(words.len() - 1))
+        }
+        "APPEND" => {
+            has(words.len() == 3)?;
+            (vec![Operation::Append(key(1), key(2)), get(key(1))], Shape::Length)
+        }
+        "INCR" | "DECR" => {
+            has(words.len() == 2)?;
+            let by = if name(words) == "INCR" { 1 } else { -1 };
+            (vec![Operation::Add(key(1), by)], Shape::Number)
+        }
+        "INCRBY" | "DECRBY" => {
+            has(words.len() == 3)?;
+            let text = std::str::from_utf8(words.argument(2)).ok();
+            let by = text.and_then(|text| text.parse::<i64>().ok());
+            let by = match name(words).as_str() {
+                "INCRBY" => by,
+                _ => by.and_then(i64::checked_neg),
+            };
+            let by = by.ok_or("ERR value is not an integer or out of range")?;
+            (vec![Operation::Add(key(1), by)], Shape::Number)
+        }
+        other => {
+            let shown: String = other.chars().take(64).collect();
+            return Err(format!(
+                "ERR unknown command '{shown}' of a federation (docs/commands.md)"
+            ));
+        }
+    };
+    Ok(Command { operations, shape })
+}
+
+fn name(words: &Words) -> String {
+    word(words, 0)
+}
+
+fn word(words: &Words, at: usize) -> String {
+    String::from_utf8_lossy(words.argument(at)).to_ascii_uppercase()
+}
+
+fn expect(words: &Words, right: bool) -> Result<(), String> {
+    match right {
+        true => Ok(()),
+        false => Err(format!(
+            "ERR wrong number of arguments for '{}' command",
+            name(words).to_lowercase()
+        )),
+    }
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn millis(text: &[u8]) -> Result<Nanos, String> {
+    match number(text) {
+        Some(ms @ 1..=DEADLINE_MS_MAX) => Ok(Nanos::from_millis(ms)),
+        _ => Err(format!(
+            "ERR a deadline is 1 to {DEADLINE_MS_MAX} milliseconds from now"
+        )),
+    }
+}
+
+fn request_id(text: &[u8]) -> Result<RequestId, String> {
+    let wrong = "ERR OUTCOME SESSION.NUMBER, as UNKNOWN names it";
+    let text = std::str::from_utf8(text).map_err(|_| wrong)?;
+    let (session, number) = text.split_once('.').ok_or(wrong)?;
+    Ok(RequestId {
+        session: SessionId(session.parse().map_err(|_| wrong)?),
+        number: number.parse().map_err(|_| wrong)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

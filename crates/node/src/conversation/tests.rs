@@ -1,0 +1,205 @@
+use proptest::prelude::*;
+use punctual_federation::ids::NodeId;
+use punctual_federation::message::{Position, Reason};
+use punctual_server::resp::Bounds;
+use punctual_server::resp::reply::ReplyParser;
+
+use super::*;
+
+const NOW: Time = Time(5_000_000_000);
+
+/// A client, and what it was told.
+struct Table {
+    conversation: Conversation,
+    out: Vec<u8>,
+}
+
+impl Table {
+    fn new() -> Table {
+        Table {
+            conversation: Conversation::new(7),
+            out: Vec::new(),
+        }
+    }
+
+    fn say(&mut self, words: &str) -> Step {
+        let words = Words::of(words.split(' '));
+        self.conversation.take(&words, NOW, NOW, &mut self.out)
+    }
+
+    /// What is asked of the node.
+    fn asks(&mut self, words: &str) -> Request {
+        match self.say(words) {
+            Step::Ask(request) => request,
+            other => panic!("{words}: {other:?}, {:?}", self.told()),
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) -> Step {
+        self.conversation.answered(answer, NOW, &mut self.out)
+    }
+
+    fn told(&mut self) -> Vec<Value> {
+        let mut parser = ReplyParser::default();
+        parser.feed(&std::mem::take(&mut self.out));
+        std::iter::from_fn(|| parser.next(&Bounds::ADMITTED).expect("RESP")).collect()
+    }
+
+    /// With a session that is open.
+    fn with_session() -> Table {
+        let mut table = Table::new();
+        assert_eq!(table.say("SESSION 3 10 4"), Step::Answered);
+        table.told();
+        table
+    }
+}
+
+fn done(output: Output) -> Answer {
+    Answer::Done {
+        output,
+        position: Position::default(),
+        revision: Revision(9),
+    }
+}
+
+fn values(values: &[Option<&str>]) -> Answer {
+    let values = values.iter().map(|value| value.map(|value| value.as_bytes().to_vec()));
+    done(Output::Values(values.collect()))
+}
+
+#[test]
+fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
+    let mut table = Table::new();
+    let opening = table.asks("DEADLINE 300 SET light on");
+    assert_eq!(
+        (&opening.work, opening.time_left),
+        (&Work::Open, Nanos::from_millis(300))
+    );
+    let next = table.conversation.answered(
+        done(Output::Session(SessionId(12))),
+        NOW + Nanos::from_millis(100),
+        &mut table.out,
+    );
+    let Step::Ask(request) = next else { panic!("{next:?}") };
+    assert_eq!(request.id.to_string(), "12.1");
+    assert_eq!(request.time_left, Nanos::from_millis(200));
+    assert_eq!(
+        request.work,
+        Work::Transaction(vec![Operation::Put(b"light".into(), b"on".into())])
+    );
+    assert_eq!(table.answer(values(&[])), Step::Answered);
+    assert_eq!(table.told(), [Value::ok()]);
+    assert_eq!(table.asks("INCR n").id.to_string(), "12.2");
+}
+
+#[test]
+fn a_query_needs_no_session_and_sees_what_the_client_has_seen() {
+    let mut table = Table::with_session();
+    let request = table.asks("MGET a b");
+    assert!(matches!(request.work, Work::Query { latest: false, .. }), "{request:?}");
+    assert_eq!((request.id.session, request.seen), (SessionId(0), Revision(4)));
+    table.answer(values(&[Some("1"), None]));
+    assert_eq!(table.told(), [Value::Array(vec![Value::bulk("1"), Value::Null])]);
+    assert_ne!(table.asks("GET a").id, request.id, "no two queries of a node are alike");
+}
+
+#[test]
+fn each_command_of_exec_has_its_reply() {
+    let mut table = Table::with_session();
+    table.say("MULTI");
+    for command in ["SET a 1", "GET a", "DEL a b", "APPEND c xy", "DECRBY d 3", "MGET a c"] {
+        assert_eq!(table.say(command), Step::Answered);
+    }
+    table.told();
+    let request = table.asks("EXEC");
+    assert_eq!(request.id.to_string(), "3.11");
+    table.answer(values(&[
+        Some("1"),
+        Some("1"),
+        None,
+        Some("xy"),
+        Some("-3"),
+        None,
+        Some("xy"),
+    ]));
+    let replies = Value::Array(vec![
+        Value::ok(),
+        Value::bulk("1"),
+        Value::Integer(1),
+        Value::Integer(2),
+        Value::Integer(-3),
+        Value::Array(vec![Value::Null, Value::bulk("xy")]),
+    ]);
+    assert_eq!(table.told(), [replies]);
+}
+
+#[test]
+fn late_unknown_and_refused_are_told_in_words_that_clients_read() {
+    let mut table = Table::with_session();
+    let mut told = |answer| {
+        table.asks("INCR n");
+        table.answer(answer);
+        table.told().remove(0)
+    };
+    let late = Answer::Late {
+        reason: Reason::NoMaster,
+        retry_after: Nanos(19_000_001),
+        node: Some(NodeId(2)),
+    };
+    let error = |text: &str| Value::Error(text.into());
+    assert_eq!(told(late), error("LATE reason=no-master retry-after-ms=20 node=2"));
+    assert_eq!(told(Answer::Unknown), error("UNKNOWN 3.12"));
+    let refused = Answer::Refused(Refusal::NoInteger { key: b"n".into() });
+    assert!(matches!(told(refused), Value::Error(text) if text.starts_with("ERR record n is no whole number")));
+    table.asks("OUTCOME 3.12");
+    table.answer(done(Output::Fate(Fate::Committed(Revision(8)))));
+    assert_eq!(table.told(), [Value::Simple("committed 8".into())]);
+}
+
+#[test]
+fn a_session_that_was_forgotten_is_followed_by_another() {
+    let mut table = Table::with_session();
+    table.asks("INCR n");
+    let session = SessionId(3);
+    table.answer(Answer::Refused(Refusal::NoSession { session }));
+    assert!(matches!(table.told().remove(0), Value::Error(_)));
+    assert_eq!(table.asks("INCR n").work, Work::Open);
+}
+
+#[test]
+fn what_is_wrong_within_multi_ends_it() {
+    let mut table = Table::with_session();
+    table.say("MULTI");
+    table.say("SET a");
+    table.say("EXEC");
+    let told = table.told();
+    assert!(
+        matches!(&told[2], Value::Error(text) if text.starts_with("EXECABORT")),
+        "{told:?}"
+    );
+    assert!(matches!(table.say("GET a"), Step::Ask(_)), "nothing is queued any more");
+}
+
+proptest! {
+    /// Whatever comes, each request is answered at once, asks the node one thing, or ends the connection.
+    #[test]
+    fn any_words_are_answered_or_asked(
+        requests in prop::collection::vec(prop::collection::vec("[A-Z]{0,9}|[0-9.]{1,22}|MULTI|EXEC|SET|INCRBY", 1..5), 1..30),
+    ) {
+        let mut table = Table::with_session();
+        for words in requests {
+            let before = table.told().len();
+            prop_assert_eq!(before, 0);
+            match table.say(&words.join(" ")) {
+                Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
+                Step::Info => prop_assert_eq!(table.told().len(), 0),
+                Step::Ask(_) => {
+                    prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
+                    while let Step::Ask(_) = table.answer(Answer::Unknown) {}
+                    prop_assert_eq!(table.told().len(), 1);
+                }
+            }
+            prop_assert!(!table.conversation.is_waiting());
+        }
+    }
+}

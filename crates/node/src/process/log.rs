@@ -1,0 +1,213 @@
+//! The node's two connections to the log: one is asked, the other watches.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
+use punctual_federation::action::{Ask, Event, LogAnswer, Ticket};
+use punctual_federation::entry::Entry;
+use punctual_federation::follower::{BUFFER_MAX, Placed};
+use punctual_federation::ids::{FederationId, Revision};
+use punctual_federation::message::Stop;
+use punctual_logs::frame::{self, Frames};
+use punctual_logs::socket::{Answered, Asked, FRAME_BYTES_MAX, Question, Said, VERSION, WAIT_MAX};
+use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, Identity, LogError};
+use punctual_units::{Nanos, Time};
+
+use super::link::{Link, Turn};
+use super::{RETRY_FIRST, RETRY_MAX};
+
+/// The ticket of the question whose log it is; the state machine's begin at 1.
+const OPENING: u64 = 0;
+/// The most questions without an answer: what comes on top is told that the log does not answer.
+const ASKED_MAX: usize = 64;
+/// The most bytes that wait to be sent to the log.
+const UNSENT_MAX: usize = 4 << 20;
+/// While so many entries are watched and not applied, no further one is asked for.
+const AHEAD_MAX: u64 = BUFFER_MAX / 2;
+
+/// A connection to the log.
+pub(super) struct LogLink {
+    path: PathBuf,
+    federation: FederationId,
+    token: Token,
+    link: Option<(Link<UnixStream>, Frames)>,
+    retry_at: Time,
+    backoff: Nanos,
+    /// Questions without an answer, and the revision from which each reads on.
+    asked: BTreeMap<Ticket, Revision>,
+}
+
+impl LogLink {
+    pub fn new(path: PathBuf, federation: FederationId, token: Token) -> LogLink {
+        LogLink {
+            path,
+            federation,
+            token,
+            link: None,
+            retry_at: Time::ZERO,
+            backoff: RETRY_FIRST,
+            asked: BTreeMap::new(),
+        }
+    }
+
+    /// When it wants to try again.
+    pub fn next_due(&self) -> Time {
+        match self.link {
+            Some(_) => Time::MAX,
+            None => self.retry_at,
+        }
+    }
+
+    pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
+        if let Some((link, _)) = &mut self.link {
+            link.is_readable |= is_readable;
+            link.is_writable |= is_writable;
+        }
+    }
+
+    /// Connects where it is time to.
+    pub fn connect(&mut self, registry: &Registry, now: Time) {
+        if self.link.is_some() || self.retry_at > now {
+            return;
+        }
+        self.retry_at = now + self.backoff;
+        self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
+        let Ok(mut stream) = UnixStream::connect(&self.path) else {
+            return;
+        };
+        let both = Interest::READABLE | Interest::WRITABLE;
+        if registry.register(&mut stream, self.token, both).is_err() {
+            return;
+        }
+        self.link = Some((Link::new(stream), Frames::new(VERSION, FRAME_BYTES_MAX)));
+        let identity = Identity {
+            federation: self.federation,
+            format: FORMAT,
+        };
+        self.send(OPENING, Revision::ZERO, Question::Open(identity));
+    }
+
+    /// Sends a question; false if it cannot be sent now.
+    fn send(&mut self, ticket: Ticket, after: Revision, question: Question) -> bool {
+        let Some((link, _)) = &mut self.link else {
+            return false;
+        };
+        if link.unsent() > UNSENT_MAX || self.asked.len() >= ASKED_MAX {
+            return false;
+        }
+        frame::write(&mut link.out, VERSION, &Asked { ticket, question });
+        self.asked.insert(ticket, after);
+        true
+    }
+
+    /// Asks for the state machine; the answer that there is none is an event at once.
+    pub fn ask(&mut self, ticket: Ticket, ask: &Ask, events: &mut impl Extend<Event>) {
+        let (after, question) = match ask {
+            Ask::Append { last, entry } => {
+                let entry = entry.encode(self.federation);
+                let len = entry.len();
+                if len > ENTRY_BYTES_MAX {
+                    events.extend([Event::Log(ticket, Err(LogError::EntryTooLong { len }))]);
+                    return;
+                }
+                (*last, Question::Append { last: *last, entry })
+            }
+            Ask::Read { after, max } => {
+                let max = u32::try_from(*max).unwrap_or(u32::MAX);
+                (*after, Question::Read { after: *after, max })
+            }
+            Ask::Trim { upto } => (*upto, Question::Trim { upto: *upto }),
+        };
+        if !self.send(ticket, after, question) {
+            events.extend([Event::Log(ticket, Err(LogError::NoAnswer))]);
+        }
+    }
+
+    /// Watches on from `watched` if no watch is open, and not too far ahead of what is applied.
+    pub fn watch(&mut self, ticket: Ticket, watched: Revision, applied: Revision) -> bool {
+        let open = self.asked.keys().any(|ticket| *ticket != OPENING);
+        if open || watched.0 > applied.0 + AHEAD_MAX {
+            return false;
+        }
+        let after = watched.max(applied);
+        let question = Question::Watch {
+            after,
+            max: BUFFER_MAX as u32,
+            wait_ms: WAIT_MAX.as_millis() as u32,
+        };
+        self.send(ticket, after, question)
+    }
+
+    /// Reads answers and sends questions; true if there may be more to read. A connection that ends tells of each
+    /// question that it has no answer.
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, events: &mut impl Extend<Event>) -> bool {
+        match self.try_turn(scratch, events) {
+            Ok(more) => more,
+            Err(_) => {
+                self.link = None;
+                let asked = std::mem::take(&mut self.asked).into_keys();
+                let none = |ticket| Event::Log(ticket, Err(LogError::NoAnswer));
+                events.extend(asked.filter(|ticket| *ticket != OPENING).map(none));
+                false
+            }
+        }
+    }
+
+    fn try_turn(&mut self, scratch: &mut Vec<u8>, events: &mut impl Extend<Event>) -> io::Result<bool> {
+        let Some((link, frames)) = &mut self.link else {
+            return Ok(false);
+        };
+        let turn = link.read(scratch, |bytes| frames.feed(bytes))?;
+        let garbled = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        while let Some(Answered { ticket, said }) = frames.take().map_err(garbled)? {
+            let Some(after) = self.asked.remove(&ticket) else {
+                continue;
+            };
+            self.backoff = RETRY_FIRST;
+            events.extend(event(ticket, after, said, self.federation));
+        }
+        link.flush()?;
+        match turn {
+            Turn::Ended => Err(io::ErrorKind::UnexpectedEof.into()),
+            Turn::More => Ok(true),
+            Turn::Empty => Ok(false),
+        }
+    }
+}
+
+/// What an answer is to the state machine.
+fn event(ticket: Ticket, after: Revision, said: Result<Said, LogError>, federation: FederationId) -> Option<Event> {
+    let answer = match said {
+        Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. })) => {
+            return Some(Event::Unreadable(Stop::Log(error)));
+        }
+        _ if ticket == OPENING => return None,
+        Err(error) => Err(error),
+        Ok(Said::Appended(appended)) => Ok(LogAnswer::Appended(appended)),
+        Ok(Said::Trimmed) => Ok(LogAnswer::Trimmed),
+        Ok(Said::Read { entries, last }) => match placed(after, &entries, federation) {
+            Ok(entries) => Ok(LogAnswer::Read { entries, last }),
+            Err(stop) => return Some(Event::Unreadable(stop)),
+        },
+        Ok(Said::Watched(entries)) => {
+            return Some(match placed(after, &entries, federation) {
+                Ok(entries) => Event::Watched(entries),
+                Err(stop) => Event::Unreadable(stop),
+            });
+        }
+        Ok(Said::Opened(_)) => Err(LogError::NoAnswer),
+    };
+    Some(Event::Log(ticket, answer))
+}
+
+/// Entries after a revision, read.
+fn placed(after: Revision, entries: &[Vec<u8>], federation: FederationId) -> Result<Vec<Placed>, Stop> {
+    let placed = (after.0 + 1..).map(Revision).zip(entries);
+    let entry =
+        |(revision, bytes): (Revision, &Vec<u8>)| Ok((revision, Arc::new(Entry::decode(bytes, revision, federation)?)));
+    placed.map(entry).collect()
+}

@@ -1,0 +1,186 @@
+//! Connections between nodes: one that this node dials to each peer, and those that peers have dialled.
+
+use std::io;
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use punctual_federation::ids::{FederationId, Member};
+use punctual_federation::message::Message;
+use punctual_logs::frame::{self, FrameError, Frames};
+use punctual_units::{Nanos, Time};
+
+use super::link::{Link, Turn};
+use super::{RETRY_FIRST, RETRY_MAX};
+use crate::outgoing::Outgoing;
+use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
+
+/// While so many bytes wait for a peer's socket, further messages wait as messages.
+const UNSENT_MAX: usize = 256 << 10;
+
+/// The way to a peer.
+pub(super) struct PeerOut {
+    pub address: SocketAddr,
+    token: Token,
+    link: Option<Link<TcpStream>>,
+    pub outgoing: Outgoing,
+    retry_at: Time,
+    backoff: Nanos,
+}
+
+impl PeerOut {
+    pub fn new(address: SocketAddr, token: Token) -> PeerOut {
+        PeerOut {
+            address,
+            token,
+            link: None,
+            outgoing: Outgoing::default(),
+            retry_at: Time::ZERO,
+            backoff: RETRY_FIRST,
+        }
+    }
+
+    /// The peer is to be found somewhere else.
+    pub fn moves(&mut self, address: SocketAddr) {
+        if self.address != address {
+            *self = PeerOut::new(address, self.token);
+        }
+    }
+
+    pub fn next_due(&self) -> Time {
+        match self.link {
+            Some(_) => Time::MAX,
+            None => self.retry_at,
+        }
+    }
+
+    pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
+        if let Some(link) = &mut self.link {
+            link.is_readable |= is_readable;
+            link.is_writable |= is_writable;
+        }
+    }
+
+    /// Dials where it is time to, and says first which node this is.
+    pub fn connect(&mut self, registry: &Registry, federation: FederationId, from: Member, now: Time) {
+        if self.link.is_some() || self.retry_at > now {
+            return;
+        }
+        self.retry_at = now + self.backoff;
+        self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
+        let Ok(mut stream) = TcpStream::connect(self.address) else {
+            return;
+        };
+        let both = Interest::READABLE | Interest::WRITABLE;
+        if registry.register(&mut stream, self.token, both).is_err() {
+            return;
+        }
+        let mut link = Link::new(stream);
+        frame::write(&mut link.out, VERSION, &Packet::Hello { federation, from });
+        self.link = Some(link);
+    }
+
+    /// Sends what waits; a message that is longer than peers take is returned.
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Option<usize> {
+        let mut too_long = None;
+        if let Err(_) | Ok(false) = self.try_turn(scratch, now, &mut too_long) {
+            self.link = None;
+            self.outgoing.clear();
+        }
+        too_long
+    }
+
+    /// Whether the connection goes on.
+    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time, too_long: &mut Option<usize>) -> io::Result<bool> {
+        let Some(link) = &mut self.link else {
+            return Ok(true);
+        };
+        // Peers say nothing here: what comes is the end.
+        if link.read(scratch, |_| {})? == Turn::Ended {
+            return Ok(false);
+        }
+        if link.is_writable {
+            // A socket that is ready to write is connected.
+            link.stream.set_nodelay(true)?;
+            self.backoff = RETRY_FIRST;
+        }
+        while link.unsent() < UNSENT_MAX
+            && let Some(message) = self.outgoing.pop(now)
+        {
+            let before = link.out.len();
+            frame::write(&mut link.out, VERSION, &Packet::Message(message));
+            let len = link.out.len() - before;
+            if len > FRAME_BYTES_MAX {
+                link.out.truncate(before);
+                *too_long = Some(len);
+            }
+        }
+        link.flush()?;
+        Ok(true)
+    }
+}
+
+/// A connection that a peer has dialled.
+pub(super) struct PeerIn {
+    pub link: Link<TcpStream>,
+    frames: Frames,
+    /// Which node it is, once it has said so.
+    pub from: Option<Member>,
+    /// When it came.
+    pub began: Time,
+}
+
+/// Why a peer's connection is over.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PeerGone {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("a node of federation {0} has called: correct its addresses, or this node's")]
+    OtherFederation(FederationId),
+    #[error("a message without a name before it")]
+    NoName,
+    #[error("it has ended")]
+    Ended,
+}
+
+impl PeerIn {
+    pub fn new(stream: TcpStream, now: Time) -> PeerIn {
+        PeerIn {
+            link: Link::new(stream),
+            frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
+            from: None,
+            began: now,
+        }
+    }
+
+    /// Reads what has come; whether there may be more. What was read before the connection ended is taken, too.
+    pub fn turn(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        federation: FederationId,
+        mut take: impl FnMut(Member, Message),
+    ) -> Result<bool, PeerGone> {
+        let frames = &mut self.frames;
+        let turn = self.link.read(scratch, |bytes| frames.feed(bytes));
+        while let Some(packet) = self.frames.take()? {
+            match (packet, self.from) {
+                (Packet::Hello { federation: theirs, .. }, _) if theirs != federation => {
+                    return Err(PeerGone::OtherFederation(theirs));
+                }
+                (Packet::Hello { from, .. }, _) => {
+                    self.from = Some(from);
+                    self.frames.allow(FRAME_BYTES_MAX);
+                }
+                (Packet::Message(message), Some(from)) => take(from, message),
+                (Packet::Message(_), None) => return Err(PeerGone::NoName),
+            }
+        }
+        match turn? {
+            Turn::Ended => Err(PeerGone::Ended),
+            Turn::More => Ok(true),
+            Turn::Empty => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The threads that call a node's store.
+//!
+//! One executes and applies, because a store has one writer. Some answer queries, as many as the state machine was told
+//! that there are. One copies and syncs, which may take long. What waits for them is bounded by the state machine: one
+//! batch and one entry at a time, a query for each executor, a sync and a copy for each peer.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::{io, thread};
+
+use punctual_federation::action::{Event, Ticket};
+use punctual_federation::entry::Entry;
+use punctual_federation::ids::{BatchId, NodeId, Revision};
+use punctual_federation::message::{Key, Request};
+use punctual_federation::replica::Replica;
+use punctual_os::Os;
+use punctual_store::StoreError;
+use punctual_store::batch::Image;
+use punctual_store::engine::Engine;
+use punctual_units::Nanos;
+
+/// Something that a node wants of its store.
+#[derive(Debug)]
+pub enum Task {
+    /// `federation::action::Action::Execute`.
+    Execute(BatchId, Revision, Vec<Request>),
+    /// `federation::action::Action::Apply`.
+    Apply(Revision, Arc<Entry>),
+    /// `federation::action::Action::Query`.
+    Query(Ticket, Vec<Key>, Nanos),
+    /// `federation::action::Action::Sync`.
+    Sync,
+    /// `federation::action::Action::Copy`.
+    Copy(NodeId),
+    /// `federation::action::Action::Install`.
+    Install(Arc<Image>),
+}
+
+/// What came of it.
+pub type Done = Result<Event, StoreError>;
+
+fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, task: Task) -> Done {
+    Ok(match task {
+        Task::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),
+        Task::Apply(revision, entry) => {
+            replica.apply(revision, &entry)?;
+            Event::Applied(revision)
+        }
+        Task::Query(ticket, keys, max_age) => {
+            let (revision, values) = replica.query(&keys, max_age)?;
+            Event::Queried(ticket, revision, values)
+        }
+        Task::Sync => Event::Synced(replica.sync()?),
+        Task::Copy(peer) => Event::Copied(peer, Arc::new(replica.image()?)),
+        Task::Install(image) => {
+            replica.install(&image)?;
+            Event::Installed(image.revision, replica.reign()?)
+        }
+    })
+}
+
+/// The threads. They end when this is dropped, after what they have.
+#[derive(Debug)]
+pub struct Stores {
+    writes: Option<Sender<Task>>,
+    reads: Option<Sender<Task>>,
+    slow: Option<Sender<Task>>,
+    done: Receiver<Done>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Stores {
+    /// Starts the threads, with `executors` for queries; `wake` is called after each task.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn start<E: Engine + 'static, O: Os>(
+        replica: &Arc<Replica<E, O>>,
+        executors: usize,
+        wake: &(impl Fn() + Clone + Send + 'static),
+    ) -> io::Result<Stores> {
+        let (told, done) = channel();
+        let mut threads = Vec::new();
+        let mut lane = |name: &str, count: usize| {
+            let (send, tasks) = channel();
+            let tasks = Arc::new(Mutex::new(tasks));
+            for _ in 0..count {
+                let (replica, tasks, told, wake) =
+                    (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
+                let thread = thread::Builder::new().name(name.into());
+                threads.push(thread.spawn(move || work(&replica, &tasks, &told, &wake))?);
+            }
+            io::Result::Ok(Some(send))
+        };
+        let (writes, reads, slow) = (
+            lane("store-write", 1)?,
+            lane("store-read", executors)?,
+            lane("store-slow", 1)?,
+        );
+        Ok(Stores {
+            writes,
+            reads,
+            slow,
+            done,
+            threads,
+        })
+    }
+
+    /// Has a thread carry out a task.
+    pub fn take(&self, task: Task) {
+        let lane = match task {
+            Task::Execute(..) | Task::Apply(..) | Task::Install(_) => &self.writes,
+            Task::Query(..) => &self.reads,
+            Task::Sync | Task::Copy(_) => &self.slow,
+        };
+        // A lane without threads has panicked, and that was told as its own failure.
+        drop(lane.as_ref().map(|lane| lane.send(task)));
+    }
+
+    /// What came of the next task that has ended.
+    pub fn done(&self) -> Option<Done> {
+        self.done.try_recv().ok()
+    }
+}
+
+impl Drop for Stores {
+    fn drop(&mut self) {
+        (self.writes, self.reads, self.slow) = (None, None, None);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn work<E: Engine, O: Os>(
+    replica: &Replica<E, O>,
+    tasks: &Mutex<Receiver<Task>>,
+    told: &Sender<Done>,
+    wake: &impl Fn(),
+) {
+    loop {
+        let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(task) = task else { return };
+        if told.send(carry_out(replica, task)).is_err() {
+            return;
+        }
+        wake();
+    }
+}

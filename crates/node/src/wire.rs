@@ -1,0 +1,190 @@
+//! What nodes send each other: frames (`logs::frame`) over TCP, one connection for each direction.
+//!
+//! The node that dials sends [`Packet::Hello`] first, then messages; nothing comes back on that connection. So a
+//! connection that breaks tells that the node at its other end is gone, or cannot be heard, which is the same.
+//!
+//! Deadlines travel as time left: a message that waited before it was sent is shortened by that ([`shortened`]).
+
+use punctual_federation::ids::{FederationId, Member};
+use punctual_federation::message::Message;
+use punctual_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// The version of this conversation.
+pub const VERSION: u8 = 1;
+/// The longest frame of a peer that has not said its name.
+pub const STRANGER_BYTES_MAX: usize = 256;
+/// The longest frame of a peer: a copy of a store, in one message. The loop of a node that sends or takes one does
+/// nothing else meanwhile, so a longer one would have its peers suspect it.
+pub const FRAME_BYTES_MAX: usize = 32 << 20;
+
+/// What is on a connection between nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Packet {
+    /// The sender's name, first.
+    Hello {
+        /// Its federation.
+        federation: FederationId,
+        /// The process.
+        from: Member,
+    },
+    /// A message.
+    Message(Message),
+}
+
+/// A message that has waited for `waited` before it was sent; `None` where no time is left.
+pub fn shortened(message: Message, waited: Nanos) -> Option<Message> {
+    match message {
+        Message::PassedOn(mut request) => {
+            request.time_left = Nanos(request.time_left.0.checked_sub(waited.0).filter(|left| *left > 0)?);
+            Some(Message::PassedOn(request))
+        }
+        message => Some(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
+    use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Request, Said, Work};
+    use punctual_logs::frame::{Frames, write};
+    use punctual_store::batch::Image;
+
+    use super::*;
+
+    fn member() -> impl Strategy<Value = Member> {
+        any::<(u32, u64)>().prop_map(|(node, boot)| Member {
+            node: NodeId(node),
+            boot: Boot(boot),
+        })
+    }
+
+    fn id() -> impl Strategy<Value = RequestId> {
+        any::<(u64, u64)>().prop_map(|(session, number)| RequestId {
+            session: SessionId(session),
+            number,
+        })
+    }
+
+    fn work() -> impl Strategy<Value = Work> {
+        let key = || any::<Vec<u8>>();
+        let operation = prop_oneof![
+            key().prop_map(Operation::Get),
+            (key(), key()).prop_map(|(key, value)| Operation::Put(key, value)),
+            (key(), any::<Option<Vec<u8>>>()).prop_map(|(key, value)| Operation::Expect(key, value)),
+            (key(), any::<i64>()).prop_map(|(key, by)| Operation::Add(key, by)),
+        ];
+        prop_oneof![
+            Just(Work::Open),
+            id().prop_map(Work::Outcome),
+            prop::collection::vec(operation, 0..4).prop_map(Work::Transaction),
+            (prop::collection::vec(key(), 0..4), any::<bool>(), any::<u64>()).prop_map(|(keys, latest, age)| {
+                Work::Query {
+                    keys,
+                    latest,
+                    max_age: Nanos(age),
+                }
+            }),
+        ]
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let heartbeat = (member(), any::<(u64, bool, u64, u64)>());
+        let heartbeat = heartbeat.prop_map(|(from, (epoch, master, applied, durable))| {
+            Message::Heartbeat(Heartbeat {
+                from,
+                epoch: Epoch(epoch),
+                master,
+                applied: Revision(applied),
+                durable: Revision(durable),
+                said: Said::default(),
+            })
+        });
+        let request = (id(), work(), any::<(u64, u64)>());
+        let passed_on = request.prop_map(|(id, work, (time_left, seen))| {
+            Message::PassedOn(Request {
+                id,
+                work,
+                time_left: Nanos(time_left),
+                seen: Revision(seen),
+            })
+        });
+        let image = (any::<u64>(), any::<Vec<(Vec<u8>, Vec<u8>)>>());
+        let image = image.prop_map(|(revision, records)| {
+            Message::Copied(Arc::new(Image {
+                revision: Revision(revision),
+                records,
+                created: Vec::new(),
+            }))
+        });
+        let values = (id(), any::<Vec<Option<Vec<u8>>>>(), any::<u64>());
+        let answered = values.prop_map(|(id, values, revision)| {
+            let answer = Answer::Done {
+                output: Output::Values(values),
+                position: Position::default(),
+                revision: Revision(revision),
+            };
+            Message::Answered(id, answer)
+        });
+        let unknown = id().prop_map(|id| Message::Answered(id, Answer::Unknown));
+        let taken = member().prop_map(Message::NameTaken);
+        prop_oneof![
+            heartbeat,
+            passed_on,
+            image,
+            answered,
+            unknown,
+            taken,
+            Just(Message::CopyWanted)
+        ]
+    }
+
+    fn packet() -> impl Strategy<Value = Packet> {
+        let hello = (any::<u64>(), member()).prop_map(|(federation, from)| Packet::Hello {
+            federation: FederationId(federation),
+            from,
+        });
+        prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message)]
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_node_sends_its_peer_reads(packets in prop::collection::vec(packet(), 0..5), cut in 1..100_usize) {
+            let mut bytes = Vec::new();
+            packets.iter().for_each(|packet| write(&mut bytes, VERSION, packet));
+            let (mut frames, mut found) = (Frames::new(VERSION, FRAME_BYTES_MAX), Vec::new());
+            for piece in bytes.chunks(cut) {
+                frames.feed(piece);
+                while let Some(packet) = frames.take::<Packet>().unwrap() {
+                    found.push(packet);
+                }
+            }
+            prop_assert_eq!(found, packets);
+        }
+
+        /// With a right length and checksum, so that the decoder itself sees them.
+        #[test]
+        fn any_bytes_are_a_packet_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = Vec::new();
+            write(&mut bytes, VERSION, &Raw(body));
+            let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
+            frames.feed(&bytes);
+            let _ = frames.take::<Packet>(); // no panic
+        }
+    }
+
+    /// Bytes as they are, without a length before them.
+    struct Raw(Vec<u8>);
+
+    impl Serialize for Raw {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            use serde::ser::SerializeTuple;
+            let mut tuple = serializer.serialize_tuple(self.0.len())?;
+            self.0.iter().try_for_each(|byte| tuple.serialize_element(byte))?;
+            tuple.end()
+        }
+    }
+}
