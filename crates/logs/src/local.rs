@@ -6,9 +6,9 @@
 //! changed in place: a new file takes the old one's name, once it is on the medium.
 //!
 //! **A torn tail.** An append is written and synced before the next begins, so a power cut leaves at most one record
-//! that is not whole, the last one, and that was not acknowledged. It is cut off. Where a later record can be read behind
-//! a damaged one, or there is more than its head says, that one was acknowledged: the log is refused. Damage that leaves
-//! nothing to be read up to the file's end looks like an append that did not end, and is cut off as one.
+//! that is not whole, the last one, and that was not acknowledged. It is cut off. Where a later record can be read
+//! behind a damaged one, or there is more than its head says, that one was acknowledged: the log is refused. Damage that
+//! leaves nothing to be read up to the file's end looks like an append that did not end, and is cut off as one.
 //!
 //! **Trimming** is done in memory at once. The file is written anew once it has more to forget than to keep, so what
 //! was trimmed shortly before the program ended is back at the next start, until it is trimmed again.

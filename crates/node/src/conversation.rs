@@ -6,8 +6,8 @@
 //!
 //! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
 //! there, each by the next number. So a client that has asked for its `SESSION` knows, where its connection breaks, the
-//! name of the request that has no answer, and asks for its `OUTCOME` on another node. What had a number and was refused
-//! is `-REFUSED`, what had none is `-ERR`.
+//! name of the request that has no answer, and asks for its `OUTCOME` on another node. What had a number and was
+//! refused is `-REFUSED`, what had none is `-ERR`.
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Request, Work};
