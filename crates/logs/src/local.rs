@@ -7,8 +7,8 @@
 //!
 //! **A torn tail.** An append is written and synced before the next begins, so a power cut leaves at most one record
 //! that is not whole, the last one, and that was not acknowledged. It is cut off. Where a later record can be read
-//! behind a damaged one, or there is more than its head says, that one was acknowledged: the log is refused. Damage that
-//! leaves nothing to be read up to the file's end looks like an append that did not end, and is cut off as one.
+//! behind a damaged one, or there is more than its head says, that one was acknowledged: the log is refused. Damage
+//! that leaves nothing to be read up to the file's end looks like an append that did not end, and is cut off as one.
 //!
 //! **Trimming** is done in memory at once. The file is written anew once it has more to forget than to keep, so what
 //! was trimmed shortly before the program ended is back at the next start, until it is trimmed again.
@@ -486,8 +486,8 @@ mod tests {
             let mut bytes = written(&path, &entries);
             let begin = bytes.len() - RECORD_HEAD - entries.last().unwrap().len();
             let from = HEAD + from.index(begin - HEAD);
-            for at in from..(from + len).min(begin) {
-                bytes[at] = if zeros { 0 } else { !bytes[at] };
+            for byte in &mut bytes[from..(from + len).min(begin)] {
+                *byte = if zeros { 0 } else { !*byte };
             }
             let changed = fs::read(&path).unwrap() != bytes;
             fs::write(&path, &bytes).unwrap();
