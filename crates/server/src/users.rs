@@ -174,7 +174,7 @@ impl User {
     pub fn may(&self, command: &Command, request: &Request) -> Result<(), NotAllowed> {
         let is_allowed = match (command.class, command.verb) {
             (Class::Read, _) => self.has(Right::Read),
-            (Class::Write, _) => self.has(Right::Write),
+            (Class::Write, _) => self.has(Right::Write) && (!tells_a_value(command, request) || self.has(Right::Read)),
             // Whether a key was changed is something read.
             (_, Verb::Watch) => self.has(Right::Read),
             (_, Verb::Subscribe | Verb::PSubscribe | Verb::Publish) => self.has(Right::Channels),
@@ -216,6 +216,15 @@ impl User {
         let head = &channel[..head.unwrap_or(channel.len())];
         let key = head.strip_prefix(crate::subscribers::KEYSPACE);
         self.has(Right::Read) && (self.reaches_all() || key.is_some_and(|key| self.reaches(key)))
+    }
+}
+
+/// Whether a command that changes a record answers with what was there, or with what came of it.
+fn tells_a_value(command: &Command, request: &Request) -> bool {
+    match command.verb {
+        Verb::GetSet | Verb::GetDel | Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => true,
+        Verb::Set => request.from(3).any(|option| option.eq_ignore_ascii_case(b"get")),
+        _ => false,
     }
 }
 
@@ -386,6 +395,21 @@ mod tests {
         let writer = user(&[Right::Write], &["room/", "hall/"]);
         assert!(may(&writer, "MSET room/a 1 hall/b 2") && !may(&writer, "MSET room/a 1 b 2"));
         assert!(!may(&writer, "MSET b 2 room/a 1") && !may(&writer, "GET room/a") && may(&writer, "TSET room/a 1"));
+        // What answers with a value is a read, though it changes something.
+        let both = user(&[Right::Read, Right::Write], &["room/"]);
+        for words in [
+            "SET room/a x NX GET",
+            "SET room/a x get",
+            "GETSET room/a x",
+            "GETDEL room/a",
+            "INCR room/a",
+            "INCRBY room/a 0",
+            "DECR room/a",
+            "DECRBY room/a 0",
+        ] {
+            assert!(!may(&writer, words) && !may(&reader, words) && may(&both, words), "{words}");
+        }
+        assert!(may(&writer, "SET room/a get NX") && may(&writer, "APPEND room/a x") && may(&writer, "DEL room/a"));
         let all = user(&[Right::Read, Right::Write, Right::Channels, Right::Server], &[""]);
         for command in TABLE {
             let words = [command.name, "a", "b", "c", "d"].join(" ");
