@@ -10,7 +10,7 @@ use std::net::Shutdown;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::serving::{Client, Served, bulk, encoded, end, serve};
+use common::serving::{Client, Served, bulk, encoded, end, serve, serve_telling};
 use common::{BOUND, folder_with, refused};
 use punctual_server::resp::Value;
 
@@ -1032,32 +1032,57 @@ fn users_do_what_they_may_and_strangers_nothing() {
     assert!(String::from_utf8_lossy(&info).contains("wrong_passwords:3\r\n"));
 }
 
-/// Neither the password nor its hash is in anything that a client is told.
+/// What a client is told, byte for byte, until the server ends the connection.
+fn told(served: &Served, requests: &[&[&str]]) -> String {
+    let mut client = served.client();
+    for request in requests {
+        let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
+        client.stream.write_all(&encoded(&words)).expect("it takes a request");
+    }
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut client.stream, &mut bytes).expect("replies");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Neither the password nor its hash is in anything that a client is told, nor in what the server prints.
 #[test]
 fn no_secret_is_told() {
-    let (folder, hashes) = with_users("stalled_max = \"300ms\"");
-    let mut served = serve(folder.path(), &["node.toml"]);
-    let mut owner = served.client();
-    words(&mut owner, &["AUTH", "owner", "not all of it"]);
-    assert_eq!(words(&mut owner, &["AUTH", "owner", "all of it"]), Value::ok());
-    let mut all = String::new();
-    for request in [
-        "INFO",
-        "CONFIG GET *",
-        "CLIENT LIST",
-        "CLIENT INFO",
-        "COMMAND INFO auth",
-        "ACL WHOAMI",
-        "ACL LIST",
-    ] {
-        all += &format!("{:?}", owner.ask(request).clone());
-    }
-    all += &owner.error("CONFIG SET requirepass secret");
-    // A client that never says which user it is has to go.
-    let mut stranger = served.client();
-    assert_eq!(stranger.try_reply(), None);
+    let (folder, hashes) = with_users("stalled_max = \"1h\"");
+    let mut served = serve_telling(folder.path(), &["node.toml"], Stdio::piped());
+    let mut all = told(
+        &served,
+        &[
+            &["AUTH", "owner", "not all of it"],
+            &["HELLO", "2", "AUTH", "owner", "not all of it"],
+            &["AUTH", "all of it"],
+        ],
+    );
+    assert_eq!(all.matches("-WRONGPASS").count(), 3, "{all}");
+    // One that is wrong, and one that is right; what is looked for below has to be found where it is.
+    all += &told(
+        &served,
+        &[
+            &["AUTH", "owner", "not all of it"],
+            &["AUTH", "owner", "all of it"],
+            &["CLIENT", "SETNAME", "planted-word"],
+            &["INFO"],
+            &["CONFIG", "GET", "*"],
+            &["CLIENT", "LIST"],
+            &["CLIENT", "INFO"],
+            &["COMMAND", "INFO", "auth"],
+            &["COMMAND", "DOCS", "auth"],
+            &["ACL", "WHOAMI"],
+            &["ACL", "LIST"],
+            &["CONFIG", "SET", "requirepass", "secret"],
+            &["QUIT"],
+        ],
+    );
     end(&served.child);
-    served.child.wait().expect("it ends");
+    all += &served.rest();
+    assert!(served.child.wait().expect("it ends").success());
+    for planted in ["name=planted-word", "redis_version", "wrong_passwords:4", "serving "] {
+        assert!(all.contains(planted), "not looked at: {planted}: {all}");
+    }
     let text = |bytes: &str| bytes.split('$').next_back().expect("a hash").to_owned();
     for secret in [
         "all of it".to_owned(),
@@ -1069,6 +1094,14 @@ fn no_secret_is_told() {
     }
     let error = refused(folder.path(), &["serve", "hash", "--rounds", "5"]);
     assert!(error.contains("--rounds: 5 is out of range"), "{error}");
+}
+
+/// A client that never says which user it is has to go.
+#[test]
+fn a_stranger_that_says_nothing_is_ended() {
+    let (folder, _) = with_users("stalled_max = \"300ms\"");
+    let served = serve(folder.path(), &["node.toml"]);
+    assert_eq!(served.client().try_reply(), None);
 }
 
 /// One page of figures, from a port of its own.
@@ -1334,7 +1367,10 @@ mod tls {
         // SAFETY: as above.
         unsafe { libc::kill(served.child.id() as i32, libc::SIGHUP) };
         // A look may come between the two files; this is told of both only.
-        while !served.next_line().contains("kept as it was: node.pem: the certificate expired") {}
+        while !served
+            .next_line()
+            .contains("kept as it was: node.pem: the certificate expired")
+        {}
         assert_eq!(shown(&mut connect(&served, here, None)), second);
         authority.sign(here, "node", YEARS);
         while shown(&mut connect(&served, here, None)) == second {
