@@ -809,6 +809,28 @@ fn what_cannot_start_says_why() {
     refused(here, &["serve", "--listen", "127.0.0.1:0", "--store", "file/below"]);
 }
 
+/// What a page in a browser of this machine has it send: the words of a body are no requests.
+#[test]
+fn a_page_in_a_browser_sets_nothing() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    for head in [
+        "POST / HTTP/1.1\r\nContent-Type: text/plain\r\n",
+        "GET / HTTP/1.1\r\nAccept: */*\r\nHost: 127.0.0.1\r\n",
+        "PUT / HTTP/1.1\r\nhost: 127.0.0.1\r\n",
+        "MULTI\r\nPoSt / HTTP/1.1\r\n",
+    ] {
+        let mut page = served.client();
+        page.stream
+            .write_all(format!("{head}\r\nSET a 1\r\nEXEC\r\n").as_bytes())
+            .expect("it takes bytes");
+        // Until the connection ends.
+        while page.try_reply().is_some() {}
+        assert_eq!(served.client().ask("EXISTS a"), Value::Integer(0), "{head}");
+    }
+    assert_eq!(served.client().ask("SET post host:"), Value::ok());
+}
+
 /// What waits in the queue, the objects that clients make, the room of the store: each is refused at its bound.
 #[test]
 fn each_bound_of_the_file_is_kept() {
