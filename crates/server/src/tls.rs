@@ -307,8 +307,51 @@ fn time(kind: u8, text: &[u8]) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A server's certificate for a day of this century, and its authority's.
+    pub(crate) struct Shown {
+        pub tls: Tls,
+        pub authority: CertificateDer<'static>,
+        pub folder: tempfile::TempDir,
+    }
+
+    impl Shown {
+        pub fn new() -> Shown {
+            let folder = tempfile::tempdir().expect("a folder");
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+            let file = |name: &str, text: String| {
+                let path = folder.path().join(name);
+                fs::write(&path, text).expect("a file");
+                path
+            };
+            let files = TlsFiles {
+                certificate: file("node.pem", made.cert.pem()),
+                key: file("node.key", made.signing_key.serialize_pem()),
+                clients: None,
+            };
+            Shown {
+                tls: Tls::load(files, SystemTime::now()).expect("certificates"),
+                authority: made.cert.der().clone(),
+                folder,
+            }
+        }
+    }
+
+    /// A client that believes this authority.
+    pub(crate) fn client(authority: &CertificateDer<'static>) -> rustls::ClientConnection {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone()).expect("a root");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = "localhost".try_into().expect("a name");
+        rustls::ClientConnection::new(Arc::new(config), name).expect("a client")
+    }
 
     /// `date -u -d ... +%s`.
     #[test]
