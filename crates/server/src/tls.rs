@@ -105,13 +105,19 @@ impl Tls {
     /// # Errors
     /// [`TlsError`].
     pub fn reload(&self, now: SystemTime) -> Result<(), TlsError> {
-        let read = read_all(&self.files, now);
+        self.reload_by(|files| read_all(files, now))
+    }
+
+    fn reload_by(&self, read: impl FnOnce(&TlsFiles) -> Result<Current, TlsError>) -> Result<(), TlsError> {
+        // Before they are read: what changes while they are read is read again.
+        let before = stamps(&self.files);
+        let read = read(&self.files);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(read) => *current = read,
             Err(error) => {
                 // Not tried again before they change again.
-                current.stamps = stamps(&self.files);
+                current.stamps = before;
                 return Err(error);
             }
         }
@@ -351,6 +357,29 @@ pub(crate) mod tests {
             .with_no_client_auth();
         let name = "localhost".try_into().expect("a name");
         rustls::ClientConnection::new(Arc::new(config), name).expect("a client")
+    }
+
+    /// The certificate is renewed, it is read, its key does not fit, and now the key is written.
+    #[test]
+    fn what_changes_while_it_is_read_is_read_again() {
+        let shown = Shown::new();
+        assert!(!shown.tls.has_changed());
+        let change = |text: &str| fs::write(shown.folder.path().join("node.key"), text).expect("a file");
+        let refused = |files: &TlsFiles| {
+            Err(TlsError::Missing {
+                path: files.key.clone(),
+                wanted: "private key",
+            })
+        };
+        change("half");
+        shown.tls.reload_by(refused).expect_err("no key");
+        assert!(!shown.tls.has_changed(), "tried again for ever");
+        let told = shown.tls.reload_by(|files| {
+            change("another one");
+            refused(files)
+        });
+        told.expect_err("no key");
+        assert!(shown.tls.has_changed(), "the change is lost");
     }
 
     /// `date -u -d ... +%s`.
