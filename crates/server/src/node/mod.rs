@@ -266,6 +266,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             goes_on: false,
             counted: 0,
             began: now,
+            stranger_since: now,
             came: now,
             taken: now,
         }));
@@ -350,7 +351,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;
             let is_stranger = connection.session.is_stranger() || connection.stream.is_handshaking();
             let is_silent = is_stranger && !connection.is_away;
-            let is_silent = is_silent && now.since(connection.began) > stalled;
+            let is_silent = is_silent && now.since(connection.stranger_since) > stalled;
             if is_slow || is_silent {
                 self.dropped += 1;
                 self.end(place);
