@@ -342,3 +342,36 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
     turned.inner.look(end + Nanos(1));
     assert_eq!((turned.inner.dropped, turned.inner.open), (1, 0));
 }
+
+/// However many connect at once: clients that are admitted have their turn between.
+#[cfg(feature = "tls")]
+#[test]
+fn handshakes_leave_others_their_turn() {
+    const CLIENTS: usize = 3 * super::HANDSHAKES_TURN;
+    let shown = crate::tls::tests::Shown::new();
+    let authority = shown.authority.clone();
+    let mut turned = Turned::new(&Options {
+        tls: Some(Arc::new(shown.tls)),
+        ..Options::default()
+    });
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = Client::connect(turned.inner.address).expect("it listens");
+            let mut tls = crate::tls::tests::client(&authority);
+            tls.write_tls(&mut client).expect("it takes bytes");
+            (client, tls)
+        })
+        .collect();
+    let mut before = 0;
+    turned.until(|inner| {
+        let has_signed = |c: &&Box<super::Connection>| match &c.stream {
+            super::Stream::Tls(tls) => tls.conn.negotiated_cipher_suite().is_some(),
+            super::Stream::Plain(_) => false,
+        };
+        let signed = inner.connections.iter().flatten().filter(has_signed).count();
+        assert!(signed <= before + super::HANDSHAKES_TURN, "{before}, then {signed}");
+        before = signed;
+        signed == CLIENTS
+    });
+    drop(clients);
+}
