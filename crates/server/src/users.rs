@@ -199,7 +199,16 @@ impl User {
             Verb::Publish => vec![request.argument(1)],
             _ => return Ok(()),
         };
-        if channels.into_iter().all(|channel| self.may_hear(channel, patterns)) {
+        // What is said on a channel of changes is taken for a change.
+        let may_say = |channel| {
+            command.verb != Verb::Publish
+                || self.has(Right::Write)
+                || !crate::subscribers::is_about_keys(channel, false)
+        };
+        if channels
+            .into_iter()
+            .all(|channel| self.may_hear(channel, patterns) && may_say(channel))
+        {
             Ok(())
         } else {
             Err("NOPERM No permissions to access a channel".into())
@@ -440,12 +449,16 @@ mod tests {
             ("SUBSCRIBE __keyspace@0__:door", false),
             ("SUBSCRIBE __keyevent@0__:set", false),
             ("PUBLISH __keyspace@0__:door set", false),
+            ("PUBLISH __keyspace@0__:room/door set", false),
             ("PSUBSCRIBE *", false),
             ("PSUBSCRIBE ?*", false),
             ("SUBSCRIBE news __keyevent@0__:del", false),
         ] {
             assert_eq!(may(&hearing, words), expected, "{words}");
         }
+        let all = [Right::Read, Right::Write, Right::Channels];
+        assert!(may(&user(&all, &["room/"]), "PUBLISH __keyspace@0__:room/door set"));
+        assert!(!may(&user(&all, &["room/"]), "PUBLISH __keyspace@0__:door set"));
         let blind = user(&[Right::Channels], &[""]);
         assert!(may(&blind, "SUBSCRIBE news") && !may(&blind, "PSUBSCRIBE *"));
     }
