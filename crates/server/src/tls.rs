@@ -15,6 +15,8 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 /// The largest file of certificates or keys, in bytes.
 const FILE_MAX: u64 = 1 << 20;
+/// The most bytes of replies that a connection has encrypted and not sent.
+pub(crate) const UNSENT_MAX: usize = 16 << 10;
 
 /// Which files a server shows, and whether clients have to show one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,8 +134,10 @@ impl Tls {
 
     /// A connection that begins.
     pub(crate) fn begin(&self) -> Result<ServerConnection, rustls::Error> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        ServerConnection::new(Arc::clone(&current.config))
+        let config = Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).config);
+        let mut connection = ServerConnection::new(config)?;
+        connection.set_buffer_limit(Some(UNSENT_MAX));
+        Ok(connection)
     }
 }
 

@@ -10,9 +10,9 @@ pub(super) enum Stream {
     Tls(Box<rustls::StreamOwned<rustls::ServerConnection, TcpStream>>),
 }
 
-/// About what a connection by TLS keeps beside what waits.
+/// About what a connection by TLS keeps beside what waits: what is encrypted and not sent, and a record that is read.
 #[cfg(feature = "tls")]
-const TLS_BYTES: usize = 32 << 10;
+const TLS_BYTES: usize = crate::tls::UNSENT_MAX + (16 << 10);
 
 impl Stream {
     pub fn socket(&mut self) -> &mut TcpStream {
