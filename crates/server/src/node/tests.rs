@@ -364,11 +364,16 @@ fn handshakes_leave_others_their_turn() {
         .collect();
     let mut before = 0;
     turned.until(|inner| {
-        let has_signed = |c: &&Box<super::Connection>| match &c.stream {
+        let has_signed = |stream: &super::Stream| match stream {
             super::Stream::Tls(tls) => tls.conn.negotiated_cipher_suite().is_some(),
             super::Stream::Plain(_) => false,
         };
-        let signed = inner.connections.iter().flatten().filter(has_signed).count();
+        let signed = inner
+            .connections
+            .iter()
+            .flatten()
+            .filter(|c| has_signed(&c.stream))
+            .count();
         assert!(signed <= before + super::HANDSHAKES_TURN, "{before}, then {signed}");
         before = signed;
         signed == CLIENTS
