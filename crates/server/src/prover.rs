@@ -15,8 +15,13 @@ use crate::work::Handle;
 pub const CLAIMS_MAX: usize = 64;
 /// Wrong passwords take at most a fifth of a core.
 const REST: u32 = 4;
-/// The longest rest.
-const REST_MAX: Duration = Duration::from_secs(2);
+/// The longest rest: four times what a check with the most rounds takes, and longer.
+const REST_MAX: Duration = Duration::from_secs(60);
+
+/// How long it rests after a wrong password whose check took so long.
+fn rest(took: Duration) -> Duration {
+    (took * REST).min(REST_MAX)
+}
 
 /// A client says which user it is.
 pub struct Claim {
@@ -59,7 +64,7 @@ impl Prover {
                 });
                 wake();
                 if !is_right {
-                    std::thread::sleep((took * REST).min(REST_MAX));
+                    std::thread::sleep(rest(took));
                 }
             }
         };
@@ -76,5 +81,19 @@ impl Prover {
     /// What was judged since the last call.
     pub fn take(&self) -> Vec<Judged> {
         std::mem::take(&mut *self.judged.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A check of 10 million rounds takes seconds.
+    #[test]
+    fn wrong_passwords_take_a_fifth_of_a_core() {
+        for took in [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(15)] {
+            assert_eq!(rest(took), 4 * took);
+        }
+        assert_eq!(rest(Duration::from_secs(3600)), REST_MAX);
     }
 }

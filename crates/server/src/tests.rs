@@ -449,11 +449,19 @@ fn a_late_request_says_where_its_time_went() {
         let writer = store
             .write_transaction(punctual_store::Deadline::NONE)
             .expect("the writer");
-        let waits = threads.spawn(|| {
-            let begin = store.os().now();
-            late("SET a 1", begin, begin, begin + Nanos::from_millis(20));
+        let (tell, deadline) = std::sync::mpsc::channel();
+        let (late, os) = (&late, store.os());
+        let waits = threads.spawn(move || {
+            let begin = os.now();
+            let deadline = begin + Nanos::from_millis(20);
+            tell.send(deadline).expect("the test waits");
+            late("SET a 1", begin, begin, deadline);
         });
-        std::thread::sleep(std::time::Duration::from_millis(60));
+        // Whenever the thread looks, the writer is there until its deadline has passed.
+        let deadline = deadline.recv().expect("a deadline");
+        while os.now() <= deadline {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         drop(writer);
         waits.join().expect("it is told");
     });

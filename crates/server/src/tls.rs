@@ -15,6 +15,8 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 /// The largest file of certificates or keys, in bytes.
 const FILE_MAX: u64 = 1 << 20;
+/// The most bytes of replies that a connection has encrypted and not sent.
+pub(crate) const UNSENT_MAX: usize = 16 << 10;
 
 /// Which files a server shows, and whether clients have to show one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,13 +107,19 @@ impl Tls {
     /// # Errors
     /// [`TlsError`].
     pub fn reload(&self, now: SystemTime) -> Result<(), TlsError> {
-        let read = read_all(&self.files, now);
+        self.reload_by(|files| read_all(files, now))
+    }
+
+    fn reload_by(&self, read: impl FnOnce(&TlsFiles) -> Result<Current, TlsError>) -> Result<(), TlsError> {
+        // Before they are read: what changes while they are read is read again.
+        let before = stamps(&self.files);
+        let read = read(&self.files);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(read) => *current = read,
             Err(error) => {
                 // Not tried again before they change again.
-                current.stamps = stamps(&self.files);
+                current.stamps = before;
                 return Err(error);
             }
         }
@@ -126,8 +134,10 @@ impl Tls {
 
     /// A connection that begins.
     pub(crate) fn begin(&self) -> Result<ServerConnection, rustls::Error> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        ServerConnection::new(Arc::clone(&current.config))
+        let config = Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).config);
+        let mut connection = ServerConnection::new(config)?;
+        connection.set_buffer_limit(Some(UNSENT_MAX));
+        Ok(connection)
     }
 }
 
@@ -307,8 +317,74 @@ fn time(kind: u8, text: &[u8]) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A server's certificate for a day of this century, and its authority's.
+    pub(crate) struct Shown {
+        pub tls: Tls,
+        pub authority: CertificateDer<'static>,
+        pub folder: tempfile::TempDir,
+    }
+
+    impl Shown {
+        pub fn new() -> Shown {
+            let folder = tempfile::tempdir().expect("a folder");
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+            let file = |name: &str, text: String| {
+                let path = folder.path().join(name);
+                fs::write(&path, text).expect("a file");
+                path
+            };
+            let files = TlsFiles {
+                certificate: file("node.pem", made.cert.pem()),
+                key: file("node.key", made.signing_key.serialize_pem()),
+                clients: None,
+            };
+            Shown {
+                tls: Tls::load(files, SystemTime::now()).expect("certificates"),
+                authority: made.cert.der().clone(),
+                folder,
+            }
+        }
+    }
+
+    /// A client that believes this authority.
+    pub(crate) fn client(authority: &CertificateDer<'static>) -> rustls::ClientConnection {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone()).expect("a root");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = "localhost".try_into().expect("a name");
+        rustls::ClientConnection::new(Arc::new(config), name).expect("a client")
+    }
+
+    /// The certificate is renewed, it is read, its key does not fit, and now the key is written.
+    #[test]
+    fn what_changes_while_it_is_read_is_read_again() {
+        let shown = Shown::new();
+        assert!(!shown.tls.has_changed());
+        let change = |text: &str| fs::write(shown.folder.path().join("node.key"), text).expect("a file");
+        let refused = |files: &TlsFiles| {
+            Err(TlsError::Missing {
+                path: files.key.clone(),
+                wanted: "private key",
+            })
+        };
+        change("half");
+        shown.tls.reload_by(refused).expect_err("no key");
+        assert!(!shown.tls.has_changed(), "tried again for ever");
+        let told = shown.tls.reload_by(|files| {
+            change("another one");
+            refused(files)
+        });
+        told.expect_err("no key");
+        assert!(shown.tls.has_changed(), "the change is lost");
+    }
 
     /// `date -u -d ... +%s`.
     #[test]

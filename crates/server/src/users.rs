@@ -174,7 +174,7 @@ impl User {
     pub fn may(&self, command: &Command, request: &Request) -> Result<(), NotAllowed> {
         let is_allowed = match (command.class, command.verb) {
             (Class::Read, _) => self.has(Right::Read),
-            (Class::Write, _) => self.has(Right::Write),
+            (Class::Write, _) => self.has(Right::Write) && (!tells_a_value(command, request) || self.has(Right::Read)),
             // Whether a key was changed is something read.
             (_, Verb::Watch) => self.has(Right::Read),
             (_, Verb::Subscribe | Verb::PSubscribe | Verb::Publish) => self.has(Right::Channels),
@@ -199,7 +199,16 @@ impl User {
             Verb::Publish => vec![request.argument(1)],
             _ => return Ok(()),
         };
-        if channels.into_iter().all(|channel| self.may_hear(channel, patterns)) {
+        // What is said on a channel of changes is taken for a change.
+        let may_say = |channel| {
+            command.verb != Verb::Publish
+                || self.has(Right::Write)
+                || !crate::subscribers::is_about_keys(channel, false)
+        };
+        if channels
+            .into_iter()
+            .all(|channel| self.may_hear(channel, patterns) && may_say(channel))
+        {
             Ok(())
         } else {
             Err("NOPERM No permissions to access a channel".into())
@@ -216,6 +225,15 @@ impl User {
         let head = &channel[..head.unwrap_or(channel.len())];
         let key = head.strip_prefix(crate::subscribers::KEYSPACE);
         self.has(Right::Read) && (self.reaches_all() || key.is_some_and(|key| self.reaches(key)))
+    }
+}
+
+/// Whether a command that changes a record answers with what was there, or with what came of it.
+fn tells_a_value(command: &Command, request: &Request) -> bool {
+    match command.verb {
+        Verb::GetSet | Verb::GetDel | Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => true,
+        Verb::Set => request.from(3).any(|option| option.eq_ignore_ascii_case(b"get")),
+        _ => false,
     }
 }
 
@@ -266,13 +284,23 @@ impl Users {
         known.is_some_and(|known| same(&known, &self.quick(user, password)))
     }
 
-    /// Whether this password is right; a tenth of a second, also for a user that there is not.
+    /// How many rounds a check of this user's password lacks to the most that any user's takes.
+    fn lacking(&self, user: Option<usize>) -> u32 {
+        let most = self.users.iter().map(|user| user.password.rounds).max().unwrap_or(0);
+        let own = user
+            .and_then(|at| self.users.get(at))
+            .map_or(0, |user| user.password.rounds);
+        most - own
+    }
+
+    /// Whether this password is right; a tenth of a second, and as long whichever user it is, or none.
     pub fn check(&self, user: Option<usize>, password: &[u8]) -> bool {
+        // How long it takes shall not tell which names there are.
+        let lacking = self.lacking(user);
+        if lacking > 0 {
+            std::hint::black_box(Hashed::of(password, self.salt, lacking));
+        }
         let Some((at, user)) = user.and_then(|at| Some((at, self.users.get(at)?))) else {
-            // How long it takes shall not tell which names there are.
-            if let Some(first) = self.users.first() {
-                std::hint::black_box(first.password.is_of(password));
-            }
             return false;
         };
         let is_right = user.password.is_of(password);
@@ -362,6 +390,23 @@ mod tests {
     }
 
     #[test]
+    fn a_check_takes_as_many_rounds_whichever_user_it_is() {
+        let rounds = [1_000, 3_000, 2_000];
+        let with = |rounds| User {
+            password: Hashed::of(b"secret", [7; SALT], rounds),
+            ..user(&[], &[])
+        };
+        let users = Users::new(rounds.map(with).to_vec(), [3; SALT]);
+        assert_eq!(
+            [Some(0), Some(1), Some(2)].map(|user| users.lacking(user)),
+            [2_000, 0, 1_000]
+        );
+        assert_eq!([None, Some(3)].map(|user| users.lacking(user)), [3_000, 3_000]);
+        assert!(users.check(Some(0), b"secret") && !users.check(None, b"secret"));
+        assert_eq!(Users::default().lacking(None), 0);
+    }
+
+    #[test]
     fn classes_and_prefixes_bound_what_a_user_does() {
         let reader = user(&[Right::Read], &["room/"]);
         assert!(may(&reader, "GET room/door") && may(&reader, "MGET room/a room/b") && may(&reader, "PING"));
@@ -386,6 +431,24 @@ mod tests {
         let writer = user(&[Right::Write], &["room/", "hall/"]);
         assert!(may(&writer, "MSET room/a 1 hall/b 2") && !may(&writer, "MSET room/a 1 b 2"));
         assert!(!may(&writer, "MSET b 2 room/a 1") && !may(&writer, "GET room/a") && may(&writer, "TSET room/a 1"));
+        // What answers with a value is a read, though it changes something.
+        let both = user(&[Right::Read, Right::Write], &["room/"]);
+        for words in [
+            "SET room/a x NX GET",
+            "SET room/a x get",
+            "GETSET room/a x",
+            "GETDEL room/a",
+            "INCR room/a",
+            "INCRBY room/a 0",
+            "DECR room/a",
+            "DECRBY room/a 0",
+        ] {
+            assert!(
+                !may(&writer, words) && !may(&reader, words) && may(&both, words),
+                "{words}"
+            );
+        }
+        assert!(may(&writer, "SET room/a get NX") && may(&writer, "APPEND room/a x") && may(&writer, "DEL room/a"));
         let all = user(&[Right::Read, Right::Write, Right::Channels, Right::Server], &[""]);
         for command in TABLE {
             let words = [command.name, "a", "b", "c", "d"].join(" ");
@@ -416,12 +479,16 @@ mod tests {
             ("SUBSCRIBE __keyspace@0__:door", false),
             ("SUBSCRIBE __keyevent@0__:set", false),
             ("PUBLISH __keyspace@0__:door set", false),
+            ("PUBLISH __keyspace@0__:room/door set", false),
             ("PSUBSCRIBE *", false),
             ("PSUBSCRIBE ?*", false),
             ("SUBSCRIBE news __keyevent@0__:del", false),
         ] {
             assert_eq!(may(&hearing, words), expected, "{words}");
         }
+        let all = [Right::Read, Right::Write, Right::Channels];
+        assert!(may(&user(&all, &["room/"]), "PUBLISH __keyspace@0__:room/door set"));
+        assert!(!may(&user(&all, &["room/"]), "PUBLISH __keyspace@0__:door set"));
         let blind = user(&[Right::Channels], &[""]);
         assert!(may(&blind, "SUBSCRIBE news") && !may(&blind, "PSUBSCRIBE *"));
     }

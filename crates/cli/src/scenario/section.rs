@@ -123,6 +123,14 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
+    /// A text that may be a secret: where another value is, none, and no complaint that would repeat it.
+    pub fn secret(&mut self, key: &'static str) -> Option<String> {
+        match &self.find(key)?.value {
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
     /// Texts in a list.
     pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
         let expected = "expected a list of texts such as [\"chronyd\"]";

@@ -196,7 +196,7 @@ fn user(section: &mut Section<'_, '_>) -> User {
         section.complain("name", what);
     }
     // Nothing of what is there is said: it may be the password itself.
-    let password = section.text("password").unwrap_or_default().parse();
+    let password = section.secret("password").unwrap_or_default().parse();
     if let Err(NoHash) = password {
         section.complain("password", NoHash.to_string());
     }
@@ -337,6 +337,12 @@ mod tests {
             );
         }
         assert!(!wrong.join("").contains("hunter2"));
+        let text = "[[user]]\nname = \"a\"\npassword = 471147\n";
+        let wrong = read(text, "x.toml").unwrap_err().join("\n");
+        assert!(
+            wrong.contains("x.toml:3: user[0].password: expected the hash") && !wrong.contains("471147"),
+            "{wrong}"
+        );
     }
 
     #[test]

@@ -151,7 +151,7 @@ fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>, options:
         if let Some(tls) = &options.tls
             && (!pending.is_empty() || round % CERTIFICATES_EVERY == 0 && tls.has_changed())
         {
-            certificates::reload(tls)?;
+            certificates::reload(tls);
         }
         #[cfg(not(feature = "tls"))]
         let _ = (round, options);

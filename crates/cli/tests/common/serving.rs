@@ -15,18 +15,24 @@ use super::BOUND;
 pub struct Served {
     pub child: Kept,
     pub address: String,
-    /// What it has said since.
+    /// What it has said.
     pub lines: Vec<String>,
     said: Lines<BufReader<ChildStdout>>,
 }
 
 pub fn serve(folder: &Path, arguments: &[&str]) -> Served {
+    serve_telling(folder, arguments, Stdio::inherit())
+}
+
+/// The same, with its errors as `errors` says.
+pub fn serve_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> Served {
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
     command.arg("serve").args(arguments);
     if !arguments.contains(&"--listen") {
         command.args(["--listen", "127.0.0.1:0"]);
     }
-    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.current_dir(folder).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(errors);
     let mut child = punctual_testing::start(&mut command, BOUND).expect("the program starts");
     let mut said = BufReader::new(child.stdout().expect("its output")).lines();
     let line = said.find_map(|line| line.ok().filter(|line| line.starts_with("serving")));
@@ -36,12 +42,22 @@ pub fn serve(folder: &Path, arguments: &[&str]) -> Served {
     Served {
         child,
         address,
-        lines: Vec::new(),
+        lines: vec![line],
         said,
     }
 }
 
 impl Served {
+    /// All that it has printed, and prints until it ends; its errors too, where they are piped.
+    pub fn rest(&mut self) -> String {
+        let mut all = self.lines.join("\n");
+        self.said.by_ref().for_each(|line| all += &line.expect("text"));
+        if let Some(mut errors) = self.child.stderr() {
+            errors.read_to_string(&mut all).expect("text");
+        }
+        all
+    }
+
     /// The next line that it says.
     pub fn next_line(&mut self) -> String {
         self.said.next().expect("a line").expect("text")

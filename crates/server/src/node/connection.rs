@@ -55,6 +55,8 @@ pub(super) struct Connection {
     /// The bytes that count for it.
     pub counted: usize,
     pub began: Time,
+    /// Since when it has had time to say which user it is.
+    pub stranger_since: Time,
     /// When its last byte came, and when the last one was taken.
     pub came: Time,
     pub taken: Time,

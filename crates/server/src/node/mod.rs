@@ -60,6 +60,8 @@ const READ_TURN: usize = 256 << 10;
 const READ_AT_ONCE: usize = 64 << 10;
 /// Connections that are taken before others have their turn.
 const ACCEPTED_TURN: usize = 64;
+/// Handshakes of TLS that go on before others have their turn: each costs a signature, some tenths of a millisecond.
+const HANDSHAKES_TURN: usize = 8;
 /// So many wrong passwords end a connection.
 pub const WRONG_PASSWORDS_MAX: u32 = 3;
 /// How often the loop looks for connections that stall.
@@ -178,7 +180,17 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.take_done(&mut turn);
         self.take_judged(&mut turn);
         self.tell();
+        let mut handshakes = 0;
         for place in turn {
+            let connection = self.connections.get(place).and_then(Option::as_ref);
+            if connection.is_some_and(|connection| connection.stream.is_handshaking()) {
+                handshakes += 1;
+                // Those that wait are the first of the next round. Nothing is read once the server is to end.
+                if handshakes > HANDSHAKES_TURN && self.listener.is_some() {
+                    self.go_on(place);
+                    continue;
+                }
+            }
             self.turn(place);
         }
         self.submit();
@@ -266,6 +278,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             goes_on: false,
             counted: 0,
             began: now,
+            stranger_since: now,
             came: now,
             taken: now,
         }));
@@ -350,7 +363,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;
             let is_stranger = connection.session.is_stranger() || connection.stream.is_handshaking();
             let is_silent = is_stranger && !connection.is_away;
-            let is_silent = is_silent && now.since(connection.began) > stalled;
+            let is_silent = is_silent && now.since(connection.stranger_since) > stalled;
             if is_slow || is_silent {
                 self.dropped += 1;
                 self.end(place);

@@ -61,6 +61,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             Step::Reset => {
                 self.forget_subscriptions(place, &connection.session);
                 connection.session.reset();
+                connection.stranger_since = now;
             }
             Step::Ask(first) => {
                 let run = self.run_of(first, connection, now);

@@ -10,9 +10,9 @@ pub(super) enum Stream {
     Tls(Box<rustls::StreamOwned<rustls::ServerConnection, TcpStream>>),
 }
 
-/// About what a connection by TLS keeps beside what waits.
+/// About what a connection by TLS keeps beside what waits: what is encrypted and not sent, and a record that is read.
 #[cfg(feature = "tls")]
-const TLS_BYTES: usize = 32 << 10;
+const TLS_BYTES: usize = crate::tls::UNSENT_MAX + (16 << 10);
 
 impl Stream {
     pub fn socket(&mut self) -> &mut TcpStream {
@@ -84,7 +84,20 @@ impl Write for Stream {
         match self {
             Stream::Plain(stream) => stream.write(bytes),
             #[cfg(feature = "tls")]
-            Stream::Tls(stream) => stream.write(bytes),
+            Stream::Tls(stream) => match stream.write(bytes) {
+                // rustls is full. It has read in place of writing where the socket took nothing, so that this is no
+                // end: an event comes once the socket takes bytes again, or the handshake goes on.
+                Ok(0) if !bytes.is_empty() => {
+                    let waits = stream.conn.wants_write() || stream.conn.is_handshaking();
+                    Err(if waits {
+                        io::ErrorKind::WouldBlock
+                    } else {
+                        io::ErrorKind::Interrupted
+                    }
+                    .into())
+                }
+                written => written,
+            },
         }
     }
 
@@ -94,5 +107,68 @@ impl Write for Stream {
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.flush(),
         }
+    }
+}
+
+#[cfg(all(test, feature = "tls", target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::tls::tests::{Shown, client};
+
+    /// It sends while replies wait, so that TLS reads where it was to write: that it takes no more is no end.
+    #[test]
+    fn a_client_that_sends_while_replies_wait_is_not_cut_off() {
+        const REPLY: [u8; 8192] = [b'x'; 8192];
+        let shown = Shown::new();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut near = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+        let (far, _) = listener.accept().expect("a client");
+        far.set_nonblocking(true).expect("a socket");
+        let connection = shown.tls.begin().expect("a connection");
+        let tls = rustls::StreamOwned::new(connection, TcpStream::from_std(far));
+        let mut stream = Stream::Tls(Box::new(tls));
+        let mut client = client(&shown.authority);
+        near.set_nonblocking(true).expect("a socket");
+        let mut scratch = [0; 64];
+        while client.is_handshaking() || stream.is_handshaking() {
+            let _ = client.complete_io(&mut near);
+            let _ = stream.read(&mut scratch);
+        }
+        // Until neither TLS nor the socket takes more.
+        let mut sent = 0;
+        let mut fill = |stream: &mut Stream| loop {
+            match stream.write(&REPLY) {
+                Ok(0) => panic!("that would be the end of the connection"),
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        fill(&mut stream);
+        near.set_nonblocking(false).expect("a socket");
+        for _ in 0..4 {
+            client.writer().write_all(&[b'y'; 16_000]).expect("it takes bytes");
+            while client.wants_write() {
+                client.write_tls(&mut near).expect("it takes bytes");
+            }
+            let Stream::Tls(tls) = &stream else { panic!("it is TLS") };
+            while tls.sock.peek(&mut scratch).is_err() {
+                std::thread::yield_now();
+            }
+            fill(&mut stream);
+        }
+        // All that was taken comes.
+        let mut tls = rustls::StreamOwned::new(client, near);
+        let reads = std::thread::spawn(move || {
+            let mut all = vec![0; sent];
+            tls.read_exact(&mut all).map(|()| all)
+        });
+        while stream.is_pending() && !reads.is_finished() {
+            let _ = stream.flush();
+            std::thread::yield_now();
+        }
+        let all = reads.join().expect("a thread").expect("all bytes");
+        assert!(sent > 0 && all.iter().all(|byte| *byte == b'x'));
     }
 }

@@ -16,6 +16,7 @@ use crate::pool::{Pool, Told};
 use crate::resp::request::Request;
 use crate::session::Watched;
 use crate::tests::{TestOs, store};
+use crate::users::{Hashed, Right, User, Users};
 
 /// Far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(300);
@@ -310,4 +311,72 @@ fn long_names_are_refused() {
         .expect("it takes bytes");
     let refused = turned.told(&mut client, 30);
     assert!(refused.starts_with("-ERR the patterns of all clients"), "{refused}");
+}
+
+/// It has as long for its next AUTH as one that has just connected, however old it is.
+#[test]
+fn a_connection_that_is_reset_has_time_for_its_next_auth() {
+    let user = User {
+        name: "owner".into(),
+        password: Hashed::of(b"secret", [1; 16], 1_000),
+        rights: vec![Right::Read],
+        prefixes: vec![Vec::new()],
+    };
+    let mut turned = Turned::new(&Options {
+        users: Arc::new(Users::new(vec![user], [2; 16])),
+        ..Options::default()
+    });
+    let (mut client, place) = turned.client();
+    let connection = turned.connection(place);
+    (connection.began, connection.stranger_since) = (Time(1), Time(1));
+    connection
+        .session
+        .judged(&Request::of(["AUTH", "owner", "secret"]), Some(0), &mut Vec::new());
+    client.write_all(b"RESET\r\n").expect("it takes bytes");
+    assert_eq!(turned.told(&mut client, 8), "+RESET\r\n");
+    let connection = turned.connection(place);
+    assert!(connection.session.is_stranger() && connection.began == Time(1));
+    let end = connection.stranger_since + turned.inner.options.stalled_max;
+    turned.inner.look(end);
+    assert_eq!(turned.inner.open, 1);
+    turned.inner.look(end + Nanos(1));
+    assert_eq!((turned.inner.dropped, turned.inner.open), (1, 0));
+}
+
+/// However many connect at once: clients that are admitted have their turn between.
+#[cfg(feature = "tls")]
+#[test]
+fn handshakes_leave_others_their_turn() {
+    const CLIENTS: usize = 3 * super::HANDSHAKES_TURN;
+    let shown = crate::tls::tests::Shown::new();
+    let authority = shown.authority.clone();
+    let mut turned = Turned::new(&Options {
+        tls: Some(Arc::new(shown.tls)),
+        ..Options::default()
+    });
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = Client::connect(turned.inner.address).expect("it listens");
+            let mut tls = crate::tls::tests::client(&authority);
+            tls.write_tls(&mut client).expect("it takes bytes");
+            (client, tls)
+        })
+        .collect();
+    let mut before = 0;
+    turned.until(|inner| {
+        let has_signed = |stream: &super::Stream| match stream {
+            super::Stream::Tls(tls) => tls.conn.negotiated_cipher_suite().is_some(),
+            super::Stream::Plain(_) => false,
+        };
+        let signed = inner
+            .connections
+            .iter()
+            .flatten()
+            .filter(|c| has_signed(&c.stream))
+            .count();
+        assert!(signed <= before + super::HANDSHAKES_TURN, "{before}, then {signed}");
+        before = signed;
+        signed == CLIENTS
+    });
+    drop(clients);
 }
