@@ -101,6 +101,7 @@ mod run {
     use std::collections::BTreeSet;
     use std::io::{BufRead, BufReader};
     use std::net::TcpStream;
+    use std::os::unix::process::CommandExt;
     use std::path::Path;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
@@ -125,8 +126,12 @@ mod run {
     fn nothing_acknowledged_is_lost_and_each_request_has_one_answer_when_the_master_is_killed() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = command(folder.path(), &["--seconds", "3", "--rate", "60", "--json"]);
-        let (json, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+        let (json, said) = told(punctual_testing::output(&mut command, BOUND).unwrap());
         let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(
+            said.contains("redis-cli reaches the nodes at ") && said.contains("is the first master"),
+            "{said}"
+        );
         let faults = report["checked"].as_object().unwrap();
         assert!(
             faults.len() >= 7 && faults.values().all(|count| *count == 0),
@@ -145,6 +150,7 @@ mod run {
     /// A run that goes on until it is ended, and where its nodes are.
     fn started(folder: &Path) -> (Kept, Vec<String>) {
         let mut command = command(folder, &["--seconds", "600", "--rate", "20"]);
+        command.process_group(0);
         let mut child = punctual_testing::start(command.stdout(Stdio::piped()), BOUND).unwrap();
         let mut lines = BufReader::new(child.stdout().unwrap()).lines();
         let line = lines.find_map(|line| {
@@ -152,7 +158,13 @@ mod run {
                 .strip_prefix("redis-cli reaches the nodes at ")
                 .map(str::to_owned)
         });
-        let nodes = line.expect("it runs").split(", ").map(str::to_owned).collect();
+        let line = line.expect("it runs");
+        let (nodes, master) = line.split_once(" (node ").expect("which one is the master");
+        assert!(
+            master.contains(" is the first master; the others refuse writes"),
+            "{master}"
+        );
+        let nodes = nodes.split(", ").map(str::to_owned).collect();
         // What it prints at its end is read by none, and fits into the pipe.
         std::mem::forget(lines);
         (child, nodes)
@@ -182,7 +194,8 @@ mod run {
         }
     }
 
-    fn leaves_nothing_behind(signal: i32) {
+    /// To the run alone, or, as a terminal does, to its whole process group.
+    fn leaves_nothing_behind(signal: i32, to_group: bool) {
         let folder = tempfile::tempdir().unwrap();
         let (child, _) = started(folder.path());
         let processes = offspring(child.id());
@@ -191,7 +204,16 @@ mod run {
             "three nodes, one that removes their files"
         );
         // SAFETY: plain numbers; the child has not been waited for.
-        unsafe { libc::kill(child.id() as i32, signal) };
+        unsafe {
+            libc::kill(
+                if to_group {
+                    -(child.id() as i32)
+                } else {
+                    child.id() as i32
+                },
+                signal,
+            )
+        };
         comes("its processes end", || {
             processes.iter().all(|pid| {
                 let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -203,12 +225,49 @@ mod run {
 
     #[test]
     fn a_run_that_is_killed_leaves_nothing_behind() {
-        leaves_nothing_behind(libc::SIGKILL);
+        leaves_nothing_behind(libc::SIGKILL, false);
     }
 
     #[test]
     fn a_run_that_is_interrupted_leaves_nothing_behind() {
-        leaves_nothing_behind(libc::SIGINT);
+        leaves_nothing_behind(libc::SIGINT, false);
+    }
+
+    #[test]
+    fn a_run_whose_terminal_is_closed_leaves_nothing_behind() {
+        leaves_nothing_behind(libc::SIGHUP, true);
+    }
+
+    /// The first signal has the run end in order, and a second one ends it at once; whichever comes first.
+    #[test]
+    fn a_second_signal_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut child, _) = started(folder.path());
+        for _ in 0..2 {
+            // SAFETY: plain numbers; the child has not been waited for.
+            unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+        }
+        drop(child.wait());
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    #[test]
+    fn only_folders_of_runs_are_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("punctual-federation-own");
+        let sweep = |folder: &Path| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+            command.args(["federation", "sweep"]).arg(folder).stdin(Stdio::null());
+            punctual_testing::output(&mut command, BOUND).unwrap().status.code()
+        };
+        std::fs::create_dir_all(own.join("node-0")).unwrap();
+        std::fs::write(own.join("letter"), "mine").unwrap();
+        assert_eq!(sweep(folder.path()), Some(2), "a name of another program");
+        assert_eq!(sweep(&own), Some(2), "a file of another program");
+        assert!(own.join("letter").exists());
+        std::fs::remove_file(own.join("letter")).unwrap();
+        assert_eq!(sweep(&own), Some(0));
+        assert!(!own.exists());
     }
 
     #[test]
@@ -245,7 +304,19 @@ mod run {
             );
             assert!(matches!(ask(node, "ZADD a 1 b"), Value::Error(text) if text.contains("unknown command")));
             assert!(matches!(ask(node, "DEADLINE 0 GET a"), Value::Error(text) if text.contains("milliseconds")));
-            assert!(matches!(ask(node, "INFO"), Value::Bulk(text) if text.starts_with(b"# Federation")));
+            let Value::Bulk(info) = ask(node, "INFO") else {
+                panic!("INFO")
+            };
+            let info = String::from_utf8_lossy(&info).into_owned();
+            assert!(
+                info.starts_with("# Federation") && info.contains("\nmaster_node:"),
+                "{info}"
+            );
+            let process_number = format!("federation:{}\r", child.id());
+            assert!(
+                !info.contains(&process_number),
+                "other machines have processes of that number: {info}"
+            );
         }
         drop(child);
         comes("its files are removed", || files(folder.path()) == 0);
@@ -269,6 +340,9 @@ mod run {
         assert!(error.contains("run.toml") && error.contains("1 to 16 nodes"), "{error}");
         let error = refused(folder.path(), &["federation", "run", "--rate", "nan"]);
         assert!(error.contains("rate"), "{error}");
+        std::fs::write(folder.path().join("small.toml"), "store_bytes_max = 1\n").unwrap();
+        let error = refused(folder.path(), &["federation", "run", "small.toml"]);
+        assert!(error.contains("small.toml:1: store_bytes_max"), "{error}");
         let error = refused(folder.path(), &["federation", "node"]);
         assert!(error.contains("punctual federation run"), "{error}");
     }

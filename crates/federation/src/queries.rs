@@ -18,6 +18,9 @@ use crate::records::RETRY_AFTER;
 
 /// The most queries that wait on a node. A thousand of 1 ms each is a second of work for one core.
 pub const QUERIES_MAX: usize = 1024;
+/// The longest that a query waits for its session's revision, whatever time it has: a client may name one that will
+/// never come.
+pub const BEHIND_MAX: Nanos = Nanos::from_secs(10);
 /// What an item takes before any has been measured.
 pub const ITEM_TAKES: Nanos = Nanos::from_micros(10);
 
@@ -28,7 +31,7 @@ pub type Values = Vec<Option<Value>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// For its session's revision, and until when.
-    Behind { pass_at: Time },
+    Behind { pass_at: Time, until: Time },
     /// For an executor.
     Queued,
     /// For the store.
@@ -70,7 +73,7 @@ impl Waiting {
     fn due(&self) -> Time {
         let last = self.deadline - MARGIN;
         match self.stage {
-            Stage::Behind { pass_at } => pass_at.min(last),
+            Stage::Behind { pass_at, until } => pass_at.min(until).min(last),
             Stage::Queued | Stage::Running { .. } | Stage::Passed => last,
         }
     }
@@ -135,10 +138,11 @@ impl Queries {
     /// # Errors
     /// [`Late`]: it is not taken.
     pub fn take(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Time) -> Result<(), Late> {
-        let pass_at = now + Nanos(request.time_left.0 / 2);
+        let pass_at = now + Nanos(request.time_left.min(BEHIND_MAX).0 / 2);
+        let until = now + BEHIND_MAX;
         let waiting = Waiting {
             deadline: now + request.time_left,
-            stage: Stage::Behind { pass_at },
+            stage: Stage::Behind { pass_at, until },
             caller,
             request,
         };
@@ -219,9 +223,12 @@ impl Queries {
         matches!(caller, Some(Caller::Client(_)))
     }
 
-    /// A query that could not be passed on waits for its revision until its deadline.
+    /// A query that could not be passed on waits for its revision as long as any may.
     pub fn keep(&mut self, ticket: Ticket) {
-        self.stage(ticket, Stage::Behind { pass_at: Time::MAX });
+        if let Some(Stage::Behind { until, .. }) = self.waiting.get(&ticket).map(|waiting| waiting.stage) {
+            let pass_at = Time::MAX;
+            self.stage(ticket, Stage::Behind { pass_at, until });
+        }
     }
 
     /// The query that the store answered, unless its time is over.
@@ -249,6 +256,10 @@ impl Queries {
         }
         let (_, ticket) = *self.due.first().filter(|(at, _)| *at <= now)?;
         match self.waiting.get(&ticket)? {
+            Waiting {
+                stage: Stage::Behind { until, .. },
+                ..
+            } if *until <= now => self.expire(ticket),
             waiting if waiting.deadline - MARGIN > now => Some(Due::Pass(ticket)),
             _ => self.expire(ticket),
         }

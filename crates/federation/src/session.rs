@@ -38,7 +38,7 @@ impl Session {
     /// A request of this session. Send transactions in the order in which they were made, the next after the answer to
     /// the one before; after [`Answer::Unknown`] or none at all, ask for the [`Work::Outcome`] first.
     pub fn request(&mut self, work: Work, time_left: Nanos) -> Request {
-        self.numbers += 1;
+        self.numbers = self.numbers.saturating_add(1);
         Request {
             id: RequestId {
                 session: self.id,

@@ -1,6 +1,6 @@
 //! What no node takes: a typed answer each time, and nothing lost.
 
-use punctual_federation::action::{Action, Event};
+use punctual_federation::action::{Action, Caller, Event};
 use punctual_federation::admission::Gate;
 use punctual_federation::ids::{Boot, Epoch, FederationId, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_federation::liveness::HEARTBEAT;
@@ -9,6 +9,7 @@ use punctual_federation::message::{
     Standing, Stop, TIME_LEFT_MAX, VALUE_BYTES_MAX, Work,
 };
 use punctual_federation::node::{COPY_EVERY, NAME_WAIT, Node, Setup};
+use punctual_federation::queries::{BEHIND_MAX, Due, Queries};
 use punctual_logs::LogError;
 use punctual_units::{Nanos, Time};
 
@@ -102,6 +103,26 @@ fn more_time_than_makes_sense_is_refused() {
         let refused = Answer::Refused(Refusal::TimeTooLong { asked });
         assert_eq!(answer_to(query(), asked), [refused]);
     }
+}
+
+/// A client may name any revision, and close its connection.
+#[test]
+fn a_query_for_a_revision_that_never_comes_is_late_long_before_its_deadline() {
+    let mut queries = Queries::new(NodeId(0), 1, Gate::Open);
+    let asked = Request {
+        seen: Revision(u64::MAX),
+        ..request(query(), TIME_LEFT_MAX)
+    };
+    queries.take(1, Caller::Client(1), asked, START).unwrap();
+    let half = START + Nanos(BEHIND_MAX.0 / 2);
+    assert_eq!(queries.next_due(), half);
+    assert!(matches!(queries.due(half), Some(Due::Pass(1))));
+    queries.keep(1);
+    let end = START + BEHIND_MAX;
+    assert_eq!(queries.next_due(), end);
+    assert!(queries.due(Time(end.0 - 1)).is_none());
+    assert!(matches!(queries.due(end), Some(Due::Late(_, late)) if late.reason == Reason::Expired));
+    assert_eq!((queries.count(), queries.next_due()), (0, Time::MAX));
 }
 
 #[test]

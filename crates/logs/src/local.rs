@@ -6,8 +6,9 @@
 //! changed in place: a new file takes the old one's name, once it is on the medium.
 //!
 //! **A torn tail.** An append is written and synced before the next begins, so a power cut leaves at most one record
-//! that is not whole, the last one, and that was not acknowledged. It is cut off. A record that is damaged with whole
-//! ones behind it was acknowledged: the log is refused.
+//! that is not whole, the last one, and that was not acknowledged. It is cut off. Where a later record can be read
+//! behind a damaged one, or there is more than its head says, that one was acknowledged: the log is refused. Damage
+//! that leaves nothing to be read up to the file's end looks like an append that did not end, and is cut off as one.
 //!
 //! **Trimming** is done in memory at once. The file is written anew once it has more to forget than to keep, so what
 //! was trimmed shortly before the program ended is back at the next start, until it is trimmed again.
@@ -350,10 +351,22 @@ fn record_at(bytes: &[u8], revision: Revision) -> Option<&[u8]> {
 }
 
 /// Whether `rest`, behind the last whole record, is what an append of `revision` may leave that did not end: no longer
-/// than one record, and without a whole one in it.
+/// than one record, or than its head says if that can be read, and without a later record. A later one counts if it is
+/// whole, or if it ends where the file does as its head says. Of those between, a stretch of damage may leave nothing.
 fn is_torn(rest: &[u8], revision: Revision) -> bool {
-    let follows = |at: usize| record_at(&rest[at..], revision.next()).is_some();
-    rest.len() <= RECORD_HEAD + ENTRY_BYTES_MAX && !(1..rest.len()).any(follows)
+    let longest = match u64_at(rest, 4) == revision.0 {
+        true => RECORD_HEAD.saturating_add(u32_at(rest, 0) as usize),
+        false => RECORD_HEAD + ENTRY_BYTES_MAX,
+    };
+    let revisions_max = (rest.len() / RECORD_HEAD) as u64;
+    let follows = |at: usize| {
+        let found = u64_at(rest, at + 4);
+        let is_later = found > revision.0 && found - revision.0 <= revisions_max;
+        is_later
+            && (record_at(&rest[at..], Revision(found)).is_some()
+                || at + RECORD_HEAD + u32_at(rest, at) as usize == rest.len())
+    };
+    rest.len() <= longest.min(RECORD_HEAD + ENTRY_BYTES_MAX) && !(1..rest.len()).any(follows)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -452,12 +465,51 @@ mod tests {
             match Local::open(&path) {
                 // The last record may be one that did not end.
                 Ok(mut log) => prop_assert!(at >= begin && entries_of(&mut log) == entries[..entries.len() - 1]),
+                // A head that claims less than there is may be the last one's.
                 Err(LocalError::Damaged { revision, .. }) => {
-                    prop_assert!((HEAD..begin).contains(&at) && revision <= Revision(entries.len() as u64));
+                    prop_assert!(at >= HEAD && revision <= Revision(entries.len() as u64));
                     prop_assert_eq!(fs::read(&path).unwrap(), was, "nothing was changed");
                 }
                 Err(LocalError::NoLog { .. } | LocalError::NewerFile { .. }) => prop_assert!(at < HEAD),
                 Err(error) => prop_assert!(false, "{}", error),
+            }
+        }
+
+        /// As a bad block damages it: several records at once, which are acknowledged where one behind them is whole.
+        #[test]
+        fn a_damaged_stretch_is_found(
+            entries in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 3..12),
+            from in any::<prop::sample::Index>(), len in 1..300_usize, zeros in any::<bool>(),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            let mut bytes = written(&path, &entries);
+            let begin = bytes.len() - RECORD_HEAD - entries.last().unwrap().len();
+            let from = HEAD + from.index(begin - HEAD);
+            for byte in &mut bytes[from..(from + len).min(begin)] {
+                *byte = if zeros { 0 } else { !*byte };
+            }
+            let changed = fs::read(&path).unwrap() != bytes;
+            fs::write(&path, &bytes).unwrap();
+            let opened = Local::open(&path);
+            prop_assert_eq!(matches!(opened, Err(LocalError::Damaged { .. })), changed);
+            prop_assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was changed");
+        }
+
+        /// Behind a right head.
+        #[test]
+        fn any_bytes_are_records_or_refused(bytes in any::<Vec<u8>>()) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            let mut file = head(OURS, Revision::ZERO);
+            file.extend(&bytes);
+            fs::write(&path, &file).unwrap();
+            match Local::open(&path) {
+                Ok(log) => prop_assert_eq!(log.last(), Revision::ZERO),
+                Err(error) => {
+                    prop_assert!(matches!(error, LocalError::Damaged { revision: Revision(1), .. }), "{}", error);
+                    prop_assert_eq!(fs::read(&path).unwrap(), file);
+                }
             }
         }
 
@@ -469,6 +521,29 @@ mod tests {
             prop_assert!(Local::open(&path).is_err());
             prop_assert_eq!(fs::read(&path).unwrap(), bytes);
         }
+    }
+
+    /// The last record is damaged as well: its head alone shows that it was there.
+    #[test]
+    fn a_damaged_record_before_one_that_is_half_there_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut bytes = written(&path, &[b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
+        let len = bytes.len();
+        bytes[HEAD + RECORD_HEAD + 3..HEAD + RECORD_HEAD + 9].fill(0);
+        bytes[len - 2..].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        let error = Local::open(&path).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                LocalError::Damaged {
+                    revision: Revision(2),
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //! which any node answers; all else is a transaction, which the master executes. What is not known is refused.
 //!
 //! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
-//! there, each by the next number, so that a client whose connection breaks knows the name of the request that has no
-//! answer, and asks for its `OUTCOME` on another node.
+//! there, each by the next number. So a client that has asked for its `SESSION` knows, where its connection breaks, the
+//! name of the request that has no answer, and asks for its `OUTCOME` on another node. What had a number and was
+//! refused is `-REFUSED`, what had none is `-ERR`.
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Request, Work};
@@ -91,9 +92,9 @@ pub struct Conversation {
     time_left: Nanos,
     multi: Option<Multi>,
     stage: Stage,
-    /// Numbers for requests that belong to no session: no two of a node are alike.
-    connection: u64,
-    queries: u32,
+    connection: u32,
+    /// The number of the last request that belonged to no session: no two of a node are alike.
+    unnamed: u64,
 }
 
 /// Commands between MULTI and EXEC.
@@ -105,16 +106,18 @@ struct Multi {
 }
 
 impl Conversation {
-    /// A client that has just come, on the connection of that number; no two connections of a process have one.
-    pub fn new(connection: u32) -> Conversation {
+    /// A client that has just come, on the connection of that number; no two connections of a process have one. The
+    /// numbers of requests that belong to no session begin at `first`, drawn at random when the process starts: an
+    /// answer to a query of an earlier start, still under way, has a name that no query of this one has.
+    pub fn new(first: u64, connection: u32) -> Conversation {
         Conversation {
             version: Version::Two,
             session: Session::default(),
             time_left: TIME_LEFT,
             multi: None,
             stage: Stage::Idle,
-            connection: u64::from(connection) << 32,
-            queries: 0,
+            connection,
+            unnamed: first.wrapping_add(u64::from(connection) << 32),
         }
     }
 
@@ -234,7 +237,7 @@ impl Conversation {
                     writer.simple("OK");
                 }
                 "SETINFO" | "SETNAME" => writer.simple("OK"),
-                "ID" => writer.integer((self.connection >> 32) as i64),
+                "ID" => writer.integer(i64::from(self.connection)),
                 _ => return Err("ERR CLIENT knows DEADLINE, ID, SETINFO and SETNAME here".into()),
             },
             "MULTI" => {
@@ -268,7 +271,7 @@ impl Conversation {
             ("server", Value::bulk("redis")),
             ("version", Value::bulk("7.0.0")),
             ("proto", Value::Integer(proto)),
-            ("id", Value::Integer((self.connection >> 32) as i64)),
+            ("id", Value::Integer(i64::from(self.connection))),
             ("mode", Value::bulk("standalone")),
             ("role", Value::bulk("master")),
             ("modules", Value::Array(Vec::new())),
@@ -282,7 +285,10 @@ impl Conversation {
     fn session_command(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
         expect(words, (words.len() == 1 || words.len() == 4) && self.multi.is_none())?;
         if words.len() == 4 {
-            let number = |at| number(words.argument(at)).ok_or("ERR SESSION [ID NUMBER REVISION], three numbers");
+            // They are answered as numbers of 64 bits with a sign, and a larger one was never told.
+            let told = |number: &u64| *number <= i64::MAX as u64;
+            let number = |at| number(words.argument(at)).filter(told);
+            let number = |at| number(at).ok_or("ERR SESSION [ID NUMBER REVISION], three numbers as SESSION tells them");
             self.session = Session::resumed(SessionId(number(1)?), number(2)?, Revision(number(3)?));
         }
         if self.session.id() == SessionId(0) {
@@ -301,11 +307,11 @@ impl Conversation {
 
     /// A request that belongs to no session.
     fn request(&mut self, work: Work, deadline: Time, now: Time) -> Request {
-        self.queries = self.queries.wrapping_add(1);
+        self.unnamed = self.unnamed.wrapping_add(1);
         Request {
             id: RequestId {
                 session: SessionId(0),
-                number: self.connection | u64::from(self.queries),
+                number: self.unnamed,
             },
             work,
             time_left: deadline.since(now),
@@ -368,7 +374,7 @@ impl Conversation {
             (Answer::Done { .. }, None) => self.write_session(out),
             // Nothing of the client's own was asked for yet, so nothing of it was done.
             (Answer::Unknown, _) => Writer::new(out, self.version).error("LATE reason=expired retry-after-ms=0"),
-            (answer, _) => self.refuse(&answer, RequestId::default(), out),
+            (answer, _) => self.refuse(&answer, None, out),
         }
         Step::Answered
     }
@@ -376,7 +382,7 @@ impl Conversation {
     fn reply(&self, pending: &Pending, answer: Answer, out: &mut Vec<u8>) {
         let output = match answer {
             Answer::Done { output, .. } => output,
-            answer => return self.refuse(&answer, pending.id, out),
+            answer => return self.refuse(&answer, Some(pending), out),
         };
         match output {
             Output::Values(values) => {
@@ -397,7 +403,7 @@ impl Conversation {
                 match pending.work {
                     Work::Outcome(_) => Writer::new(out, self.version).simple(&fate),
                     // A number that was used before: a client that resumed a session with too small a one.
-                    _ => Writer::new(out, self.version).error(&format!("ERR number {} was used: {fate}", pending.id)),
+                    _ => Writer::new(out, self.version).error(&format!("REFUSED {} was used: {fate}", pending.id)),
                 }
             }
             Output::Session(session) => Writer::new(out, self.version).integer(session.0 as i64),
@@ -405,7 +411,9 @@ impl Conversation {
     }
 
     /// An answer that says that the request was not executed, or may not have been.
-    fn refuse(&self, answer: &Answer, id: RequestId, out: &mut Vec<u8>) {
+    fn refuse(&self, answer: &Answer, pending: Option<&Pending>, out: &mut Vec<u8>) {
+        let id = pending.map_or(RequestId::default(), |pending| pending.id);
+        let has_number = pending.is_some_and(|pending| matches!(pending.work, Work::Transaction(_)));
         let text = match answer {
             Answer::Late {
                 reason,
@@ -417,6 +425,8 @@ impl Conversation {
                 format!("LATE reason={reason} retry-after-ms={ms}{node}")
             }
             Answer::Unknown => format!("UNKNOWN {id}"),
+            // A client that counts its numbers must know that this was one.
+            Answer::Refused(refusal) if has_number => format!("REFUSED {id} {refusal}"),
             Answer::Refused(refusal) => format!("ERR {refusal}"),
             Answer::Done { .. } => return,
         };

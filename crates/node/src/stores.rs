@@ -2,8 +2,10 @@
 //!
 //! One executes and applies, because a store has one writer. Some answer queries, as many as the state machine was told
 //! that there are. One copies and syncs, which may take long. What waits for them is bounded by the state machine: one
-//! batch and one entry at a time, a query for each executor, a sync and a copy for each peer.
+//! batch and one entry at a time, a sync and a copy for each peer, and a query for each executor, with those at which
+//! the store still is though their time is over.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -37,10 +39,22 @@ pub enum Task {
     Install(Arc<Image>),
 }
 
-/// What came of it.
-pub type Done = Result<Event, StoreError>;
+/// Why a task was not carried out. The node ends then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failed {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The call panicked; what it said is on standard error.
+    #[error("a call of the store panicked, a defect of punctual: please report it with what is said above")]
+    Panicked,
+}
 
-fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, task: Task) -> Done {
+/// What came of it.
+pub type Done = Result<Event, Failed>;
+
+fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, task: Task) -> Result<Event, StoreError> {
     Ok(match task {
         Task::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),
         Task::Apply(revision, entry) => {
@@ -89,7 +103,8 @@ impl Stores {
                 let (replica, tasks, told, wake) =
                     (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
                 let thread = thread::Builder::new().name(name.into());
-                threads.push(thread.spawn(move || work(&replica, &tasks, &told, &wake))?);
+                let carry_out = move |task| carry_out(&replica, task);
+                threads.push(thread.spawn(move || work(carry_out, &tasks, &told, &wake))?);
             }
             io::Result::Ok(Some(send))
         };
@@ -114,7 +129,7 @@ impl Stores {
             Task::Query(..) => &self.reads,
             Task::Sync | Task::Copy(_) => &self.slow,
         };
-        // A lane without threads has panicked, and that was told as its own failure.
+        // A thread ends before its lane does only where no loop takes what came of its tasks.
         drop(lane.as_ref().map(|lane| lane.send(task)));
     }
 
@@ -131,8 +146,8 @@ impl Drop for Stores {
     }
 }
 
-fn work<E: Engine, O: Os>(
-    replica: &Replica<E, O>,
+fn work(
+    carry_out: impl Fn(Task) -> Result<Event, StoreError>,
     tasks: &Mutex<Receiver<Task>>,
     told: &Sender<Done>,
     wake: &impl Fn(),
@@ -140,9 +155,34 @@ fn work<E: Engine, O: Os>(
     loop {
         let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(task) = task else { return };
-        if told.send(carry_out(replica, task)).is_err() {
+        // A node whose store is silent would beat on, and keep others from its place: a panic is told as a failure,
+        // with which the node ends.
+        let done = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
+        let done = done.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
+        if told.send(done).is_err() {
             return;
         }
         wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_and_the_thread_goes_on() {
+        let (send, tasks) = channel();
+        let (told, done) = channel();
+        send.send(Task::Sync).unwrap();
+        send.send(Task::Copy(NodeId(1))).unwrap();
+        drop(send);
+        let carry_out = |task| match task {
+            Task::Sync => panic!("planted"),
+            _ => Ok(Event::Synced(Revision(7))),
+        };
+        work(carry_out, &Mutex::new(tasks), &told, &|| {});
+        assert!(matches!(done.recv(), Ok(Err(Failed::Panicked))));
+        assert!(matches!(done.recv(), Ok(Ok(Event::Synced(Revision(7))))));
     }
 }

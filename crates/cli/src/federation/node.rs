@@ -52,6 +52,7 @@ pub(super) struct Begin {
     pub clients: SocketAddr,
     pub peers: SocketAddr,
     pub log_entries_max: u64,
+    pub store_bytes_max: u64,
 }
 
 /// What it is told after that, each as a line. The end of the input is the end of the node.
@@ -87,7 +88,7 @@ pub(super) fn node() -> Result<(), Failure> {
     process::die_with(begin.parent);
     process::leave_signals_to_parent();
     let listening = Listening::bind(begin.clients, begin.peers).map_err(|error| input(&error))?;
-    let replica = open(&begin.store).map_err(|error| input(&error))?;
+    let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
     let (tell, told) = sync_channel::<Told>(TOLD_MAX);
@@ -132,9 +133,10 @@ pub(super) fn node() -> Result<(), Failure> {
 
 /// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
 /// committed.
-fn open(folder: &Path) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
+fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
     let engine = LmdbOptions {
         durability: Durability::NoMetaSync,
+        quota: bytes_max as usize,
         ..LmdbOptions::default()
     };
     let options = StoreOptions {
@@ -164,9 +166,36 @@ fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<C
     }
 }
 
+/// The beginning of the name of a run's folder.
+pub(super) const FOLDER_PREFIX: &str = "punctual-federation-";
+
+/// Any user may name any folder: only one of a run is removed, with nothing in it but a log and nodes' stores.
+fn check_swept(folder: &Path) -> Result<(), Failure> {
+    let begins = |name: Option<&std::ffi::OsStr>, with: &[&str]| {
+        let name = name.map(|name| name.to_string_lossy()).unwrap_or_default();
+        with.iter().any(|with| name.starts_with(with))
+    };
+    let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
+        // What cannot be read is not removed either.
+        entry.is_err() || entry.is_ok_and(|entry| begins(Some(&entry.file_name()), &["log", "node-"]))
+    };
+    let are_ours = std::fs::read_dir(folder).map_or(true, |mut entries| entries.all(is_ours));
+    if begins(folder.file_name(), &[FOLDER_PREFIX]) && are_ours {
+        return Ok(());
+    }
+    Err(Failure::input([format!(
+        "{}: no folder of `punctual federation run`, which alone calls this: nothing was removed",
+        folder.display()
+    )]))
+}
+
 /// Waits until the process ends that holds the other end of the standard input, then removes its folder.
+///
+/// # Errors
+/// Where that is no folder of a run: nothing is removed.
 pub(super) fn sweep(folder: &Path) -> Result<(), Failure> {
     process::leave_signals_to_parent();
+    check_swept(folder)?;
     let mut nothing = String::new();
     while std::io::stdin()
         .lock()
@@ -177,7 +206,11 @@ pub(super) fn sweep(folder: &Path) -> Result<(), Failure> {
     }
     for _ in 0..SWEEPS {
         // Where the run has ended in order, nothing is there.
-        if !folder.exists() || std::fs::remove_dir_all(folder).is_ok() {
+        if !folder.exists() {
+            return Ok(());
+        }
+        check_swept(folder)?;
+        if std::fs::remove_dir_all(folder).is_ok() {
             return Ok(());
         }
         thread::sleep(SWEEP_EVERY);

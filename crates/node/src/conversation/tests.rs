@@ -17,7 +17,7 @@ struct Table {
 impl Table {
     fn new() -> Table {
         Table {
-            conversation: Conversation::new(7),
+            conversation: Conversation::new(u64::MAX - 1, 7),
             out: Vec::new(),
         }
     }
@@ -104,6 +104,59 @@ fn a_query_needs_no_session_and_sees_what_the_client_has_seen() {
 }
 
 #[test]
+fn queries_of_two_starts_of_a_node_have_no_name_in_common() {
+    let name = |first| {
+        let words = Words::of(["GET", "a"]);
+        match Conversation::new(first, 3).take(&words, NOW, NOW, &mut Vec::new()) {
+            Step::Ask(request) => request.id,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_ne!(name(0x1234_5678_9abc_def0), name(0xfedc_ba98_7654_3210));
+}
+
+/// A client that counts what had a number is at the node's count, whatever it was told.
+#[test]
+fn what_had_a_number_says_so() {
+    let mut table = Table::with_session();
+    let mut counted = 10;
+    let refused = || Answer::Refused(Refusal::NoInteger { key: b"n".into() });
+    for words in ["INCR n", "INCRBY n x", "GET", "INCR n", "ZADD a", "GET n"] {
+        if let Step::Ask(_) = table.say(words) {
+            table.answer(refused());
+        }
+        let told = table.told().remove(0);
+        let Value::Error(text) = told else {
+            panic!("{words}: {told:?}")
+        };
+        counted += u64::from(text.starts_with("REFUSED"));
+        assert_eq!(table.conversation.session.numbers(), counted, "{words}: {text}");
+    }
+    assert_eq!(counted, 12);
+}
+
+#[test]
+fn numbers_of_a_session_that_were_never_told_are_refused() {
+    let most = i64::MAX as u64;
+    for words in [
+        format!("SESSION 1 {} 0", u64::MAX),
+        format!("SESSION 1 0 {}", most + 1),
+        format!("SESSION {} 0 0", most + 1),
+    ] {
+        let mut table = Table::new();
+        assert_eq!(table.say(&words), Step::Answered);
+        assert!(
+            matches!(table.told().remove(0), Value::Error(text) if text.contains("three numbers")),
+            "{words}"
+        );
+    }
+    let mut table = Table::new();
+    table.say(&format!("SESSION 1 {most} {most}"));
+    table.told();
+    assert_eq!(table.asks("INCR n").id.number, most + 1);
+}
+
+#[test]
 fn each_command_of_exec_has_its_reply() {
     let mut table = Table::with_session();
     table.say("MULTI");
@@ -150,7 +203,9 @@ fn late_unknown_and_refused_are_told_in_words_that_clients_read() {
     assert_eq!(told(late), error("LATE reason=no-master retry-after-ms=20 node=2"));
     assert_eq!(told(Answer::Unknown), error("UNKNOWN 3.12"));
     let refused = Answer::Refused(Refusal::NoInteger { key: b"n".into() });
-    assert!(matches!(told(refused), Value::Error(text) if text.starts_with("ERR record n is no whole number")));
+    assert!(
+        matches!(told(refused), Value::Error(text) if text.starts_with("REFUSED 3.13 record n is no whole number"))
+    );
     table.asks("OUTCOME 3.12");
     table.answer(done(Output::Fate(Fate::Committed(Revision(8)))));
     assert_eq!(table.told(), [Value::Simple("committed 8".into())]);

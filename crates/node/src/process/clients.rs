@@ -60,13 +60,13 @@ pub(super) enum Wanted {
 }
 
 impl Client {
-    pub fn new(stream: TcpStream, number: u32, now: Time) -> Client {
+    pub fn new(stream: TcpStream, first: u64, number: u32, now: Time) -> Client {
         Client {
             link: Link::new(stream),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            conversation: Conversation::new(number),
+            conversation: Conversation::new(first, number),
             ticket: None,
             broken: None,
             is_ended: false,
@@ -85,9 +85,12 @@ impl Client {
             && !self.is_closing
     }
 
-    /// Whether there may be more to read.
+    /// Whether there is more to do without an event: something to read, or a request that waited for replies to be sent
+    /// and need not any more.
     pub fn has_more(&self) -> bool {
-        self.link.is_readable && self.reads()
+        let begins = !self.waiting.is_empty() || self.broken.is_some();
+        let may_begin = !self.conversation.is_waiting() && self.link.unsent() <= REPLIES_PAUSE;
+        self.link.is_readable && self.reads() || begins && may_begin && !self.is_closing
     }
 
     /// Whether it stalls, in the middle of a request or of replies.
@@ -174,5 +177,58 @@ impl Client {
     /// A reply that describes the node.
     pub fn described(&mut self, text: &str) {
         Writer::new(&mut self.link.out, self.conversation.version()).bulk(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net;
+
+    use super::*;
+
+    /// The socket takes long replies at once, and tells nothing further.
+    #[test]
+    fn a_request_behind_long_replies_is_answered() {
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut other = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut client = Client::new(TcpStream::from_std(stream), 0, 1, Time::ZERO);
+        other.write_all(b"INFO\r\nPING\r\n").unwrap();
+        let reading = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            other.read_to_end(&mut all).map(|_| all)
+        });
+        let mut scratch = Vec::new();
+        loop {
+            client.link.is_readable = true;
+            if let Wanted::Info = client.turn(&mut scratch, Time::ZERO) {
+                break;
+            }
+        }
+        // PING came with it, or is read now.
+        while client.waiting.is_empty() {
+            client.link.is_readable = true;
+            let (parser, link) = (&mut client.parser, &mut client.link);
+            link.read(&mut scratch, |bytes| parser.feed(bytes)).unwrap();
+            if let Ok(Some(words)) = client.parser.next(&BOUNDS) {
+                client.waiting_bytes += words.bytes();
+                client.waiting.push_back((words, Time::ZERO));
+            }
+        }
+        client.described(&"x".repeat(REPLIES_PAUSE + (64 << 10)));
+        (client.link.is_readable, client.link.is_writable) = (false, true);
+        // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
+        loop {
+            assert!(matches!(client.turn(&mut scratch, Time::ZERO), Wanted::Nothing));
+            match client.link.unsent() {
+                0 if !client.has_more() => break,
+                _ => client.link.is_writable = true,
+            }
+        }
+        drop(client);
+        let all = reading.join().unwrap().unwrap();
+        assert!(all.ends_with(b"+PONG\r\n"), "{} bytes", all.len());
     }
 }

@@ -28,7 +28,7 @@ use self::clients::{Client, Wanted};
 use self::log::LogLink;
 use self::peers::{PeerGone, PeerIn, PeerOut};
 use crate::seen::{Seen, What};
-use crate::stores::{Stores, Task};
+use crate::stores::{Failed, Stores, Task};
 
 /// The first wait before a connection that failed is tried again; each next one is twice as long, up to [`RETRY_MAX`].
 pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
@@ -93,6 +93,9 @@ pub enum NodeError {
     /// The store refused.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A call of the store has failed.
+    #[error(transparent)]
+    Failed(#[from] Failed),
     /// The state machine has stopped.
     #[error(transparent)]
     Stopped(#[from] Stop),
@@ -337,7 +340,7 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             while let Some(done) = self.stores.done() {
                 match done {
                     Ok(event) => self.events.push_back(event),
-                    Err(error) => _ = self.ends.get_or_insert(Err(error.into())),
+                    Err(failed) => _ = self.ends.get_or_insert(Err(failed.into())),
                 }
             }
             while self.ask.turn(&mut self.scratch, &mut self.events) {}
@@ -499,7 +502,7 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             }
             self.begun = self.begun.wrapping_add(1);
             self.connections[place] = Some(match is_client {
-                true => Connection::Client(Box::new(Client::new(stream, self.begun, now))),
+                true => Connection::Client(Box::new(Client::new(stream, self.setup.me.boot.0, self.begun, now))),
                 false => Connection::Peer(Box::new(PeerIn::new(stream, now)), self.begun),
             });
             let count = if is_client { &mut self.open.0 } else { &mut self.open.1 };

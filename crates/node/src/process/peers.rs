@@ -18,12 +18,16 @@ use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 /// While so many bytes wait for a peer's socket, further messages wait as messages.
 const UNSENT_MAX: usize = 256 << 10;
 
+/// A connection that lasted for so long was accepted: the next attempt after its end does not wait.
+const LASTED: Nanos = RETRY_MAX;
+
 /// The way to a peer.
 pub(super) struct PeerOut {
     pub address: SocketAddr,
     token: Token,
     link: Option<Link<TcpStream>>,
     pub outgoing: Outgoing,
+    dialled: Time,
     retry_at: Time,
     backoff: Nanos,
 }
@@ -35,6 +39,7 @@ impl PeerOut {
             token,
             link: None,
             outgoing: Outgoing::default(),
+            dialled: Time::ZERO,
             retry_at: Time::ZERO,
             backoff: RETRY_FIRST,
         }
@@ -66,6 +71,7 @@ impl PeerOut {
         if self.link.is_some() || self.retry_at > now {
             return;
         }
+        self.dialled = now;
         self.retry_at = now + self.backoff;
         self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
         let Ok(mut stream) = TcpStream::connect(self.address) else {
@@ -102,7 +108,9 @@ impl PeerOut {
         if link.is_writable {
             // A socket that is ready to write is connected.
             link.stream.set_nodelay(true)?;
-            self.backoff = RETRY_FIRST;
+            if now.since(self.dialled) >= LASTED {
+                self.backoff = RETRY_FIRST;
+            }
         }
         while link.unsent() < UNSENT_MAX
             && let Some(message) = self.outgoing.pop(now)
@@ -141,6 +149,8 @@ pub(super) enum PeerGone {
     OtherFederation(FederationId),
     #[error("a message without a name before it")]
     NoName,
+    #[error("a second name")]
+    SecondName,
     #[error("it has ended")]
     Ended,
 }
@@ -169,7 +179,9 @@ impl PeerIn {
                 (Packet::Hello { federation: theirs, .. }, _) if theirs != federation => {
                     return Err(PeerGone::OtherFederation(theirs));
                 }
-                (Packet::Hello { from, .. }, _) => {
+                // Its end would be told of neither node.
+                (Packet::Hello { .. }, Some(_)) => return Err(PeerGone::SecondName),
+                (Packet::Hello { from, .. }, None) => {
                     self.from = Some(from);
                     self.frames.allow(FRAME_BYTES_MAX);
                 }
@@ -182,5 +194,61 @@ impl PeerIn {
             Turn::More => Ok(true),
             Turn::Empty => Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream as Blocking};
+
+    use mio::Poll;
+
+    use super::*;
+
+    const OURS: FederationId = FederationId(1);
+
+    /// A program that is none of the federation: it takes the connection, and ends it.
+    #[test]
+    fn a_peer_that_accepts_and_closes_is_dialled_less_and_less_often() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = Poll::new().unwrap();
+        let mut peer = PeerOut::new(listener.local_addr().unwrap(), Token(1));
+        let (mut now, mut waits, mut scratch) = (Time::ZERO, Vec::new(), Vec::new());
+        for _ in 0..8 {
+            peer.connect(poll.registry(), OURS, Member::default(), now);
+            drop(listener.accept().unwrap());
+            while peer.link.is_some() {
+                peer.ready(true, true);
+                peer.turn(&mut scratch, now);
+            }
+            waits.push(peer.next_due().since(now));
+            now = peer.next_due();
+        }
+        assert!(waits.is_sorted() && waits[0] == RETRY_FIRST, "{waits:?}");
+        assert_eq!(waits[7], RETRY_MAX);
+    }
+
+    #[test]
+    fn a_second_name_ends_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut other = Blocking::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut peer = PeerIn::new(TcpStream::from_std(stream), Time::ZERO);
+        let mut bytes = Vec::new();
+        for _ in 0..2 {
+            let from = Member::default();
+            frame::write(&mut bytes, VERSION, &Packet::Hello { federation: OURS, from });
+        }
+        other.write_all(&bytes).unwrap();
+        let mut scratch = Vec::new();
+        let gone = loop {
+            peer.link.is_readable = true;
+            if let Err(gone) = peer.turn(&mut scratch, OURS, |_, _| {}) {
+                break gone;
+            }
+        };
+        assert!(matches!(gone, PeerGone::SecondName), "{gone}");
     }
 }

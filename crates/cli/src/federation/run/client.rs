@@ -2,8 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use punctual_federation::ids::{RequestId, SessionId};
@@ -30,6 +30,8 @@ const AGAIN: Nanos = Nanos::from_millis(5);
 pub(super) struct Nodes {
     pub addresses: Mutex<Vec<SocketAddr>>,
     pub master: AtomicUsize,
+    /// The run is to end at once.
+    pub ends: Arc<AtomicBool>,
 }
 
 impl Nodes {
@@ -99,7 +101,7 @@ impl<'n> Client<'n> {
     pub fn count(&mut self, deadline: Time) -> Ending {
         loop {
             let left = deadline.since(LinuxOs.now());
-            if left < AGAIN {
+            if left < AGAIN || self.nodes.ends.load(Ordering::SeqCst) {
                 return Ending::Late;
             }
             match self.try_count(deadline, left) {
@@ -222,7 +224,7 @@ impl<'n> Client<'n> {
     fn resolve(&mut self, id: RequestId) {
         let until = LinuxOs.now() + OUTCOME_MAX;
         let mut fate = Fate::Missing;
-        while fate == Fate::Missing && LinuxOs.now() < until {
+        while fate == Fate::Missing && LinuxOs.now() < until && !self.nodes.ends.load(Ordering::SeqCst) {
             let answer = match self.connect(ASK_MAX) {
                 Ok(()) => {
                     let ms = (ASK_MAX.0 / 1_000_000).to_string();

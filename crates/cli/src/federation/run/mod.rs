@@ -8,11 +8,13 @@ mod report;
 mod settings;
 
 use std::collections::BTreeMap;
-use std::io::PipeWriter;
-use std::net::TcpStream;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{PipeWriter, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +27,7 @@ use punctual_server::resp::Value;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_units::{Clock, Nanos, Time};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::flag;
 
 pub use self::audit::Faults;
 use self::audit::{Audited, compare};
@@ -33,6 +35,7 @@ use self::client::Nodes;
 use self::load::{Load, Offer, Outcome};
 use self::processes::Processes;
 pub use self::settings::Settings;
+use super::node::FOLDER_PREFIX;
 use crate::args::FederationRun;
 use crate::commands::print;
 use crate::failure::Failure;
@@ -42,6 +45,8 @@ use crate::output::Output;
 const DEAD: Nanos = Nanos::from_secs(1);
 /// How often a run looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long nodes that came back may take to serve, beyond the run's duration: the load goes on meanwhile.
+const SERVE_MAX: Nanos = Nanos::from_secs(60);
 /// How long all nodes may take at the end to have what clients were told.
 const AGREE_MAX: Duration = Duration::from_secs(60);
 
@@ -119,12 +124,21 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
     if is_apart {
         print(&said)?;
     }
-    let report = federation(&settings, &faults, |addresses| {
+    let report = federation(&settings, &faults, |addresses, master| {
         let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        if is_apart {
-            print(&format!("redis-cli reaches the nodes at {}\n", shown.join(", ")))?;
+        let line = format!(
+            "redis-cli reaches the nodes at {} (node {master} is the first master; the others refuse writes, and INFO \
+             names the master as master_node)\n",
+            shown.join(", ")
+        );
+        match is_apart {
+            true => print(&line),
+            // A closed standard error is no reason to stop.
+            false => {
+                drop(std::io::stderr().write_all(line.as_bytes()));
+                Ok(())
+            }
         }
-        Ok(())
     })?;
     if is_apart {
         print(&report::text(&report))?;
@@ -145,28 +159,30 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
 pub fn federation(
     settings: &Settings,
     faults: &[(Nanos, Fault)],
-    began: impl FnOnce(&[std::net::SocketAddr]) -> Result<(), Failure>,
+    began: impl FnOnce(&[SocketAddr], NodeId) -> Result<(), Failure>,
 ) -> Result<Report, Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| input(&error))?;
-    let folder = tempfile::Builder::new().prefix("punctual-federation-").tempdir();
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends this process as if it had no handler.
+        flag::register_conditional_default(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
+        flag::register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
+    }
+    let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir();
     let folder = folder.map_err(|error| input(&format!("a folder for the nodes' stores: {error}")))?;
     let _sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
-    let federation = FederationId(u64::from(std::process::id()));
+    // Other machines may have processes of the same number as this one.
+    let federation = FederationId(RandomState::new().hash_one(std::process::id()));
     let log = Local::open(&folder.path().join("log")).map_err(|error| input(&error))?;
     let socket = folder.path().join("log.socket");
     let server = LogServer::start(&socket, Audited::new(log, federation)).map_err(|error| input(&error))?;
-    let mut processes = Processes::start(
-        settings.nodes,
-        federation,
-        folder.path(),
-        socket,
-        settings.log_entries_max,
-    )?;
-    began(&processes.addresses())?;
+    let mut processes = Processes::start(settings.nodes, federation, folder.path(), socket, settings, &ends)?;
+    let first = processes.master.map_or(NodeId(0), |(node, _)| node);
+    began(&processes.addresses(), first)?;
     let nodes = Arc::new(Nodes {
         addresses: Mutex::new(processes.addresses()),
-        master: AtomicUsize::new(processes.master.map_or(0, |(node, _)| node.0 as usize)),
+        master: AtomicUsize::new(first.0 as usize),
+        ends: Arc::clone(&ends),
     });
     let offer = Offer {
         rate: settings.rate,
@@ -176,19 +192,32 @@ pub fn federation(
     };
     let load = Load::start(&nodes, offer);
     let start = LinuxOs.now();
-    let troubled = trouble(settings, faults, start, &mut processes, &nodes, &mut signals);
+    let failure = || server.shared().log().failure().map(str::to_owned);
+    let troubled = trouble(settings, faults, start, &mut processes, &nodes, &failure);
     let offered_for = LinuxOs.now().since(start);
+    if troubled.is_err() {
+        // Clients need not ask for outcomes that are told to none.
+        ends.store(true, Ordering::SeqCst);
+    }
     let outcome = load.end();
-    let (mut outages, interrupted) = troubled?;
+    let mut outages = troubled?;
     processes.listen(LOOK_EVERY)?;
 
     let log = server.shared().log().audit.clone();
     let mut faults = compare(&log, &outcome.requests);
-    if !interrupted {
-        faults.nodes_that_differ = differ(&processes.addresses(), &outcome.counters);
+    if ends.load(Ordering::SeqCst) {
+        // Clients did not ask to the end: that says nothing of promises.
+        faults.answers_missing = 0;
     }
-    if let Some(failure) = server.shared().log().failure() {
-        return Err(Failure::input([failure.to_owned()]));
+    if !ends.load(Ordering::SeqCst) {
+        faults.nodes_that_differ = differ(&mut processes, &outcome.counters, &ends)?;
+    }
+    if let Some(failure) = failure() {
+        return Err(Failure::input([failure]));
+    }
+    let interrupted = ends.load(Ordering::SeqCst);
+    if interrupted {
+        faults.nodes_that_differ = 0; // nodes were not waited for to the end
     }
     let acknowledged = outcome.acknowledged();
     for outage in &mut outages {
@@ -214,17 +243,23 @@ fn trouble(
     start: Time,
     processes: &mut Processes,
     nodes: &Nodes,
-    signals: &mut Signals,
-) -> Result<(Vec<Outage>, bool), Failure> {
+    failure: &dyn Fn() -> Option<String>,
+) -> Result<Vec<Outage>, Failure> {
     let mut outages: Vec<Outage> = Vec::new();
     // Nodes that have yet to come back.
     let mut away: Vec<(Time, NodeId, Fault)> = Vec::new();
     let mut planned = faults.iter();
     let mut next = planned.next();
     loop {
-        let interrupted = signals.pending().next().is_some();
+        let interrupted = nodes.ends.load(Ordering::SeqCst);
+        if let Some(failure) = failure() {
+            return Err(Failure::input([failure]));
+        }
         let now = LinuxOs.now();
-        let is_over = now.since(start) >= settings.duration && next.is_none() && away.is_empty();
+        // A node that came back serves again, however long that takes on a busy machine; `differ` has the last word on
+        // one that does not.
+        let serve = processes.all_serve() || now.since(start) >= settings.duration + SERVE_MAX;
+        let is_over = now.since(start) >= settings.duration && next.is_none() && away.is_empty() && serve;
         let ends = interrupted || is_over;
         while let Some((_, node, fault)) = away.pop_if(|(back, ..)| ends || *back <= now) {
             match fault {
@@ -233,7 +268,7 @@ fn trouble(
             }
         }
         if ends {
-            return Ok((outages, interrupted));
+            return Ok(outages);
         }
         if let Some((_, fault)) = next.filter(|(at, _)| start + *at <= now && away.is_empty())
             && let Some((node, _)) = processes.master
@@ -299,10 +334,11 @@ impl Outage {
     }
 }
 
-/// How many nodes do not come to have what clients were told.
-fn differ(addresses: &[std::net::SocketAddr], counters: &[(String, i64)]) -> u64 {
+/// How many nodes do not come to have what clients were told. Nodes are listened to meanwhile: one that came back late
+/// has yet to be told where its peers are.
+fn differ(processes: &mut Processes, counters: &[(String, i64)], ends: &AtomicBool) -> Result<u64, Failure> {
     let until = Instant::now() + AGREE_MAX;
-    let agrees = |address: &std::net::SocketAddr| -> std::io::Result<bool> {
+    let agrees = |address: &SocketAddr| -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(address)?;
         let mut parser = ReplyParser::default();
         for (counter, count) in counters {
@@ -317,16 +353,17 @@ fn differ(addresses: &[std::net::SocketAddr], counters: &[(String, i64)]) -> u64
         }
         Ok(true)
     };
-    let comes_to_agree = |address: &std::net::SocketAddr| {
-        while !agrees(address).unwrap_or(false) {
-            if Instant::now() > until {
-                return false;
-            }
-            std::thread::sleep(LOOK_EVERY);
+    loop {
+        let addresses = processes.addresses();
+        let differing = addresses
+            .iter()
+            .filter(|address| !agrees(address).unwrap_or(false))
+            .count();
+        if differing == 0 || Instant::now() > until || ends.load(Ordering::SeqCst) {
+            return Ok(differing as u64);
         }
-        true
-    };
-    addresses.iter().filter(|address| !comes_to_agree(address)).count() as u64
+        processes.listen(LOOK_EVERY)?;
+    }
 }
 
 /// A process that removes the run's folder where this one is killed. It lives as long as this process holds the other
@@ -343,6 +380,8 @@ impl Sweeper {
         command
             .args(["federation", "sweep"])
             .arg(folder)
+            // What a terminal sends to the run's processes (closed, Ctrl-\) must not end what tidies up after them.
+            .process_group(0)
             .stdin(output)
             .stdout(Stdio::null());
         Ok(Sweeper {

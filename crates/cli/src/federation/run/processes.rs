@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,12 +17,15 @@ use punctual_os::LinuxOs;
 use punctual_units::{Clock, Time};
 
 use super::super::node::{Begin, Order, Told};
+use super::settings::Settings;
 use crate::failure::Failure;
 
 /// How long nodes may take to listen, and to have a master: far longer than they do on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long a node may take to leave before it is killed.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
+/// The most notes of nodes that a run shows.
+const NOTES_MAX: usize = 32;
 /// How often a node that has died by itself is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -30,6 +35,8 @@ struct Process {
     child: Option<(Child, ChildStdin)>,
     /// How many times it was started: what an earlier start tells late is of the past.
     starts: u32,
+    /// Whether this start has told that it serves.
+    serves: bool,
 }
 
 /// All of them.
@@ -42,6 +49,10 @@ pub(super) struct Processes {
     /// The last that has told that it reigns, and in which reign.
     pub master: Option<(NodeId, Epoch)>,
     listens: BTreeMap<NodeId, (SocketAddr, SocketAddr)>,
+    /// How many notes of nodes were shown.
+    notes: usize,
+    /// A signal has asked for the end.
+    ends: Arc<AtomicBool>,
 }
 
 impl Processes {
@@ -51,7 +62,8 @@ impl Processes {
         federation: FederationId,
         folder: &Path,
         log: PathBuf,
-        log_entries_max: u64,
+        settings: &Settings,
+        ends: &Arc<AtomicBool>,
     ) -> Result<Processes, Failure> {
         let (tell, told) = channel();
         let nodes: Vec<NodeId> = (0..count).map(NodeId).collect();
@@ -65,12 +77,14 @@ impl Processes {
             store: folder.join(format!("node-{node}")),
             clients: free,
             peers: free,
-            log_entries_max,
+            log_entries_max: settings.log_entries_max,
+            store_bytes_max: settings.store_bytes_max,
         };
         let process = |node: &NodeId| Process {
             begin: begin(*node),
             child: None,
             starts: 0,
+            serves: false,
         };
         let mut processes = Processes {
             nodes: nodes.iter().map(process).collect(),
@@ -79,6 +93,8 @@ impl Processes {
             seen: Vec::new(),
             master: None,
             listens: BTreeMap::new(),
+            notes: 0,
+            ends: Arc::clone(ends),
         };
         for node in &nodes {
             processes.spawn(*node)?;
@@ -108,6 +124,7 @@ impl Processes {
             .stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| failed(&error))?;
         process.starts += 1;
+        process.serves = false;
         let starts = process.starts;
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(&"it has no pipes"));
@@ -179,9 +196,30 @@ impl Processes {
                 {
                     self.master = Some((node, epoch));
                 }
-                self.seen.push((node, seen));
+                process.serves |= matches!(seen.what, What::Serves);
+                match seen.what {
+                    What::Note(text) => self.note(node, &text),
+                    _ => self.seen.push((node, seen)),
+                }
             }
         }
+    }
+
+    /// What a node's operator should know.
+    fn note(&mut self, node: NodeId, text: &str) {
+        self.notes += 1;
+        let line = match self.notes {
+            ..NOTES_MAX => format!("node {node}: {text}\n"),
+            NOTES_MAX => format!("node {node}: {text}; further notes of nodes are not shown\n"),
+            _ => return,
+        };
+        // A closed standard error is no reason to stop.
+        drop(std::io::stderr().write_all(line.as_bytes()));
+    }
+
+    /// Whether each node that was started serves, as far as it has told.
+    pub fn all_serve(&self) -> bool {
+        self.nodes.iter().all(|process| process.serves)
     }
 
     /// A node that has ended by itself has said why, on standard error.
@@ -203,6 +241,9 @@ impl Processes {
         while !is_so(self) {
             if Instant::now() > until {
                 return Err(Failure::input([format!("the nodes {not_so} within {START_MAX:?}")]));
+            }
+            if self.ends.load(Ordering::SeqCst) {
+                return Err(Failure::input(["ended by a signal before there was a master"]));
             }
             self.listen(LOOK_EVERY)?;
         }

@@ -15,6 +15,9 @@ const RATE_MAX: f64 = 20_000.0;
 /// The most clients, a thread each.
 const CLIENTS_MAX: usize = 256;
 
+/// What a store may be given, in bytes; the log has entries of 1 MiB.
+const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
+
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -30,6 +33,8 @@ pub struct Settings {
     pub deadline: Nanos,
     /// The most entries that the log keeps for nodes that are behind.
     pub log_entries_max: u64,
+    /// The most bytes of each node's store.
+    pub store_bytes_max: u64,
     /// Of the load's instants.
     pub seed: u64,
 }
@@ -43,6 +48,7 @@ impl Default for Settings {
             clients: 128,
             deadline: Nanos::from_millis(500),
             log_entries_max: 10_000,
+            store_bytes_max: 1 << 30,
             seed: 1,
         }
     }
@@ -88,6 +94,12 @@ impl Settings {
         if self.log_entries_max == 0 {
             return Err(("log_entries_max", "the log keeps at least 1 entry".into()));
         }
+        if !STORE_BYTES.contains(&self.store_bytes_max) {
+            return Err((
+                "store_bytes_max",
+                "a store has 16777216 (16 MiB) to 1099511627776 (1 TiB) bytes".into(),
+            ));
+        }
         Ok(())
     }
 }
@@ -115,6 +127,7 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
         clients: top.count("clients").unwrap_or(usual.clients),
         deadline: top.time("deadline").unwrap_or(usual.deadline),
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
+        store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),
         seed: top.count("seed").unwrap_or(usual.seed),
     }
 }

@@ -58,7 +58,7 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
         duration: at(faults.len()),
         ..Settings::default()
     };
-    let report = federation(&settings, &planned, |_| Ok(()))?;
+    let report = federation(&settings, &planned, |_, _| Ok(()))?;
     let of = |which: Option<Fault>| {
         let outages = report.outages.iter();
         let of_kind = outages.filter(move |outage| which.is_none_or(|fault| outage.fault == fault));
