@@ -336,6 +336,7 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
     assert_eq!(turned.told(&mut client, 8), "+RESET\r\n");
     let connection = turned.connection(place);
     assert!(connection.session.is_stranger() && connection.began == Time(1));
+    assert!(connection.stranger_since > Time(1), "its time counts from its begin");
     let end = connection.stranger_since + turned.inner.options.stalled_max;
     turned.inner.look(end);
     assert_eq!(turned.inner.open, 1);
