@@ -16,7 +16,7 @@ use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_node::conversation::TIME_LEFT;
-use punctual_node::process::{Control, Listening};
+use punctual_node::process::{Control, Listening, Reach};
 use punctual_node::seen::Seen;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
@@ -51,8 +51,12 @@ pub(super) struct Begin {
     /// Where it listens; port 0 takes a free one.
     pub clients: SocketAddr,
     pub peers: SocketAddr,
+    /// Whether these addresses are of a network that no other machine reaches.
+    pub private: bool,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
+    /// The processor time that each request takes, besides what it needs.
+    pub work: Nanos,
 }
 
 /// What it is told after that, each as a line. The end of the input is the end of the node.
@@ -87,7 +91,9 @@ pub(super) fn node() -> Result<(), Failure> {
     })?;
     process::die_with(begin.parent);
     process::leave_signals_to_parent();
-    let listening = Listening::bind(begin.clients, begin.peers).map_err(|error| input(&error))?;
+    let reach = if begin.private { Reach::Private } else { Reach::Loopback };
+    let mut listening = Listening::bind(begin.clients, begin.peers, reach).map_err(|error| input(&error))?;
+    listening.work = begin.work;
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 

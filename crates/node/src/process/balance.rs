@@ -23,7 +23,7 @@ use punctual_units::{Nanos, Time};
 use super::clients::{Clients, Wanted};
 use super::link::Turn;
 use super::way::Way;
-use super::{CLIENTS, LOOK_EVERY, NodeError, OUT, WAKER, io as failed, listen};
+use super::{CLIENTS, LOOK_EVERY, NodeError, OUT, Reach, WAKER, io as failed, listen};
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
 /// While so many bytes wait for a node's socket, it is sent no further request.
@@ -45,7 +45,7 @@ impl Balancing {
     pub fn bind(clients: SocketAddr) -> Result<Balancing, NodeError> {
         let poll = Poll::new().map_err(failed("the event loop"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(failed("the event loop"))?;
-        let clients = listen(poll.registry(), clients, CLIENTS)?;
+        let clients = listen(poll.registry(), clients, Reach::Loopback, CLIENTS)?;
         Ok(Balancing {
             poll,
             waker: Arc::new(waker),

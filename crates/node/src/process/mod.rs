@@ -112,9 +112,18 @@ pub enum NodeError {
     Stopped(#[from] Stop),
 }
 
-/// Takes an address of this machine; port 0 takes a free one.
-fn listen(registry: &Registry, address: SocketAddr, token: Token) -> Result<TcpListener, NodeError> {
-    if !address.ip().is_loopback() {
+/// What can reach an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// This machine alone: anything else is refused.
+    Loopback,
+    /// A network that no other machine reaches, as the caller knows: network namespaces of its own.
+    Private,
+}
+
+/// Takes an address; port 0 takes a free one.
+fn listen(registry: &Registry, address: SocketAddr, reach: Reach, token: Token) -> Result<TcpListener, NodeError> {
+    if reach == Reach::Loopback && !address.ip().is_loopback() {
         return Err(NodeError::NotLoopback(address));
     }
     let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
@@ -146,11 +155,11 @@ impl Listening {
     ///
     /// # Errors
     /// [`NodeError`].
-    pub fn bind(clients: SocketAddr, peers: SocketAddr) -> Result<Listening, NodeError> {
+    pub fn bind(clients: SocketAddr, peers: SocketAddr, reach: Reach) -> Result<Listening, NodeError> {
         let poll = Poll::new().map_err(io("the event loop"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(io("the event loop"))?;
-        let clients = listen(poll.registry(), clients, CLIENTS)?;
-        let peers = listen(poll.registry(), peers, PEERS)?;
+        let clients = listen(poll.registry(), clients, reach, CLIENTS)?;
+        let peers = listen(poll.registry(), peers, reach, PEERS)?;
         Ok(Listening {
             poll,
             waker: Arc::new(waker),

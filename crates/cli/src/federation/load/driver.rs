@@ -152,10 +152,7 @@ impl<'t> Driver<'t> {
                     self.end(now, kind, at, Ending::Unsent, None);
                 }
             }
-            if let Phase::Settling { until } = self.phase
-                && (until <= now || !self.clients.iter().any(|(client, _)| client.is_open()))
-                || ends_now()
-            {
+            if self.has_settled(now) || ends_now() {
                 break;
             }
             self.arrive(now);
@@ -181,6 +178,14 @@ impl<'t> Driver<'t> {
         let counters = self.clients.iter().map(|(client, _)| client.counted()).collect();
         (self.tell)(Told::Done(counters));
         Ok(())
+    }
+
+    /// Whether nothing new comes, and nothing more will be learned.
+    fn has_settled(&self, now: Time) -> bool {
+        match self.phase {
+            Phase::Settling { until } => until <= now || !self.clients.iter().any(|(client, _)| client.is_open()),
+            Phase::Busy { .. } | Phase::Open { .. } => false,
+        }
     }
 
     fn begin(&mut self, rate: f64) {
