@@ -82,7 +82,6 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
         rate: Some(RATE),
         writes: 0.5,
         work: Nanos::ZERO,
-        clients: 200,
         ..Settings::default()
     };
     let report = federation(&settings, &planned, |_| Ok(()))?;
