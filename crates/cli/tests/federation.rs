@@ -348,9 +348,14 @@ mod run {
             assert_eq!(ask(client, &format!("GET {key}")), Value::bulk("on"));
             assert_eq!(ask(client, &format!("APPEND {key} 2")), Value::Integer(3));
         }
-        let Value::Bulk(info) = ask(0, "INFO") else { panic!("INFO") };
+        let Value::Bulk(info) = ask(0, "INFO") else {
+            panic!("INFO")
+        };
         let info = String::from_utf8_lossy(&info).into_owned();
-        assert!(info.contains("role:balancer\r\n") && info.contains("\r\nnode2:standing="), "{info}");
+        assert!(
+            info.contains("role:balancer\r\n") && info.contains("\r\nnode2:standing="),
+            "{info}"
+        );
         drop(child);
         comes("its files are removed", || files(folder.path()) == 0);
     }
@@ -422,7 +427,10 @@ mod run {
         assert!(error.contains("small.toml:1: store_bytes_max"), "{error}");
         let error = refused(folder.path(), &["federation", "run", "--work", "2s"]);
         assert!(error.contains("work: a request costs a node at most"), "{error}");
-        let error = refused(folder.path(), &["federation", "balance", "--listen", "192.0.2.1:7400", "127.0.0.1:1"]);
+        let error = refused(
+            folder.path(),
+            &["federation", "balance", "--listen", "192.0.2.1:7400", "127.0.0.1:1"],
+        );
         assert!(error.contains("listen on 127.0.0.1"), "{error}");
         let error = refused(folder.path(), &["federation", "load", "--writes", "2", "127.0.0.1:1"]);
         assert!(error.contains("--writes: a share"), "{error}");

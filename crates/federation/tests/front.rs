@@ -381,11 +381,15 @@ fn a_master_that_leaves_refuses_no_transaction_of_a_client() {
     let id = play.asked[&1].0.id;
     let (ticket, node, _) = play.under_way.remove(0);
     let (answer, said) = (late_without_master(), said(Standing::Leaving));
-    play.tell(FrontEvent::Reply(node, ticket, Reply { id, answer, said })).unwrap();
+    play.tell(FrontEvent::Reply(node, ticket, Reply { id, answer, said }))
+        .unwrap();
     asks_to_count(&mut play, 500);
     assert!(play.answers.is_empty() && play.sent.len() == 1, "{:?}", play.answers);
     says(&mut play, 2, Standing::Serving, true);
-    assert_eq!((&play.sent[&1][..], &play.sent[&2][..]), (&[NodeId(0), NodeId(2)][..], &[NodeId(2)][..]));
+    assert_eq!(
+        (&play.sent[&1][..], &play.sent[&2][..]),
+        (&[NodeId(0), NodeId(2)][..], &[NodeId(2)][..])
+    );
 }
 
 #[test]

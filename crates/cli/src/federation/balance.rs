@@ -35,7 +35,10 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
             let end = Arc::clone(&ends);
             // The end of the input is the end of the balancer.
             thread::spawn(move || {
-                BufReader::new(std::io::stdin()).lines().map_while(Result::ok).for_each(drop);
+                BufReader::new(std::io::stdin())
+                    .lines()
+                    .map_while(Result::ok)
+                    .for_each(drop);
                 end.store(true, Ordering::SeqCst);
                 drop(waker.wake());
             });

@@ -328,7 +328,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         match action {
             FrontAction::Send(to, ticket, request) => {
                 let node = self.named.get(&to).and_then(|number| self.ways.get_mut(*number));
-                let (sent, said) = node.map_or((false, Said::default()), |node| (node.send(ticket, &request), node.said));
+                let (sent, said) = node.map_or((false, Said::default()), |node| {
+                    (node.send(ticket, &request), node.said)
+                });
                 if !sent {
                     // It was not sent, so it was not executed.
                     let answer = Answer::Late {
@@ -378,7 +380,8 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         let mut text = format!(
             "# Federation\r\nrole:balancer\r\nfederation:{}\r\nmaster_node:{master}\r\nunder_way:{}\r\n\
              connected_clients:{}\r\n",
-            self.federation.map_or("none".into(), |federation| federation.to_string()),
+            self.federation
+                .map_or("none".into(), |federation| federation.to_string()),
             self.front.under_way(),
             self.clients.len(),
         );

@@ -65,10 +65,7 @@ impl Clients {
         let take = |stream, number| Box::new(Client::new(stream, first, number, now));
         let refuse = |mut stream: TcpStream| {
             // As far as the socket takes it at once.
-            drop(io::Write::write(
-                &mut stream,
-                b"-ERR max number of clients reached\r\n",
-            ));
+            drop(io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n"));
         };
         self.places.accept(&self.listener, registry, take, refuse);
     }
@@ -307,7 +304,6 @@ impl Client {
             _ => None,
         }
     }
-
 }
 
 #[cfg(test)]

@@ -345,7 +345,12 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         let now = self.os.now();
         let links = [self.ask.next_due(), self.watch.next_due()];
         let peers = self.peers.values().map(|peer| peer.way.next_due());
-        let due = links.into_iter().chain(peers).chain(self.left).min().unwrap_or(Time::MAX);
+        let due = links
+            .into_iter()
+            .chain(peers)
+            .chain(self.left)
+            .min()
+            .unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
     }
 

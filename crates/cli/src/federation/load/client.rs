@@ -254,16 +254,12 @@ impl Client {
         }
     }
 
-    fn answered(
-        &mut self,
-        kind: Kind,
-        at: Time,
-        deadline: Time,
-        reply: &Value,
-        now: Time,
-        out: &mut Vec<u8>,
-    ) -> Then {
-        let served = if now <= deadline { Ending::Timely } else { Ending::Overdue };
+    fn answered(&mut self, kind: Kind, at: Time, deadline: Time, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
+        let served = if now <= deadline {
+            Ending::Timely
+        } else {
+            Ending::Overdue
+        };
         let mut then = Then::Stay;
         let ending = match (kind, reply) {
             (Kind::Count, Value::Integer(returned)) => {
@@ -407,7 +403,10 @@ mod tests {
         counts(&mut client, &mut out);
         client.hear(&Value::Integer(1), Time::ZERO + MS * 100, &mut out);
         let right = Fate::Acknowledged { returned: 1, right: 1 };
-        assert_eq!(client.learned, [Learned::Fate(3, 1, right), ended(Kind::Count, Ending::Timely)]);
+        assert_eq!(
+            client.learned,
+            [Learned::Fate(3, 1, right), ended(Kind::Count, Ending::Timely)]
+        );
         for (number, (text, ending)) in [
             ("LATE reason=backlog retry-after-ms=3 node=1", Ending::Backlog),
             ("LATE reason=expired retry-after-ms=0", Ending::Expired),
@@ -440,7 +439,10 @@ mod tests {
         client.disconnected(Time::ZERO);
         out.clear();
         client.connected(Time::ZERO, &mut out);
-        assert!(String::from_utf8_lossy(&out).contains("SESSION\r\n$1\r\n3\r\n$1\r\n1\r\n"), "{out:?}");
+        assert!(
+            String::from_utf8_lossy(&out).contains("SESSION\r\n$1\r\n3\r\n$1\r\n1\r\n"),
+            "{out:?}"
+        );
         client.hear(&Value::Array(vec![Value::Integer(3)]), Time::ZERO, &mut out);
         client.hear(&Value::Simple("committed 9".into()), Time::ZERO, &mut out);
         assert!(client.is_idle());

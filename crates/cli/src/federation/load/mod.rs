@@ -99,7 +99,10 @@ pub fn load(arguments: &FederationLoad) -> Result<(), Failure> {
 
 fn offer(arguments: &FederationLoad) -> Result<Offer, Failure> {
     let refuse = |what: String| Failure::input([what]);
-    if arguments.rate.is_some_and(|rate| !(1.0..=super::run::RATE_MAX).contains(&rate)) {
+    if arguments
+        .rate
+        .is_some_and(|rate| !(1.0..=super::run::RATE_MAX).contains(&rate))
+    {
         let most = super::run::RATE_MAX;
         return Err(refuse(format!("--rate: the load has 1 to {most} requests a second")));
     }

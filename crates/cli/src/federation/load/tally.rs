@@ -189,7 +189,12 @@ impl Tally {
         }
         if let [Some(half), Some(most)] = self.latencies() {
             let ms = |span: Nanos| span.0 as f64 * 1e-6;
-            let _ = writeln!(text, "  timely answers took {:.1} ms (p50), {:.1} ms (p99)", ms(half), ms(most));
+            let _ = writeln!(
+                text,
+                "  timely answers took {:.1} ms (p50), {:.1} ms (p99)",
+                ms(half),
+                ms(most)
+            );
         }
         text
     }

@@ -161,11 +161,18 @@ impl Report {
 /// A fault of some kind each so often. Cuts are left out: with them, no other program would reach the run's balancers.
 fn now_and_then(every: Nanos, settings: &Settings) -> Result<Vec<(Nanos, Fault)>, Failure> {
     if every < AWAY {
-        return Err(Failure::input([format!("--fault-every: at least {AWAY}, for as long as a fault lasts")]));
+        return Err(Failure::input([format!(
+            "--fault-every: at least {AWAY}, for as long as a fault lasts"
+        )]));
     }
     let kinds: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Cut).collect();
     let mut random = settings.seed;
-    let fault = |number: u64| (Nanos(every.0 * number), kinds[drawn(&mut random) as usize % kinds.len()]);
+    let fault = |number: u64| {
+        (
+            Nanos(every.0 * number),
+            kinds[drawn(&mut random) as usize % kinds.len()],
+        )
+    };
     Ok((1..settings.duration.0.div_ceil(every.0)).map(fault).collect())
 }
 
@@ -359,7 +366,9 @@ impl Run<'_> {
     fn bring_back(&mut self, now: Time, ends: bool) -> Result<(), Failure> {
         let Run { away, processes, .. } = self;
         let has_left = |part: Part, fault| fault != Fault::Upgrade || processes.has_ended(part);
-        let due = away.extract_if(.., |(until, part, fault)| ends || *until <= now && has_left(*part, *fault));
+        let due = away.extract_if(.., |(until, part, fault)| {
+            ends || *until <= now && has_left(*part, *fault)
+        });
         for (_, part, fault) in due.collect::<Vec<_>>() {
             match fault {
                 Fault::Kill | Fault::SlaveKill | Fault::BalancerKill => processes.restart(part)?,
@@ -375,7 +384,11 @@ impl Run<'_> {
     /// Explains the last outage; each is settled before the next one begins.
     fn explain(&mut self, is_last: bool) {
         let now = LinuxOs.now();
-        let Some(outage) = self.outages.last_mut().filter(|outage| is_last || !outage.is_settled(now)) else {
+        let Some(outage) = self
+            .outages
+            .last_mut()
+            .filter(|outage| is_last || !outage.is_settled(now))
+        else {
             return;
         };
         let is_away = self.away.iter().any(|(_, part, _)| *part == outage.part);
@@ -402,7 +415,8 @@ impl Run<'_> {
 impl Outage {
     /// Whether nothing more will be known of it.
     fn is_settled(&self, now: Time) -> bool {
-        self.back.is_some_and(|back| now.since(back) > AFTER + Nanos::from_millis(100))
+        self.back
+            .is_some_and(|back| now.since(back) > AFTER + Nanos::from_millis(100))
     }
 }
 

@@ -26,7 +26,9 @@ impl Network {
         // SAFETY: a plain number; only the calling thread changes its namespace.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let error = io::Error::last_os_error();
-            return Err(format!("no network namespace ({error}): run as root, or give CAP_SYS_ADMIN"));
+            return Err(format!(
+                "no network namespace ({error}): run as root, or give CAP_SYS_ADMIN"
+            ));
         }
         let own = format!("{}/24", address(OWN));
         for words in [
@@ -63,7 +65,9 @@ impl Network {
     pub fn join(&self, node: usize, process: u32) -> Result<(), String> {
         let (cable, process) = (cable(node), process.to_string());
         let of_node = format!("{}/24", self.of(node));
-        ip(&["link", "add", "name", &cable, "type", "veth", "peer", "name", "eth0", "netns", &process])?;
+        ip(&[
+            "link", "add", "name", &cable, "type", "veth", "peer", "name", "eth0", "netns", &process,
+        ])?;
         ip(&["link", "set", &cable, "master", SWITCH])?;
         ip(&["link", "set", &cable, "up"])?;
         for words in [

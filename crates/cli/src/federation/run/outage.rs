@@ -170,7 +170,9 @@ impl Outage {
 fn gap(rising: &[Time], from: Time, until: Time) -> Option<Nanos> {
     let before = rising.partition_point(|at| *at < from).saturating_sub(1);
     let last = rising.partition_point(|at| *at < until);
-    let around = rising.get(before..=last.min(rising.len().checked_sub(1)?)).unwrap_or_default();
+    let around = rising
+        .get(before..=last.min(rising.len().checked_sub(1)?))
+        .unwrap_or_default();
     around.windows(2).map(|pair| pair[1].since(pair[0])).max()
 }
 

@@ -272,9 +272,12 @@ impl Processes {
                     self.introduce(part);
                 }
             }
-            (Told::Seen(Seen {
-                what: What::Note(text), ..
-            }), _) => self.note(part, &text),
+            (
+                Told::Seen(Seen {
+                    what: What::Note(text), ..
+                }),
+                _,
+            ) => self.note(part, &text),
             (Told::Seen(_), Role::Balancer(_)) => {}
             (Told::Seen(seen), Role::Node(begin)) => {
                 let node = begin.node;

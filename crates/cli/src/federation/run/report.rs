@@ -56,8 +56,14 @@ fn line(outage: &Outage) -> String {
         after(outage.back),
     );
     match fault {
-        Fault::SlaveKill => format!("{name} killed, a slave: gap between acknowledgements {}, {cost}", gap(outage.gap)),
-        Fault::BalancerKill => format!("{name} killed: its clients had no answer for {}; {cost}", gap(outage.gap)),
+        Fault::SlaveKill => format!(
+            "{name} killed, a slave: gap between acknowledgements {}, {cost}",
+            gap(outage.gap)
+        ),
+        Fault::BalancerKill => format!(
+            "{name} killed: its clients had no answer for {}; {cost}",
+            gap(outage.gap)
+        ),
         _ => {
             let next = outage.decided.map_or("none".into(), |(node, _)| format!("node {node}"));
             format!(

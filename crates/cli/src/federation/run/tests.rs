@@ -55,7 +55,9 @@ fn audit(entries: &[Vec<u8>]) -> Audit {
 
 fn told(fates: &[Fate]) -> Clients {
     let mut clients = Clients::default();
-    (1..).zip(fates).for_each(|(number, fate)| clients.take(id(number), *fate));
+    (1..)
+        .zip(fates)
+        .for_each(|(number, fate)| clients.take(id(number), *fate));
     clients
 }
 
