@@ -200,7 +200,8 @@ impl Listening {
         let waker = self.waker();
         // A waker that fails leaves the loop to its next beat.
         let wake = move || drop(waker.wake());
-        let stores = Stores::start(&replica, setup.executors, self.work, &wake).map_err(io("the store's threads"))?;
+        let stores =
+            Stores::start(&replica, &os, setup.executors, self.work, &wake).map_err(io("the store's threads"))?;
         let now = os.now();
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
         let federation = setup.federation;

@@ -119,10 +119,7 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
 }
 
 fn gaps<'o>(outages: impl Iterator<Item = &'o Outage>, gap: impl Fn(&Outage) -> Option<Nanos>) -> Gaps {
-    let ms: Vec<f64> = outages
-        .filter_map(gap)
-        .map(|gap| gap.0 as f64 * 1e-6)
-        .collect();
+    let ms: Vec<f64> = outages.filter_map(gap).map(|gap| gap.0 as f64 * 1e-6).collect();
     let at = |share| percentile(ms.iter().copied(), share);
     Gaps {
         p50: at(0.5),
