@@ -491,7 +491,11 @@ mod members {
         for node in 0..3 {
             let name = format!("node-{node}");
             authority.sign(folder, &name, [2020, 2090]);
-            std::fs::write(folder.join(format!("{node}.toml")), file(node, &ports, &name, &password)).unwrap();
+            std::fs::write(
+                folder.join(format!("{node}.toml")),
+                file(node, &ports, &name, &password),
+            )
+            .unwrap();
         }
         let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
         log.says("not replicated");
@@ -556,7 +560,11 @@ mod members {
             ("unix:log.socket", "log.socket", "federation.log"),
             ("clients = \"authority.pem\"", "", "federation.tls"),
             ("certificate = \"node.pem\"", "certificate = \"none.pem\"", "none.pem"),
-            ("[federation.tls]", "durability = \"x\"\n[federation.tls]", "federation.durability"),
+            (
+                "[federation.tls]",
+                "durability = \"x\"\n[federation.tls]",
+                "federation.durability",
+            ),
         ] {
             assert!(good.contains(from), "{from}");
             let told = refused(&good.replacen(from, to, 1));
@@ -564,7 +572,11 @@ mod members {
         }
         let without_tls = good.split("[federation.tls]").next().unwrap();
         let open = without_tls.replacen("node = 1", "node = 1\nlisten = \"0.0.0.0:0\"", 1);
-        assert!(refused(&open).contains("could take part as a node"), "{}", refused(&open));
+        assert!(
+            refused(&open).contains("could take part as a node"),
+            "{}",
+            refused(&open)
+        );
         let users = without_tls.find("[[user]]").unwrap()..without_tls.find("[federation]").unwrap();
         let mut open = without_tls.replacen("listen = \"127.0.0.1", "listen = \"0.0.0.0", 1);
         open.replace_range(users.start + 2..users.end + 2, "");

@@ -132,7 +132,11 @@ impl Login {
 
     /// How much of a request is taken from it, if `admitted` is how much of one that was let in.
     pub fn bounds(&self, admitted: &'static Bounds) -> &'static Bounds {
-        if self.is_stranger() { &Bounds::STRANGER } else { admitted }
+        if self.is_stranger() {
+            &Bounds::STRANGER
+        } else {
+            admitted
+        }
     }
 
     /// The name of its user; Redis' name for all where there are no users.

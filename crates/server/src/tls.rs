@@ -140,7 +140,12 @@ impl Tls {
     /// # Errors
     /// Where no authorities are given, or the name is none.
     pub fn dial(&self, name: &str) -> Result<ClientConnection, rustls::Error> {
-        let config = self.current.lock().unwrap_or_else(PoisonError::into_inner).dials.clone();
+        let config = self
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .dials
+            .clone();
         let config = config.ok_or_else(|| rustls::Error::General("there are no authorities to believe".into()))?;
         let name = ServerName::try_from(name.to_owned());
         let name = name.map_err(|_| rustls::Error::General("no name of a server, and no address".into()))?;

@@ -34,8 +34,11 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     let log = Local::open(file).map_err(|error| input(&error))?;
     let shown = listen.display();
     clear(listen)?;
-    let server = LogServer::start(listen, log)
-        .map_err(|error| input(&format!("{shown}: {error}; name a socket in a folder that this user may write")))?;
+    let server = LogServer::start(listen, log).map_err(|error| {
+        input(&format!(
+            "{shown}: {error}; name a socket in a folder that this user may write"
+        ))
+    })?;
     print(&format!(
         "log {} (one file of this machine, not replicated) at {shown}; Ctrl-C ends it\n",
         file.display()
@@ -48,7 +51,9 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     drop(server);
     drop(fs::remove_file(listen));
     match failed {
-        Some(why) => Err(Failure::Internal(format!("the log has failed, and answers nothing: {why}"))),
+        Some(why) => Err(Failure::Internal(format!(
+            "the log has failed, and answers nothing: {why}"
+        ))),
         None => Ok(()),
     }
 }

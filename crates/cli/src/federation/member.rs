@@ -47,7 +47,8 @@ const RESOLVE_AGAIN: Duration = Duration::from_secs(2);
 /// [`Failure::Input`] where it cannot start, or must stop.
 pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
-    let untaken = |error: std::io::Error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]);
+    let untaken =
+        |error: std::io::Error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]);
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
@@ -63,7 +64,9 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let peers = match membership.listen {
         Some(listen) => listen,
         None => resolve(own).ok_or_else(|| {
-            input(&format!("federation.nodes: {own}, this node's own place, has no address: set federation.listen"))
+            input(&format!(
+                "federation.nodes: {own}, this node's own place, has no address: set federation.listen"
+            ))
         })?,
     };
     let listening = Listening::bind(file.listen, peers, access.clone()).map_err(|error| input(&error))?;
@@ -83,7 +86,8 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         waker: listening.waker(),
     };
     let looks = {
-        let (send, has_ended, access, drain_max) = (send.clone(), Arc::clone(&has_ended), access, file.options.drain_max);
+        let (send, has_ended, access, drain_max) =
+            (send.clone(), Arc::clone(&has_ended), access, file.options.drain_max);
         thread::spawn(move || look(signals, &send, &access, drain_max.into(), &has_ended))
     };
     {

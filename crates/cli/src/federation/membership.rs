@@ -52,7 +52,10 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
     let usual = Settings::default();
     let name = section.text("name").unwrap_or_default();
     if name.is_empty() {
-        section.complain("name", "expected the federation's name, the same in the file of each node");
+        section.complain(
+            "name",
+            "expected the federation's name, the same in the file of each node",
+        );
     }
     let nodes = section.texts("nodes").unwrap_or_default();
     if !(1..=NODES_MAX).contains(&nodes.len()) {
@@ -60,7 +63,9 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
         section.complain("nodes", what);
     }
     for (at, node) in nodes.iter().enumerate() {
-        let port = node.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
+        let port = node
+            .rsplit_once(':')
+            .and_then(|(host, port)| (!host.is_empty()).then_some(port));
         if !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
             section.complain("nodes", format!("{node} is no host and port such as \"robot-0:7400\""));
         } else if nodes[..at].contains(node) {
@@ -69,7 +74,10 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
     }
     let number = section.count::<usize>("node");
     if number.is_none_or(|number| number >= nodes.len()) {
-        section.complain("node", "expected this node's number: its place among `nodes`, from 0 on");
+        section.complain(
+            "node",
+            "expected this node's number: its place among `nodes`, from 0 on",
+        );
     }
     let listen = section.text("listen").map(|listen| listen.parse());
     if let Some(Err(_)) = &listen {

@@ -137,7 +137,10 @@ const BEYOND_BYTES: usize = 512 << 20;
 
 /// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
 /// committed.
-pub(super) fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
+pub(super) fn open(
+    folder: &Path,
+    bytes_max: u64,
+) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
     let engine = LmdbOptions {
         durability: Durability::NoMetaSync,
         quota: 2 * bytes_max as usize + BEYOND_BYTES,
@@ -156,7 +159,9 @@ fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<C
     for line in lines.map_while(Result::ok) {
         let control_of = |order| match order {
             Order::Peers(addresses) => {
-                let peers = addresses.into_iter().map(|(node, socket)| (node, PeerAddress::of(socket)));
+                let peers = addresses
+                    .into_iter()
+                    .map(|(node, socket)| (node, PeerAddress::of(socket)));
                 Control::Peers(peers.collect())
             }
             Order::Leave => Control::Leave,

@@ -123,7 +123,10 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
             }
         }
         if node.durability == Durability::Volatile {
-            top.complain("store", "a node of a federation writes to the medium: leave durability out");
+            top.complain(
+                "store",
+                "a node of a federation writes to the medium: leave durability out",
+            );
         }
     }
     node.users = top.tables("user", user);

@@ -1,11 +1,11 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use punctual_federation::ids::NodeId;
 use punctual_federation::message::{Position, Reason};
 use punctual_server::resp::Bounds;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::users::{Hashed, User, Users};
-
-use std::sync::Arc;
 
 use super::*;
 
@@ -254,6 +254,7 @@ proptest! {
             match table.say(&words.join(" ")) {
                 Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
                 Step::Info => prop_assert_eq!(table.told().len(), 0),
+                Step::Check(_) => prop_assert!(false, "there are no users"),
                 Step::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
                     while let Step::Ask(_) = table.answer(Answer::Unknown) {}
@@ -289,7 +290,16 @@ fn only_error(table: &mut Table) -> String {
 
 #[test]
 fn a_stranger_may_say_nothing_but_which_user_it_is() {
-    for words in ["GET arm/1", "SESSION", "OUTCOME 1.1", "INFO", "PING", "MULTI", "ZADD a 1 b", "DEADLINE 5 GET arm/1"] {
+    for words in [
+        "GET arm/1",
+        "SESSION",
+        "OUTCOME 1.1",
+        "INFO",
+        "PING",
+        "MULTI",
+        "ZADD a 1 b",
+        "DEADLINE 5 GET arm/1",
+    ] {
         let mut table = stranger();
         assert_eq!(table.say(words), Step::Answered, "{words}");
         assert!(only_error(&mut table).starts_with("NOAUTH"), "{words}");
@@ -313,7 +323,13 @@ fn a_user_may_do_what_its_rights_say() {
     assert!(matches!(table.say("AUTH robot secret"), Step::Check(_)));
     table.conversation.judged(Some(0), &mut table.out);
     assert_eq!(table.told(), [Value::ok()]);
-    for words in ["GET leg/1", "MSET arm/1 a leg/1 b", "DEL leg/1", "INFO", "MGET arm/1 leg/1"] {
+    for words in [
+        "GET leg/1",
+        "MSET arm/1 a leg/1 b",
+        "DEL leg/1",
+        "INFO",
+        "MGET arm/1 leg/1",
+    ] {
         assert_eq!(table.say(words), Step::Answered, "{words}");
         assert!(only_error(&mut table).starts_with("NOPERM"), "{words}");
     }

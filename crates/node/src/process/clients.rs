@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 
 use punctual_federation::message::{Answer, Request};
-use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::login::{Claimed, Login};
+use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
 use punctual_server::stream::Stream;
 use punctual_units::{Nanos, Time};
@@ -112,7 +112,9 @@ impl Client {
         let half = self.parser.is_inside() && self.waiting.is_empty() && self.ticket.is_none() && self.reads();
         let is_stranger = self.conversation.login().is_stranger() || self.link.stream.is_handshaking();
         let is_silent = is_stranger && !self.conversation.is_waiting() && now.since(self.began) > STALLED_MAX;
-        is_silent || half && now.since(self.came) > STALLED_MAX || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
+        is_silent
+            || half && now.since(self.came) > STALLED_MAX
+            || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
     }
 
     /// Does all that can be done now, up to the next thing that is wanted.

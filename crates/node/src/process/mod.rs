@@ -23,8 +23,8 @@ use punctual_federation::replica::Replica;
 use punctual_os::Os;
 use punctual_server::login::{Claimed, Login};
 use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
-use punctual_server::work::Handle;
 use punctual_server::stream::Stream;
+use punctual_server::work::Handle;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
@@ -142,7 +142,7 @@ impl Listening {
         access.check(clients, peers)?;
         let poll = Poll::new().map_err(io("the event loop"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(io("the event loop"))?;
-        let bind = |address: SocketAddr, token| {
+        let bind = |address: SocketAddr, token| -> Result<TcpListener, NodeError> {
             let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
                 io::ErrorKind::AddrInUse => NodeError::InUse(address),
                 _ => io("cannot listen")(source),
@@ -532,8 +532,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                     for (node, address) in addresses {
                         if node != self.setup.me.node {
                             let token = Token(OUT + node.0 as usize);
-                            let new = || PeerOut::new(address, token);
-                            self.peers.entry(node).or_insert_with(new).moves(address);
+                            let new = || PeerOut::new(address.clone(), token);
+                            self.peers.entry(node).or_insert_with(new).moves(&address);
                         }
                     }
                 }

@@ -57,9 +57,9 @@ impl PeerOut {
     }
 
     /// The peer is to be found somewhere else.
-    pub fn moves(&mut self, address: PeerAddress) {
-        if self.address != address {
-            *self = PeerOut::new(address, self.token);
+    pub fn moves(&mut self, address: &PeerAddress) {
+        if self.address != *address {
+            *self = PeerOut::new(address.clone(), self.token);
         }
     }
 

@@ -30,11 +30,11 @@ use crate::prover::Prover;
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;
 use crate::session::{Session, Settings};
+use crate::stream::Stream;
 use crate::subscribers::Subscribers;
 use crate::work::{Done, Job};
 use connection::Connection;
 pub use listening::{Listening, Options, Running, ServeError};
-use crate::stream::Stream;
 
 /// The most requests of a connection that are read and not begun.
 pub const REQUESTS_WAITING_MAX: usize = 1024;

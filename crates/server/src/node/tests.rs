@@ -367,7 +367,7 @@ fn handshakes_leave_others_their_turn() {
     turned.until(|inner| {
         let has_signed = |stream: &super::Stream| match stream {
             super::Stream::Tls(tls) => tls.conn.negotiated_cipher_suite().is_some(),
-            super::Stream::Plain(_) => false,
+            super::Stream::Plain(_) | super::Stream::Dialled(_) => false,
         };
         let signed = inner
             .connections
