@@ -579,7 +579,7 @@ mod members {
         );
         let users = without_tls.find("[[user]]").unwrap()..without_tls.find("[federation]").unwrap();
         let mut open = without_tls.replacen("listen = \"127.0.0.1", "listen = \"0.0.0.0", 1);
-        open.replace_range(users.start + 2..users.end + 2, "");
+        open.replace_range(users.start - 2..users.end - 2, "");
         assert!(refused(&open).contains("without users"), "{}", refused(&open));
     }
 }

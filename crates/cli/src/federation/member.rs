@@ -10,7 +10,6 @@ use std::sync::mpsc::{Sender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mio::Waker;
 use punctual_federation::admission::{Gate, Timely};
 use punctual_federation::ids::{Boot, Member, NodeId};
 use punctual_federation::node::Setup;
@@ -81,9 +80,11 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
 
     let (control, orders) = std::sync::mpsc::channel();
     let has_ended = Arc::new(AtomicBool::new(false));
+    let waker = listening.waker();
     let send = Orders {
         control,
-        waker: listening.waker(),
+        // A waker that fails leaves the loop to its next beat.
+        wake: Arc::new(move || drop(waker.wake())),
     };
     let looks = {
         let (send, has_ended, access, drain_max) =
@@ -161,13 +162,16 @@ fn access(file: &mut NodeFile, membership: &Membership) -> Result<Access, Failur
 #[derive(Clone)]
 struct Orders {
     control: Sender<Control>,
-    waker: Arc<Waker>,
+    /// Has the loop look.
+    wake: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Orders {
     /// Whether the loop is still there.
     fn send(&self, control: Control) -> bool {
-        self.control.send(control).is_ok() && self.waker.wake().is_ok()
+        let is_there = self.control.send(control).is_ok();
+        (self.wake)();
+        is_there
     }
 }
 
