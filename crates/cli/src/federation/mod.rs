@@ -6,6 +6,9 @@ mod chart;
 mod drawing;
 mod export;
 pub mod load;
+mod log;
+pub mod member;
+pub mod membership;
 mod node;
 mod page;
 pub mod run;
@@ -65,6 +68,7 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
         FederationCommand::Run(arguments) => run::run(arguments),
         FederationCommand::Balance(arguments) => balance::balance(arguments),
         FederationCommand::Load(arguments) => load::load(arguments),
+        FederationCommand::Log { file, listen } => log::log(file, listen),
         FederationCommand::Node => node::node(),
         FederationCommand::Sweep { folder } => node::sweep(folder),
     }

@@ -1,18 +1,18 @@
 //! Connections between nodes: one that this node dials to each peer, and those that peers and fronts have dialled.
 
 use std::io;
-use std::net::SocketAddr;
 
-use mio::net::TcpStream;
 use mio::{Registry, Token};
 use punctual_federation::ids::{FederationId, Member, NodeId};
 use punctual_federation::message::{Message, Request};
 use punctual_logs::frame::{self, FrameError, Frames};
+use punctual_server::stream::Stream;
 use punctual_units::{Nanos, Time};
 
 use super::clients::STALLED_MAX;
 use super::link::{Link, Turn};
 use super::way::Way;
+use super::{Access, PeerAddress};
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
@@ -29,8 +29,16 @@ pub(super) struct PeerOut {
     pub outgoing: Outgoing,
 }
 
+/// What an operator should know of the way to a peer.
+pub(super) enum Trouble {
+    /// A message of so many bytes is longer than peers take.
+    TooLong(usize),
+    /// One of both does not believe the other's certificate.
+    Refused(String),
+}
+
 impl PeerOut {
-    pub fn new(address: SocketAddr, token: Token) -> PeerOut {
+    pub fn new(address: PeerAddress, token: Token) -> PeerOut {
         PeerOut {
             way: Way::new(address, token),
             outgoing: Outgoing::default(),
@@ -38,25 +46,40 @@ impl PeerOut {
     }
 
     /// The peer is to be found somewhere else.
-    pub fn moves(&mut self, address: SocketAddr) {
-        if self.way.address != address {
-            *self = PeerOut::new(address, self.way.token);
+    pub fn moves(&mut self, address: &PeerAddress) {
+        if self.way.address != *address {
+            *self = PeerOut::new(address.clone(), self.way.token);
         }
     }
 
     /// Dials where it is time to, and says first which node this is.
-    pub fn connect(&mut self, registry: &Registry, federation: FederationId, from: Member, now: Time) {
-        self.way.connect(registry, &Packet::Hello { federation, from }, now);
+    pub fn connect(
+        &mut self,
+        registry: &Registry,
+        access: &Access,
+        federation: FederationId,
+        from: Member,
+        now: Time,
+    ) -> Option<Trouble> {
+        let name = Packet::Hello { federation, from };
+        self.way.connect(registry, access, &name, now).map(Trouble::Refused)
     }
 
-    /// Sends what waits; a message that is longer than peers take is returned.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Option<usize> {
+    /// Sends what waits; what the operator should know of it.
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Option<Trouble> {
         let mut too_long = None;
-        if let Err(_) | Ok(false) = self.try_turn(scratch, now, &mut too_long) {
-            self.way.link = None;
-            self.outgoing.clear();
-        }
-        too_long
+        let ended = match self.try_turn(scratch, now, &mut too_long) {
+            Ok(true) => return too_long.map(Trouble::TooLong),
+            Ok(false) => None,
+            Err(error) => Some(error),
+        };
+        self.way.link = None;
+        self.outgoing.clear();
+        // What TLS does not accept; all else is a peer that is gone.
+        let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
+        refused
+            .and_then(|error| self.way.refused(error.to_string()))
+            .map(Trouble::Refused)
     }
 
     /// Whether the connection goes on.
@@ -104,7 +127,7 @@ pub(super) enum Heard {
 
 /// A connection that a peer or a front has dialled.
 pub(super) struct PeerIn {
-    pub link: Link<TcpStream>,
+    pub link: Link<Stream>,
     frames: Frames,
     /// What it is, once it has said so.
     pub from: Option<Named>,
@@ -136,7 +159,7 @@ pub(super) enum PeerGone {
 }
 
 impl PeerIn {
-    pub fn new(stream: TcpStream, number: u32, now: Time) -> PeerIn {
+    pub fn new(stream: Stream, number: u32, now: Time) -> PeerIn {
         PeerIn {
             link: Link::new(stream),
             frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
@@ -177,6 +200,8 @@ impl PeerIn {
                 (_, Some(_)) => return Err(PeerGone::OutOfPlace),
             }
         }
+        // A handshake has something to say.
+        self.link.flush()?;
         match turn? {
             Turn::Ended => Err(PeerGone::Ended),
             Turn::More => Ok(true),
@@ -219,6 +244,8 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream as Blocking};
 
+    use mio::net::TcpStream;
+
     use super::*;
 
     const OURS: FederationId = FederationId(1);
@@ -229,7 +256,7 @@ mod tests {
         let mut other = Blocking::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut peer = PeerIn::new(TcpStream::from_std(stream), 1, Time::ZERO);
+        let mut peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), 1, Time::ZERO);
         let mut bytes = Vec::new();
         for _ in 0..2 {
             let from = Member::default();

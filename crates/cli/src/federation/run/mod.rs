@@ -6,7 +6,7 @@ mod network;
 mod outage;
 mod processes;
 mod report;
-mod settings;
+pub mod settings;
 mod usage;
 
 use std::hash::{BuildHasher, RandomState};
