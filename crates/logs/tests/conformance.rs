@@ -294,10 +294,10 @@ fn a_file_that_loses_its_last_record_is_caught() {
 #[cfg(target_os = "linux")]
 mod over_a_socket {
     use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    use punctual_logs::socket::{LogClient, LogServer, Shared};
+    use punctual_logs::socket::{LogClient, LogServer, Shared, answer};
 
     use super::*;
 
@@ -306,11 +306,11 @@ mod over_a_socket {
 
     /// `log`, asked from here by a thread at the other end of a socket.
     fn asked<L: CommitLog + Send + 'static>(log: L) -> LogClient {
-        let shared = Arc::new(Shared::new(log));
+        let shared = Shared::new(log);
         let connect = move || {
             let (ours, theirs) = UnixStream::pair()?;
-            let shared = Arc::clone(&shared);
-            std::thread::spawn(move || shared.answer(theirs));
+            let mut shared = shared.clone();
+            std::thread::spawn(move || answer(theirs, &mut shared, &AtomicBool::new(false)));
             Ok(ours)
         };
         LogClient::by(connect, PATIENCE)
@@ -355,7 +355,9 @@ mod over_a_socket {
         let path = folder.path().join("socket");
         let mut log = Memory::default();
         log.open(OURS).unwrap();
-        let server = LogServer::start(&path, log).unwrap();
+        let log = Shared::new(log);
+        let shared = log.clone();
+        let _server = LogServer::start(&path, move || Some(shared.clone())).unwrap();
         let threads: Vec<_> = (0..4_u8)
             .map(|number| {
                 let path = path.clone();
@@ -377,7 +379,7 @@ mod over_a_socket {
             })
             .collect();
         let places: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        let all = server.shared().log().read_from(Revision::ZERO, usize::MAX).unwrap();
+        let all = log.log().read_from(Revision::ZERO, usize::MAX).unwrap();
         assert_eq!(all.last, Revision(200));
         for (number, places) in places.iter().enumerate() {
             for at in places {

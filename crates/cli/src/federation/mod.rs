@@ -61,6 +61,11 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
         FederationCommand::Sim(arguments) => sim(arguments, command),
         FederationCommand::Run(arguments) => run::run(arguments),
         FederationCommand::Node => node::node(),
+        FederationCommand::Member {
+            parent,
+            program,
+            arguments,
+        } => Err(node::member(*parent, program, arguments)),
         FederationCommand::Sweep { folder } => node::sweep(folder),
     }
 }
