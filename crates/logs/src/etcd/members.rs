@@ -258,7 +258,7 @@ impl Drop for Members {
 }
 
 /// Ports that are free now; another program may take one before a member does, which then says so.
-fn free_ports(count: usize) -> Result<Vec<u16>, EtcdError> {
+pub(super) fn free_ports(count: usize) -> Result<Vec<u16>, EtcdError> {
     let taken = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)));
     let taken: std::io::Result<Vec<TcpListener>> = taken.collect();
     let ports = taken.and_then(|taken| taken.iter().map(|port| Ok(port.local_addr()?.port())).collect());
