@@ -453,7 +453,7 @@ mod in_etcd {
 
     #[test]
     fn a_log_in_three_members_conforms_while_its_leaders_are_killed() {
-        etcd_passes(3, SLOW_CASES, |members, ends| {
+        etcd_passes(3, SLOW_CASES / 5, |members, ends| {
             while !ends.load(Ordering::SeqCst) {
                 if let Some(leader) = members.leader().unwrap() {
                     members.kill(leader);

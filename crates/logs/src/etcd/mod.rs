@@ -361,7 +361,8 @@ impl Etcd {
             }
         }
         let due = last.0.saturating_sub(after.0).min(count as u64);
-        let in_order = (after.0 + 1..).zip(&records).all(|(due, record)| record.revision.0 == due);
+        let placed = |(index, record): (usize, &Record)| record.revision.0 == after.0 + 1 + index as u64;
+        let in_order = records.iter().enumerate().all(placed);
         if records.len() as u64 != due || !in_order {
             return Err(LogError::Gone); // another program has removed entries
         }
@@ -423,7 +424,8 @@ impl Etcd {
     fn pass_on(&mut self) {
         self.watch.stream = None;
         self.client.turn();
-        self.runtime.block_on(tokio::time::sleep(REOPEN_AFTER));
+        // A timer is made within the runtime.
+        self.runtime.block_on(async { tokio::time::sleep(REOPEN_AFTER).await });
     }
 
     /// Takes entries of a watch that follow `upto`.
