@@ -255,7 +255,10 @@ impl LogServer {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn start<L: CommitLog>(path: &Path, log: impl Fn() -> Option<L> + Send + Sync + 'static) -> io::Result<LogServer> {
+    pub fn start<L: CommitLog>(
+        path: &Path,
+        log: impl Fn() -> Option<L> + Send + Sync + 'static,
+    ) -> io::Result<LogServer> {
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
         let ends = Arc::new(AtomicBool::new(false));

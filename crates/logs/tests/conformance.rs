@@ -487,7 +487,10 @@ mod in_etcd {
         .unwrap();
     }
 
-    struct Bridged(LogClient, #[expect(dead_code, reason = "it serves as long as it is there")] LogServer);
+    struct Bridged(
+        LogClient,
+        #[expect(dead_code, reason = "it serves as long as it is there")] LogServer,
+    );
 
     impl CommitLog for Bridged {
         fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {

@@ -124,8 +124,13 @@ pub(super) fn node() -> Result<(), Failure> {
         executors: EXECUTORS,
         gate: Gate::Timely(Timely::new(TIME_LEFT)),
     };
-    let log = begin.etcd.as_deref().map(|address| super::run::log_in_etcd(address, &begin.log));
-    let log = log.transpose().map_err(|error| input(&format!("node {}: {error}", begin.node)))?;
+    let log = begin
+        .etcd
+        .as_deref()
+        .map(|address| super::run::log_in_etcd(address, &begin.log));
+    let log = log
+        .transpose()
+        .map_err(|error| input(&format!("node {}: {error}", begin.node)))?;
     let ended = {
         let tell = tell.clone();
         let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
@@ -143,12 +148,16 @@ pub(super) fn member(parent: i32, program: &Path, arguments: &[String]) -> Failu
     Failure::input([format!("{}: cannot be started: {error}", program.display())])
 }
 
+/// What a store takes beyond twice its records: what is in the log must be applied, and a batch of many small changes
+/// copies that many pages. It is address space until then.
+const BEYOND_BYTES: usize = 512 << 20;
+
 /// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
 /// committed.
 fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
     let engine = LmdbOptions {
         durability: Durability::NoMetaSync,
-        quota: bytes_max as usize,
+        quota: 2 * bytes_max as usize + BEYOND_BYTES,
         ..LmdbOptions::default()
     };
     let options = StoreOptions {
@@ -157,7 +166,7 @@ fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb,
     };
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
     // There are no temporal objects yet, so that no reading is too old.
-    Ok(Replica::new(store, Nanos::MAX))
+    Ok(Replica::new(store, Nanos::MAX).bounded(bytes_max))
 }
 
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {

@@ -154,7 +154,9 @@ impl Client {
     pub async fn watch(&mut self, create: Create) -> Result<Streaming<Watched>, Status> {
         let mut grpc = Grpc::new(self.member()).max_decoding_message_size(ANSWER_BYTES_MAX);
         let open = async {
-            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            grpc.ready()
+                .await
+                .map_err(|error| Status::unavailable(error.to_string()))?;
             let create = Watch { create: Some(create) };
             let mut questions = Request::new(tokio_stream::once(create).chain(tokio_stream::pending()));
             // A member that has lost its leader ends the watch.

@@ -220,7 +220,10 @@ impl Etcd {
             version: status.version,
         };
         let why = |status: Status| format!("{}: {}", status.code(), with_sources(&status));
-        statuses.into_iter().map(|status| status.map(health).map_err(why)).collect()
+        statuses
+            .into_iter()
+            .map(|status| status.map(health).map_err(why))
+            .collect()
     }
 
     /// Checks that a member answers that knows of a leader, that none is too old, and that a key of our own can be
@@ -249,13 +252,21 @@ impl Etcd {
                 _ => Ok(()), // what was not answered is asked again
             };
         }
-        let said = self.address.members.iter().zip(health).map(|(member, health)| match health {
-            Ok(_) => format!("{member} has no leader"),
-            Err(why) => format!("{member} ({why})"),
-        });
+        let said = self
+            .address
+            .members
+            .iter()
+            .zip(health)
+            .map(|(member, health)| match health {
+                Ok(_) => format!("{member} has no leader"),
+                Err(why) => format!("{member} ({why})"),
+            });
         Err(EtcdError::Unreachable {
             address: self.address.to_string(),
-            what: format!("no member answers that has a leader: {}", said.collect::<Vec<_>>().join(", ")),
+            what: format!(
+                "no member answers that has a leader: {}",
+                said.collect::<Vec<_>>().join(", ")
+            ),
         })
     }
 
@@ -314,10 +325,9 @@ impl Etcd {
         if Some(found) == self.ours.as_ref() {
             return Ok(());
         }
-        let id = |bytes: &Bytes| std::str::from_utf8(bytes).ok().and_then(|hex| u64::from_str_radix(hex, 16).ok());
         Err(LogError::OtherFederation {
-            found: FederationId(id(found).unwrap_or_default()),
-            expected: FederationId(self.ours.as_ref().and_then(id).unwrap_or_default()),
+            found: federation_of(found),
+            expected: self.ours.as_ref().map(federation_of).unwrap_or_default(),
         })
     }
 
@@ -398,7 +408,9 @@ impl Etcd {
         };
         let silent_at = *heard + QUIET_MAX;
         let wait = until.min(silent_at).saturating_duration_since(now);
-        let said = self.runtime.block_on(async { tokio::time::timeout(wait, stream.message()).await });
+        let said = self
+            .runtime
+            .block_on(async { tokio::time::timeout(wait, stream.message()).await });
         match said {
             Ok(Ok(Some(watched))) if watched.canceled => {
                 if watched.compact_revision > 0 {
@@ -431,7 +443,9 @@ impl Etcd {
     /// Takes entries of a watch that follow `upto`.
     fn take(&mut self, mut upto: Revision, watched: Watched) {
         for event in watched.events {
-            let Some(kv) = event.kv.filter(|_| event.kind == 0) else { continue };
+            let Some(kv) = event.kv.filter(|_| event.kind == 0) else {
+                continue;
+            };
             let Some(record) = self.record(&kv) else { continue };
             if record.revision > upto.next() {
                 self.watch = Following::default(); // one is missing: the log is read again
@@ -502,20 +516,21 @@ impl CommitLog for Etcd {
         let done: TxnDone = self.ask(messages::TXN, &txn)?;
         self.ours = Some(ours);
         if done.succeeded {
-            return if self.claims { Ok(Revision::ZERO) } else { Err(LogError::Gone) };
+            return if self.claims {
+                Ok(Revision::ZERO)
+            } else {
+                Err(LogError::Gone)
+            };
         }
-        let whose = self.whose(value(&done, 0));
-        let found = u32::try_from(number(&done, 1).unwrap_or_default()).unwrap_or(u32::MAX);
-        let is_newer = found > format;
-        if whose.is_err() || is_newer {
+        let found = Identity {
+            federation: value(&done, 0).map(federation_of).ok_or(LogError::Gone)?,
+            format: u32::try_from(number(&done, 1).unwrap_or_default()).unwrap_or(u32::MAX),
+        };
+        if let Err(error) = found.admit(identity) {
             self.ours = None; // nothing may be asked of it
-            whose?;
-            return Err(LogError::NewerFormat {
-                found,
-                supported: format,
-            });
+            return Err(error);
         }
-        if found < format {
+        if found.format < format {
             let raise = Txn {
                 compare: vec![
                     self.is_ours()?,
@@ -544,7 +559,9 @@ impl CommitLog for Etcd {
             ],
             failure: vec![get(of), get(head)],
         };
-        let done = self.runtime.block_on(self.client.ask::<_, TxnDone>(messages::TXN, &txn));
+        let done = self
+            .runtime
+            .block_on(self.client.ask::<_, TxnDone>(messages::TXN, &txn));
         let done = done.map_err(|status| match status.code() {
             // An etcd with a smaller bound than its own default.
             Code::InvalidArgument if status.message().contains("too large") => LogError::EntryTooLong { len },
@@ -626,10 +643,7 @@ impl CommitLog for Etcd {
             range_end: self.entry_key(upto.next()),
         };
         let txn = Txn {
-            compare: vec![
-                self.is_ours()?,
-                compare(trimmed.clone(), Order::Less, digits(upto.0)),
-            ],
+            compare: vec![self.is_ours()?, compare(trimmed.clone(), Order::Less, digits(upto.0))],
             success: vec![put(trimmed, digits(upto.0)), op(Request::Delete(delete))],
             failure: Vec::new(),
         };
@@ -638,6 +652,15 @@ impl CommitLog for Etcd {
         self.compact(done.header.map_or(0, |header| header.revision));
         Ok(())
     }
+}
+
+/// What the key says whose log it is; 0 where another program has written it.
+fn federation_of(bytes: &Bytes) -> FederationId {
+    let hex = std::str::from_utf8(bytes).ok();
+    FederationId(
+        hex.and_then(|hex| u64::from_str_radix(hex, 16).ok())
+            .unwrap_or_default(),
+    )
 }
 
 fn op(request: Request) -> RequestOp {

@@ -97,7 +97,11 @@ fn each_place_is_of_one_federation_in_a_format_that_its_nodes_read() {
         expected: other.federation,
     };
     assert_eq!(sure(|| stranger.open(other)), Err(refused));
-    assert_eq!(stranger.append(Revision(3), b"x"), Err(LogError::NoAnswer), "it was not let in");
+    assert_eq!(
+        stranger.append(Revision(3), b"x"),
+        Err(LogError::NoAnswer),
+        "it was not let in"
+    );
     // Another name is another place, also one that begins alike.
     let mut beside = opened(&members.address("a/b2"));
     assert_eq!(sure(|| beside.open(OURS)), Ok(Revision::ZERO));
@@ -122,13 +126,24 @@ fn a_log_that_was_removed_is_gone_and_nothing_is_appended_to_what_took_its_place
     sure(|| log.remove()).unwrap();
     assert_eq!(sure(|| node.append(Revision(5), b"x")), Err(LogError::Gone));
     assert_eq!(sure(|| node.read_from(Revision(2), 9)), Err(LogError::Gone));
-    assert_eq!(sure(|| node.await_from(Revision(2), 9, Duration::ZERO)), Err(LogError::Gone));
+    assert_eq!(
+        sure(|| node.await_from(Revision(2), 9, Duration::ZERO)),
+        Err(LogError::Gone)
+    );
     let other = Identity {
         federation: FederationId(8),
         ..OURS
     };
     assert_eq!(sure(|| log.open(other)), Ok(Revision::ZERO));
-    let taken = |error| matches!(error, LogError::OtherFederation { found: FederationId(8), .. });
+    let taken = |error| {
+        matches!(
+            error,
+            LogError::OtherFederation {
+                found: FederationId(8),
+                ..
+            }
+        )
+    };
     assert!(taken(sure(|| node.append(Revision::ZERO, b"x")).unwrap_err()));
     assert!(taken(sure(|| node.read_from(Revision(2), 9)).unwrap_err()));
 }
@@ -155,14 +170,23 @@ fn a_watch_goes_on_where_it_was_and_is_told_what_was_compacted() {
     append(&mut log, 200);
     assert_eq!(watch(&mut follower, Revision::ZERO, 200), (1..=200).collect::<Vec<_>>());
     // From another revision than the last, back and forth.
-    assert_eq!(watch(&mut follower, Revision(150), 200), (151..=200).collect::<Vec<_>>());
+    assert_eq!(
+        watch(&mut follower, Revision(150), 200),
+        (151..=200).collect::<Vec<_>>()
+    );
     append(&mut log, 210);
-    assert_eq!(watch(&mut follower, Revision(205), 210), (206..=210).collect::<Vec<_>>());
+    assert_eq!(
+        watch(&mut follower, Revision(205), 210),
+        (206..=210).collect::<Vec<_>>()
+    );
     // Entries that are trimmed are still in etcd's history, in which a watch goes on.
     follower.watch.stream = None;
     append(&mut log, 220);
     sure(|| log.trim(Revision(215))).unwrap();
-    assert_eq!(watch(&mut follower, Revision(210), 220), (211..=220).collect::<Vec<_>>());
+    assert_eq!(
+        watch(&mut follower, Revision(210), 220),
+        (211..=220).collect::<Vec<_>>()
+    );
     // Once etcd has forgotten them, it needs a copy.
     follower.watch.stream = None;
     append(&mut log, 230);
@@ -171,10 +195,12 @@ fn a_watch_goes_on_where_it_was_and_is_told_what_was_compacted() {
         sure(|| log.trim(Revision(upto))).unwrap();
     }
     let trimmed = Revision(228);
-    let told = sure(|| match follower.await_from(Revision(220), 9, Duration::from_millis(100)) {
-        Ok(none) if none.is_empty() => Err(LogError::NoAnswer),
-        told => told,
-    });
+    let told = sure(
+        || match follower.await_from(Revision(220), 9, Duration::from_millis(100)) {
+            Ok(none) if none.is_empty() => Err(LogError::NoAnswer),
+            told => told,
+        },
+    );
     assert_eq!(told, Err(LogError::Compacted { trimmed }));
     assert_eq!(watch(&mut follower, trimmed, 230), [229, 230]);
 }
@@ -194,7 +220,10 @@ fn the_longest_entries_fit_and_are_read_in_order() {
     let read = sure(|| log.read_from(Revision(1), 100)).unwrap();
     assert_eq!((read.records.len(), read.last), (19, Revision(20)));
     for record in read.records {
-        let right = record.bytes.iter().all(|byte| u64::from(*byte) + 1 == record.revision.0);
+        let right = record
+            .bytes
+            .iter()
+            .all(|byte| u64::from(*byte) + 1 == record.revision.0);
         assert!(right && record.bytes.len() == ENTRY_BYTES_MAX);
     }
     let len = ENTRY_BYTES_MAX + 1;
@@ -203,7 +232,9 @@ fn the_longest_entries_fit_and_are_read_in_order() {
 
 #[test]
 fn a_log_in_three_members_goes_on_without_one_and_a_wiped_one_is_not_let_back() {
-    let Some((mut members, _folder)) = members(3) else { return };
+    let Some((mut members, _folder)) = members(3) else {
+        return;
+    };
     let address = members.address("x");
     let (mut log, mut follower) = (opened(&address), opened(&address));
     let (mut upto, mut seen) = (0, 0);
@@ -212,7 +243,10 @@ fn a_log_in_three_members_goes_on_without_one_and_a_wiped_one_is_not_let_back() 
         members.kill(leader);
         upto += 20;
         append(&mut log, upto);
-        assert_eq!(watch(&mut follower, Revision(seen), upto), (seen + 1..=upto).collect::<Vec<_>>());
+        assert_eq!(
+            watch(&mut follower, Revision(seen), upto),
+            (seen + 1..=upto).collect::<Vec<_>>()
+        );
         seen = upto;
         if round == 2 {
             std::fs::remove_dir_all(members.data(leader)).unwrap();
@@ -282,7 +316,10 @@ fn what_cannot_be_reached_is_named() {
     let address: Address = format!("etcd://127.0.0.1:{free}").parse().unwrap();
     let mut log = Etcd::new(&address, true).unwrap();
     let error = log.check().unwrap_err().to_string();
-    assert!(error.contains(&format!("127.0.0.1:{free}")) && error.contains("start etcd there"), "{error}");
+    assert!(
+        error.contains(&format!("127.0.0.1:{free}")) && error.contains("start etcd there"),
+        "{error}"
+    );
     assert_eq!(log.open(OURS), Err(LogError::NoAnswer));
     let address = format!("etcds://127.0.0.1:{free}?ca=/nowhere/ca.pem");
     let error = Etcd::new(&address.parse().unwrap(), true).err().unwrap().to_string();
@@ -321,11 +358,15 @@ mod tls {
         };
         let folder = tempfile::tempdir().unwrap();
         let [ca, cert, key] = certificates(folder.path());
-        let [client, peer] = members::free_ports(2).unwrap()[..] else { unreachable!() };
+        let [client, peer] = members::free_ports(2).unwrap()[..] else {
+            unreachable!()
+        };
         let url = format!("https://127.0.0.1:{client}");
         let peer = format!("http://127.0.0.1:{peer}");
         let mut command = Command::new(program.path);
-        command.args(["--name", "m", "--data-dir"]).arg(folder.path().join("data"));
+        command
+            .args(["--name", "m", "--data-dir"])
+            .arg(folder.path().join("data"));
         command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &format!("m={peer}"), "--log-level", "panic"]);

@@ -187,7 +187,9 @@ impl Backing for InEtcd {
     fn audit(&mut self) -> Result<Audit, Failure> {
         let unread = |why: &dyn std::fmt::Display| {
             let address = &self.address;
-            Failure::input([format!("{address}: what was appended could not be read to its end: {why}")])
+            Failure::input([format!(
+                "{address}: what was appended could not be read to its end: {why}"
+            )])
         };
         let last = answered(|| self.log.open(self.identity)).map_err(|error| unread(&error))?;
         let until = Instant::now() + ANSWER_MAX;

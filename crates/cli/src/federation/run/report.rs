@@ -46,7 +46,9 @@ fn line(outage: &Outage) -> String {
     let after = |at: Option<Time>| at.map_or("never".into(), |at| ms(at.since(outage.at)));
     let gap = outage.gap.map_or("no end".into(), ms);
     let next = outage.decided.map_or("none".into(), |(node, _)| format!("node {node}"));
-    let of_log = outage.log_gap.map_or(String::new(), |gap| format!(" (of the log alone {})", ms(gap)));
+    let of_log = outage
+        .log_gap
+        .map_or(String::new(), |gap| format!(" (of the log alone {})", ms(gap)));
     format!(
         "node {} {}, the master: suspected after {}, next master caught up after {}, decided ({next}) after {}, first \
          acknowledgement after {}; gap between acknowledgements {gap}{of_log}",

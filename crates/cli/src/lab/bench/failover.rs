@@ -136,7 +136,11 @@ fn text(measured: &Measured) -> String {
         (Some(half), Some(most), Some(max)) => format!("  {name}: p50 {half:.1}, p95 {most:.1}, max {max:.1}\n"),
         _ => format!("  {name}: none\n"),
     };
-    let replicated = if measured.replicated { "replicated" } else { "not replicated" };
+    let replicated = if measured.replicated {
+        "replicated"
+    } else {
+        "not replicated"
+    };
     let mut text = format!(
         "{} nodes, log: {} ({replicated}), {} requests/s; the master killed {} times, stopped {} times for 1 s\n",
         measured.nodes, measured.log, measured.rate_per_s, measured.kills, measured.stops
