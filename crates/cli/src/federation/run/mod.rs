@@ -138,9 +138,6 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
         settings.duration
     );
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
-    if is_apart {
-        print(&said)?;
-    }
     let report = federation(&settings, &faults, |addresses, master| {
         let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let line = format!(
@@ -149,7 +146,7 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
             shown.join(", ")
         );
         match is_apart {
-            true => print(&line),
+            true => print(&(said + &line)),
             // A closed standard error is no reason to stop.
             false => {
                 drop(std::io::stderr().write_all(line.as_bytes()));
