@@ -148,7 +148,9 @@ pub struct Etcd {
     address: Address,
     /// Whether an empty place may be made this federation's.
     claims: bool,
-    /// Whose log it is, once it was opened.
+    /// What it was last opened as, perhaps without an answer: then it is opened before anything else.
+    asked: Option<Identity>,
+    /// Whose log it is, once that was answered.
     ours: Option<Bytes>,
     /// Known to be trimmed as far.
     trimmed: Revision,
@@ -203,6 +205,7 @@ impl Etcd {
             client,
             address: address.clone(),
             claims,
+            asked: None,
             ours: None,
             trimmed: Revision::ZERO,
             page: PAGE,
@@ -313,8 +316,13 @@ impl Etcd {
     }
 
     /// Holds while the log is ours.
-    fn is_ours(&self) -> Result<Compare, LogError> {
-        // A log that was not opened is not known to be ours.
+    fn is_ours(&mut self) -> Result<Compare, LogError> {
+        if self.ours.is_none()
+            && let Some(identity) = self.asked
+        {
+            self.open(identity)?;
+        }
+        // A log that was never opened is not known to be ours.
         let ours = self.ours.clone().ok_or(LogError::NoAnswer)?;
         Ok(compare(self.key("federation"), Order::Equal, ours))
     }
@@ -492,6 +500,7 @@ pub fn bridge(address: &str, path: &Path) -> Result<LogServer, EtcdError> {
 impl CommitLog for Etcd {
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
         let Identity { federation, format } = identity;
+        (self.asked, self.ours) = (Some(identity), None);
         let ours = Bytes::from(federation.to_string());
         let keys = ["federation", "format", "head"].map(|name| self.key(name));
         let [of, form, head] = &keys;
@@ -527,7 +536,7 @@ impl CommitLog for Etcd {
             format: u32::try_from(number(&done, 1).unwrap_or_default()).unwrap_or(u32::MAX),
         };
         if let Err(error) = found.admit(identity) {
-            self.ours = None; // nothing may be asked of it
+            self.ours = None; // nothing is asked of it
             return Err(error);
         }
         if found.format < format {
