@@ -97,9 +97,17 @@ fn each_place_is_of_one_federation_in_a_format_that_its_nodes_read() {
         expected: other.federation,
     };
     assert_eq!(sure(|| stranger.open(other)), Err(refused.clone()));
-    assert_eq!(sure(|| stranger.append(Revision(3), b"x")), Err(refused), "it is not let in");
+    assert_eq!(
+        sure(|| stranger.append(Revision(3), b"x")),
+        Err(refused),
+        "it is not let in"
+    );
     let mut early = Etcd::new(&address, true).unwrap();
-    assert_eq!(early.append(Revision(3), b"x"), Err(LogError::NoAnswer), "it was not opened");
+    assert_eq!(
+        early.append(Revision(3), b"x"),
+        Err(LogError::NoAnswer),
+        "it was not opened"
+    );
     // One whose opening had no answer opens before anything else.
     early.asked = Some(OURS);
     assert_eq!(sure(|| early.read_from(Revision(3), 1)).unwrap().last, Revision(3));
