@@ -105,11 +105,11 @@ pub enum LogError {
         /// The newest that the caller reads.
         supported: u32,
     },
-    /// What was appended for this federation is no longer there: the place was wiped, or another program has removed
+    /// What was appended for this federation is not there: the place is new, was wiped, or another program has removed
     /// entries.
     #[error(
-        "the log no longer has what this federation appended: restore it from a snapshot, or begin a new federation from \
-         a backup of a node's store"
+        "the log has nothing of this federation, or has lost entries of it: if it is new, found it (`punctual federation \
+         found`); else restore etcd from a snapshot, or begin a new federation from a backup of a node's store"
     )]
     Gone,
     /// The entry does not fit: nothing was appended. A log takes an entry of that length at no other time either.

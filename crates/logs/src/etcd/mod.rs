@@ -50,6 +50,8 @@ pub const COMPACT_EVERY: Duration = Duration::from_secs(10);
 /// The most entries of one answer; an entry has at most 1 MiB. Half as many are asked for after each one that did not
 /// come in time, down to one.
 const PAGE: usize = 64;
+/// Read from here to learn where the log ends.
+const BEYOND: Revision = Revision(u64::MAX - 1);
 /// How long [`CommitLog::watch_from`] waits for what is on its way.
 const GLANCE: Duration = Duration::from_millis(5);
 /// The wait before a watch that was refused is opened again.
@@ -372,6 +374,9 @@ impl Etcd {
         if after < trimmed {
             return Err(LogError::Compacted { trimmed });
         }
+        if after > last && after != BEYOND {
+            return Err(LogError::Gone); // the caller has entries that the log has not
+        }
         let mut records = Vec::new();
         if let Some(Some(Response::Range(ranged))) = done.responses.get(2).map(|response| &response.response) {
             for kv in &ranged.kvs {
@@ -581,9 +586,9 @@ impl CommitLog for Etcd {
         }
         self.whose(value(&done, 0))?;
         match number(&done, 1).map(Revision) {
-            Some(end) if end != last => Ok(Appended::Lost { last: end }),
-            Some(_) => Err(LogError::NoAnswer),
-            None => Err(LogError::Gone),
+            Some(end) if end > last => Ok(Appended::Lost { last: end }),
+            Some(end) if end == last => Err(LogError::NoAnswer),
+            _ => Err(LogError::Gone), // the caller has entries that the log has not
         }
     }
 
@@ -641,7 +646,7 @@ impl CommitLog for Etcd {
             return Ok(());
         }
         // The end of the log, also where all before it is trimmed.
-        let (Stretch { last, .. }, _) = self.page(Revision(u64::MAX - 1), 0)?;
+        let (Stretch { last, .. }, _) = self.page(BEYOND, 0)?;
         let upto = upto.min(last);
         if upto <= self.trimmed {
             return Ok(());

@@ -15,9 +15,11 @@ use punctual_logs::{CommitLog, Etcd, FORMAT, Identity, LogError};
 use punctual_os::LinuxOs;
 use punctual_units::{Clock, Nanos, Time};
 
+use super::super::membership::number_of;
 use super::audit::Audit;
 use super::log::Backing;
 use crate::args::LogKind;
+use crate::commands::print;
 use crate::failure::Failure;
 
 /// Members that a run starts.
@@ -35,6 +37,23 @@ const WITNESS_EVERY: Duration = Duration::from_millis(10);
 /// Serves the log at `address` to this process's node, at a socket at `path`.
 pub fn log_in_etcd(address: &str, path: &Path) -> Result<LogServer, String> {
     bridge(address, path).map_err(|error| error.to_string())
+}
+
+/// Makes the place at `address` the log of the federation of that name.
+pub fn found(name: &str, address: &str) -> Result<(), Failure> {
+    let address: Address = address.parse().map_err(|error: EtcdError| input(&error))?;
+    let identity = Identity {
+        federation: FederationId(number_of(name)),
+        format: FORMAT,
+    };
+    let mut log = Etcd::new(&address, true).map_err(|error| input(&error))?;
+    log.check().map_err(|error| input(&error))?;
+    let opened = answered(|| log.open(identity));
+    let last = opened.map_err(|error| Failure::input([format!("{address}: {error}")]))?;
+    print(&format!(
+        "{address}: the log of federation {name}, with {} entries so far\n",
+        last.0
+    ))
 }
 
 /// What is known of the entries so far, and what stopped that.

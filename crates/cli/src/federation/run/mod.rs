@@ -11,7 +11,7 @@ mod load;
 mod log;
 mod processes;
 mod report;
-mod settings;
+pub mod settings;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -36,7 +36,7 @@ use signal_hook::flag;
 pub use self::audit::Faults;
 use self::audit::compare;
 use self::client::Nodes;
-pub use self::etcd::log_in_etcd;
+pub use self::etcd::{found, log_in_etcd};
 use self::load::{Load, Offer, Outcome};
 use self::log::Backing;
 use self::processes::Processes;

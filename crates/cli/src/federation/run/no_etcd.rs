@@ -15,6 +15,10 @@ pub fn log_in_etcd(_: &str, _: &Path) -> Result<LogServer, String> {
     Err(WITHOUT.into())
 }
 
+pub fn found(_: &str, _: &str) -> Result<(), Failure> {
+    Err(Failure::input([WITHOUT]))
+}
+
 pub(super) fn open(_: &LogKind, _: &Path, _: FederationId) -> Result<Box<dyn Backing>, Failure> {
     Err(Failure::input([WITHOUT]))
 }
