@@ -7,15 +7,25 @@
 //! page on it is read and checked once in this process, by a bit for each page. What LMDB writes it has made of checked
 //! pages, so pages that are new since need no check; one that is looked at all the same passes.
 //!
-//! **Which way.** A get descends to one leaf. A step of a scan goes on to the leaf beside it, at any level. A delete
-//! may merge a page with the one beside it, under the same branch, and asks for the first or last key below that. So
-//! steps and changes also check, at each level, the pages beside the way, and their outer ways down. A write
-//! transaction meets pages of the commit that it began from, and its own, which are none of the file's: of those that
-//! were joined away, the neighbours were checked as that happened.
+//! **Which way.** A get descends to one leaf. A step of a scan goes on to the leaf beside it, at any level, and so do
+//! the two looks by which a put finds out what it takes (`room`). All of these are checked with the keys between which
+//! they lie by the branches above them.
+//!
+//! **A delete** may join a page with the one beside it, or take a node from there, and asks for the first key below
+//! both (`mdb_rebalance` in mdb.c). The next delete then stands in a page whose neighbours are those of all that was
+//! joined. So a write transaction notes between which keys it may have joined pages, for each level ([`Joined`]). A
+//! delete takes in one more page on each side of that, and the next one beyond it is checked, too: what a scan of the
+//! transaction steps to. A branch is joined only when all below it was, so that other levels are seldom touched. Each
+//! delete checks at most five pages of a level and their outer ways down, most of which were checked before.
+//!
+//! All ways are those of the commit that the transaction began from. Its own pages are copies of pages that were
+//! checked, or what it has put there.
 //!
 //! The trees of tables and of free pages are small, and checked as a whole when the store is opened.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,84 +44,214 @@ pub(super) struct Guard {
     checked: Box<[AtomicU64]>,
 }
 
+/// What a call may meet beside what it looks for.
+pub(super) enum Reach<'j> {
+    /// Nothing: a get.
+    Leaf,
+    /// The leaves beside it: a step of a scan, a put.
+    Beside,
+    /// What it joins, and the pages beside that: a delete.
+    Joins(&'j mut Joined),
+}
+
+/// Between which keys of a table a write transaction may have joined pages. For each level from the leaves upwards:
+/// where each such span begins, empty for the first one of all, and before which key it ends.
+#[derive(Debug, Default)]
+pub(super) struct Joined(Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>);
+
+impl Joined {
+    /// The span around `key`, if there is one.
+    fn around(&self, level: usize, key: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let (low, high) = self.0.get(level)?.range::<[u8], _>((Unbounded, Included(key))).next_back()?;
+        is_below(key, high.as_deref()).then(|| (low.clone(), high.clone()))
+    }
+
+    /// Adds a span, and all that overlap it; what they are together.
+    fn add(&mut self, level: usize, mut low: Vec<u8>, mut high: Option<Vec<u8>>) -> (Vec<u8>, Option<Vec<u8>>) {
+        if self.0.len() <= level {
+            self.0.resize_with(level + 1, BTreeMap::new);
+        }
+        let spans = &mut self.0[level];
+        let overlap = |low: &[u8], high: &Option<Vec<u8>>, spans: &BTreeMap<Vec<u8>, Option<Vec<u8>>>| {
+            let below = match high {
+                Some(high) => spans.range::<[u8], _>((Unbounded, Excluded(high.as_slice()))).next_back(),
+                None => spans.iter().next_back(),
+            };
+            below.filter(|(_, end)| is_below(low, end.as_deref())).map(|(begin, _)| begin.clone())
+        };
+        while let Some(begin) = overlap(&low, &high, spans) {
+            let end = spans.remove(&begin).flatten();
+            low = low.min(begin);
+            high = high.zip(end).map(|(one, other)| one.max(other));
+        }
+        spans.insert(low.clone(), high.clone());
+        (low, high)
+    }
+}
+
+/// Whether a key lies below the end of a span.
+fn is_below(key: &[u8], end: Option<&[u8]>) -> bool {
+    end.is_none_or(|end| key < end)
+}
+
 /// Which way down.
 #[derive(Clone, Copy)]
 enum Way<'k> {
     To(&'k [u8]),
+    /// To what lies just below a key.
+    Below(&'k [u8]),
     First,
     Last,
+}
+
+/// A page of a tree, and the keys between which its keys are to lie: not below `low`, below `high`.
+#[derive(Clone, Copy)]
+struct Place<'g> {
+    number: u64,
+    depth: u16,
+    /// Empty where there is no bound.
+    low: &'g [u8],
+    high: Option<&'g [u8]>,
 }
 
 impl Guard {
     /// Of a store whose file is mapped at `map` as long as the guard is used.
     pub(super) fn new(file: File, map: Range<usize>, page_size: usize) -> Guard {
-        let words = map.len() / page_size / 64 + 1;
+        // Zeros that are not touched take no memory; the map may be much larger than the file.
+        let words = vec![0_u64; map.len() / page_size / 64 + 1].into_boxed_slice();
+        // SAFETY: an atomic word has the size and the alignment of a word of 64 bits (`check` is built for these only),
+        // and each value of one is a value of the other.
+        let checked = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
         Guard {
             file,
             map,
             page_size,
-            checked: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            checked,
         }
     }
 
-    /// Checks the way to `key` in `tree`, and what a change there or a step from there may meet if `beside`.
+    /// Checks the way to `key` in `tree`, and what a call of this reach may meet beside it.
     #[inline]
-    pub(super) fn check(&self, tree: Tree, key: &[u8], beside: bool) -> Result<(), Damage> {
-        self.down(tree, tree.root, 1, Way::To(key), beside)
-    }
-
-    fn down(&self, tree: Tree, from: u64, from_depth: u16, way: Way<'_>, beside: bool) -> Result<(), Damage> {
+    pub(super) fn check(&self, tree: Tree, key: &[u8], reach: Reach<'_>) -> Result<(), Damage> {
         if tree.root == NO_PAGE {
             return Ok(());
         }
-        let (mut number, mut low, mut high) = (from, None, None);
-        for depth in from_depth..tree.depth {
-            let page = self.page(number, P_BRANCH)?;
-            let count = nodes(page);
-            self.lies(number, page, 1..count, low, high)?;
-            let at = match way {
-                Way::First => 0,
-                Way::Last => count.saturating_sub(1),
-                Way::To(key) => child_for(page, count, key),
-            };
-            let child = |at: usize| child_at(page, offset_of(page, at));
-            if beside {
-                let others = [Some(0), at.checked_sub(1), Some(at + 1).filter(|at| *at < count)];
-                for other in others.into_iter().flatten().filter(|other| *other != at || at == 0) {
-                    self.down(tree, child(other), depth + 1, Way::First, false)?;
-                    self.down(tree, child(other), depth + 1, Way::Last, false)?;
-                }
+        let leaf = self.down(tree, Way::To(key), tree.depth)?;
+        match reach {
+            Reach::Leaf => Ok(()),
+            Reach::Beside => {
+                self.before(tree, leaf.depth, leaf.low)?;
+                self.after(tree, leaf.depth, leaf.high)?;
+                Ok(())
             }
-            if at > 0 {
-                low = Some(key_of(page, at));
-            }
-            if at + 1 < count {
-                high = Some(key_of(page, at + 1));
-            }
-            number = child(at);
+            Reach::Joins(joined) => self.joins(tree, key, joined),
         }
-        let page = self.page(number, P_LEAF)?;
-        self.lies(number, page, 0..nodes(page), low, high)
     }
 
-    /// Whether the keys of these nodes lie between two keys.
-    #[inline]
-    fn lies(
-        &self,
-        number: u64,
-        page: &[u8],
-        nodes: Range<usize>,
-        low: Option<&[u8]>,
-        high: Option<&[u8]>,
-    ) -> Result<(), Damage> {
-        if nodes.is_empty() {
-            return Err(damaged(number, "has no keys"));
+    /// Checks what a delete of `key` may meet, and notes what it may join.
+    #[inline(never)]
+    fn joins(&self, tree: Tree, key: &[u8], joined: &mut Joined) -> Result<(), Damage> {
+        for depth in (1..=tree.depth).rev() {
+            let level = usize::from(tree.depth - depth);
+            let own = self.down(tree, Way::To(key), depth)?;
+            self.ends(tree, own)?;
+            let (mut low, mut high) = match joined.around(level, key) {
+                Some(span) => span,
+                None => (own.low.to_vec(), own.high.map(<[u8]>::to_vec)),
+            };
+            if let Some(before) = self.before(tree, depth, &low)? {
+                self.before(tree, depth, before.low)?;
+                low = before.low.to_vec();
+            }
+            if let Some(after) = self.after(tree, depth, high.as_deref())? {
+                self.after(tree, depth, after.high)?;
+                high = after.high.map(<[u8]>::to_vec);
+            }
+            let (low, high) = joined.add(level, low, high);
+            // A branch that keeps two children is left as it is.
+            let Some(above) = depth.checked_sub(1).filter(|above| *above > 0) else {
+                break;
+            };
+            let above = self.down(tree, Way::To(key), above)?;
+            let all_joined = low.as_slice() <= above.low
+                && high.is_none_or(|high| above.high.is_some_and(|end| end <= high.as_slice()));
+            if !all_joined {
+                break;
+            }
         }
-        let above = low.is_none_or(|low| low <= key_of(page, nodes.start));
-        let below = high.is_none_or(|high| key_of(page, nodes.end - 1) < high);
-        match above && below {
-            true => Ok(()),
-            false => Err(damaged(number, "has keys of another page")),
+        Ok(())
+    }
+
+    /// The page before those that begin at `low`, with its outer ways down.
+    fn before(&self, tree: Tree, depth: u16, low: &[u8]) -> Result<Option<Place<'_>>, Damage> {
+        if low.is_empty() {
+            return Ok(None);
+        }
+        let place = self.down(tree, Way::Below(low), depth)?;
+        self.ends(tree, place)?;
+        Ok(Some(place))
+    }
+
+    /// The page after those that end before `high`, with its outer ways down.
+    fn after(&self, tree: Tree, depth: u16, high: Option<&[u8]>) -> Result<Option<Place<'_>>, Damage> {
+        let Some(high) = high else { return Ok(None) };
+        let place = self.down(tree, Way::To(high), depth)?;
+        self.ends(tree, place)?;
+        Ok(Some(place))
+    }
+
+    /// Checks the ways to the first and the last leaf below a page.
+    fn ends(&self, tree: Tree, place: Place<'_>) -> Result<(), Damage> {
+        if place.depth < tree.depth {
+            self.down_from(tree, place, Way::First, tree.depth)?;
+            self.down_from(tree, place, Way::Last, tree.depth)?;
+        }
+        Ok(())
+    }
+
+    /// The page at `depth` on a way from the root, where each page was checked.
+    #[inline]
+    fn down(&self, tree: Tree, way: Way<'_>, depth: u16) -> Result<Place<'_>, Damage> {
+        let root = Place {
+            number: tree.root,
+            depth: 1,
+            low: &[],
+            high: None,
+        };
+        self.down_from(tree, root, way, depth)
+    }
+
+    #[inline]
+    fn down_from<'g>(
+        &'g self,
+        tree: Tree,
+        mut at: Place<'g>,
+        way: Way<'_>,
+        depth: u16,
+    ) -> Result<Place<'g>, Damage> {
+        loop {
+            let is_leaf = at.depth == tree.depth;
+            let page = self.page(at.number, if is_leaf { P_LEAF } else { P_BRANCH })?;
+            let count = nodes(page);
+            // The first key of a branch stands for all that is smaller.
+            lies(at, page, usize::from(!is_leaf)..count)?;
+            if at.depth == depth {
+                return Ok(at);
+            }
+            let child = match way {
+                Way::First => 0,
+                Way::Last => count.saturating_sub(1),
+                Way::To(key) => child_where(page, count, |low| low <= key),
+                Way::Below(key) => child_where(page, count, |low| low < key),
+            };
+            if child > 0 {
+                at.low = key_of(page, child);
+            }
+            if child + 1 < count {
+                at.high = Some(key_of(page, child + 1));
+            }
+            at.number = child_at(page, offset_of(page, child));
+            at.depth += 1;
         }
     }
 
@@ -191,13 +331,7 @@ impl Guard {
         // Its end is in the file.
         self.read(first + pages - 1, &mut header)?;
         // There may be more pages than it needs, after a shorter value has replaced a longer one. These hold bytes of
-        // that one, and none is a page of its own.
-        for number in first + needed..first + pages {
-            self.read(number, &mut header)?;
-            if u64_at(&header, 0) == number {
-                return Err(damaged(first, "is a large value that reaches into another page"));
-            }
-        }
+        // that one, whatever they look like: that none is a page of its own is found by a check of all pages only.
         Ok(())
     }
 
@@ -244,18 +378,30 @@ fn key_of(page: &[u8], at: usize) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Which child of a branch holds `key`: the last one whose key is not above it.
-fn child_for(page: &[u8], count: usize, key: &[u8]) -> usize {
+/// The last child of a branch whose key passes, and the first one where none does.
+fn child_where(page: &[u8], count: usize, passes: impl Fn(&[u8]) -> bool) -> usize {
     let (mut low, mut high) = (1, count.max(1));
     while low < high {
         let middle = (low + high) / 2;
-        if key_of(page, middle) <= key {
+        if passes(key_of(page, middle)) {
             low = middle + 1
         } else {
             high = middle
         }
     }
     low - 1
+}
+
+/// Whether the keys of these nodes of a page lie where they should.
+#[inline]
+fn lies(at: Place<'_>, page: &[u8], nodes: Range<usize>) -> Result<(), Damage> {
+    if nodes.is_empty() {
+        return Err(damaged(at.number, "has no keys"));
+    }
+    match at.low <= key_of(page, nodes.start) && is_below(key_of(page, nodes.end - 1), at.high) {
+        true => Ok(()),
+        false => Err(damaged(at.number, "has keys of another page")),
+    }
 }
 
 /// The tree in the record of a table's name.

@@ -55,7 +55,7 @@ use punctual_units::Nanos;
 use check::{Damage, Meta, Tree};
 pub use checked::{Checked, last_check};
 use error::Place;
-use guard::Guard;
+use guard::{Guard, Reach};
 use life::Life;
 use order::Bytewise;
 use owner::Owner;
@@ -437,9 +437,8 @@ impl Lmdb {
         }
     }
 
-    /// Checks the pages that a call of LMDB's for `key` will meet, and what a change there or a step from there may
-    /// meet if `beside`; nothing in a store that was checked as it was opened. `trees` are those of the transaction's
-    /// commit, once they are known.
+    /// Checks the pages that a call of LMDB's for `key` will meet, as far as it reaches; nothing in a store that was
+    /// checked as it was opened. `trees` are those of the transaction's commit, once they are known.
     #[inline(always)]
     fn guard(
         &self,
@@ -447,11 +446,11 @@ impl Lmdb {
         trees: &Cell<Option<[Tree; 2]>>,
         table: Table,
         key: &[u8],
-        beside: bool,
+        reach: Reach<'_>,
     ) -> Result<(), EngineError> {
         match &self.guard {
             None => Ok(()),
-            Some(guard) => self.guard_by(guard, transaction, trees, table, key, beside),
+            Some(guard) => self.guard_by(guard, transaction, trees, table, key, reach),
         }
     }
 
@@ -463,7 +462,7 @@ impl Lmdb {
         trees: &Cell<Option<[Tree; 2]>>,
         table: Table,
         key: &[u8],
-        beside: bool,
+        reach: Reach<'_>,
     ) -> Result<(), EngineError> {
         let file = self.file();
         let fail = damaged(&file);
@@ -481,7 +480,7 @@ impl Lmdb {
                 found
             }
         };
-        guard.check(found[table as usize], key, beside).map_err(fail)
+        guard.check(found[table as usize], key, reach).map_err(fail)
     }
 
     /// Whether these bytes lie in the file's map, and not in a copy of a write transaction.

@@ -12,9 +12,10 @@ use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, T
 
 use super::check::Tree;
 use super::error;
+use super::guard::{Joined, Reach};
 use super::life::Fork;
 use super::order::Bytewise;
-use super::room::Allowance;
+use super::room::{Allowance, INLINE_MAX};
 use super::seats::Seat;
 use super::{Lmdb, sum};
 use crate::Copied;
@@ -62,6 +63,8 @@ pub struct LmdbWrite<'e> {
     pub(super) allowance: Allowance,
     /// Those of the commit that it began from, where they were looked up.
     trees: Cell<Option<[Tree; 2]>>,
+    /// In a store that was opened without a check.
+    joined: [Joined; 2],
     /// An empty transaction is committed without a write.
     changed: bool,
     _bound_to_thread: PhantomData<*const ()>,
@@ -231,6 +234,7 @@ impl<'e> LmdbWrite<'e> {
                 engine,
                 allowance: Allowance::begin(&engine.room),
                 trees: Cell::new(None),
+                joined: Default::default(),
                 changed: false,
                 _bound_to_thread: PhantomData,
             }),
@@ -247,6 +251,29 @@ impl LmdbWrite<'_> {
             return Ok(());
         }
         Err(self.engine.unusable())
+    }
+
+    /// Checks what a change of the record of `key` may meet, in a store that was opened without a check.
+    #[inline(always)]
+    fn guard_change(&mut self, table: Table, key: &[u8], delete: bool) -> Result<(), EngineError> {
+        match self.engine.guard {
+            None => Ok(()),
+            Some(_) => self.guard_change_by(table, key, delete),
+        }
+    }
+
+    #[inline(never)]
+    fn guard_change_by(&mut self, table: Table, key: &[u8], delete: bool) -> Result<(), EngineError> {
+        let reach = match delete {
+            true => Reach::Joins(&mut self.joined[table as usize]),
+            false => Reach::Beside,
+        };
+        self.engine.guard(&self.transaction, &self.trees, table, key, reach)?;
+        // A large value that is not what was written may be another record's, whose pages a change would give away.
+        match self.engine.table(table).get(&self.transaction, key) {
+            Ok(Some(stored)) if stored.len() > INLINE_MAX => value(self.engine, table, key, stored).map(drop),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -385,7 +412,7 @@ impl Read for LmdbSnapshot<'_> {
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         let inside = self.enter()?;
         inside.with(|pin| {
-            self.engine.guard(&pin.transaction, &self.trees, table, key, false)?;
+            self.engine.guard(&pin.transaction, &self.trees, table, key, Reach::Leaf)?;
             Ok(get(self.engine, &pin.transaction, table, key)?.map(look))
         })
     }
@@ -411,7 +438,7 @@ impl Read for LmdbWrite<'_> {
 
     #[inline]
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.engine.guard(&self.transaction, &self.trees, table, key, false)?;
+        self.engine.guard(&self.transaction, &self.trees, table, key, Reach::Leaf)?;
         get(self.engine, &self.transaction, table, key)
     }
 
@@ -428,7 +455,7 @@ impl Write for LmdbWrite<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         check_lengths(key, value)?;
         self.usable()?;
-        self.engine.guard(&self.transaction, &self.trees, table, key, true)?;
+        self.guard_change(table, key, false)?;
         self.take(table, key, Some(value.len() + sum::LEN))?;
         self.changed = true;
         let (engine, transaction) = (self.engine, &mut self.transaction);
@@ -448,7 +475,7 @@ impl Write for LmdbWrite<'_> {
 
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
         self.usable()?;
-        self.engine.guard(&self.transaction, &self.trees, table, key, true)?;
+        self.guard_change(table, key, true)?;
         self.take(table, key, None)?;
         match self.engine.table(table).delete(&mut self.transaction, key) {
             Ok(was_there) => {
@@ -494,7 +521,7 @@ impl<'t> Iterator for LmdbScan<'t> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let near = &self.near.0;
-        if let Err(damaged) = self.engine.guard(self.transaction, self.trees, self.table, near, true) {
+        if let Err(damaged) = self.engine.guard(self.transaction, self.trees, self.table, near, Reach::Beside) {
             self.records = Ordered::Over;
             return Some(Err(damaged));
         }
@@ -517,7 +544,7 @@ impl Iterator for LmdbSnapshotScan<'_> {
         let read = self.snapshot.enter().map(|inside| {
             let near = &self.near.0;
             let trees = &self.snapshot.trees;
-            let guarded = inside.with(|pin| engine.guard(&pin.transaction, trees, self.table, near, true));
+            let guarded = inside.with(|pin| engine.guard(&pin.transaction, trees, self.table, near, Reach::Beside));
             if let Err(damaged) = guarded {
                 return Some(Err(damaged));
             }
