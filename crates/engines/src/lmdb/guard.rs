@@ -21,7 +21,14 @@
 //! All ways are those of the commit that the transaction began from. Its own pages are copies of pages that were
 //! checked, or what it has put there.
 //!
-//! The trees of tables and of free pages are small, and checked as a whole when the store is opened.
+//! **What is checked of a page** when it is met: it is the page that it should be, its nodes lie in it, its keys
+//! ascend, and each record that lies in it has its checksum, where there are any: a flipped bit of a key would hide the
+//! record from all that ask for it. And it is not free, which would be an older state of the very page that is wanted.
+//! Which pages are free was read as the store was opened, and is read again when a page is met that was free then and
+//! may have been used since. That is known of the newest commit; a snapshot that is older takes such a page for sound.
+//!
+//! The trees of tables and of free pages are small, and checked as a whole when the store is opened; so are the ways to
+//! the first and the last leaf of each table.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,11 +36,15 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use punctual_store::engine::Table;
 
 use super::check::{
-    Content, Damage, F_BIGDATA, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Tree, child_at, damaged, key_at,
-    node_fits, node_offsets, pages_of_large, u16_at, u64_at,
+    Content, Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Tree, check_small, child_at,
+    damaged, key_at, node_fits, node_offsets, pages_of_large, u16_at, u64_at,
 };
+use super::sum::{self, Sums};
 
 /// Which pages were checked.
 #[derive(Debug)]
@@ -42,6 +53,31 @@ pub(super) struct Guard {
     map: Range<usize>,
     page_size: usize,
     checked: Box<[AtomicU64]>,
+    sums: Sums,
+    free: Mutex<Free>,
+}
+
+/// The pages that belong to no table in a commit: a bit for each.
+#[derive(Debug)]
+pub(super) struct Free {
+    pub commit: u64,
+    pub pages: Vec<u64>,
+}
+
+/// The commit whose pages a transaction follows, and its tables.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base {
+    pub commit: u64,
+    pub trees: [Tree; 2],
+}
+
+/// A table of a commit.
+#[derive(Clone, Copy)]
+struct Followed {
+    tree: Tree,
+    commit: u64,
+    /// Whether its records have checksums.
+    sums: bool,
 }
 
 /// What a call may meet beside what it looks for.
@@ -62,7 +98,11 @@ pub(super) struct Joined(Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>);
 impl Joined {
     /// The span around `key`, if there is one.
     fn around(&self, level: usize, key: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let (low, high) = self.0.get(level)?.range::<[u8], _>((Unbounded, Included(key))).next_back()?;
+        let (low, high) = self
+            .0
+            .get(level)?
+            .range::<[u8], _>((Unbounded, Included(key)))
+            .next_back()?;
         is_below(key, high.as_deref()).then(|| (low.clone(), high.clone()))
     }
 
@@ -74,10 +114,14 @@ impl Joined {
         let spans = &mut self.0[level];
         let overlap = |low: &[u8], high: &Option<Vec<u8>>, spans: &BTreeMap<Vec<u8>, Option<Vec<u8>>>| {
             let below = match high {
-                Some(high) => spans.range::<[u8], _>((Unbounded, Excluded(high.as_slice()))).next_back(),
+                Some(high) => spans
+                    .range::<[u8], _>((Unbounded, Excluded(high.as_slice())))
+                    .next_back(),
                 None => spans.iter().next_back(),
             };
-            below.filter(|(_, end)| is_below(low, end.as_deref())).map(|(begin, _)| begin.clone())
+            below
+                .filter(|(_, end)| is_below(low, end.as_deref()))
+                .map(|(begin, _)| begin.clone())
         };
         while let Some(begin) = overlap(&low, &high, spans) {
             let end = spans.remove(&begin).flatten();
@@ -116,7 +160,7 @@ struct Place<'g> {
 
 impl Guard {
     /// Of a store whose file is mapped at `map` as long as the guard is used.
-    pub(super) fn new(file: File, map: Range<usize>, page_size: usize) -> Guard {
+    pub(super) fn new(file: File, map: Range<usize>, page_size: usize, sums: Sums, free: Free) -> Guard {
         // Zeros that are not touched take no memory; the map may be much larger than the file.
         let words = vec![0_u64; map.len() / page_size / 64 + 1].into_boxed_slice();
         // SAFETY: an atomic word has the size and the alignment of a word of 64 bits (`check` is built for these only),
@@ -127,44 +171,77 @@ impl Guard {
             map,
             page_size,
             checked,
+            sums,
+            free: Mutex::new(free),
         }
     }
 
-    /// Checks the way to `key` in `tree`, and what a call of this reach may meet beside it.
+    /// Checks the way to `key` in a table, and what a call of this reach may meet beside it.
     #[inline]
-    pub(super) fn check(&self, tree: Tree, key: &[u8], reach: Reach<'_>) -> Result<(), Damage> {
-        if tree.root == NO_PAGE {
+    pub(super) fn check(&self, base: Base, table: Table, key: &[u8], reach: Reach<'_>) -> Result<(), Damage> {
+        let Some(of) = self.followed(base, table) else {
             return Ok(());
-        }
-        let leaf = self.down(tree, Way::To(key), tree.depth)?;
+        };
+        let leaf = self.down(of, Way::To(key), of.tree.depth)?;
         match reach {
             Reach::Leaf => Ok(()),
             Reach::Beside => {
-                self.before(tree, leaf.depth, leaf.low)?;
-                self.after(tree, leaf.depth, leaf.high)?;
+                self.before(of, leaf.depth, leaf.low)?;
+                self.after(of, leaf.depth, leaf.high)?;
                 Ok(())
             }
-            Reach::Joins(joined) => self.joins(tree, key, joined),
+            Reach::Joins(joined) => self.joins(of, key, joined),
         }
+    }
+
+    /// A table with records.
+    #[inline]
+    fn followed(&self, base: Base, table: Table) -> Option<Followed> {
+        let tree = base.trees[table as usize];
+        (tree.root != NO_PAGE).then(|| Followed {
+            tree,
+            commit: base.commit,
+            sums: self.sums.has(table),
+        })
+    }
+
+    /// Checks the outer ways of both tables. Their leaves have a bound on one side only, so that a leaf of the other
+    /// table might pass for one.
+    pub(super) fn outer(&self, base: Base) -> Result<(), Damage> {
+        for (table, other) in [(Table::Data, Table::Temporal), (Table::Temporal, Table::Data)] {
+            let Some(of) = self.followed(base, table) else { continue };
+            for way in [Way::First, Way::Last] {
+                let leaf = self.down(of, way, of.tree.depth)?.number;
+                let key = key_of(self.page(of, leaf, P_LEAF)?, 0);
+                // Damage elsewhere is told by the call that meets it.
+                let found = self
+                    .followed(base, other)
+                    .and_then(|other| self.down(other, Way::To(key), other.tree.depth).ok());
+                if found.is_some_and(|found| found.number == leaf) {
+                    return Err(damaged(leaf, "is used by two tables"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Checks what a delete of `key` may meet, and notes what it may join.
     #[inline(never)]
-    fn joins(&self, tree: Tree, key: &[u8], joined: &mut Joined) -> Result<(), Damage> {
-        for depth in (1..=tree.depth).rev() {
-            let level = usize::from(tree.depth - depth);
-            let own = self.down(tree, Way::To(key), depth)?;
-            self.ends(tree, own)?;
+    fn joins(&self, of: Followed, key: &[u8], joined: &mut Joined) -> Result<(), Damage> {
+        for depth in (1..=of.tree.depth).rev() {
+            let level = usize::from(of.tree.depth - depth);
+            let own = self.down(of, Way::To(key), depth)?;
+            self.ends(of, own)?;
             let (mut low, mut high) = match joined.around(level, key) {
                 Some(span) => span,
                 None => (own.low.to_vec(), own.high.map(<[u8]>::to_vec)),
             };
-            if let Some(before) = self.before(tree, depth, &low)? {
-                self.before(tree, depth, before.low)?;
+            if let Some(before) = self.before(of, depth, &low)? {
+                self.before(of, depth, before.low)?;
                 low = before.low.to_vec();
             }
-            if let Some(after) = self.after(tree, depth, high.as_deref())? {
-                self.after(tree, depth, after.high)?;
+            if let Some(after) = self.after(of, depth, high.as_deref())? {
+                self.after(of, depth, after.high)?;
                 high = after.high.map(<[u8]>::to_vec);
             }
             let (low, high) = joined.add(level, low, high);
@@ -172,7 +249,7 @@ impl Guard {
             let Some(above) = depth.checked_sub(1).filter(|above| *above > 0) else {
                 break;
             };
-            let above = self.down(tree, Way::To(key), above)?;
+            let above = self.down(of, Way::To(key), above)?;
             let all_joined = low.as_slice() <= above.low
                 && high.is_none_or(|high| above.high.is_some_and(|end| end <= high.as_slice()));
             if !all_joined {
@@ -183,55 +260,49 @@ impl Guard {
     }
 
     /// The page before those that begin at `low`, with its outer ways down.
-    fn before(&self, tree: Tree, depth: u16, low: &[u8]) -> Result<Option<Place<'_>>, Damage> {
+    fn before(&self, of: Followed, depth: u16, low: &[u8]) -> Result<Option<Place<'_>>, Damage> {
         if low.is_empty() {
             return Ok(None);
         }
-        let place = self.down(tree, Way::Below(low), depth)?;
-        self.ends(tree, place)?;
+        let place = self.down(of, Way::Below(low), depth)?;
+        self.ends(of, place)?;
         Ok(Some(place))
     }
 
     /// The page after those that end before `high`, with its outer ways down.
-    fn after(&self, tree: Tree, depth: u16, high: Option<&[u8]>) -> Result<Option<Place<'_>>, Damage> {
+    fn after(&self, of: Followed, depth: u16, high: Option<&[u8]>) -> Result<Option<Place<'_>>, Damage> {
         let Some(high) = high else { return Ok(None) };
-        let place = self.down(tree, Way::To(high), depth)?;
-        self.ends(tree, place)?;
+        let place = self.down(of, Way::To(high), depth)?;
+        self.ends(of, place)?;
         Ok(Some(place))
     }
 
     /// Checks the ways to the first and the last leaf below a page.
-    fn ends(&self, tree: Tree, place: Place<'_>) -> Result<(), Damage> {
-        if place.depth < tree.depth {
-            self.down_from(tree, place, Way::First, tree.depth)?;
-            self.down_from(tree, place, Way::Last, tree.depth)?;
+    fn ends(&self, of: Followed, place: Place<'_>) -> Result<(), Damage> {
+        if place.depth < of.tree.depth {
+            self.down_from(of, place, Way::First, of.tree.depth)?;
+            self.down_from(of, place, Way::Last, of.tree.depth)?;
         }
         Ok(())
     }
 
     /// The page at `depth` on a way from the root, where each page was checked.
     #[inline]
-    fn down(&self, tree: Tree, way: Way<'_>, depth: u16) -> Result<Place<'_>, Damage> {
+    fn down(&self, of: Followed, way: Way<'_>, depth: u16) -> Result<Place<'_>, Damage> {
         let root = Place {
-            number: tree.root,
+            number: of.tree.root,
             depth: 1,
             low: &[],
             high: None,
         };
-        self.down_from(tree, root, way, depth)
+        self.down_from(of, root, way, depth)
     }
 
     #[inline]
-    fn down_from<'g>(
-        &'g self,
-        tree: Tree,
-        mut at: Place<'g>,
-        way: Way<'_>,
-        depth: u16,
-    ) -> Result<Place<'g>, Damage> {
+    fn down_from<'g>(&'g self, of: Followed, mut at: Place<'g>, way: Way<'_>, depth: u16) -> Result<Place<'g>, Damage> {
         loop {
-            let is_leaf = at.depth == tree.depth;
-            let page = self.page(at.number, if is_leaf { P_LEAF } else { P_BRANCH })?;
+            let is_leaf = at.depth == of.tree.depth;
+            let page = self.page(of, at.number, if is_leaf { P_LEAF } else { P_BRANCH })?;
             let count = nodes(page);
             // The first key of a branch stands for all that is smaller.
             lies(at, page, usize::from(!is_leaf)..count)?;
@@ -257,14 +328,14 @@ impl Guard {
 
     /// Page `number`, which is of this kind, and checked.
     #[inline]
-    fn page(&self, number: u64, kind: u16) -> Result<&[u8], Damage> {
+    fn page(&self, of: Followed, number: u64, kind: u16) -> Result<&[u8], Damage> {
         let (word, bit) = (usize::try_from(number / 64).unwrap_or(usize::MAX), 1 << (number % 64));
         let known = self
             .checked
             .get(word)
             .is_some_and(|word| word.load(Ordering::Acquire) & bit != 0);
         if !known {
-            self.look(number, kind)?;
+            self.look(of, number, kind)?;
             self.checked[word].fetch_or(bit, Ordering::Release);
         }
         let begin = self.map.start + number as usize * self.page_size;
@@ -279,7 +350,7 @@ impl Guard {
 
     /// Checks a page by itself, and the first pages of the large values that it refers to.
     #[cold]
-    fn look(&self, number: u64, kind: u16) -> Result<(), Damage> {
+    fn look(&self, of: Followed, number: u64, kind: u16) -> Result<(), Damage> {
         let mut page = vec![0; self.page_size];
         self.read(number, &mut page)?;
         if u64_at(&page, 0) != number || u16_at(&page, 10) != kind {
@@ -310,17 +381,38 @@ impl Guard {
                 before = Some(key);
             }
             if kind == P_LEAF && flags == F_BIGDATA {
-                self.look_at_large(u64_at(&page, value), len)?;
+                self.look_at_large(of, u64_at(&page, value), len)?;
+            } else if kind == P_LEAF && of.sums && sum::checked(key, &page[value..value + len]).is_none() {
+                let what = format!("has the record {}, which is not what was written", key.escape_ascii());
+                return Err(damaged(number, &what));
             }
         }
         // Nodes lie without gaps up to the end: none is there twice, or of an earlier state of the page.
-        match used == self.page_size - usize::from(u16_at(&page, 14)) {
-            true => Ok(()),
-            false => Err(damaged(number, "has nodes of another length than they take")),
+        if used != self.page_size - usize::from(u16_at(&page, 14)) {
+            return Err(damaged(number, "has nodes of another length than they take"));
+        }
+        self.in_use(of, number..number + 1)
+    }
+
+    /// None of these pages is free in a commit, as far as that can be told.
+    fn in_use(&self, of: Followed, pages: Range<u64>) -> Result<(), Damage> {
+        // It changes as a whole.
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let freed = |free: &Free| pages.clone().find(|page| free.has(*page));
+        if freed(&free).is_some() && free.commit != of.commit {
+            let newest = Meta::newest(&self.file).ok();
+            let Some(meta) = newest.filter(|newest| newest.transaction == of.commit) else {
+                return Ok(());
+            };
+            *free = Free::of(&self.file, &meta)?;
+        }
+        match freed(&free) {
+            Some(page) => Err(damaged(page, "is free, and is referred to")),
+            None => Ok(()),
         }
     }
 
-    fn look_at_large(&self, first: u64, len: usize) -> Result<(), Damage> {
+    fn look_at_large(&self, of: Followed, first: u64, len: usize) -> Result<(), Damage> {
         let mut header = [0; PAGE_HEADER];
         self.read(first, &mut header)?;
         let needed = (PAGE_HEADER + len).div_ceil(self.page_size) as u64;
@@ -331,8 +423,8 @@ impl Guard {
         // Its end is in the file.
         self.read(first + pages - 1, &mut header)?;
         // There may be more pages than it needs, after a shorter value has replaced a longer one. These hold bytes of
-        // that one, whatever they look like: that none is a page of its own is found by a check of all pages only.
-        Ok(())
+        // that one, whatever they look like: only a check of all pages tells that none is another's.
+        self.in_use(of, first..first + pages)
     }
 
     fn read(&self, number: u64, bytes: &mut [u8]) -> Result<(), Damage> {
@@ -353,6 +445,21 @@ impl Guard {
                     "cannot be read: it lies beyond the end of the file, or the medium fails",
                 )
             })
+    }
+}
+
+impl Free {
+    /// That of the commit of `meta`, whose trees of tables and of free pages are checked.
+    pub(super) fn of(file: &File, meta: &Meta) -> Result<Free, Damage> {
+        Ok(Free {
+            commit: meta.transaction,
+            pages: check_small(file, meta)?,
+        })
+    }
+
+    fn has(&self, page: u64) -> bool {
+        let word = self.pages.get((page / 64) as usize);
+        word.is_some_and(|word| word & 1 << (page % 64) != 0)
     }
 }
 

@@ -10,9 +10,8 @@ use heed::types::Bytes;
 use heed::{MdbError, PutFlags, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, VALUE_MAX_LEN, Write};
 
-use super::check::Tree;
 use super::error;
-use super::guard::{Joined, Reach};
+use super::guard::{Base, Joined, Reach};
 use super::life::Fork;
 use super::order::Bytewise;
 use super::room::{Allowance, INLINE_MAX};
@@ -50,8 +49,8 @@ pub struct LmdbSnapshot<'e> {
     slot: &'e Slot<Pin>,
     ticket: Ticket,
     engine: &'e Lmdb,
-    /// Those of its commit, where they were looked up.
-    trees: Cell<Option<[Tree; 2]>>,
+    /// What it follows, where that was looked up.
+    base: Cell<Option<Base>>,
     /// One thread at a time makes calls.
     _one_thread: PhantomData<Cell<()>>,
 }
@@ -61,8 +60,8 @@ pub struct LmdbWrite<'e> {
     pub(super) transaction: ManuallyDrop<RwTxn<'e>>,
     pub(super) engine: &'e Lmdb,
     pub(super) allowance: Allowance,
-    /// Those of the commit that it began from, where they were looked up.
-    trees: Cell<Option<[Tree; 2]>>,
+    /// What it began from, where that was looked up.
+    base: Cell<Option<Base>>,
     /// In a store that was opened without a check.
     joined: [Joined; 2],
     /// An empty transaction is committed without a write.
@@ -76,7 +75,7 @@ pub struct LmdbScan<'t> {
     table: Table,
     engine: &'t Lmdb,
     transaction: &'t RoTxn<'t>,
-    trees: &'t Cell<Option<[Tree; 2]>>,
+    base: &'t Cell<Option<Base>>,
     near: Near,
 }
 
@@ -183,7 +182,7 @@ impl<'e> LmdbSnapshot<'e> {
             slot: &seat.slot,
             ticket,
             engine,
-            trees: Cell::new(None),
+            base: Cell::new(None),
             _one_thread: PhantomData,
         })
     }
@@ -199,6 +198,12 @@ impl<'e> LmdbSnapshot<'e> {
 }
 
 impl LmdbSnapshot<'_> {
+    /// What it follows.
+    pub(super) fn base(&self) -> Result<Base, EngineError> {
+        let inside = self.enter()?;
+        inside.with(|pin| self.engine.base(&pin.transaction, &self.base))
+    }
+
     fn begin_scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbSnapshotScan<'_>, EngineError> {
         let inside = self.enter()?;
         let records = inside.with(|pin| {
@@ -233,7 +238,7 @@ impl<'e> LmdbWrite<'e> {
                 transaction: ManuallyDrop::new(transaction),
                 engine,
                 allowance: Allowance::begin(&engine.room),
-                trees: Cell::new(None),
+                base: Cell::new(None),
                 joined: Default::default(),
                 changed: false,
                 _bound_to_thread: PhantomData,
@@ -268,7 +273,7 @@ impl LmdbWrite<'_> {
             true => Reach::Joins(&mut self.joined[table as usize]),
             false => Reach::Beside,
         };
-        self.engine.guard(&self.transaction, &self.trees, table, key, reach)?;
+        self.engine.guard(&self.transaction, &self.base, table, key, reach)?;
         // A large value that is not what was written may be another record's, whose pages a change would give away.
         match self.engine.table(table).get(&self.transaction, key) {
             Ok(Some(stored)) if stored.len() > INLINE_MAX => value(self.engine, table, key, stored).map(drop),
@@ -375,7 +380,7 @@ impl LmdbWrite<'_> {
             table,
             engine: self.engine,
             transaction: &self.transaction,
-            trees: &self.trees,
+            base: &self.base,
             near: Near::begin(self.engine, range, back),
         })
     }
@@ -412,7 +417,8 @@ impl Read for LmdbSnapshot<'_> {
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         let inside = self.enter()?;
         inside.with(|pin| {
-            self.engine.guard(&pin.transaction, &self.trees, table, key, Reach::Leaf)?;
+            self.engine
+                .guard(&pin.transaction, &self.base, table, key, Reach::Leaf)?;
             Ok(get(self.engine, &pin.transaction, table, key)?.map(look))
         })
     }
@@ -438,7 +444,8 @@ impl Read for LmdbWrite<'_> {
 
     #[inline]
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.engine.guard(&self.transaction, &self.trees, table, key, Reach::Leaf)?;
+        self.engine
+            .guard(&self.transaction, &self.base, table, key, Reach::Leaf)?;
         get(self.engine, &self.transaction, table, key)
     }
 
@@ -521,7 +528,10 @@ impl<'t> Iterator for LmdbScan<'t> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let near = &self.near.0;
-        if let Err(damaged) = self.engine.guard(self.transaction, self.trees, self.table, near, Reach::Beside) {
+        if let Err(damaged) = self
+            .engine
+            .guard(self.transaction, self.base, self.table, near, Reach::Beside)
+        {
             self.records = Ordered::Over;
             return Some(Err(damaged));
         }
@@ -543,8 +553,8 @@ impl Iterator for LmdbSnapshotScan<'_> {
         let engine = self.snapshot.engine;
         let read = self.snapshot.enter().map(|inside| {
             let near = &self.near.0;
-            let trees = &self.snapshot.trees;
-            let guarded = inside.with(|pin| engine.guard(&pin.transaction, trees, self.table, near, Reach::Beside));
+            let base = &self.snapshot.base;
+            let guarded = inside.with(|pin| engine.guard(&pin.transaction, base, self.table, near, Reach::Beside));
             if let Err(damaged) = guarded {
                 return Some(Err(damaged));
             }
