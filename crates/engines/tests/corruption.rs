@@ -231,15 +231,19 @@ impl Pages<'_> {
         self.0[node..node + 6].copy_from_slice(&to.to_le_bytes()[..6]);
     }
 
-    /// The root of a table in the newest commit.
-    fn root(&self, table: &str) -> u64 {
+    /// Where the number of a table's root lies, in the newest commit.
+    fn root_at(&self, table: &str) -> usize {
         let newest = [0, Self::LEN]
             .into_iter()
             .max_by_key(|meta| self.number::<8>(meta + 144));
         let main = self.number::<8>(newest.unwrap() + 88 + 40);
         let nodes = self.nodes(main).into_iter();
         let node = nodes.clone().find(|node| self.key(*node) == table.as_bytes()).unwrap();
-        self.number::<8>(node + 8 + table.len() + 40)
+        node + 8 + table.len() + 40
+    }
+
+    fn root(&self, table: &str) -> u64 {
+        self.number::<8>(self.root_at(table))
     }
 
     /// Branches of a table, each before those below it.
@@ -387,6 +391,30 @@ fn an_outer_leaf_that_is_the_other_tables_is_told_as_the_store_is_opened() {
         assert!(
             matches!(opened, Err(EngineError::Corrupt { .. })),
             "{table}, last: {last}"
+        );
+    }
+}
+
+/// LMDB follows it as it opens the table.
+#[test]
+fn a_root_that_is_no_page_of_the_store_is_told_as_the_store_is_opened() {
+    let whole = shared_folder();
+    write_some(whole.path(), true);
+    let bytes = fs::read(whole.path().join("data.mdb")).unwrap();
+    for (table, root) in [("records", 0), ("records", 1), ("temporal", 0), ("temporal", 1 << 40)] {
+        let mut damaged = bytes.clone();
+        let at = Pages(&mut damaged).root_at(table);
+        damaged[at..at + 8].copy_from_slice(&u64::to_le_bytes(root));
+        let folder = shared_folder();
+        fs::write(folder.path().join("data.mdb"), &damaged).unwrap();
+        let options = LmdbOptions {
+            verify: Verify::None,
+            ..options(true)
+        };
+        let opened = options.open(folder.path()).map(drop);
+        assert!(
+            matches!(opened, Err(EngineError::Corrupt { .. })),
+            "{table}, {root}: {opened:?}"
         );
     }
 }
