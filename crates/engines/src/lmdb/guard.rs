@@ -24,11 +24,11 @@
 //! **What is checked of a page** when it is met: it is the page that it should be, its nodes lie in it, its keys
 //! ascend, and each record that lies in it has its checksum, where there are any: a flipped bit of a key would hide the
 //! record from all that ask for it. And it is not free, which would be an older state of the very page that is wanted.
-//! Which pages are free was read as the store was opened, and is read again when a page is met that was free then and
-//! may have been used since. That is known of the newest commit; a snapshot that is older takes such a page for sound.
+//! Which pages are free is read anew for each commit that a transaction follows, and they are checked anew when they
+//! are met again. A snapshot that is not of the newest commit takes a free page for sound.
+//! Nor is it a leaf of the other table, whose keys may well fit: the way to its first key in that table leads elsewhere.
 //!
-//! The trees of tables and of free pages are small, and checked as a whole when the store is opened; so are the ways to
-//! the first and the last leaf of each table.
+//! The trees of tables and of free pages are small, and checked as a whole when the store is opened.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,7 +36,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_store::engine::Table;
 
@@ -52,7 +52,8 @@ pub(super) struct Guard {
     file: File,
     map: Range<usize>,
     page_size: usize,
-    checked: Box<[AtomicU64]>,
+    /// For each table, a bit for each page.
+    checked: [Box<[AtomicU64]>; 2],
     sums: Sums,
     free: Mutex<Free>,
 }
@@ -74,7 +75,10 @@ pub(super) struct Base {
 /// A table of a commit.
 #[derive(Clone, Copy)]
 struct Followed {
+    table: Table,
     tree: Tree,
+    /// That of the other table.
+    other: Tree,
     commit: u64,
     /// Whether its records have checksums.
     sums: bool,
@@ -161,11 +165,14 @@ struct Place<'g> {
 impl Guard {
     /// Of a store whose file is mapped at `map` as long as the guard is used.
     pub(super) fn new(file: File, map: Range<usize>, page_size: usize, sums: Sums, free: Free) -> Guard {
-        // Zeros that are not touched take no memory; the map may be much larger than the file.
-        let words = vec![0_u64; map.len() / page_size / 64 + 1].into_boxed_slice();
-        // SAFETY: an atomic word has the size and the alignment of a word of 64 bits (`check` is built for these only),
-        // and each value of one is a value of the other.
-        let checked = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
+        let bits = || {
+            // Zeros that are not touched take no memory; the map may be much larger than the file.
+            let words = vec![0_u64; map.len() / page_size / 64 + 1].into_boxed_slice();
+            // SAFETY: an atomic word has the size and the alignment of a word of 64 bits (`check` is built for these
+            // only), and each value of one is a value of the other.
+            unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) }
+        };
+        let checked = [bits(), bits()];
         Guard {
             file,
             map,
@@ -179,8 +186,20 @@ impl Guard {
     /// Checks the way to `key` in a table, and what a call of this reach may meet beside it.
     #[inline]
     pub(super) fn check(&self, base: Base, table: Table, key: &[u8], reach: Reach<'_>) -> Result<(), Damage> {
-        let Some(of) = self.followed(base, table) else {
+        let [data, temporal] = base.trees;
+        let (tree, other) = match table {
+            Table::Data => (data, temporal),
+            Table::Temporal => (temporal, data),
+        };
+        if tree.root == NO_PAGE {
             return Ok(());
+        }
+        let of = Followed {
+            table,
+            tree,
+            other,
+            commit: base.commit,
+            sums: self.sums.has(table),
         };
         let leaf = self.down(of, Way::To(key), of.tree.depth)?;
         match reach {
@@ -192,37 +211,6 @@ impl Guard {
             }
             Reach::Joins(joined) => self.joins(of, key, joined),
         }
-    }
-
-    /// A table with records.
-    #[inline]
-    fn followed(&self, base: Base, table: Table) -> Option<Followed> {
-        let tree = base.trees[table as usize];
-        (tree.root != NO_PAGE).then(|| Followed {
-            tree,
-            commit: base.commit,
-            sums: self.sums.has(table),
-        })
-    }
-
-    /// Checks the outer ways of both tables. Their leaves have a bound on one side only, so that a leaf of the other
-    /// table might pass for one.
-    pub(super) fn outer(&self, base: Base) -> Result<(), Damage> {
-        for (table, other) in [(Table::Data, Table::Temporal), (Table::Temporal, Table::Data)] {
-            let Some(of) = self.followed(base, table) else { continue };
-            for way in [Way::First, Way::Last] {
-                let leaf = self.down(of, way, of.tree.depth)?.number;
-                let key = key_of(self.page(of, leaf, P_LEAF)?, 0);
-                // Damage elsewhere is told by the call that meets it.
-                let found = self
-                    .followed(base, other)
-                    .and_then(|other| self.down(other, Way::To(key), other.tree.depth).ok());
-                if found.is_some_and(|found| found.number == leaf) {
-                    return Err(damaged(leaf, "is used by two tables"));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Checks what a delete of `key` may meet, and notes what it may join.
@@ -330,13 +318,17 @@ impl Guard {
     #[inline]
     fn page(&self, of: Followed, number: u64, kind: u16) -> Result<&[u8], Damage> {
         let (word, bit) = (usize::try_from(number / 64).unwrap_or(usize::MAX), 1 << (number % 64));
-        let known = self
-            .checked
-            .get(word)
-            .is_some_and(|word| word.load(Ordering::Acquire) & bit != 0);
-        if !known {
+        let [checked, by_other] = match of.table {
+            Table::Data => [0, 1].map(|table| self.checked[table].get(word)),
+            Table::Temporal => [1, 0].map(|table| self.checked[table].get(word)),
+        };
+        if !checked.is_some_and(|word| word.load(Ordering::Acquire) & bit != 0) {
             self.look(of, number, kind)?;
-            self.checked[word].fetch_or(bit, Ordering::Release);
+            // A page that goes from one table to the other is looked at anew.
+            if let (Some(checked), Some(by_other)) = (checked, by_other) {
+                by_other.fetch_and(!bit, Ordering::Release);
+                checked.fetch_or(bit, Ordering::Release);
+            }
         }
         let begin = self.map.start + number as usize * self.page_size;
         // SAFETY: the page was read from the file, which never shrinks, so that it lies in the map and is backed. It is
@@ -391,25 +383,61 @@ impl Guard {
         if used != self.page_size - usize::from(u16_at(&page, 14)) {
             return Err(damaged(number, "has nodes of another length than they take"));
         }
+        if kind == P_LEAF && self.leaf_of(of.other, key_of(&page, 0)) == Some(number) {
+            return Err(damaged(number, "is used by two tables"));
+        }
         self.in_use(of, number..number + 1)
+    }
+
+    /// Which leaf a search for `key` leads to, if it is not stopped by damage: that is told by the call that meets it.
+    fn leaf_of(&self, tree: Tree, key: &[u8]) -> Option<u64> {
+        let mut page = vec![0; self.page_size];
+        let mut number = tree.root;
+        for _ in 1..tree.depth {
+            if self.read(number, &mut page).is_err() || u16_at(&page, 10) != P_BRANCH {
+                return None;
+            }
+            let child = child_where(&page, nodes(&page), |low| low <= key);
+            number = child_at(&page, offset_of(&page, child));
+        }
+        Some(number)
     }
 
     /// None of these pages is free in a commit, as far as that can be told.
     fn in_use(&self, of: Followed, pages: Range<u64>) -> Result<(), Damage> {
-        // It changes as a whole.
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let freed = |free: &Free| pages.clone().find(|page| free.has(*page));
-        if freed(&free).is_some() && free.commit != of.commit {
-            let newest = Meta::newest(&self.file).ok();
-            let Some(meta) = newest.filter(|newest| newest.transaction == of.commit) else {
-                return Ok(());
-            };
-            *free = Free::of(&self.file, &meta)?;
-        }
-        match freed(&free) {
+        let free = self.free();
+        match pages
+            .into_iter()
+            .find(|page| free.commit == of.commit && free.has(*page))
+        {
             Some(page) => Err(damaged(page, "is free, and is referred to")),
             None => Ok(()),
         }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        // It changes as a whole.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A transaction begins to follow `commit`. Of pages that are free in it, nothing is known any more: each page is
+    /// listed before it is used again.
+    pub(super) fn follow(&self, commit: u64) -> Result<(), Damage> {
+        let mut free = self.free();
+        if free.commit == commit {
+            return Ok(());
+        }
+        let newest = Meta::newest(&self.file).ok();
+        let Some(meta) = newest.filter(|newest| newest.transaction == commit) else {
+            return Ok(());
+        };
+        *free = Free::of(&self.file, &meta)?;
+        for (at, word) in free.pages.iter().enumerate().filter(|(_, word)| **word != 0) {
+            for checked in self.checked.iter().filter_map(|checked| checked.get(at)) {
+                checked.fetch_and(!word, Ordering::Relaxed);
+            }
+        }
+        Ok(())
     }
 
     fn look_at_large(&self, of: Followed, first: u64, len: usize) -> Result<(), Damage> {

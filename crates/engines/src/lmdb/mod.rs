@@ -21,6 +21,7 @@ mod crc;
 mod error;
 mod guard;
 mod life;
+mod memory;
 mod meta;
 mod order;
 mod owner;
@@ -229,7 +230,7 @@ impl LmdbOptions {
             Verify::Full | Verify::Structure => None,
         };
         let directory = directory.to_path_buf();
-        let engine = Lmdb {
+        Ok(Lmdb {
             data,
             temporal,
             main,
@@ -246,9 +247,7 @@ impl LmdbOptions {
             guard,
             map,
             _owner: owner,
-        };
-        engine.check_outer()?;
-        Ok(engine)
+        })
     }
 
     fn validated(mut self, directory: &Path) -> Result<LmdbOptions, EngineError> {
@@ -472,15 +471,20 @@ impl Lmdb {
         key: &[u8],
         reach: Reach<'_>,
     ) -> Result<(), EngineError> {
-        let base = self.base(transaction, base)?;
+        let base = match base.get() {
+            Some(base) => base,
+            None => {
+                let begun = self.base(transaction)?;
+                guard.follow(begun.commit).map_err(damaged(&self.file()))?;
+                base.set(Some(begun));
+                begun
+            }
+        };
         guard.check(base, table, key, reach).map_err(damaged(&self.file()))
     }
 
-    /// What a transaction follows: `known`, or looked up.
-    fn base(&self, transaction: &RoTxn<'_>, known: &Cell<Option<Base>>) -> Result<Base, EngineError> {
-        if let Some(base) = known.get() {
-            return Ok(base);
-        }
+    /// What a transaction follows.
+    fn base(&self, transaction: &RoTxn<'_>) -> Result<Base, EngineError> {
         let of = |name: &[u8]| {
             let record = self.main.get(transaction, name);
             record.map_err(error::engine(self.place(), "look for a table"))
@@ -492,19 +496,10 @@ impl Lmdb {
         else {
             return Err(damaged(&self.file())(Damage::Corrupt("a table is damaged".to_owned())));
         };
-        let base = Base {
+        Ok(Base {
             commit: u64::from_le_bytes(commit),
             trees: [data, temporal],
-        };
-        known.set(Some(base));
-        Ok(base)
-    }
-
-    /// Checks what a guarded store has checked of it as it is opened.
-    fn check_outer(&self) -> Result<(), EngineError> {
-        let Some(guard) = &self.guard else { return Ok(()) };
-        let base = LmdbSnapshot::begin_own(self)?.base()?;
-        guard.outer(base).map_err(damaged(&self.file()))
+        })
     }
 
     /// Whether these bytes lie in the file's map, and not in a copy of a write transaction.

@@ -198,12 +198,6 @@ impl<'e> LmdbSnapshot<'e> {
 }
 
 impl LmdbSnapshot<'_> {
-    /// What it follows.
-    pub(super) fn base(&self) -> Result<Base, EngineError> {
-        let inside = self.enter()?;
-        inside.with(|pin| self.engine.base(&pin.transaction, &self.base))
-    }
-
     fn begin_scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbSnapshotScan<'_>, EngineError> {
         let inside = self.enter()?;
         let records = inside.with(|pin| {
