@@ -23,10 +23,10 @@
 //!
 //! **What is checked of a page** when it is met: it is the page that it should be, its nodes lie in it, its keys
 //! ascend, and each record that lies in it has its checksum, where there are any: a flipped bit of a key would hide the
-//! record from all that ask for it. And it is not free, which would be an older state of the very page that is wanted.
+//! record from all that ask for it. It is not free, which would be an older state of the very page that is wanted.
 //! Which pages are free is read anew for each commit that a transaction follows, and they are checked anew when they
-//! are met again. A snapshot that is not of the newest commit takes a free page for sound.
-//! Nor is it a leaf of the other table, whose keys may well fit: the way to its first key in that table leads elsewhere.
+//! are met again. A snapshot that is not of the newest commit takes a free page for sound. Nor is it a leaf of the
+//! other table, whose keys may well fit: the way to its first key in that table leads elsewhere.
 //!
 //! The trees of tables and of free pages are small, and checked as a whole when the store is opened.
 
@@ -322,7 +322,7 @@ impl Guard {
             Table::Data => [0, 1].map(|table| self.checked[table].get(word)),
             Table::Temporal => [1, 0].map(|table| self.checked[table].get(word)),
         };
-        if !checked.is_some_and(|word| word.load(Ordering::Acquire) & bit != 0) {
+        if checked.is_none_or(|word| word.load(Ordering::Acquire) & bit == 0) {
             self.look(of, number, kind)?;
             // A page that goes from one table to the other is looked at anew.
             if let (Some(checked), Some(by_other)) = (checked, by_other) {
