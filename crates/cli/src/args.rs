@@ -233,6 +233,16 @@ pub enum FederationCommand {
     /// The log is one file of this machine, behind this process: it is not replicated. At the end, what clients were
     /// told is held against the log; ends with 1 where the two do not agree. Nothing is left behind.
     Run(FederationRun),
+    /// Keep a log in one file, for nodes of this machine that `punctual serve NODE.toml` starts
+    ///
+    /// It is not replicated: with the machine the log is gone.
+    Log {
+        /// The log; it is made where there is none
+        file: PathBuf,
+        /// The socket at which nodes find it, as their files name it: log = "unix:PATH"
+        #[arg(long, value_name = "PATH")]
+        listen: PathBuf,
+    },
     /// One node, for the process that started it
     #[command(hide = true)]
     Node,

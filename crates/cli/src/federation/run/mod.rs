@@ -5,7 +5,7 @@ mod client;
 mod load;
 mod processes;
 mod report;
-mod settings;
+pub mod settings;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

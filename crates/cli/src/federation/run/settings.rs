@@ -16,7 +16,7 @@ const RATE_MAX: f64 = 20_000.0;
 const CLIENTS_MAX: usize = 256;
 
 /// What a store may be given, in bytes; the log has entries of 1 MiB.
-const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
+pub const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
