@@ -34,7 +34,7 @@
 //! not. The source's clock may be wrong and jump as it likes once the feed has the reading; before that, an age is what
 //! the source's store says. A stamp is lost, late, doubled or overtaken: the bound only becomes looser.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use punctual_store::updates::{AdmissionOptions, Counts, OfferError, Pending, Reconciliation, SensorSpec, Updates};
 use punctual_units::{Made, Nanos, SensorId, Seq, Share, Time};
@@ -155,6 +155,8 @@ pub struct Feed {
     objects: Vec<Made>,
     /// At most one per object, and `bounds.under_way` together.
     under_way: BTreeMap<SensorId, UnderWay>,
+    /// When each of them was sent, in that order; some of these have ended since.
+    sent: VecDeque<(Time, SensorId, Seq)>,
 }
 
 /// What travels with a value through the queue: its age and the stamp.
@@ -181,7 +183,14 @@ impl Feed {
             numbers: BTreeMap::new(),
             objects: Vec::new(),
             under_way: BTreeMap::new(),
+            sent: VecDeque::new(),
         }
+    }
+
+    /// The same, without objects, for the same peer: some objects are its source's no more. What the source has is to
+    /// be offered anew.
+    pub fn emptied(&self) -> Feed {
+        Feed::new(self.bounds, self.stamp)
     }
 
     /// Takes note of a stamp of the peer's.
@@ -246,6 +255,7 @@ impl Feed {
         if let Some(older) = self.under_way.insert(pending.sensor, sent) {
             self.updates.overtaken(&older.pending);
         }
+        self.note_sent(pending.sensor, pending.seq, now);
         Some(report)
     }
 
@@ -272,19 +282,44 @@ impl Feed {
         self.updates.reconcile()
     }
 
+    /// Notes when a reading was sent, and forgets those that have ended in front, or all of them where they are many: so
+    /// it keeps twice as many as are under way.
+    fn note_sent(&mut self, sensor: SensorId, seq: Seq, now: Time) {
+        let under_way = &self.under_way;
+        let waits = |(at, sensor, seq): &(Time, SensorId, Seq)| {
+            let sent = under_way.get(sensor);
+            sent.is_some_and(|sent| sent.pending.seq == *seq && sent.sent_at == *at)
+        };
+        self.sent.push_back((now, sensor, seq));
+        while self.sent.front().is_some_and(|front| !waits(front)) {
+            self.sent.pop_front();
+        }
+        if self.sent.len() > 2 * self.bounds.under_way {
+            self.sent.retain(waits);
+        }
+    }
+
     /// The reading that has been under way longest, if that is too long. One that a newer reading waits behind is
     /// given up for it.
     fn resend(&mut self, now: Time) -> Option<Report> {
         loop {
-            let (&sensor, sent) = self.under_way.iter_mut().min_by_key(|(_, sent)| sent.sent_at)?;
+            let (at, sensor, seq) = *self.sent.front()?;
             // A clock that was set back must not keep a reading under way for ever.
-            let waited = now.since(sent.sent_at).max(sent.sent_at.since(now));
-            if waited < self.bounds.resend_after {
+            let is_due = now.since(at).max(at.since(now)) >= self.bounds.resend_after;
+            let sent = self.under_way.get_mut(&sensor);
+            let Some(sent) = sent.filter(|sent| sent.pending.seq == seq && sent.sent_at == at) else {
+                self.sent.pop_front();
+                continue;
+            };
+            if !is_due {
                 return None;
             }
-            if self.updates.last(sensor) == Ok(sent.pending.seq) {
+            self.sent.pop_front();
+            if self.updates.last(sensor) == Ok(seq) {
                 sent.sent_at = now;
-                return Some(sent.report.clone());
+                let report = sent.report.clone();
+                self.note_sent(sensor, seq, now);
+                return Some(report);
             }
             if let Some(sent) = self.under_way.remove(&sensor) {
                 self.updates.overtaken(&sent.pending);
@@ -371,6 +406,8 @@ pub struct InboxCounts {
     pub newer: u64,
     /// All others.
     pub older: u64,
+    /// Numbers left out between two newer reports of an object: superseded at the source, or lost and superseded then.
+    pub skipped: u64,
 }
 
 impl Inbox {
@@ -405,6 +442,9 @@ impl Inbox {
         }
         self.newest.insert(object, report.seq);
         self.counts.newer += 1;
+        // Before the first that came there is no gap: the peer has come later.
+        let skipped = report.seq.0 - newest.0 - 1;
+        self.counts.skipped += if newest == Seq(0) { 0 } else { skipped };
         let age_at_most = age_at_most(report, boot, now, self.bounds.drift_ppm);
         Ok(Received::Newer { age_at_most })
     }
@@ -412,6 +452,11 @@ impl Inbox {
     /// What came.
     pub fn counts(&self) -> InboxCounts {
         self.counts
+    }
+
+    /// Forgets objects that are this source's no more.
+    pub fn keep(&mut self, mut is_there: impl FnMut(Made) -> bool) {
+        self.newest.retain(|made, _| is_there(*made));
     }
 }
 
@@ -432,8 +477,10 @@ pub fn sampled_at(age_at_most: Option<Nanos>, now: Time, horizon: Nanos, drift_p
     now.0.checked_sub(before.0).map(Time)
 }
 
-/// The time that has passed at most while a clock that is off by at most `drift_ppm` showed `shown`.
-fn true_at_most(shown: Nanos, drift_ppm: u32) -> Nanos {
+/// The time that has passed at most while a clock that is off by at most `drift_ppm` showed `shown`: also the age at
+/// most of a reading that a store shows as `shown` old, though that was installed by [`sampled_at`] longer ago than its
+/// horizon.
+pub fn true_at_most(shown: Nanos, drift_ppm: u32) -> Nanos {
     const PPM: u128 = 1_000_000;
     let slowest = PPM - u128::from(drift_ppm).min(PPM - 1);
     let most = (u128::from(shown.0) * PPM).div_ceil(slowest);

@@ -20,7 +20,7 @@ use punctual_os::Os;
 use punctual_store::StoreError;
 use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
-use punctual_units::Nanos;
+use punctual_units::{Clock, Nanos, Time};
 
 /// Something that a node wants of its store.
 #[derive(Debug)]
@@ -51,8 +51,16 @@ pub enum Failed {
     Panicked,
 }
 
-/// What came of it.
-pub type Done = Result<Event, Failed>;
+/// What came of a task.
+#[derive(Debug)]
+pub struct Done {
+    /// What to tell the state machine.
+    pub result: Result<Event, Failed>,
+    /// When a thread began with it: until then it waited for that thread.
+    pub begun: Time,
+    /// When the thread had ended it.
+    pub ended: Time,
+}
 
 fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, task: Task) -> Result<Event, StoreError> {
     Ok(match task {
@@ -91,6 +99,7 @@ impl Stores {
     /// Those of the system.
     pub fn start<E: Engine + 'static, O: Os>(
         replica: &Arc<Replica<E, O>>,
+        os: &O,
         executors: usize,
         wake: &(impl Fn() + Clone + Send + 'static),
     ) -> io::Result<Stores> {
@@ -102,9 +111,9 @@ impl Stores {
             for _ in 0..count {
                 let (replica, tasks, told, wake) =
                     (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
-                let thread = thread::Builder::new().name(name.into());
+                let (thread, clock) = (thread::Builder::new().name(name.into()), os.clone());
                 let carry_out = move |task| carry_out(&replica, task);
-                threads.push(thread.spawn(move || work(carry_out, &tasks, &told, &wake))?);
+                threads.push(thread.spawn(move || work(carry_out, &tasks, &told, &clock, &wake))?);
             }
             io::Result::Ok(Some(send))
         };
@@ -150,6 +159,7 @@ fn work(
     carry_out: impl Fn(Task) -> Result<Event, StoreError>,
     tasks: &Mutex<Receiver<Task>>,
     told: &Sender<Done>,
+    clock: &impl Clock,
     wake: &impl Fn(),
 ) {
     loop {
@@ -157,9 +167,11 @@ fn work(
         let Ok(task) = task else { return };
         // A node whose store is silent would beat on, and keep others from its place: a panic is told as a failure,
         // with which the node ends.
-        let done = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
-        let done = done.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
-        if told.send(done).is_err() {
+        let begun = clock.now();
+        let result = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
+        let result = result.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
+        let ended = clock.now();
+        if told.send(Done { result, begun, ended }).is_err() {
             return;
         }
         wake();
@@ -181,8 +193,9 @@ mod tests {
             Task::Sync => panic!("planted"),
             _ => Ok(Event::Synced(Revision(7))),
         };
-        work(carry_out, &Mutex::new(tasks), &told, &|| {});
-        assert!(matches!(done.recv(), Ok(Err(Failed::Panicked))));
-        assert!(matches!(done.recv(), Ok(Ok(Event::Synced(Revision(7))))));
+        work(carry_out, &Mutex::new(tasks), &told, &punctual_os::LinuxOs, &|| {});
+        let next = || done.recv().unwrap().result;
+        assert!(matches!(next(), Err(Failed::Panicked)));
+        assert!(matches!(next(), Ok(Event::Synced(Revision(7)))));
     }
 }

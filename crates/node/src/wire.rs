@@ -7,11 +7,12 @@
 
 use punctual_federation::ids::{FederationId, Member};
 use punctual_federation::message::Message;
-use punctual_units::Nanos;
+use punctual_federation::temporal::{Report, Stamp};
+use punctual_units::{Made, Nanos, Seq};
 use serde::{Deserialize, Serialize};
 
 /// The version of this conversation.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The longest frame of a peer that has not said its name.
 pub const STRANGER_BYTES_MAX: usize = 256;
 /// The longest frame of a peer: a copy of a store, in one message. The loop of a node that sends or takes one does
@@ -30,6 +31,10 @@ pub enum Packet {
     },
     /// A message.
     Message(Message),
+    /// Readings of the sender's objects, at most [`crate::sensing::TOGETHER_MAX`].
+    Readings(Vec<Report>),
+    /// Readings of the receiver's that the sender has, and an instant of the sender's clock.
+    Taken(Stamp, Vec<(Made, Seq)>),
 }
 
 /// A message that has waited for `waited` before it was sent; `None` where no time is left.
@@ -52,6 +57,7 @@ mod tests {
     use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Request, Said, Work};
     use punctual_logs::frame::{Frames, write};
     use punctual_store::batch::Image;
+    use punctual_units::Time;
 
     use super::*;
 
@@ -147,7 +153,20 @@ mod tests {
             federation: FederationId(federation),
             from,
         });
-        prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message)]
+        let made = || any::<(u32, u64, u64)>().prop_map(|(source, boot, sequence)| Made { source, boot, sequence });
+        let stamp = || any::<(u64, u64)>().prop_map(|(boot, at)| Stamp { boot, at: Time(at) });
+        let report = (made(), any::<(u64, u64)>(), stamp(), any::<Vec<u8>>());
+        let report = report.prop_map(|(object, (seq, age), stamp, value)| Report {
+            object,
+            seq: Seq(seq),
+            age: Nanos(age),
+            stamp,
+            value,
+        });
+        let readings = prop::collection::vec(report, 0..4).prop_map(Packet::Readings);
+        let taken = prop::collection::vec((made(), any::<u64>().prop_map(Seq)), 0..4);
+        let taken = (stamp(), taken).prop_map(|(stamp, taken)| Packet::Taken(stamp, taken));
+        prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message), 1 => readings, 1 => taken]
     }
 
     proptest! {

@@ -1,4 +1,5 @@
-//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`).
+//! `punctual federation`: simulated under every fault, seed by seed (`sim`), as processes of this machine (`run`), and
+//! seen while it runs (`watch`).
 
 mod chart;
 mod drawing;
@@ -7,6 +8,7 @@ mod node;
 mod page;
 pub mod run;
 mod settings;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -59,7 +61,8 @@ struct Failed {
 pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> {
     match &arguments.what {
         FederationCommand::Sim(arguments) => sim(arguments, command),
-        FederationCommand::Run(arguments) => run::run(arguments),
+        FederationCommand::Run(arguments) => run::run(arguments, command),
+        FederationCommand::Watch(arguments) => watch::watch(arguments, command),
         FederationCommand::Node => node::node(),
         FederationCommand::Sweep { folder } => node::sweep(folder),
     }

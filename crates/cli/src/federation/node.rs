@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_federation::admission::{Gate, Timely};
@@ -16,13 +16,14 @@ use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_node::conversation::TIME_LEFT;
-use punctual_node::process::{Control, Listening};
+use punctual_node::process::{Beside, Control, Listening};
 use punctual_node::seen::Seen;
+use punctual_node::sensing::Temporal;
 use punctual_os::LinuxOs;
+use punctual_server::metrics::Page;
 use punctual_platform::linux::process;
 use punctual_store::engine::Durability;
 use punctual_store::{Store, StoreOptions};
-use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -51,6 +52,8 @@ pub(super) struct Begin {
     /// Where it listens; port 0 takes a free one.
     pub clients: SocketAddr,
     pub peers: SocketAddr,
+    /// Where its figures are for Prometheus.
+    pub metrics: SocketAddr,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
 }
@@ -71,6 +74,7 @@ pub(super) enum Told {
     Listens {
         clients: SocketAddr,
         peers: SocketAddr,
+        metrics: SocketAddr,
     },
     Seen(Seen),
 }
@@ -88,6 +92,9 @@ pub(super) fn node() -> Result<(), Failure> {
     process::die_with(begin.parent);
     process::leave_signals_to_parent();
     let listening = Listening::bind(begin.clients, begin.peers).map_err(|error| input(&error))?;
+    let page = Page::bind(begin.metrics)
+        .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
+    let metrics = page.address().map_err(|error| input(&error))?;
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
@@ -105,7 +112,11 @@ pub(super) fn node() -> Result<(), Failure> {
         }
     });
     // A line that does not fit is not told: the loop never waits for a reader.
-    drop(tell.try_send(Told::Listens { clients, peers }));
+    drop(tell.try_send(Told::Listens {
+        clients,
+        peers,
+        metrics,
+    }));
     let (control, orders) = std::sync::mpsc::channel();
     let waker = listening.waker();
     thread::spawn(move || obey(lines, &control, &|| drop(waker.wake())));
@@ -124,11 +135,24 @@ pub(super) fn node() -> Result<(), Failure> {
     let ended = {
         let tell = tell.clone();
         let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
-        listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
+        let beside = Beside {
+            temporal: temporal(),
+            page: Some(page),
+        };
+        listening.run(&setup, begin.log, replica, LinuxOs, beside, orders, tell)
     };
     drop(tell);
     drop(writing.join());
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
+}
+
+/// As `punctual serve` has them. Starts are counted by the time of day at least: a node that lost its store goes on.
+fn temporal() -> Temporal {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Temporal {
+        boot: since.as_millis() as u64,
+        ..Temporal::default()
+    }
 }
 
 /// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
@@ -139,13 +163,14 @@ fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb,
         quota: bytes_max as usize,
         ..LmdbOptions::default()
     };
+    let temporal = Temporal::default();
     let options = StoreOptions {
         replicated: true,
+        created_max: temporal.objects_max,
         ..StoreOptions::default()
     };
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
-    // There are no temporal objects yet, so that no reading is too old.
-    Ok(Replica::new(store, Nanos::MAX))
+    Ok(Replica::new(store, temporal.validity))
 }
 
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {

@@ -247,7 +247,7 @@ proptest! {
             prop_assert_eq!(before, 0);
             match table.say(&words.join(" ")) {
                 Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
-                Step::Info => prop_assert_eq!(table.told().len(), 0),
+                Step::Info(_) | Step::Local(_) => prop_assert_eq!(table.told().len(), 0),
                 Step::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
                     while let Step::Ask(_) = table.answer(Answer::Unknown) {}

@@ -10,7 +10,7 @@ use punctual_server::resp::{Bounds, Writer};
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
-use crate::conversation::{Conversation, Step};
+use crate::conversation::{Conversation, Local, Step};
 
 /// How much of one request is taken: what a transaction may have.
 const BOUNDS: Bounds = Bounds {
@@ -38,6 +38,8 @@ pub(super) struct Client {
     conversation: Conversation,
     /// The request that the node has.
     pub ticket: Option<u64>,
+    /// When that was read.
+    pub arrived: Time,
     /// What was wrong with its bytes: said behind all replies.
     broken: Option<String>,
     is_ended: bool,
@@ -46,15 +48,18 @@ pub(super) struct Client {
     taken: Time,
 }
 
+/// What answers a request about temporal objects, of the connection with that number; false where the reply comes later.
+pub(super) type Here<'h> = dyn FnMut(u32, Local, &mut Writer<'_>) -> bool + 'h;
+
 /// What a turn of a client came to.
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// Nothing further now.
     Nothing,
-    /// To ask the node.
-    Ask(Request),
-    /// To describe the node, in a reply.
-    Info,
+    /// To ask the node, what was read at that instant.
+    Ask(Request, Time),
+    /// To describe the node, in a reply with these sections.
+    Info(Vec<String>),
     /// Its connection is over.
     Over,
 }
@@ -68,6 +73,7 @@ impl Client {
             waiting_bytes: 0,
             conversation: Conversation::new(first, number),
             ticket: None,
+            arrived: now,
             broken: None,
             is_ended: false,
             is_closing: false,
@@ -99,12 +105,13 @@ impl Client {
         half && now.since(self.came) > STALLED_MAX || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
     }
 
-    /// Does all that can be done now, up to the next thing that is wanted.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Wanted {
-        self.try_turn(scratch, now).unwrap_or(Wanted::Over)
+    /// Does all that can be done now, up to the next thing that is wanted. What is about temporal objects `here` answers
+    /// at once, or says that the reply comes later.
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
+        self.try_turn(scratch, now, here).unwrap_or(Wanted::Over)
     }
 
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> io::Result<Wanted> {
+    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> io::Result<Wanted> {
         if self.reads() && self.link.is_readable {
             let (parser, came) = (&mut self.parser, &mut self.came);
             let turn = self.link.read(scratch, |bytes| {
@@ -113,19 +120,19 @@ impl Client {
             })?;
             self.is_ended |= turn == Turn::Ended;
         }
-        let wanted = self.advance(now);
+        let wanted = self.advance(now, here);
         if self.link.unsent() == 0 || self.link.flush()? {
             self.taken = now;
         }
         let is_done = self.is_closing || self.is_ended && self.waiting.is_empty();
-        if is_done && self.ticket.is_none() && self.link.unsent() == 0 && matches!(wanted, Wanted::Nothing) {
+        if is_done && !self.conversation.is_waiting() && self.link.unsent() == 0 && matches!(wanted, Wanted::Nothing) {
             return Ok(Wanted::Over);
         }
         Ok(wanted)
     }
 
     /// Takes requests as they come, one at a time: the next one after the answer to the one before.
-    fn advance(&mut self, now: Time) -> Wanted {
+    fn advance(&mut self, now: Time, here: &mut Here<'_>) -> Wanted {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
             while is_whole && self.waiting.len() < WAITING_MAX && self.waiting_bytes < WAITING_BYTES {
@@ -159,8 +166,15 @@ impl Client {
                     self.waiting.clear();
                     self.waiting_bytes = 0;
                 }
-                Step::Ask(request) => return Wanted::Ask(request),
-                Step::Info => return Wanted::Info,
+                Step::Ask(request) => return Wanted::Ask(request, arrived),
+                Step::Info(sections) => return Wanted::Info(sections),
+                Step::Local(local) => {
+                    let (number, version) = (self.conversation.connection(), self.conversation.version());
+                    if !here(number, local, &mut Writer::new(&mut self.link.out, version)) {
+                        self.conversation.sets();
+                        return Wanted::Nothing;
+                    }
+                }
             }
         }
     }
@@ -172,6 +186,17 @@ impl Client {
             Step::Ask(request) => Some(request),
             _ => None,
         }
+    }
+
+    /// The number of its connection.
+    pub fn number(&self) -> u32 {
+        self.conversation.connection()
+    }
+
+    /// The reply to a reading whose object had to be made.
+    pub fn has_set(&mut self, reply: impl FnOnce(&mut Writer<'_>)) {
+        reply(&mut Writer::new(&mut self.link.out, self.conversation.version()));
+        self.conversation.has_set();
     }
 
     /// A reply that describes the node.
@@ -203,7 +228,7 @@ mod tests {
         let mut scratch = Vec::new();
         loop {
             client.link.is_readable = true;
-            if let Wanted::Info = client.turn(&mut scratch, Time::ZERO) {
+            if let Wanted::Info(_) = client.turn(&mut scratch, Time::ZERO, &mut |_, _, _| true) {
                 break;
             }
         }
@@ -221,7 +246,8 @@ mod tests {
         (client.link.is_readable, client.link.is_writable) = (false, true);
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {
-            assert!(matches!(client.turn(&mut scratch, Time::ZERO), Wanted::Nothing));
+            let wanted = client.turn(&mut scratch, Time::ZERO, &mut |_, _, _| true);
+            assert!(matches!(wanted, Wanted::Nothing));
             match client.link.unsent() {
                 0 if !client.has_more() => break,
                 _ => client.link.is_writable = true,

@@ -2,6 +2,8 @@
 
 use std::io::{self, Read, Write};
 
+use crate::figures::Bytes;
+
 /// The bytes of one read.
 const READ_AT_ONCE: usize = 64 << 10;
 /// How many bytes of one connection are read before others have their turn.
@@ -16,6 +18,8 @@ pub(super) struct Link<S> {
     sent: usize,
     pub is_readable: bool,
     pub is_writable: bool,
+    /// Bytes since they were last looked at.
+    pub bytes: Bytes,
 }
 
 /// What a turn of reading came to.
@@ -38,6 +42,7 @@ impl<S: Read + Write> Link<S> {
             sent: 0,
             is_readable: false,
             is_writable: false,
+            bytes: Bytes::default(),
         }
     }
 
@@ -54,6 +59,7 @@ impl<S: Read + Write> Link<S> {
                 Ok(0) => return Ok(Turn::Ended),
                 Ok(count) => {
                     take(&scratch[..count]);
+                    self.bytes.read += count as u64;
                     budget = budget.saturating_sub(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
@@ -73,6 +79,7 @@ impl<S: Read + Write> Link<S> {
                 Ok(count) => {
                     self.sent += count;
                     taken += count;
+                    self.bytes.written += count as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -4,22 +4,26 @@ mod clients;
 mod link;
 mod log;
 mod peers;
+mod telling;
+mod temporal;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
 use punctual_federation::ids::{NodeId, Revision};
-use punctual_federation::message::{Reply, Request, Standing, Stop};
+use punctual_federation::message::{Message, Reply, Request, Standing, Stop};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
+use punctual_server::metrics::Page;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
@@ -27,8 +31,14 @@ use punctual_units::{Nanos, Time};
 use self::clients::{Client, Wanted};
 use self::log::LogLink;
 use self::peers::{PeerGone, PeerIn, PeerOut};
+use self::temporal::{Here, Waiting};
+use crate::figures::{Bytes, Figures, Tally};
+use crate::making::Maker;
 use crate::seen::{Seen, What};
+use crate::sensing::{Sensing, Temporal};
+use crate::spans::Spans;
 use crate::stores::{Failed, Stores, Task};
+use crate::wire::Packet;
 
 /// The first wait before a connection that failed is tried again; each next one is twice as long, up to [`RETRY_MAX`].
 pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
@@ -46,6 +56,9 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 const WATCHES: Ticket = 1 << 63;
 /// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
 const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
+
+/// The ticket of requests for objects that clients have set; those of clients begin at 1.
+const MAKER: u64 = 0;
 
 const WAKER: Token = Token(0);
 const CLIENTS: Token = Token(1);
@@ -103,6 +116,15 @@ pub enum NodeError {
 
 fn io(action: &'static str) -> impl Fn(io::Error) -> NodeError {
     move |source| NodeError::Io { action, source }
+}
+
+/// What a node has beside its state machine.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Its temporal objects; the number of this start is at least `boot`.
+    pub temporal: Temporal,
+    /// A page of figures for Prometheus.
+    pub page: Option<Page>,
 }
 
 /// The sockets of a node that has yet to begin.
@@ -167,17 +189,33 @@ impl Listening {
         log: PathBuf,
         replica: Replica<E, O>,
         os: O,
+        beside: Beside,
         control: Receiver<Control>,
         tell: impl FnMut(Seen),
     ) -> Result<(), NodeError> {
         let replica = Arc::new(replica);
+        let temporal = Temporal {
+            boot: replica.count_boot(beside.temporal.boot)?,
+            ..beside.temporal
+        };
         let waker = self.waker();
         // A waker that fails leaves the loop to its next beat.
         let wake = move || drop(waker.wake());
-        let stores = Stores::start(&replica, setup.executors, &wake).map_err(io("the store's threads"))?;
+        let stores = Stores::start(&replica, &os, setup.executors, &wake).map_err(io("the store's threads"))?;
         let now = os.now();
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
-        let federation = setup.federation;
+        let (federation, me) = (setup.federation, setup.me);
+        let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
+        let page_at = beside.page.as_ref().map(Page::address).transpose().map_err(io("the address"))?;
+        let page = beside.page.map(|page| {
+            let published = Arc::clone(&published);
+            let text = move || {
+                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
+                figures.as_ref().map(Figures::metrics).unwrap_or_default()
+            };
+            page.serve(text, Arc::clone(&stop)).map_err(io("the thread for figures"))
+        });
+        let page = page.transpose()?;
         let process = Process {
             poll: self.poll,
             clients: self.clients,
@@ -207,9 +245,26 @@ impl Listening {
             served: false,
             ends: None,
             scratch: Vec::new(),
+            replica,
+            sensing: Sensing::new(me.node, temporal),
+            maker: Maker::new(me.node, temporal, me.boot.0),
+            waiting: Vec::new(),
+            spans: Spans::default(),
+            batch: Vec::new(),
+            querying: BTreeMap::new(),
+            queries: Tally::default(),
+            transactions: Tally::default(),
+            client_bytes: Bytes::default(),
+            peer_bytes: Bytes::default(),
+            started: now,
+            published,
+            page: page_at,
             tell,
         };
-        process.run()
+        let ended = process.run();
+        stop.store(true, Ordering::SeqCst);
+        page.map(|page| drop(page.join()));
+        ended
     }
 }
 
@@ -220,7 +275,7 @@ enum Connection {
     Peer(Box<PeerIn>, u32),
 }
 
-struct Process<O: Os, T: FnMut(Seen)> {
+struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     poll: Poll,
     clients: TcpListener,
     peers_in: TcpListener,
@@ -257,10 +312,29 @@ struct Process<O: Os, T: FnMut(Seen)> {
     /// Why the loop is to end.
     ends: Option<Result<(), NodeError>>,
     scratch: Vec<u8>,
+    /// For readings of temporal objects alone, which are in memory: all else of the store is for its threads.
+    replica: Arc<Replica<E, O>>,
+    sensing: Sensing,
+    maker: Maker,
+    /// Readings whose objects are being made.
+    waiting: Vec<Waiting>,
+    spans: Spans,
+    /// The tickets of the master's batch, as far as clients of this node ask.
+    batch: Vec<u64>,
+    /// The ticket of each query that the store is asked for.
+    querying: BTreeMap<Ticket, u64>,
+    queries: Tally,
+    transactions: Tally,
+    client_bytes: Bytes,
+    peer_bytes: Bytes,
+    started: Time,
+    /// For the page's thread; and where that is, if it is.
+    published: Arc<Mutex<Option<Figures>>>,
+    page: Option<SocketAddr>,
     tell: T,
 }
 
-impl<O: Os, T: FnMut(Seen)> Process<O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     fn run(mut self) -> Result<(), NodeError> {
         let mut events = Events::with_capacity(1024);
         let mut looked = self.os.now();
@@ -323,7 +397,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         let now = self.os.now();
         let links = [self.ask.next_due(), self.watch.next_due()];
         let peers = self.peers.values().map(PeerOut::next_due);
-        let due = links.into_iter().chain(peers).min().unwrap_or(Time::MAX);
+        let local = [self.maker.next_due(), self.settle_by()];
+        let due = links.into_iter().chain(local).chain(peers).min().unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
     }
 
@@ -338,7 +413,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         }
         loop {
             while let Some(done) = self.stores.done() {
-                match done {
+                self.worked(&done);
+                match done.result {
                     Ok(event) => self.events.push_back(event),
                     Err(failed) => _ = self.ends.get_or_insert(Err(failed.into())),
                 }
@@ -349,6 +425,7 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             if self.node.wake_at(now) <= now {
                 self.events.push_back(Event::Wake);
             }
+            self.make(now);
             if self.events.is_empty() || self.ends.is_some() {
                 break;
             }
@@ -357,9 +434,21 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             }
         }
         let now = self.os.now();
+        if !self.waiting.is_empty() {
+            self.settle(now);
+        }
         let mut too_long = None;
+        let (sensing, os) = (&mut self.sensing, &self.os);
         for (node, peer) in &mut self.peers {
-            too_long = peer.turn(&mut self.scratch, now).map(|len| (*node, len)).or(too_long);
+            let mut more = || match sensing.tells(*node, os.since_boot()) {
+                Some((stamp, taken)) => Some(Packet::Taken(stamp, taken)),
+                None => Some(sensing.reports(*node, now))
+                    .filter(|reports| !reports.is_empty())
+                    .map(Packet::Readings),
+            };
+            let (len, written) = peer.turn(&mut self.scratch, now, &mut more);
+            self.peer_bytes.written += written;
+            too_long = len.map(|len| (*node, len)).or(too_long);
         }
         if let Some((node, len)) = too_long {
             self.note(format!(
@@ -383,6 +472,15 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 self.watch_at = self.os.now() + WATCH_AGAIN;
                 return;
             }
+            Event::Message(_, Message::Answered(id, answer)) => {
+                let now = self.os.now();
+                if let Some(refused) = self.maker.answered(*id, answer, now) {
+                    if let Some((key, refusal)) = refused {
+                        self.unmade(&key, &refusal.to_string());
+                    }
+                    return;
+                }
+            }
             _ => {}
         }
         let now = self.os.now();
@@ -394,8 +492,12 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
     }
 
     fn act(&mut self, action: Action, now: Time) {
+        self.trace(&action, now);
         match action {
             Action::Send(to, message) => {
+                if let Message::Heartbeat(_) = message {
+                    self.sensing.beats(to);
+                }
                 if let Some(peer) = self.peers.get_mut(&to) {
                     peer.outgoing.push(message, now);
                 }
@@ -522,10 +624,28 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
     fn client_turn(&mut self, place: usize, mut client: Box<Client>) {
         let now = self.os.now();
         loop {
-            match client.turn(&mut self.scratch, now) {
+            let mut here = Here {
+                replica: &self.replica,
+                sensing: &mut self.sensing,
+                maker: &mut self.maker,
+                waiting: &mut self.waiting,
+                place,
+                applied: self.node.applied(),
+                now,
+            };
+            let wanted = client.turn(&mut self.scratch, now, &mut |number, local, out| {
+                here.answer(number, local, out)
+            });
+            let bytes = std::mem::take(&mut client.link.bytes);
+            self.client_bytes.read += bytes.read;
+            self.client_bytes.written += bytes.written;
+            match wanted {
                 Wanted::Nothing => break,
-                Wanted::Ask(request) => client.ticket = Some(self.request(place, request)),
-                Wanted::Info => client.described(&self.info(now)),
+                Wanted::Ask(request, arrived) => {
+                    client.arrived = arrived;
+                    client.ticket = Some(self.request(place, request, arrived));
+                }
+                Wanted::Info(sections) => client.described(&self.figures(now).info(&sections)),
                 Wanted::Over => {
                     if let Some(ticket) = client.ticket {
                         self.tickets.remove(&ticket);
@@ -543,14 +663,23 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
     }
 
     /// Asks the node for a client; the number of the request.
-    fn request(&mut self, place: usize, request: Request) -> u64 {
+    fn request(&mut self, place: usize, request: Request, arrived: Time) -> u64 {
         self.asked += 1;
         self.tickets.insert(self.asked, place);
+        self.begins(self.asked, &request, arrived);
         self.events.push_back(Event::Request(self.asked, request));
         self.asked
     }
 
     fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
+        if ticket == MAKER {
+            let answered = self.maker.answered(reply.id, &reply.answer, now);
+            if let Some((key, refusal)) = answered.flatten() {
+                self.unmade(&key, &refusal.to_string());
+            }
+            return;
+        }
+        self.ends(ticket, &reply.answer, now);
         let Some(place) = self.tickets.remove(&ticket) else {
             return; // its client has gone
         };
@@ -558,7 +687,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             return;
         };
         if let Some(request) = client.answered(reply.answer, now) {
-            let ticket = self.request(place, request);
+            let arrived = client.arrived;
+            let ticket = self.request(place, request, arrived);
             if let Some(Some(Connection::Client(client))) = self.connections.get_mut(place) {
                 client.ticket = Some(ticket);
             }
@@ -567,11 +697,15 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
     }
 
     fn peer_turn(&mut self, place: usize, mut peer: Box<PeerIn>, number: u32) {
-        let events = &mut self.events;
+        let (events, sensing, replica, os) = (&mut self.events, &mut self.sensing, &self.replica, &self.os);
         let was_named = peer.from.is_some();
-        let turn = peer.turn(&mut self.scratch, self.setup.federation, |from, message| {
-            events.push_back(Event::Message(from.node, message));
+        let turn = peer.turn(&mut self.scratch, self.setup.federation, |from, packet| match packet {
+            Packet::Message(message) => events.push_back(Event::Message(from.node, message)),
+            Packet::Readings(reports) => sensing.received(replica, from.node, &reports, os.now(), os.since_boot()),
+            Packet::Taken(stamp, taken) => sensing.heard(replica, from.node, stamp, &taken),
+            Packet::Hello { .. } => {}
         });
+        self.peer_bytes.read += std::mem::take(&mut peer.link.bytes).read;
         if let Some(from) = peer.from.filter(|_| !was_named) {
             self.latest.insert(from.node, number);
         }
@@ -615,6 +749,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             self.connections[place] = None;
             self.free.push(place);
         }
+        self.sensing.look(&self.replica);
+        self.publish(now);
         // A listener without descriptors to give tells nothing further by itself.
         self.accept(true);
         self.accept(false);
@@ -629,37 +765,6 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 drop(client.link.flush());
             }
         }
-    }
-
-    /// What INFO answers.
-    fn info(&self, now: Time) -> String {
-        let (said, reign) = (self.node.said(now), self.node.reign());
-        let role = if self.node.is_master() { "master" } else { "slave" };
-        let master = self.node.master(now).map_or("none".into(), |node| node.to_string());
-        let lines = [
-            ("node", self.setup.me.node.to_string()),
-            ("federation", self.setup.federation.to_string()),
-            ("role", role.into()),
-            ("master_node", master),
-            ("epoch", reign.epoch.to_string()),
-            ("applied", self.node.applied().to_string()),
-            ("standing", format!("{:?}", said.standing).to_lowercase()),
-            ("transactions_waiting", said.transactions.to_string()),
-            ("log_silent", u8::from(said.log_silent).to_string()),
-            ("connected_clients", self.open.0.to_string()),
-        ];
-        let mut text = "# Federation\r\n".to_owned();
-        for (name, value) in lines {
-            text.push_str(&format!("{name}:{value}\r\n"));
-        }
-        for (node, peer) in &self.peers {
-            let (superseded, dropped) = peer.outgoing.lost();
-            let address = peer.address;
-            text.push_str(&format!(
-                "peer{node}:address={address},superseded={superseded},dropped={dropped}\r\n"
-            ));
-        }
-        text
     }
 }
 

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use punctual_federation::ids::{FederationId, Member};
-use punctual_federation::message::Message;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_units::{Nanos, Time};
 
@@ -18,6 +17,9 @@ use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 /// While so many bytes wait for a peer's socket, further messages wait as messages.
 const UNSENT_MAX: usize = 256 << 10;
 
+/// While so many bytes wait for a peer's socket, no further readings are taken from their feed.
+const READINGS_UNSENT_MAX: usize = 32 << 10;
+
 /// A connection that lasted for so long was accepted: the next attempt after its end does not wait.
 const LASTED: Nanos = RETRY_MAX;
 
@@ -27,6 +29,8 @@ pub(super) struct PeerOut {
     token: Token,
     link: Option<Link<TcpStream>>,
     pub outgoing: Outgoing,
+    /// Bytes that were written to it.
+    pub written: u64,
     dialled: Time,
     retry_at: Time,
     backoff: Nanos,
@@ -39,6 +43,7 @@ impl PeerOut {
             token,
             link: None,
             outgoing: Outgoing::default(),
+            written: 0,
             dialled: Time::ZERO,
             retry_at: Time::ZERO,
             backoff: RETRY_FIRST,
@@ -86,18 +91,33 @@ impl PeerOut {
         self.link = Some(link);
     }
 
-    /// Sends what waits; a message that is longer than peers take is returned.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Option<usize> {
+    /// Sends what waits, then what `more` tells as long as the socket takes it; the length of a message that is longer
+    /// than peers take, and the bytes that were written.
+    pub fn turn(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        now: Time,
+        more: &mut dyn FnMut() -> Option<Packet>,
+    ) -> (Option<usize>, u64) {
         let mut too_long = None;
-        if let Err(_) | Ok(false) = self.try_turn(scratch, now, &mut too_long) {
+        let over = matches!(self.try_turn(scratch, now, &mut too_long, more), Err(_) | Ok(false));
+        let written = self.link.as_mut().map_or(0, |link| std::mem::take(&mut link.bytes).written);
+        self.written += written;
+        if over {
             self.link = None;
             self.outgoing.clear();
         }
-        too_long
+        (too_long, written)
     }
 
     /// Whether the connection goes on.
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time, too_long: &mut Option<usize>) -> io::Result<bool> {
+    fn try_turn(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        now: Time,
+        too_long: &mut Option<usize>,
+        more: &mut dyn FnMut() -> Option<Packet>,
+    ) -> io::Result<bool> {
         let Some(link) = &mut self.link else {
             return Ok(true);
         };
@@ -121,6 +141,17 @@ impl PeerOut {
             if len > FRAME_BYTES_MAX {
                 link.out.truncate(before);
                 *too_long = Some(len);
+            }
+        }
+        link.flush()?;
+        // Readings wait in their feed, where a newer one takes the place of an older, until the socket has room.
+        while link.is_writable
+            && link.unsent() < READINGS_UNSENT_MAX
+            && let Some(packet) = more()
+        {
+            frame::write(&mut link.out, VERSION, &packet);
+            if link.unsent() >= READINGS_UNSENT_MAX {
+                link.flush()?;
             }
         }
         link.flush()?;
@@ -170,7 +201,7 @@ impl PeerIn {
         &mut self,
         scratch: &mut Vec<u8>,
         federation: FederationId,
-        mut take: impl FnMut(Member, Message),
+        mut take: impl FnMut(Member, Packet),
     ) -> Result<bool, PeerGone> {
         let frames = &mut self.frames;
         let turn = self.link.read(scratch, |bytes| frames.feed(bytes));
@@ -185,8 +216,8 @@ impl PeerIn {
                     self.from = Some(from);
                     self.frames.allow(FRAME_BYTES_MAX);
                 }
-                (Packet::Message(message), Some(from)) => take(from, message),
-                (Packet::Message(_), None) => return Err(PeerGone::NoName),
+                (packet, Some(from)) => take(from, packet),
+                (_, None) => return Err(PeerGone::NoName),
             }
         }
         match turn? {
@@ -220,7 +251,7 @@ mod tests {
             drop(listener.accept().unwrap());
             while peer.link.is_some() {
                 peer.ready(true, true);
-                peer.turn(&mut scratch, now);
+                peer.turn(&mut scratch, now, &mut || None);
             }
             waits.push(peer.next_due().since(now));
             now = peer.next_due();

@@ -36,10 +36,12 @@ use self::load::{Load, Offer, Outcome};
 use self::processes::Processes;
 pub use self::settings::Settings;
 use super::node::FOLDER_PREFIX;
+use super::watch::{self, Watching};
 use crate::args::FederationRun;
 use crate::commands::print;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, apart};
+use crate::terminal::Live;
 
 /// How long a killed node stays dead.
 const DEAD: Nanos = Nanos::from_secs(1);
@@ -111,9 +113,11 @@ pub struct Report {
 }
 
 /// Carries out `punctual federation run`.
-pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
+pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
     let settings = Settings::of(arguments)?;
+    apart(&[("--json", arguments.json.as_deref()), ("--html", arguments.html.as_deref())])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
     let middle = Nanos(settings.duration.0 / 2);
     let faults = [(middle, arguments.fault)];
     let said = format!(
@@ -124,6 +128,7 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
     if is_apart {
         print(&said)?;
     }
+    let mut watching = None;
     let report = federation(&settings, &faults, |addresses, master| {
         let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let line = format!(
@@ -132,20 +137,27 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
             shown.join(", ")
         );
         match is_apart {
-            true => print(&line),
+            true => print(&line)?,
             // A closed standard error is no reason to stop.
-            false => {
-                drop(std::io::stderr().write_all(line.as_bytes()));
-                Ok(())
-            }
+            false => drop(std::io::stderr().write_all(line.as_bytes())),
         }
-    })?;
+        let is_live = is_apart && watch::is_live(arguments.plain);
+        if is_live || html.is_some() {
+            let live = is_live.then(Live::take).transpose()?;
+            watching = Some(Watching::start(addresses, live));
+        }
+        Ok(())
+    });
+    let past = watching.and_then(Watching::end);
+    let report = report?;
     if is_apart {
         print(&report::text(&report))?;
     }
-    if let Some(json) = json {
-        json.json(&report::document(&report))?;
-    }
+    let written = [
+        json.map(|file| file.json(&report::document(&report))),
+        html.zip(past).map(|(file, past)| file.text(&watch::written(&past, command))),
+    ];
+    Failure::all(written.into_iter().flatten())?;
     match report.faults.any() {
         true => Err(Failure::Refuted("a promise was broken, see above".into())),
         false => Ok(()),

@@ -77,6 +77,7 @@ impl Processes {
             store: folder.join(format!("node-{node}")),
             clients: free,
             peers: free,
+            metrics: free,
             log_entries_max: settings.log_entries_max,
             store_bytes_max: settings.store_bytes_max,
         };
@@ -183,8 +184,13 @@ impl Processes {
         };
         let node = process.begin.node;
         match told {
-            Told::Listens { clients, peers } => {
-                (process.begin.clients, process.begin.peers) = (clients, peers);
+            Told::Listens {
+                clients,
+                peers,
+                metrics,
+            } => {
+                let begin = &mut process.begin;
+                (begin.clients, begin.peers, begin.metrics) = (clients, peers, metrics);
                 self.listens.insert(node, (clients, peers));
                 if starts > 1 {
                     self.introduce(node);
