@@ -1,7 +1,7 @@
 //! One node's store: how batches and entries of the log reach it, on any engine and any operating system.
 
 use punctual_os::Os;
-use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image};
+use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image, WriteSet};
 use punctual_store::engine::Engine;
 use punctual_store::temporal::{Creation, Sample};
 use punctual_store::{Deadline, Freshness, Store, StoreError};
@@ -127,7 +127,15 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// # Errors
     /// Those of the store.
     pub fn apply(&self, revision: Revision, entry: &Entry) -> Result<(), StoreError> {
-        self.store.apply(revision, &records::sets(entry))
+        self.apply_sets(revision, &records::sets(entry))
+    }
+
+    /// Applies what an entry of the log says, transaction by transaction.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn apply_sets(&self, revision: Revision, sets: &[WriteSet]) -> Result<(), StoreError> {
+        self.store.apply(revision, sets)
     }
 
     /// Counts an entry as applied and leaves out what it says: a planted fault.

@@ -56,7 +56,10 @@ mod tests {
         (1..=10_000).for_each(|us| ages.add(Nanos::from_micros(us)));
         for share in [0.01, 0.1, 0.5, 0.99, 1.0] {
             let (truth, told) = (share * 1e7, ages.at(share).unwrap().0 as f64);
-            assert!(told >= truth && told <= truth * 1.2 + 1e3, "{share}: {told} for {truth}");
+            assert!(
+                told >= truth && told <= truth * 1.2 + 1e3,
+                "{share}: {told} for {truth}"
+            );
         }
         ages.add(Nanos::MAX);
         assert_eq!(ages.count(), 10_001);

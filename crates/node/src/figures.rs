@@ -267,7 +267,10 @@ impl Figures {
             let told = if late.is_unknown { "unknown" } else { "expired" };
             let ago = self.at.since(late.at).0 / 1_000_000;
             let place = late.place.name();
-            (format!("late{number}"), format!("ago_ms={ago},kind={kind},told={told},at={place}{parts}"))
+            (
+                format!("late{number}"),
+                format!("ago_ms={ago},kind={kind},told={told},at={place}{parts}"),
+            )
         };
         at.chain(spent).chain(self.late.iter().enumerate().map(one)).collect()
     }
@@ -330,10 +333,26 @@ impl Figures {
         let plain = |value: f64| vec![(String::new(), value)];
         let report = &self.said.report;
         let gauges = [
-            ("node_is_master", "Whether it is the master.", f64::from(u8::from(self.is_master))),
-            ("node_epoch", "The number of the reign that it knows of.", self.epoch as f64),
-            ("node_applied_revision", "The log is applied up to here.", self.applied as f64),
-            ("node_lag_entries", "Entries that another node has applied and this one has not.", self.lag as f64),
+            (
+                "node_is_master",
+                "Whether it is the master.",
+                f64::from(u8::from(self.is_master)),
+            ),
+            (
+                "node_epoch",
+                "The number of the reign that it knows of.",
+                self.epoch as f64,
+            ),
+            (
+                "node_applied_revision",
+                "The log is applied up to here.",
+                self.applied as f64,
+            ),
+            (
+                "node_lag_entries",
+                "Entries that another node has applied and this one has not.",
+                self.lag as f64,
+            ),
             (
                 "node_is_serving",
                 "Whether it takes requests.",
@@ -344,14 +363,42 @@ impl Figures {
                 "It is the master, and the log does not answer it.",
                 f64::from(u8::from(self.said.log_silent)),
             ),
-            ("node_bound_items", "Items up to which it admits queries (d).", report.bound),
-            ("node_backlog_items", "Items of queries admitted and not finished.", report.backlog as f64),
-            ("node_item_seconds", "What an item of a query takes, as learned.", report.cost),
-            ("node_queries_waiting", "Queries taken and not answered.", self.queries_waiting as f64),
-            ("node_transactions_waiting", "Transactions taken and not answered.", f64::from(self.said.transactions)),
+            (
+                "node_bound_items",
+                "Items up to which it admits queries (d).",
+                report.bound,
+            ),
+            (
+                "node_backlog_items",
+                "Items of queries admitted and not finished.",
+                report.backlog as f64,
+            ),
+            (
+                "node_item_seconds",
+                "What an item of a query takes, as learned.",
+                report.cost,
+            ),
+            (
+                "node_queries_waiting",
+                "Queries taken and not answered.",
+                self.queries_waiting as f64,
+            ),
+            (
+                "node_transactions_waiting",
+                "Transactions taken and not answered.",
+                f64::from(self.said.transactions),
+            ),
             ("node_connections", "Clients that are connected.", self.clients.0 as f64),
-            ("node_objects_own", "Temporal objects whose source this node is.", self.objects.own as f64),
-            ("node_objects_without_value", "Temporal objects without a reading.", self.objects.without as f64),
+            (
+                "node_objects_own",
+                "Temporal objects whose source this node is.",
+                self.objects.own as f64,
+            ),
+            (
+                "node_objects_without_value",
+                "Temporal objects without a reading.",
+                self.objects.without as f64,
+            ),
             (
                 "node_object_age_seconds_max",
                 "The age at most of the oldest reading.",
@@ -363,8 +410,14 @@ impl Figures {
         }
         self.request_figures(to);
         self.exchange_figures(to);
-        let ages = self.objects.ages.iter().take(punctual_server::metrics::OBJECTS_SHOWN_MAX);
-        let ages: Vec<_> = ages.map(|(key, age)| (format!("{{key=\"{}\"}}", label(key)), seconds(*age))).collect();
+        let ages = self
+            .objects
+            .ages
+            .iter()
+            .take(punctual_server::metrics::OBJECTS_SHOWN_MAX);
+        let ages: Vec<_> = ages
+            .map(|(key, age)| (format!("{{key=\"{}\"}}", label(key)), seconds(*age)))
+            .collect();
         let help = "The ages at most of the readings of 100 objects.";
         figure(to, "node_object_age_seconds", "gauge", help, &ages);
         page
@@ -380,7 +433,11 @@ impl Figures {
         let help = "Requests of clients, by what they were told.";
         figure(to, "node_requests_total", "counter", help, &samples);
         let place = |place: Place| format!("{{place=\"{}\"}}", place.name());
-        let at: Vec<_> = Place::ALL.into_iter().zip(self.late_at).map(|(at, count)| (place(at), count as f64)).collect();
+        let at: Vec<_> = Place::ALL
+            .into_iter()
+            .zip(self.late_at)
+            .map(|(at, count)| (place(at), count as f64))
+            .collect();
         let help = "Requests that were late by time, or unknown at their deadline, by where they were then.";
         figure(to, "node_late_requests_total", "counter", help, &at);
         let spent = Place::ALL.into_iter().zip(self.late_spent);

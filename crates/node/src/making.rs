@@ -214,7 +214,9 @@ mod tests {
     #[test]
     fn what_waits_is_made_together_and_each_name_is_given_once() {
         let mut maker = opened();
-        ["b", "a", "c"].iter().for_each(|key| maker.want(key.as_bytes(), Revision(1)));
+        ["b", "a", "c"]
+            .iter()
+            .for_each(|key| maker.want(key.as_bytes(), Revision(1)));
         let (request, named) = maker.next(Time(1)).unwrap();
         assert_eq!(named.len(), 3);
         maker.want(b"b", Revision(1));
@@ -229,7 +231,10 @@ mod tests {
         assert_eq!(keys(&names), keys(&named));
         assert!(names.iter().zip(&named).all(|((_, next), (_, first))| next > first));
         assert_eq!(maker.answered(request.id, &Answer::Unknown, due), None, "of the past");
-        assert_eq!(maker.answered(again.id, &done(Output::Values(Vec::new())), due), Some(None));
+        assert_eq!(
+            maker.answered(again.id, &done(Output::Values(Vec::new())), due),
+            Some(None)
+        );
         assert_eq!(maker.next_due(), Time::MAX);
         maker.want(b"a", Revision(0));
         assert_eq!(maker.next_due(), Time::MAX, "it may be made, and not applied here");
@@ -251,7 +256,10 @@ mod tests {
         assert_eq!(told, Some(Some((b"a".to_vec(), refusal))));
         let (second, named) = maker.next(maker.next_due()).unwrap();
         assert_eq!(named[0].0, b"b");
-        assert_eq!(maker.answered(second.id, &done(Output::Values(Vec::new())), Time(1)), Some(None));
+        assert_eq!(
+            maker.answered(second.id, &done(Output::Values(Vec::new())), Time(1)),
+            Some(None)
+        );
     }
 
     #[test]

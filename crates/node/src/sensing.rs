@@ -122,6 +122,9 @@ pub struct Sensing {
     feeds: BTreeMap<NodeId, Feed>,
     inboxes: BTreeMap<NodeId, Inbox>,
     taken: BTreeMap<NodeId, Taken>,
+    /// Reports that have come before the entry that creates their object: at most one each. Their sources send them
+    /// again, but not soon.
+    early: BTreeMap<Made, (NodeId, Report)>,
     /// What feeds came to that are no more.
     past: BTreeMap<NodeId, Counts>,
     /// A feed had no room for an object: names of the past are in it.
@@ -145,6 +148,7 @@ impl Sensing {
             feeds: BTreeMap::new(),
             inboxes: BTreeMap::new(),
             taken: BTreeMap::new(),
+            early: BTreeMap::new(),
             past: BTreeMap::new(),
             is_crowded: false,
             ages: Ages::default(),
@@ -188,7 +192,12 @@ impl Sensing {
             Ok(_) => {}
             Err(error) => return Set::Refused(error),
         }
-        let at = sampled_at(Some(true_at_most(age, drift_ppm())), now, self.kind.validity, drift_ppm());
+        let at = sampled_at(
+            Some(true_at_most(age, drift_ppm())),
+            now,
+            self.kind.validity,
+            drift_ppm(),
+        );
         let seq = Seq(own.seq + 1);
         if let Err(error) = replica.install_reading(own.made, seq, at, value) {
             return Set::Refused(error);
@@ -264,6 +273,9 @@ impl Sensing {
             // Before the entry that creates the object, a reading is not taken: it is sent again.
             if !replica.has_object(report.object) {
                 self.turned.unmade += 1;
+                if self.early.len() < self.kind.objects_max {
+                    self.early.insert(report.object, (from, report.clone()));
+                }
                 continue;
             }
             match inbox.receive(report, self.kind.boot, since_boot) {
@@ -282,6 +294,19 @@ impl Sensing {
             if taken.readings.len() < TAKEN_MAX {
                 taken.readings.push((report.object, report.seq));
             }
+        }
+    }
+
+    /// An entry was applied: it may have created objects whose reports were early.
+    pub fn applied<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>, now: Time, since_boot: Time) {
+        let is_made = |(made, _): &(&Made, &(NodeId, Report))| replica.has_object(**made);
+        let made: Vec<Made> = self.early.iter().filter(is_made).map(|(made, _)| *made).collect();
+        for (from, report) in made
+            .iter()
+            .filter_map(|made| self.early.remove(made))
+            .collect::<Vec<_>>()
+        {
+            self.received(replica, from, &[report], now, since_boot);
         }
     }
 
@@ -324,6 +349,8 @@ impl Sensing {
                 self.begin(replica, peer, feed);
             }
         }
+        // Sent again since, if they are worth anything.
+        self.early.clear();
         for inbox in self.inboxes.values_mut() {
             inbox.keep(|made| replica.has_object(made));
         }
@@ -382,3 +409,6 @@ fn add(sum: &mut Counts, part: &Counts) {
     sum.installed += part.installed;
     sum.superseded += part.superseded;
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests;

@@ -214,7 +214,11 @@ mod tests {
         let mut spans = Spans::default();
         for number in 0..100 {
             spans.begins(number, id(number), false, Time(number));
-            let outcome = if number % 2 == 0 { Outcome::Other } else { Outcome::Unknown };
+            let outcome = if number % 2 == 0 {
+                Outcome::Other
+            } else {
+                Outcome::Unknown
+            };
             spans.ends(number, outcome, Time(number + 7));
         }
         let at: Vec<u64> = spans.late().map(|late| late.at.0).collect();

@@ -184,11 +184,7 @@ pub(crate) fn requests(page: &mut String, counts: &Counts) {
     );
 }
 
-pub(crate) fn text<E: Engine + 'static, O: Os>(
-    shared: &Shared<E, O>,
-    figures: &Figures,
-    limits: &Limits,
-) -> String {
+pub(crate) fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &Figures, limits: &Limits) -> String {
     let mut page = String::new();
     let counts = &shared.counts;
     requests(&mut page, counts);

@@ -206,14 +206,20 @@ impl Listening {
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
         let (federation, me) = (setup.federation, setup.me);
         let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
-        let page_at = beside.page.as_ref().map(Page::address).transpose().map_err(io("the address"))?;
+        let page_at = beside
+            .page
+            .as_ref()
+            .map(Page::address)
+            .transpose()
+            .map_err(io("the address"))?;
         let page = beside.page.map(|page| {
             let published = Arc::clone(&published);
             let text = move || {
                 let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
                 figures.as_ref().map(Figures::metrics).unwrap_or_default()
             };
-            page.serve(text, Arc::clone(&stop)).map_err(io("the thread for figures"))
+            page.serve(text, Arc::clone(&stop))
+                .map_err(io("the thread for figures"))
         });
         let page = page.transpose()?;
         let process = Process {
@@ -484,7 +490,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             _ => {}
         }
         let now = self.os.now();
+        let applies = matches!(event, Event::Applied(_) | Event::Installed(..));
         let actions = self.node.step(event, now);
+        if applies {
+            self.sensing.applied(&self.replica, now, self.os.since_boot());
+        }
         for action in actions {
             self.act(action, now);
         }

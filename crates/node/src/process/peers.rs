@@ -101,7 +101,10 @@ impl PeerOut {
     ) -> (Option<usize>, u64) {
         let mut too_long = None;
         let over = matches!(self.try_turn(scratch, now, &mut too_long, more), Err(_) | Ok(false));
-        let written = self.link.as_mut().map_or(0, |link| std::mem::take(&mut link.bytes).written);
+        let written = self
+            .link
+            .as_mut()
+            .map_or(0, |link| std::mem::take(&mut link.bytes).written);
         self.written += written;
         if over {
             self.link = None;

@@ -33,7 +33,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             _ => Outcome::Other,
         };
         if let Some(is_transaction) = self.spans.ends(ticket, outcome, now) {
-            let tally = if is_transaction { &mut self.transactions } else { &mut self.queries };
+            let tally = if is_transaction {
+                &mut self.transactions
+            } else {
+                &mut self.queries
+            };
             tally.count(answer);
         }
     }

@@ -197,10 +197,11 @@ impl Listening {
             };
             let (shared, figures) = (Arc::clone(&event_loop.shared), Arc::clone(&event_loop.figures));
             let text = move || metrics::text(&shared, &figures, &limits);
-            page.serve(text, Arc::clone(&event_loop.stop)).map_err(|source| ServeError::Io {
-                action: "the thread for figures".into(),
-                source,
-            })
+            page.serve(text, Arc::clone(&event_loop.stop))
+                .map_err(|source| ServeError::Io {
+                    action: "the thread for figures".into(),
+                    source,
+                })
         });
         let page = page.transpose()?;
         let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));

@@ -115,7 +115,10 @@ pub struct Report {
 /// Carries out `punctual federation run`.
 pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
     let settings = Settings::of(arguments)?;
-    apart(&[("--json", arguments.json.as_deref()), ("--html", arguments.html.as_deref())])?;
+    apart(&[
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+    ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
     let middle = Nanos(settings.duration.0 / 2);
@@ -155,7 +158,8 @@ pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
     }
     let written = [
         json.map(|file| file.json(&report::document(&report))),
-        html.zip(past).map(|(file, past)| file.text(&watch::written(&past, command))),
+        html.zip(past)
+            .map(|(file, past)| file.text(&watch::written(&past, command))),
     ];
     Failure::all(written.into_iter().flatten())?;
     match report.faults.any() {

@@ -98,7 +98,9 @@ impl Look {
             taken: of_peers("readings_taken"),
             skipped: of_peers("readings_skipped"),
             live: (of_peers("live"), peers.len() as u64),
-            late: (0..).map_while(|number| all.get(&format!("late{number}")).cloned()).collect(),
+            late: (0..)
+                .map_while(|number| all.get(&format!("late{number}")).cloned())
+                .collect(),
             all,
         })
     }
@@ -106,7 +108,9 @@ impl Look {
 
 /// A number of a line of parts: `a=1,b=2`.
 pub fn part(line: &str, name: &str) -> Option<u64> {
-    let value = line.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))?;
+    let value = line
+        .split(',')
+        .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))?;
     value.parse().ok()
 }
 

@@ -20,8 +20,8 @@ use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::raise;
 
-pub use self::past::Past;
 use self::look::Look;
+pub use self::past::Past;
 use crate::args::FederationWatch;
 use crate::commands::print;
 use crate::failure::Failure;
@@ -124,11 +124,14 @@ fn look(connection: &mut Option<TcpStream>, address: SocketAddr) -> io::Result<L
     let (mut parser, mut bytes) = (ReplyParser::default(), [0; 16 << 10]);
     let no_node = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     loop {
-        let reply = parser.next(&Bounds::ADMITTED).map_err(|error| no_node(error.to_string()))?;
+        let reply = parser
+            .next(&Bounds::ADMITTED)
+            .map_err(|error| no_node(error.to_string()))?;
         match reply {
             Some(Value::Bulk(text)) => {
                 let look = Look::of(&String::from_utf8_lossy(&text));
-                return look.ok_or_else(|| no_node("this is no node of a federation: name its address for clients".into()));
+                return look
+                    .ok_or_else(|| no_node("this is no node of a federation: name its address for clients".into()));
             }
             Some(other) => return Err(no_node(format!("INFO was answered {other:?}"))),
             None => {}
@@ -143,7 +146,10 @@ fn look(connection: &mut Option<TcpStream>, address: SocketAddr) -> io::Result<L
 /// Takes what was told, and waits a little for more.
 fn take(told: &Receiver<Told>, past: &mut Past) {
     match told.recv_timeout(TICK) {
-        Ok(first) => [first].into_iter().chain(told.try_iter()).for_each(|told| past.take(told)),
+        Ok(first) => [first]
+            .into_iter()
+            .chain(told.try_iter())
+            .for_each(|told| past.take(told)),
         Err(RecvTimeoutError::Timeout) => {}
         Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
     }
@@ -151,7 +157,10 @@ fn take(told: &Receiver<Told>, past: &mut Past) {
 
 /// Carries out `punctual federation watch`.
 pub fn watch(arguments: &FederationWatch, command: &str) -> Result<(), Failure> {
-    apart(&[("--json", arguments.json.as_deref()), ("--html", arguments.html.as_deref())])?;
+    apart(&[
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+    ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
     let over = Arc::new(AtomicBool::new(false));

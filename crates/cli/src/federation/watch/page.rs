@@ -22,18 +22,28 @@ const LATE_SHOWN: usize = 8;
 /// The page; `command` is what was typed to get it.
 pub fn page(past: &Past, command: &str) -> String {
     let mut body = String::new();
-    let good = if past.nodes.iter().all(Node::answers) { " good" } else { "" };
+    let good = if past.nodes.iter().all(Node::answers) {
+        " good"
+    } else {
+        ""
+    };
     let _ = writeln!(body, "<p class=\"verdict{good}\">{}</p>", escape(&sentence(past)));
     tiles(&mut body, past);
     figures(&mut body, past);
     nodes(&mut body, past);
     late(&mut body, past);
-    let head = format!("<b>federation</b> · {} nodes · {:.1} s", past.nodes.len(), past.length());
+    let head = format!(
+        "<b>federation</b> · {} nodes · {:.1} s",
+        past.nodes.len(),
+        past.length()
+    );
     framed("federation", &head, &body, command)
 }
 
 fn looks(past: &Past) -> impl Iterator<Item = (&Node, &Look)> {
-    past.nodes.iter().filter_map(|node| Some((node, node.last.as_ref()?.1.as_ref())))
+    past.nodes
+        .iter()
+        .filter_map(|node| Some((node, node.last.as_ref()?.1.as_ref())))
 }
 
 fn sentence(past: &Past) -> String {
@@ -54,7 +64,10 @@ fn tiles(body: &mut String, past: &Past) {
         (count(sum(|look| look.not_done[3])), "unknown"),
         (count(sum(|look| look.set)), "readings set"),
         (count(sum(|look| look.skipped)), "readings superseded on the way"),
-        (oldest.map_or("-".into(), |age| format!("{age} ms")), "the oldest reading"),
+        (
+            oldest.map_or("-".into(), |age| format!("{age} ms")),
+            "the oldest reading",
+        ),
     ];
     *body += "<div class=\"tiles\">\n";
     for (figure, what) in tiles {
@@ -65,13 +78,22 @@ fn tiles(body: &mut String, past: &Past) {
 
 fn figures(body: &mut String, past: &Past) {
     *body += "<h2>Along the time</h2>\n<div class=\"charts\">\n";
-    let keys = ["master", "slave", "silent"].map(str::to_owned).into_iter().zip(["c", "f", "late"]);
+    let keys = ["master", "slave", "silent"]
+        .map(str::to_owned)
+        .into_iter()
+        .zip(["c", "f", "late"]);
     figure(body, "Roles", "", &keys.collect::<Vec<_>>(), &roles(past));
     curves(body, past, "Done", "requests a second", "", |moment| Some(moment.done));
-    curves(body, past, "Late or unknown", "requests a second", "", |moment| Some(moment.late));
+    curves(body, past, "Late or unknown", "requests a second", "", |moment| {
+        Some(moment.late)
+    });
     curves(body, past, "Lag", "entries of the log", "", |moment| Some(moment.lag));
-    curves(body, past, "Readings", "set and taken, a second", "", |moment| Some(moment.readings));
-    curves(body, past, "Oldest reading", "age at most", " ms", |moment| moment.age_ms);
+    curves(body, past, "Readings", "set and taken, a second", "", |moment| {
+        Some(moment.readings)
+    });
+    curves(body, past, "Oldest reading", "age at most", " ms", |moment| {
+        moment.age_ms
+    });
     *body += "</div>\n";
 }
 
@@ -79,18 +101,15 @@ fn class(number: usize) -> &'static str {
     CLASSES[number % CLASSES.len()]
 }
 
-fn curves(
-    body: &mut String,
-    past: &Past,
-    title: &str,
-    what: &str,
-    unit: &'static str,
-    of: fn(&Moment) -> Option<f64>,
-) {
+fn curves(body: &mut String, past: &Past, title: &str, what: &str, unit: &'static str, of: fn(&Moment) -> Option<f64>) {
     let curve = |(number, node): (usize, &Node)| Curve {
         name: node.name(),
         class: class(number),
-        points: node.moments.iter().map(|it| (it.at, of(it).filter(|_| it.is_there))).collect(),
+        points: node
+            .moments
+            .iter()
+            .map(|it| (it.at, of(it).filter(|_| it.is_there)))
+            .collect(),
     };
     let curves: Vec<Curve> = past.nodes.iter().enumerate().map(curve).collect();
     let keys: Vec<(String, &str)> = curves.iter().map(|it| (it.name.clone(), it.class)).collect();
@@ -130,8 +149,10 @@ fn roles(past: &Past) -> String {
             );
         }
     }
-    let along: Vec<(f64, String)> =
-        ticks(0.0, length).into_iter().map(|at| (at / length, format!("{} s", label(at, length)))).collect();
+    let along: Vec<(f64, String)> = ticks(0.0, length)
+        .into_iter()
+        .map(|at| (at / length, format!("{} s", label(at, length))))
+        .collect();
     drawing("what each node was over time", NAMES, height, &[], &along, &inner)
 }
 
@@ -156,8 +177,20 @@ fn stretches(node: &Node, end: f64) -> Vec<(&'static str, f64, f64)> {
 fn nodes(body: &mut String, past: &Past) {
     *body += "<h2>Nodes</h2>\n";
     let head = [
-        "node", "address", "role", "standing", "epoch", "applied", "lag", "d", "done", "not done", "readings set",
-        "taken", "skipped", "oldest",
+        "node",
+        "address",
+        "role",
+        "standing",
+        "epoch",
+        "applied",
+        "lag",
+        "d",
+        "done",
+        "not done",
+        "readings set",
+        "taken",
+        "skipped",
+        "oldest",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for node in &past.nodes {
@@ -166,8 +199,15 @@ fn nodes(body: &mut String, past: &Past) {
             rows.push(vec![node.name(), node.address.to_string(), why]);
             continue;
         };
-        let reasons: Vec<String> = why(look).iter().map(|(why, number)| format!("{why} {}", count(*number))).collect();
-        let role = if node.answers() { look.role.clone() } else { "silent".into() };
+        let reasons: Vec<String> = why(look)
+            .iter()
+            .map(|(why, number)| format!("{why} {}", count(*number)))
+            .collect();
+        let role = if node.answers() {
+            look.role.clone()
+        } else {
+            "silent".into()
+        };
         rows.push(vec![
             node.name(),
             node.address.to_string(),
@@ -178,7 +218,11 @@ fn nodes(body: &mut String, past: &Past) {
             count(look.lag),
             bound(look.bound),
             count(look.done),
-            if reasons.is_empty() { "0".into() } else { reasons.join(", ") },
+            if reasons.is_empty() {
+                "0".into()
+            } else {
+                reasons.join(", ")
+            },
             count(look.set),
             count(look.taken),
             count(look.skipped),
@@ -194,7 +238,11 @@ fn nodes(body: &mut String, past: &Past) {
 fn late(body: &mut String, past: &Past) {
     *body += "<h2>Where the time of late requests went</h2>\n";
     let mut rows = vec![vec!["node".to_owned()]];
-    rows[0].extend(Place::ALL.iter().map(|place| format!("{}: were there, spent", place.name())));
+    rows[0].extend(
+        Place::ALL
+            .iter()
+            .map(|place| format!("{}: were there, spent", place.name())),
+    );
     for (node, look) in looks(past) {
         let cell = |(count, us): (&u64, &u64)| format!("{count}, {}", ms(*us));
         let mut row = vec![node.name()];
@@ -207,7 +255,9 @@ fn late(body: &mut String, past: &Past) {
     for (node, look) in looks(past) {
         for line in look.late.iter().take(LATE_SHOWN) {
             let word = |name: &str| {
-                let found = line.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+                let found = line
+                    .split(',')
+                    .find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
                 found.unwrap_or_default().to_owned()
             };
             let mut row = vec![node.name(), word("kind"), word("told"), word("at")];
@@ -253,7 +303,12 @@ mod tests {
         let page = page(&past, "punctual federation watch");
         crate::page::tests::check_nesting(&page);
         assert_eq!(page.matches("<svg").count(), 6);
-        for part in ["node &lt;0&gt; is the master", "1 of 2 nodes answer", "2.5 ms", "refused"] {
+        for part in [
+            "node &lt;0&gt; is the master",
+            "1 of 2 nodes answer",
+            "2.5 ms",
+            "refused",
+        ] {
             assert!(page.contains(part), "no {part}");
         }
         assert_eq!(stretches(&past.nodes[0], 1.0).len(), 2, "a slave, then the master");

@@ -184,9 +184,12 @@ impl Node {
         match looked {
             Ok(look) => {
                 let moment = match self.last.take() {
-                    Some((before_at, before)) => {
-                        moment(&look, &before, at_s, at.saturating_duration_since(before_at).as_secs_f64())
-                    }
+                    Some((before_at, before)) => moment(
+                        &look,
+                        &before,
+                        at_s,
+                        at.saturating_duration_since(before_at).as_secs_f64(),
+                    ),
                     None => moment(&look, &look, at_s, 1.0),
                 };
                 self.keep(moment);
@@ -278,10 +281,18 @@ mod tests {
         }
         past.take((0, began + at(1250), Err("gone".into())));
         let moments = &past.nodes[0].moments;
-        let rates: Vec<_> = moments.iter().map(|moment| (moment.is_there, moment.done, moment.late)).collect();
+        let rates: Vec<_> = moments
+            .iter()
+            .map(|moment| (moment.is_there, moment.done, moment.late))
+            .collect();
         assert_eq!(
             rates,
-            [(true, 0.0, 0.0), (true, 100.0, 4.0), (true, 0.0, 0.0), (false, 0.0, 0.0)]
+            [
+                (true, 0.0, 0.0),
+                (true, 100.0, 4.0),
+                (true, 0.0, 0.0),
+                (false, 0.0, 0.0)
+            ]
         );
         assert_eq!((past.length(), past.was_told()), (1.25, true));
         assert!(past.lines().contains("127.0.0.1:7: gone"), "{}", past.lines());

@@ -38,7 +38,9 @@ const COLUMNS: [Column; 11] = [
     ("done/s", 7, 0, |_, now| count(now.done.round() as u64)),
     ("late/s", 7, 0, |_, now| count(now.late.round() as u64)),
     ("readings/s", 10, 100, |_, now| count(now.readings.round() as u64)),
-    ("oldest", 8, 0, |look, _| look.age_ms.map_or("-".into(), |age| format!("{age} ms"))),
+    ("oldest", 8, 0, |look, _| {
+        look.age_ms.map_or("-".into(), |age| format!("{age} ms"))
+    }),
     ("peers", 5, 84, |look, _| format!("{}/{}", look.live.0, look.live.1)),
 ];
 
@@ -57,8 +59,12 @@ pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
     draw_nodes(frame, table, past);
     draw_late(frame, late, past);
     let [done, ages] = Layout::horizontal([Constraint::Fill(1); 2]).areas(curves);
-    draw_curves(frame, done, past, " done/s, last minute ", Color::Green, |moment| Some(moment.done));
-    draw_curves(frame, ages, past, " late/s, last minute ", Color::Red, |moment| Some(moment.late));
+    draw_curves(frame, done, past, " done/s, last minute ", Color::Green, |moment| {
+        Some(moment.done)
+    });
+    draw_curves(frame, ages, past, " late/s, last minute ", Color::Red, |moment| {
+        Some(moment.late)
+    });
     frame.render_widget(Line::from(format!(" {hint}").dim()), hints);
 }
 
@@ -105,7 +111,11 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let row = |node: &Node| {
         let name = Cell::from(node.name().bold());
         let (Some((_, look)), Some(now), true) = (&node.last, node.moments.last(), node.answers()) else {
-            let silent = [name, Cell::from("silent".red().bold()), Cell::from(node.address.to_string().dim())];
+            let silent = [
+                name,
+                Cell::from("silent".red().bold()),
+                Cell::from(node.address.to_string().dim()),
+            ];
             return Row::new(silent);
         };
         let role = match look.role.as_str() {
@@ -125,7 +135,9 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     };
     let widths = [Constraint::Length(7), Constraint::Length(6)].into_iter();
     let widths = widths.chain(columns.iter().map(|column| Constraint::Length(column.1)));
-    let table = Table::new(past.nodes.iter().map(row), widths).header(head).column_spacing(1);
+    let table = Table::new(past.nodes.iter().map(row), widths)
+        .header(head)
+        .column_spacing(1);
     frame.render_widget(table, inside);
 }
 
@@ -135,16 +147,28 @@ fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let mut lines = vec![Line::from(
         std::iter::once(Span::raw(" ".repeat(NAMES)))
             .chain(Place::ALL.iter().zip(PLACES).flat_map(|(place, color)| {
-                [Span::styled("█ ", Style::new().fg(color)), format!("{}  ", place.name()).dim()]
+                [
+                    Span::styled("█ ", Style::new().fg(color)),
+                    format!("{}  ", place.name()).dim(),
+                ]
             }))
             .collect::<Vec<_>>(),
     )];
     for node in &past.nodes {
         let mut spans = vec![Span::raw(format!("{:NAMES$}", node.name()))];
         if let Some((_, look)) = &node.last {
-            let told: Vec<String> = why(look).iter().map(|(why, number)| format!("{why} {}", count(*number))).collect();
-            let told = if told.is_empty() { "none".into() } else { told.join(", ") };
-            let room = (inside.width as usize).saturating_sub(NAMES + told.chars().count() + 3).min(40);
+            let told: Vec<String> = why(look)
+                .iter()
+                .map(|(why, number)| format!("{why} {}", count(*number)))
+                .collect();
+            let told = if told.is_empty() {
+                "none".into()
+            } else {
+                told.join(", ")
+            };
+            let room = (inside.width as usize)
+                .saturating_sub(NAMES + told.chars().count() + 3)
+                .min(40);
             spans.extend(parts(&look.late_us, room));
             spans.push(Span::raw(format!(" {told}")));
         }
@@ -192,7 +216,11 @@ fn draw_curves(
         .iter()
         .map(|node| {
             let mut row = vec![None; width];
-            for moment in node.moments.iter().filter(|moment| moment.is_there && column(moment) >= 0.0) {
+            for moment in node
+                .moments
+                .iter()
+                .filter(|moment| moment.is_there && column(moment) >= 0.0)
+            {
                 if let (Some(value), Some(cell)) = (of(moment), row.get_mut(column(moment) as usize)) {
                     *cell = Some(cell.map_or(value, |before: f64| before.max(value)));
                 }
@@ -210,7 +238,10 @@ fn draw_curves(
                 Some(_) => "▁",
             })
             .collect();
-        Line::from(vec![Span::raw(format!("{:NAMES$}", node.name())), Span::styled(bars, Style::new().fg(color))])
+        Line::from(vec![
+            Span::raw(format!("{:NAMES$}", node.name())),
+            Span::styled(bars, Style::new().fg(color)),
+        ])
     });
     let scale = Line::from(format!("{:NAMES$}at most {}/s", "", count(most.round() as u64)).dim());
     frame.render_widget(Paragraph::new(lines.chain([scale]).collect::<Vec<_>>()), inside);
