@@ -155,12 +155,16 @@ fn temporal() -> Temporal {
     }
 }
 
+/// What a store takes beyond twice its records: what is in the log must be applied, and a batch of many small changes
+/// copies that many pages. It is address space until then.
+const BEYOND_BYTES: usize = 512 << 20;
+
 /// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
 /// committed.
 fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
     let engine = LmdbOptions {
         durability: Durability::NoMetaSync,
-        quota: bytes_max as usize,
+        quota: 2 * bytes_max as usize + BEYOND_BYTES,
         ..LmdbOptions::default()
     };
     let temporal = Temporal::default();
@@ -170,7 +174,7 @@ fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb,
         ..StoreOptions::default()
     };
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
-    Ok(Replica::new(store, temporal.validity))
+    Ok(Replica::new(store, temporal.validity).bounded(bytes_max))
 }
 
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {
