@@ -22,5 +22,6 @@ pub mod process;
 pub mod seen;
 pub mod sensing;
 pub mod spans;
+#[cfg(target_os = "linux")]
 pub mod stores;
 pub mod wire;

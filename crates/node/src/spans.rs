@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use punctual_federation::ids::RequestId;
+use punctual_federation::message::{Request, Work};
 use punctual_units::{Nanos, Time};
 
 /// The most late requests that are told one by one: the newest.
@@ -102,10 +103,11 @@ pub struct Spans {
 
 impl Spans {
     /// A request that was read at `arrived` is the node's, under that ticket.
-    pub fn begins(&mut self, ticket: u64, id: RequestId, is_transaction: bool, arrived: Time) {
+    pub fn begins(&mut self, ticket: u64, request: &Request, arrived: Time) {
+        let id = request.id;
         let open = Open {
             id,
-            is_transaction,
+            is_transaction: !matches!(request.work, Work::Query { .. }),
             place: Place::Queue,
             since: arrived,
             spent: Spent::default(),
@@ -173,14 +175,19 @@ pub enum Outcome {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use punctual_federation::ids::SessionId;
+    use punctual_federation::ids::{Revision, SessionId};
 
     use super::*;
 
-    fn id(number: u64) -> RequestId {
-        RequestId {
-            session: SessionId(1),
-            number,
+    fn request(number: u64) -> Request {
+        Request {
+            id: RequestId {
+                session: SessionId(1),
+                number,
+            },
+            work: Work::Open,
+            time_left: Nanos::from_secs(1),
+            seen: Revision(0),
         }
     }
 
@@ -189,7 +196,7 @@ mod tests {
         #[test]
         fn all_of_the_time_is_somewhere(steps in prop::collection::vec((0..6_usize, 0..1_000_u64), 0..20), last in 0..1_000_u64) {
             let (mut spans, mut now, mut model) = (Spans::default(), Time(5), Spent::default());
-            spans.begins(1, id(1), true, now);
+            spans.begins(1, &request(1), now);
             let mut place = Place::Queue;
             for (to, span) in steps {
                 now = now + Nanos(span);
@@ -205,7 +212,7 @@ mod tests {
             prop_assert_eq!(spans.late_spent, model);
             prop_assert_eq!((late.place, spans.late_at[place as usize]), (place, 1));
             prop_assert_eq!(late.spent.iter().map(|spent| spent.0).sum::<u64>(), now.0 - 5);
-            prop_assert_eq!(spans.ticket(id(1)), None);
+            prop_assert_eq!(spans.ticket(request(1).id), None);
         }
     }
 
@@ -213,7 +220,7 @@ mod tests {
     fn the_newest_are_told_and_what_was_in_time_is_not() {
         let mut spans = Spans::default();
         for number in 0..100 {
-            spans.begins(number, id(number), false, Time(number));
+            spans.begins(number, &request(number), Time(number));
             let outcome = if number % 2 == 0 {
                 Outcome::Other
             } else {

@@ -17,6 +17,7 @@ use punctual_federation::ids::{BatchId, NodeId, Revision};
 use punctual_federation::message::{Key, Request};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
+use punctual_os::linux::thread::thread_cpu_time;
 use punctual_store::StoreError;
 use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
@@ -62,14 +63,18 @@ pub struct Done {
     pub ended: Time,
 }
 
-fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, task: Task) -> Result<Event, StoreError> {
+fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task) -> Result<Event, StoreError> {
     Ok(match task {
-        Task::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),
+        Task::Execute(batch, revision, requests) => {
+            spend(Nanos(each.0.saturating_mul(requests.len() as u64)));
+            Event::Executed(batch, replica.execute(revision, &requests)?)
+        }
         Task::Apply(revision, entry) => {
             replica.apply(revision, &entry)?;
             Event::Applied(revision)
         }
         Task::Query(ticket, keys, max_age) => {
+            spend(each);
             let (revision, values) = replica.query(&keys, max_age)?;
             Event::Queried(ticket, revision, values)
         }
@@ -80,6 +85,16 @@ fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, task: Task) -> Result<Ev
             Event::Installed(image.revision, replica.reign()?)
         }
     })
+}
+
+/// Uses so much processor time of the calling thread.
+fn spend(work: Nanos) {
+    if work > Nanos::ZERO {
+        let until = thread_cpu_time() + work;
+        while thread_cpu_time() < until {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// The threads. They end when this is dropped, after what they have.
@@ -93,7 +108,8 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Starts the threads, with `executors` for queries; `wake` is called after each task.
+    /// Starts the threads, with `executors` for queries; `wake` is called after each task. Each request takes `each` of
+    /// its thread's processor time beside what it needs, so that a load can be stated for any machine.
     ///
     /// # Errors
     /// Those of the system.
@@ -101,6 +117,7 @@ impl Stores {
         replica: &Arc<Replica<E, O>>,
         os: &O,
         executors: usize,
+        each: Nanos,
         wake: &(impl Fn() + Clone + Send + 'static),
     ) -> io::Result<Stores> {
         let (told, done) = channel();
@@ -112,7 +129,7 @@ impl Stores {
                 let (replica, tasks, told, wake) =
                     (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
                 let (thread, clock) = (thread::Builder::new().name(name.into()), os.clone());
-                let carry_out = move |task| carry_out(&replica, task);
+                let carry_out = move |task| carry_out(&replica, each, task);
                 threads.push(thread.spawn(move || work(carry_out, &tasks, &told, &clock, &wake))?);
             }
             io::Result::Ok(Some(send))

@@ -1,9 +1,11 @@
-//! `punctual federation`: simulated under every fault, seed by seed (`sim`), as processes of this machine (`run`), and
-//! seen while it runs (`watch`).
+//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`),
+//! whose parts are there alone, too (`balance`, `load`), and seen (`watch`).
 
+pub mod balance;
 mod chart;
 mod drawing;
 mod export;
+pub mod load;
 mod node;
 mod page;
 pub mod run;
@@ -63,6 +65,8 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
         FederationCommand::Sim(arguments) => sim(arguments, command),
         FederationCommand::Run(arguments) => run::run(arguments, command),
         FederationCommand::Watch(arguments) => watch::watch(arguments, command),
+        FederationCommand::Balance(arguments) => balance::balance(arguments),
+        FederationCommand::Load(arguments) => load::load(arguments),
         FederationCommand::Node => node::node(),
         FederationCommand::Sweep { folder } => node::sweep(folder),
     }

@@ -16,7 +16,7 @@ use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_node::conversation::TIME_LEFT;
-use punctual_node::process::{Beside, Control, Listening};
+use punctual_node::process::{Beside, Control, Listening, Reach};
 use punctual_node::seen::Seen;
 use punctual_node::sensing::Temporal;
 use punctual_os::LinuxOs;
@@ -24,6 +24,7 @@ use punctual_platform::linux::process;
 use punctual_server::metrics::Page;
 use punctual_store::engine::Durability;
 use punctual_store::{Store, StoreOptions};
+use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -54,8 +55,12 @@ pub(super) struct Begin {
     pub peers: SocketAddr,
     /// Where its figures are for Prometheus.
     pub metrics: SocketAddr,
+    /// Whether these addresses are of a network that no other machine reaches.
+    pub private: bool,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
+    /// The processor time that each request takes, besides what it needs.
+    pub work: Nanos,
 }
 
 /// What it is told after that, each as a line. The end of the input is the end of the node.
@@ -74,7 +79,8 @@ pub(super) enum Told {
     Listens {
         clients: SocketAddr,
         peers: SocketAddr,
-        metrics: SocketAddr,
+        /// Its figures for Prometheus; a balancer has none.
+        metrics: Option<SocketAddr>,
     },
     Seen(Seen),
 }
@@ -91,7 +97,9 @@ pub(super) fn node() -> Result<(), Failure> {
     })?;
     process::die_with(begin.parent);
     process::leave_signals_to_parent();
-    let listening = Listening::bind(begin.clients, begin.peers).map_err(|error| input(&error))?;
+    let reach = if begin.private { Reach::Private } else { Reach::Loopback };
+    let mut listening = Listening::bind(begin.clients, begin.peers, reach).map_err(|error| input(&error))?;
+    listening.work = begin.work;
     let page = Page::bind(begin.metrics)
         .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
     let metrics = page.address().map_err(|error| input(&error))?;
@@ -115,7 +123,7 @@ pub(super) fn node() -> Result<(), Failure> {
     drop(tell.try_send(Told::Listens {
         clients,
         peers,
-        metrics,
+        metrics: Some(metrics),
     }));
     let (control, orders) = std::sync::mpsc::channel();
     let waker = listening.waker();

@@ -1,16 +1,20 @@
-//! One client's connection.
+//! Clients' connections, of a node or of a balancer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use mio::net::TcpStream;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Request};
 use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
+use super::places::Places;
+use super::{CLIENTS_MAX, FIRST_CLIENT};
 use crate::conversation::{Conversation, Local, Step};
+use crate::figures::Bytes;
 
 /// How much of one request is taken: what a transaction may have.
 const BOUNDS: Bounds = Bounds {
@@ -29,8 +33,160 @@ const REPLIES_PAUSE: usize = 1 << 20;
 /// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
+/// All of them.
+pub(super) struct Clients {
+    listener: TcpListener,
+    places: Places<Box<Client>>,
+    /// The client of each request that has no answer.
+    tickets: BTreeMap<u64, usize>,
+    /// Those that have something to do without an event.
+    again: Vec<usize>,
+    /// Where the numbers of requests begin that belong to no session.
+    first: u64,
+    /// Of all of them.
+    pub bytes: Bytes,
+}
+
+impl Clients {
+    /// Those of a listener. `first` is drawn at random when the process starts ([`Conversation::new`]).
+    pub fn new(listener: TcpListener, first: u64) -> Clients {
+        Clients {
+            listener,
+            places: Places::new(CLIENTS_MAX, FIRST_CLIENT),
+            tickets: BTreeMap::new(),
+            again: Vec::new(),
+            first,
+            bytes: Bytes::default(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// How many have ever come.
+    pub fn begun(&self) -> u32 {
+        self.places.begun()
+    }
+
+    pub fn accept(&mut self, registry: &Registry, now: Time) {
+        let first = self.first;
+        let take = |stream, number| Box::new(Client::new(stream, first, number, now));
+        let refuse = |mut stream: TcpStream| {
+            // As far as the socket takes it at once.
+            drop(io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n"));
+        };
+        self.places.accept(&self.listener, registry, take, refuse);
+    }
+
+    /// A socket has told something.
+    pub fn ready(&mut self, token: Token, is_readable: bool, is_writable: bool) {
+        let place = self.places.of(token);
+        if let Some(client) = self.places.get_mut(place) {
+            client.link.is_readable |= is_readable;
+            client.link.is_writable |= is_writable;
+            self.again.push(place);
+        }
+    }
+
+    /// Whether one has something to do without an event.
+    pub fn has_more(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// The places of those that have something to do: each is to have its [`turn`](Clients::turn), until it wants
+    /// nothing.
+    pub fn due(&mut self) -> Vec<usize> {
+        let mut due = std::mem::take(&mut self.again);
+        due.sort_unstable();
+        due.dedup();
+        due
+    }
+
+    /// Does all that can be done for a client now, up to the next thing that it wants. What is about temporal objects
+    /// `here` answers at once, or says that the reply comes later.
+    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
+        let Some(client) = self.places.get_mut(place) else {
+            return Wanted::Nothing;
+        };
+        let wanted = client.turn(scratch, now, here);
+        let bytes = std::mem::take(&mut client.link.bytes);
+        self.bytes.read += bytes.read;
+        self.bytes.written += bytes.written;
+        match wanted {
+            Wanted::Over => self.close(place),
+            Wanted::Nothing if client.has_more() => self.again.push(place),
+            _ => {}
+        }
+        wanted
+    }
+
+    /// What a client wanted has this number.
+    pub fn asked(&mut self, place: usize, ticket: u64) {
+        if let Some(client) = self.places.get_mut(place) {
+            client.ticket = Some(ticket);
+            self.tickets.insert(ticket, place);
+        }
+    }
+
+    /// The answer to a request; its client's place, what that wants next, and when that was read.
+    pub fn answered(&mut self, ticket: u64, answer: Answer, now: Time) -> Option<(usize, Request, Time)> {
+        // Without a place its client has gone.
+        let place = self.tickets.remove(&ticket)?;
+        let client = self.places.get_mut(place)?;
+        let (next, arrived) = (client.answered(answer, now), client.arrived);
+        self.again.push(place);
+        next.map(|request| (place, request, arrived))
+    }
+
+    /// The reply to a reading whose object had to be made, for the client with that connection.
+    pub fn has_set(&mut self, place: usize, connection: u32, reply: impl FnOnce(&mut Writer<'_>)) {
+        let client = self.places.get_mut(place);
+        // Otherwise the client has gone.
+        if let Some(client) = client.filter(|client| client.conversation.connection() == connection) {
+            reply(&mut Writer::new(&mut client.link.out, client.conversation.version()));
+            client.conversation.has_set();
+            self.again.push(place);
+        }
+    }
+
+    /// A reply that describes the process.
+    pub fn described(&mut self, place: usize, text: &str) {
+        if let Some(client) = self.places.get_mut(place) {
+            Writer::new(&mut client.link.out, client.conversation.version()).bulk(text.as_bytes());
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        if let Some(Client {
+            ticket: Some(ticket), ..
+        }) = self.places.remove(place).as_deref()
+        {
+            self.tickets.remove(ticket);
+        }
+    }
+
+    /// Ends connections that stall.
+    pub fn look(&mut self, registry: &Registry, now: Time) {
+        let stalled = self.places.iter_mut().filter(|(_, client)| client.is_stalled(now));
+        let stalled: Vec<usize> = stalled.map(|(place, _)| place).collect();
+        stalled.into_iter().for_each(|place| self.close(place));
+        // A listener without descriptors to give tells nothing further by itself.
+        self.accept(registry, now);
+    }
+
+    /// What is answered is sent, as far as sockets take it at once.
+    pub fn say_goodbye(&mut self) {
+        for (_, client) in self.places.iter_mut() {
+            client.link.is_writable = true;
+            // The connection ends in any case.
+            drop(client.link.flush());
+        }
+    }
+}
+
 /// A client.
-pub(super) struct Client {
+struct Client {
     pub link: Link<TcpStream>,
     parser: RequestParser,
     waiting: VecDeque<(Words, Time)>,
@@ -58,7 +214,7 @@ pub(super) enum Wanted {
     Nothing,
     /// To ask the node, what was read at that instant.
     Ask(Request, Time),
-    /// To describe the node, in a reply with these sections.
+    /// To describe the process, in a reply with these sections.
     Info(Vec<String>),
     /// Its connection is over.
     Over,
@@ -105,8 +261,7 @@ impl Client {
         half && now.since(self.came) > STALLED_MAX || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
     }
 
-    /// Does all that can be done now, up to the next thing that is wanted. What is about temporal objects `here` answers
-    /// at once, or says that the reply comes later.
+    /// Does all that can be done now, up to the next thing that is wanted.
     pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
         self.try_turn(scratch, now, here).unwrap_or(Wanted::Over)
     }
@@ -166,7 +321,10 @@ impl Client {
                     self.waiting.clear();
                     self.waiting_bytes = 0;
                 }
-                Step::Ask(request) => return Wanted::Ask(request, arrived),
+                Step::Ask(request) => {
+                    self.arrived = arrived;
+                    return Wanted::Ask(request, arrived);
+                }
                 Step::Info(sections) => return Wanted::Info(sections),
                 Step::Local(local) => {
                     let (number, version) = (self.conversation.connection(), self.conversation.version());
@@ -186,22 +344,6 @@ impl Client {
             Step::Ask(request) => Some(request),
             _ => None,
         }
-    }
-
-    /// The number of its connection.
-    pub fn number(&self) -> u32 {
-        self.conversation.connection()
-    }
-
-    /// The reply to a reading whose object had to be made.
-    pub fn has_set(&mut self, reply: impl FnOnce(&mut Writer<'_>)) {
-        reply(&mut Writer::new(&mut self.link.out, self.conversation.version()));
-        self.conversation.has_set();
-    }
-
-    /// A reply that describes the node.
-    pub fn described(&mut self, text: &str) {
-        Writer::new(&mut self.link.out, self.conversation.version()).bulk(text.as_bytes());
     }
 }
 
@@ -242,7 +384,8 @@ mod tests {
                 client.waiting.push_back((words, Time::ZERO));
             }
         }
-        client.described(&"x".repeat(REPLIES_PAUSE + (64 << 10)));
+        let long = "x".repeat(REPLIES_PAUSE + (64 << 10));
+        Writer::new(&mut client.link.out, client.conversation.version()).bulk(long.as_bytes());
         (client.link.is_readable, client.link.is_writable) = (false, true);
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {

@@ -1,11 +1,15 @@
-//! The event loop of a node: its state machine, all of its sockets, and nothing that waits.
+//! The event loop of a node: its state machine, all of its sockets, and nothing that waits. That of a balancer
+//! ([`balance`]) is made of the same parts.
 
+pub mod balance;
 mod clients;
 mod link;
 mod log;
 mod peers;
+mod places;
 mod telling;
 mod temporal;
+mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,22 +19,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
 use punctual_federation::ids::{NodeId, Revision};
-use punctual_federation::message::{Message, Reply, Request, Standing, Stop};
+use punctual_federation::liveness::HEARTBEAT;
+use punctual_federation::message::{Heartbeat, Message, Reply, Request, Standing, Stop};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
 use punctual_server::metrics::Page;
+use punctual_server::resp::Writer;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
-use self::clients::{Client, Wanted};
+use self::clients::{Clients, Wanted};
 use self::log::LogLink;
-use self::peers::{PeerGone, PeerIn, PeerOut};
+use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut};
+use self::places::Places;
 use self::temporal::{Here, Waiting};
 use crate::figures::{Bytes, Figures, Tally};
 use crate::making::Maker;
@@ -46,14 +53,16 @@ pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
 pub const RETRY_MAX: Nanos = Nanos::from_millis(250);
 /// The most clients at a time.
 pub const CLIENTS_MAX: usize = 1024;
-/// The most connections of peers at a time: two for each node that there may be.
+/// The most connections of peers and fronts at a time: two for each node that there may be.
 pub const PEERS_MAX: usize = 128;
-/// How long one that calls may be silent before it says which node it is.
-const NAME_WITHIN: Nanos = Nanos::from_secs(2);
+/// How long a node goes on that has left: what was sent to it before its last word was heard is refused, not lost.
+pub const LEAVES_AFTER: Nanos = Nanos(2 * HEARTBEAT.0);
 /// How often the loop looks for connections that stall.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// Watches of the log have numbers above those of the state machine's questions.
 const WATCHES: Ticket = 1 << 63;
+/// A front that leaves so many bytes untaken is not told of further beats.
+const BEATS_MAX: usize = 1 << 20;
 /// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
 const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
 
@@ -65,10 +74,12 @@ const CLIENTS: Token = Token(1);
 const PEERS: Token = Token(2);
 const ASK: Token = Token(3);
 const WATCH: Token = Token(4);
+/// Connections that clients have dialled.
+const FIRST_CLIENT: usize = 1 << 16;
+/// Connections that peers and fronts have dialled.
+const FIRST_PEER: usize = 1 << 32;
 /// The ways to peers, by node number; node numbers are 32 bits.
 const OUT: usize = 1 << 33;
-/// Connections that came.
-const FIRST: usize = 16;
 
 /// What the process that started a node wants of it.
 #[derive(Clone, Debug)]
@@ -114,6 +125,29 @@ pub enum NodeError {
     Stopped(#[from] Stop),
 }
 
+/// What can reach an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// This machine alone: anything else is refused.
+    Loopback,
+    /// A network that no other machine reaches, as the caller knows: network namespaces of its own.
+    Private,
+}
+
+/// Takes an address; port 0 takes a free one.
+fn listen(registry: &Registry, address: SocketAddr, reach: Reach, token: Token) -> Result<TcpListener, NodeError> {
+    if reach == Reach::Loopback && !address.ip().is_loopback() {
+        return Err(NodeError::NotLoopback(address));
+    }
+    let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => NodeError::InUse(address),
+        _ => io("cannot listen")(source),
+    })?;
+    let registered = registry.register(&mut listener, token, Interest::READABLE);
+    registered.map_err(io("the event loop"))?;
+    Ok(listener)
+}
+
 fn io(action: &'static str) -> impl Fn(io::Error) -> NodeError {
     move |source| NodeError::Io { action, source }
 }
@@ -134,6 +168,8 @@ pub struct Listening {
     waker: Arc<Waker>,
     clients: TcpListener,
     peers: TcpListener,
+    /// What each request takes of its thread's processor time beside what it needs: 0 but for a load that is stated.
+    pub work: Nanos,
 }
 
 impl Listening {
@@ -141,27 +177,17 @@ impl Listening {
     ///
     /// # Errors
     /// [`NodeError`].
-    pub fn bind(clients: SocketAddr, peers: SocketAddr) -> Result<Listening, NodeError> {
+    pub fn bind(clients: SocketAddr, peers: SocketAddr, reach: Reach) -> Result<Listening, NodeError> {
         let poll = Poll::new().map_err(io("the event loop"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(io("the event loop"))?;
-        let bind = |address: SocketAddr, token| {
-            if !address.ip().is_loopback() {
-                return Err(NodeError::NotLoopback(address));
-            }
-            let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
-                io::ErrorKind::AddrInUse => NodeError::InUse(address),
-                _ => io("cannot listen")(source),
-            })?;
-            let registered = poll.registry().register(&mut listener, token, Interest::READABLE);
-            registered.map_err(io("the event loop"))?;
-            Ok(listener)
-        };
-        let (clients, peers) = (bind(clients, CLIENTS)?, bind(peers, PEERS)?);
+        let clients = listen(poll.registry(), clients, reach, CLIENTS)?;
+        let peers = listen(poll.registry(), peers, reach, PEERS)?;
         Ok(Listening {
             poll,
             waker: Arc::new(waker),
             clients,
             peers,
+            work: Nanos::ZERO,
         })
     }
 
@@ -201,17 +227,14 @@ impl Listening {
         let waker = self.waker();
         // A waker that fails leaves the loop to its next beat.
         let wake = move || drop(waker.wake());
-        let stores = Stores::start(&replica, &os, setup.executors, &wake).map_err(io("the store's threads"))?;
+        let stores = Stores::start(&replica, &os, setup.executors, self.work, &wake);
+        let stores = stores.map_err(io("the store's threads"))?;
         let now = os.now();
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
         let (federation, me) = (setup.federation, setup.me);
         let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
-        let page_at = beside
-            .page
-            .as_ref()
-            .map(Page::address)
-            .transpose()
-            .map_err(io("the address"))?;
+        let page_at = beside.page.as_ref().map(Page::address).transpose();
+        let page_at = page_at.map_err(io("the address"))?;
         let page = beside.page.map(|page| {
             let published = Arc::clone(&published);
             let text = move || {
@@ -224,8 +247,9 @@ impl Listening {
         let page = page.transpose()?;
         let process = Process {
             poll: self.poll,
-            clients: self.clients,
-            peers_in: self.peers,
+            clients: Clients::new(self.clients, setup.me.boot.0),
+            listener: self.peers,
+            peers_in: Places::new(PEERS_MAX, FIRST_PEER),
             ask: LogLink::new(log.clone(), federation, ASK),
             watch: LogLink::new(log, federation, WATCH),
             watched: replica.revision(),
@@ -237,11 +261,7 @@ impl Listening {
             stores,
             peers: BTreeMap::new(),
             latest: BTreeMap::new(),
-            connections: Vec::new(),
-            free: Vec::new(),
-            begun: 0,
-            open: (0, 0),
-            tickets: BTreeMap::new(),
+            passed: BTreeMap::new(),
             asked: 0,
             events: VecDeque::from([Event::Wake]),
             again: Vec::new(),
@@ -249,6 +269,7 @@ impl Listening {
             trusts: None,
             reigned: false,
             served: false,
+            left: None,
             ends: None,
             scratch: Vec::new(),
             replica,
@@ -260,7 +281,6 @@ impl Listening {
             querying: BTreeMap::new(),
             queries: Tally::default(),
             transactions: Tally::default(),
-            client_bytes: Bytes::default(),
             peer_bytes: Bytes::default(),
             started: now,
             published,
@@ -274,17 +294,20 @@ impl Listening {
     }
 }
 
-/// A connection that came.
-enum Connection {
-    Client(Box<Client>),
-    /// With the number of the connection.
-    Peer(Box<PeerIn>, u32),
+/// A front's request.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    place: usize,
+    /// The number of the connection: places are used again.
+    connection: u32,
+    ticket: u64,
 }
 
 struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     poll: Poll,
-    clients: TcpListener,
-    peers_in: TcpListener,
+    clients: Clients,
+    listener: TcpListener,
+    peers_in: Places<Box<PeerIn>>,
     ask: LogLink,
     watch: LogLink,
     /// All up to here has been watched.
@@ -299,22 +322,18 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     peers: BTreeMap<NodeId, PeerOut>,
     /// The newest connection of each peer, by its number: only the end of that one tells that the peer is gone.
     latest: BTreeMap<NodeId, u32>,
-    connections: Vec<Option<Connection>>,
-    free: Vec<usize>,
-    /// So many connections have come.
-    begun: u32,
-    /// Clients and peers that are connected.
-    open: (usize, usize),
-    /// Where the answer to each of the node's requests goes.
-    tickets: BTreeMap<u64, usize>,
+    /// Requests that fronts have passed on, by the numbers that they have here.
+    passed: BTreeMap<u64, Passed>,
     asked: u64,
     events: VecDeque<Event>,
-    /// Connections that have more to do without an event.
+    /// Connections of peers that have more to do without an event.
     again: Vec<usize>,
     control: Receiver<Control>,
     trusts: Option<NodeId>,
     reigned: bool,
     served: bool,
+    /// When it ends that has left.
+    left: Option<Time>,
     /// Why the loop is to end.
     ends: Option<Result<(), NodeError>>,
     scratch: Vec<u8>,
@@ -325,13 +344,12 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     /// Readings whose objects are being made.
     waiting: Vec<Waiting>,
     spans: Spans,
-    /// The tickets of the master's batch, as far as clients of this node ask.
+    /// The tickets of the master's batch, as far as they are of this node's clients and fronts.
     batch: Vec<u64>,
     /// The ticket of each query that the store is asked for.
     querying: BTreeMap<Ticket, u64>,
     queries: Tally,
     transactions: Tally,
-    client_bytes: Bytes,
     peer_bytes: Bytes,
     started: Time,
     /// For the page's thread; and where that is, if it is.
@@ -362,31 +380,30 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 let is_writable = event.is_writable() || event.is_error();
                 match event.token() {
                     WAKER => self.obey(),
-                    CLIENTS => self.accept(true),
-                    PEERS => self.accept(false),
+                    CLIENTS => self.clients.accept(self.poll.registry(), self.os.now()),
+                    PEERS => self.accept(),
                     ASK => self.ask.ready(is_readable, is_writable),
                     WATCH => self.watch.ready(is_readable, is_writable),
                     Token(out) if out >= OUT => {
                         if let Some(peer) = self.peers.get_mut(&NodeId((out - OUT) as u32)) {
-                            peer.ready(is_readable, is_writable);
+                            peer.way.ready(is_readable, is_writable);
                         }
                     }
-                    Token(token) => {
-                        let place = token - FIRST;
-                        let link = match self.connections.get_mut(place).and_then(Option::as_mut) {
-                            Some(Connection::Client(client)) => &mut client.link,
-                            Some(Connection::Peer(peer, _)) => &mut peer.link,
-                            None => continue,
-                        };
-                        link.is_readable |= is_readable;
-                        link.is_writable |= is_writable;
-                        turn.push(place);
+                    token if token.0 >= FIRST_PEER => {
+                        let place = self.peers_in.of(token);
+                        if let Some(peer) = self.peers_in.get_mut(place) {
+                            peer.link.is_readable |= is_readable;
+                            peer.link.is_writable |= is_writable;
+                            turn.push(place);
+                        }
                     }
+                    token => self.clients.ready(token, is_readable, is_writable),
                 }
             }
             turn.sort_unstable();
             turn.dedup();
-            turn.into_iter().for_each(|place| self.turn(place));
+            turn.into_iter().for_each(|place| self.peer_turn(place));
+            self.serve();
             let now = self.os.now();
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
@@ -397,14 +414,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Until when there is nothing to do unless something comes.
     fn wait(&self) -> Nanos {
-        if !self.again.is_empty() {
+        if !self.again.is_empty() || self.clients.has_more() {
             return Nanos::ZERO;
         }
         let now = self.os.now();
         let links = [self.ask.next_due(), self.watch.next_due()];
-        let peers = self.peers.values().map(PeerOut::next_due);
+        let peers = self.peers.values().map(|peer| peer.way.next_due());
         let local = [self.maker.next_due(), self.settle_by()];
-        let due = links.into_iter().chain(local).chain(peers).min().unwrap_or(Time::MAX);
+        let due = links.into_iter().chain(local).chain(peers).chain(self.left);
+        let due = due.min().unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
     }
 
@@ -431,6 +449,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             if self.node.wake_at(now) <= now {
                 self.events.push_back(Event::Wake);
             }
+            if self.left.is_some_and(|at| at <= now) {
+                self.ends.get_or_insert(Ok(()));
+            }
             self.make(now);
             if self.events.is_empty() || self.ends.is_some() {
                 break;
@@ -440,6 +461,13 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             }
         }
         let now = self.os.now();
+        for (place, front) in self.peers_in.iter_mut() {
+            // Where the connection has ended, reading tells it.
+            drop(front.flush(now));
+            if front.has_more() {
+                self.again.push(place); // it was not read while its answers waited
+            }
+        }
         if !self.waiting.is_empty() {
             self.settle(now);
         }
@@ -513,7 +541,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 }
             }
             Action::Reply(ticket, reply) => self.reply(ticket, reply, now),
-            Action::Tell(_) => {} // no balancer is connected
+            Action::Tell(heartbeat) => self.tell_fronts(heartbeat),
             Action::Log(ticket, ask) => {
                 if let Ask::Append { last, .. } = &ask
                     && !self.node.is_master()
@@ -530,7 +558,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Action::Install(image) => self.stores.take(Task::Install(image)),
             Action::Left => {
                 self.seen(What::Left);
-                self.ends.get_or_insert(Ok(()));
+                self.left.get_or_insert(now + LEAVES_AFTER);
             }
             Action::Stop(stop) => _ = self.ends.get_or_insert(Err(stop.into())),
         }
@@ -584,99 +612,46 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    fn accept(&mut self, is_client: bool) {
+    fn accept(&mut self) {
         let now = self.os.now();
-        loop {
-            let listener = if is_client { &self.clients } else { &self.peers_in };
-            let mut stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return,
-            };
-            let room = match is_client {
-                true => self.open.0 < CLIENTS_MAX,
-                false => self.open.1 < PEERS_MAX,
-            };
-            if !room {
-                refuse(&mut stream, is_client);
-                continue;
-            }
-            let place = self.free.pop().unwrap_or(self.connections.len());
-            let both = Interest::READABLE | Interest::WRITABLE;
-            let registered = self.poll.registry().register(&mut stream, Token(place + FIRST), both);
-            if place == self.connections.len() {
-                self.connections.push(None);
-            }
-            if registered.is_err() || stream.set_nodelay(true).is_err() {
-                self.free.push(place);
-                continue;
-            }
-            self.begun = self.begun.wrapping_add(1);
-            self.connections[place] = Some(match is_client {
-                true => Connection::Client(Box::new(Client::new(stream, self.setup.me.boot.0, self.begun, now))),
-                false => Connection::Peer(Box::new(PeerIn::new(stream, now)), self.begun),
-            });
-            let count = if is_client { &mut self.open.0 } else { &mut self.open.1 };
-            *count += 1;
-        }
+        let take = |stream, number| Box::new(PeerIn::new(stream, number, now));
+        self.peers_in.accept(&self.listener, self.poll.registry(), take, drop);
     }
 
-    /// Does all that can be done for a connection now.
-    fn turn(&mut self, place: usize) {
-        match self.connections.get_mut(place).and_then(Option::take) {
-            Some(Connection::Client(client)) => self.client_turn(place, client),
-            Some(Connection::Peer(peer, number)) => self.peer_turn(place, peer, number),
-            None => {}
-        }
-    }
-
-    fn client_turn(&mut self, place: usize, mut client: Box<Client>) {
+    /// Does all that can be done for clients now.
+    fn serve(&mut self) {
         let now = self.os.now();
-        loop {
-            let mut here = Here {
-                replica: &self.replica,
-                sensing: &mut self.sensing,
-                maker: &mut self.maker,
-                waiting: &mut self.waiting,
-                place,
-                applied: self.node.applied(),
-                now,
-            };
-            let wanted = client.turn(&mut self.scratch, now, &mut |number, local, out| {
-                here.answer(number, local, out)
-            });
-            let bytes = std::mem::take(&mut client.link.bytes);
-            self.client_bytes.read += bytes.read;
-            self.client_bytes.written += bytes.written;
-            match wanted {
-                Wanted::Nothing => break,
-                Wanted::Ask(request, arrived) => {
-                    client.arrived = arrived;
-                    client.ticket = Some(self.request(place, request, arrived));
-                }
-                Wanted::Info(sections) => client.described(&self.figures(now).info(&sections)),
-                Wanted::Over => {
-                    if let Some(ticket) = client.ticket {
-                        self.tickets.remove(&ticket);
+        for place in self.clients.due() {
+            loop {
+                let mut here = Here {
+                    replica: &self.replica,
+                    sensing: &mut self.sensing,
+                    maker: &mut self.maker,
+                    waiting: &mut self.waiting,
+                    place,
+                    applied: self.node.applied(),
+                    now,
+                };
+                let mut answer = |number, local, out: &mut Writer<'_>| here.answer(number, local, out);
+                match self.clients.turn(place, &mut self.scratch, now, &mut answer) {
+                    Wanted::Nothing | Wanted::Over => break,
+                    Wanted::Ask(request, arrived) => {
+                        let ticket = self.request(request, arrived);
+                        self.clients.asked(place, ticket);
                     }
-                    self.open.0 -= 1;
-                    self.free.push(place);
-                    return;
+                    Wanted::Info(sections) => {
+                        let text = self.figures(now).info(&sections);
+                        self.clients.described(place, &text);
+                    }
                 }
             }
         }
-        if client.has_more() {
-            self.again.push(place);
-        }
-        self.connections[place] = Some(Connection::Client(client));
     }
 
-    /// Asks the node for a client; the number of the request.
-    fn request(&mut self, place: usize, request: Request, arrived: Time) -> u64 {
+    /// Asks the node; the number of the request.
+    fn request(&mut self, request: Request, arrived: Time) -> u64 {
         self.asked += 1;
-        self.tickets.insert(self.asked, place);
-        self.begins(self.asked, &request, arrived);
+        self.spans.begins(self.asked, &request, arrived);
         self.events.push_back(Event::Request(self.asked, request));
         self.asked
     }
@@ -690,49 +665,75 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             return;
         }
         self.ends(ticket, &reply.answer, now);
-        let Some(place) = self.tickets.remove(&ticket) else {
-            return; // its client has gone
-        };
-        let Some(Some(Connection::Client(client))) = self.connections.get_mut(place) else {
+        let Some(passed) = self.passed.remove(&ticket) else {
+            if let Some((place, request, arrived)) = self.clients.answered(ticket, reply.answer, now) {
+                let ticket = self.request(request, arrived);
+                self.clients.asked(place, ticket);
+            }
             return;
         };
-        if let Some(request) = client.answered(reply.answer, now) {
-            let arrived = client.arrived;
-            let ticket = self.request(place, request, arrived);
-            if let Some(Some(Connection::Client(client))) = self.connections.get_mut(place) {
-                client.ticket = Some(ticket);
-            }
+        let front = self.peers_in.get_mut(passed.place);
+        if let Some(front) = front.filter(|front| front.number == passed.connection) {
+            front.push(&Packet::Reply(passed.ticket, reply));
         }
-        self.again.push(place);
     }
 
-    fn peer_turn(&mut self, place: usize, mut peer: Box<PeerIn>, number: u32) {
-        let (events, sensing, replica, os) = (&mut self.events, &mut self.sensing, &self.replica, &self.os);
-        let was_named = peer.from.is_some();
-        let turn = peer.turn(&mut self.scratch, self.setup.federation, |from, packet| match packet {
-            Packet::Message(message) => events.push_back(Event::Message(from.node, message)),
-            Packet::Readings(reports) => sensing.received(replica, from.node, &reports, os.now(), os.since_boot()),
-            Packet::Taken(stamp, taken) => sensing.heard(replica, from.node, stamp, &taken),
-            Packet::Hello { .. } => {}
+    /// What the node says of itself, for each front. One that takes nothing hears the next beat instead.
+    fn tell_fronts(&mut self, heartbeat: Heartbeat) {
+        let is_front = |peer: &PeerIn| peer.from == Some(Named::Front) && peer.link.unsent() < BEATS_MAX;
+        for (_, front) in self.peers_in.iter_mut().filter(|(_, peer)| is_front(peer)) {
+            front.push(&Packet::Message(Message::Heartbeat(heartbeat)));
+        }
+    }
+
+    fn peer_turn(&mut self, place: usize) {
+        let Some(peer) = self.peers_in.get_mut(place) else {
+            return;
+        };
+        let (number, was) = (peer.number, peer.from);
+        let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
+        let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
+        let mut greets = false;
+        let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
+            Heard::Front => greets = true,
+            Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
+            Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
+            Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
+            Heard::Request(ticket, request) => {
+                *asked += 1;
+                let connection = number;
+                spans.begins(*asked, &request, os.now());
+                passed.insert(
+                    *asked,
+                    Passed {
+                        place,
+                        connection,
+                        ticket,
+                    },
+                );
+                events.push_back(Event::Request(*asked, request));
+            }
         });
-        self.peer_bytes.read += std::mem::take(&mut peer.link.bytes).read;
-        if let Some(from) = peer.from.filter(|_| !was_named) {
-            self.latest.insert(from.node, number);
+        self.peer_bytes.read += std::mem::take(&mut peer.link.bytes.read);
+        if greets {
+            let (federation, from) = (self.setup.federation, self.setup.me);
+            peer.push(&Packet::Hello { federation, from });
+        }
+        let node = match peer.from {
+            Some(Named::Node(from)) => Some(from.node),
+            Some(Named::Front) | None => None,
+        };
+        if let Some(node) = node.filter(|_| was.is_none()) {
+            self.latest.insert(node, number);
         }
         match turn {
-            Ok(more) => {
-                if more {
-                    self.again.push(place);
-                }
-                self.connections[place] = Some(Connection::Peer(peer, number));
-            }
+            Ok(true) => self.again.push(place),
+            Ok(false) => {}
             Err(gone) => {
-                self.open.1 -= 1;
-                self.free.push(place);
+                self.peers_in.remove(place);
                 if !matches!(gone, PeerGone::Io(_) | PeerGone::Ended) {
                     self.note(format!("a connection of a peer was ended: {gone}"));
                 }
-                let node = peer.from.map(|from| from.node);
                 if let Some(node) = node.filter(|node| self.latest.get(node) == Some(&number)) {
                     self.latest.remove(&node);
                     self.events.push_back(Event::Reset(node));
@@ -743,44 +744,25 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Ends connections that stall.
     fn look(&mut self, now: Time) {
-        for place in 0..self.connections.len() {
-            match &self.connections[place] {
-                Some(Connection::Client(client)) if client.is_stalled(now) => {
-                    if let Some(ticket) = client.ticket {
-                        self.tickets.remove(&ticket);
-                    }
-                    self.open.0 -= 1;
-                }
-                Some(Connection::Peer(peer, _)) if peer.from.is_none() && now.since(peer.began) > NAME_WITHIN => {
-                    self.open.1 -= 1;
-                }
-                _ => continue,
-            }
-            self.connections[place] = None;
-            self.free.push(place);
+        self.clients.look(self.poll.registry(), now);
+        let stalled = self.peers_in.iter_mut().filter(|(_, peer)| peer.is_stalled(now));
+        let stalled: Vec<usize> = stalled.map(|(place, _)| place).collect();
+        for place in stalled {
+            self.peers_in.remove(place);
         }
         self.sensing.look(&self.replica);
         self.publish(now);
         // A listener without descriptors to give tells nothing further by itself.
-        self.accept(true);
-        self.accept(false);
+        self.accept();
     }
 
     /// What is answered is sent, as far as sockets take it at once.
     fn say_goodbye(&mut self) {
-        for place in 0..self.connections.len() {
-            if let Some(Some(Connection::Client(client))) = self.connections.get_mut(place) {
-                client.link.is_writable = true;
-                // The connection ends in any case.
-                drop(client.link.flush());
-            }
+        self.clients.say_goodbye();
+        for (_, peer) in self.peers_in.iter_mut() {
+            peer.link.is_writable = true;
+            // The connection ends in any case.
+            drop(peer.link.flush());
         }
-    }
-}
-
-fn refuse(stream: &mut TcpStream, is_client: bool) {
-    if is_client {
-        // As far as the socket takes it at once.
-        drop(io::Write::write(stream, b"-ERR max number of clients reached\r\n"));
     }
 }

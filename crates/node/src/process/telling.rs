@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use punctual_federation::action::{Action, Caller, Event};
-use punctual_federation::message::{Answer, Message, Reason, Request, Work};
+use punctual_federation::message::{Answer, Message, Reason};
 use punctual_federation::temporal::{InboxBounds, true_at_most};
 use punctual_os::Os;
 use punctual_store::engine::Engine;
@@ -16,12 +16,6 @@ use crate::spans::{Outcome, Place};
 use crate::stores::Done;
 
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
-    /// A client's request, read at `arrived`, is the node's.
-    pub(super) fn begins(&mut self, ticket: u64, request: &Request, arrived: Time) {
-        let is_transaction = !matches!(request.work, Work::Query { .. });
-        self.spans.begins(ticket, request.id, is_transaction, arrived);
-    }
-
     /// A client's request has an answer.
     pub(super) fn ends(&mut self, ticket: u64, answer: &Answer, now: Time) {
         let outcome = match answer {
@@ -98,7 +92,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let live: Vec<_> = self.node.live(now).collect();
         let peer = |(node, peer): (&_, &super::PeerOut)| Peer {
             node: *node,
-            address: peer.address,
+            address: peer.way.address,
             is_live: live.contains(node),
             lost: peer.outgoing.lost(),
             written: peer.written,
@@ -124,8 +118,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             late: self.spans.late().copied().collect(),
             objects: self.objects(),
             peers: self.peers.iter().map(peer).collect(),
-            clients: (self.open.0, self.begun),
-            client_bytes: self.client_bytes,
+            clients: (self.clients.len(), self.clients.begun()),
+            client_bytes: self.clients.bytes,
             peer_bytes: self.peer_bytes,
         }
     }

@@ -10,7 +10,7 @@ use punctual_server::resp::Writer;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
-use super::{Connection, MAKER, Process};
+use super::{MAKER, Process};
 use crate::conversation::{Local, Setting};
 use crate::making::Maker;
 use crate::seen::Seen;
@@ -126,7 +126,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         });
         let has_master = self.node.master(now).is_some();
         for (place, connection, set) in replies {
-            self.reply_later(place, connection, |out| match set {
+            self.clients.has_set(place, connection, |out| match set {
                 Set::Unmade => {
                     let reason = if has_master { "expired" } else { "no-master" };
                     out.error(&format!("LATE reason={reason} retry-after-ms=0"));
@@ -145,17 +145,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let refused: Vec<Waiting> = refused;
         for waiting in refused {
             let text = format!("ERR {why}");
-            self.reply_later(waiting.place, waiting.connection, |out| out.error(&text));
-        }
-    }
-
-    fn reply_later(&mut self, place: usize, connection: u32, reply: impl FnOnce(&mut Writer<'_>)) {
-        // Otherwise the client has gone.
-        if let Some(Some(Connection::Client(client))) = self.connections.get_mut(place)
-            && client.number() == connection
-        {
-            client.has_set(reply);
-            self.again.push(place);
+            self.clients
+                .has_set(waiting.place, waiting.connection, |out| out.error(&text));
         }
     }
 
