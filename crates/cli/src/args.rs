@@ -236,8 +236,8 @@ pub enum FederationCommand {
     Run(FederationRun),
     /// Show what nodes tell of themselves: roles, lag, requests done and late, why and where, ages of readings
     ///
-    /// A live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Ends with 2 where no
-    /// node answers.
+    /// A live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Ends with 2 where
+    /// no node answers.
     Watch(FederationWatch),
     /// Pass requests of any client of Redis on to the nodes of a federation
     ///

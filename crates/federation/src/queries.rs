@@ -118,7 +118,7 @@ impl Queries {
             .any(|waiting| waiting.request.id == id && waiting.caller == caller)
     }
 
-    /// Who asks that query, and by which name.
+    /// Where the answer to that query goes, and its name.
     pub fn asked_by(&self, ticket: Ticket) -> Option<(Caller, RequestId)> {
         let waiting = self.waiting.get(&ticket)?;
         Some((waiting.caller, waiting.request.id))

@@ -282,8 +282,8 @@ impl Feed {
         self.updates.reconcile()
     }
 
-    /// Notes when a reading was sent, and forgets those that have ended in front, or all of them where they are many: so
-    /// it keeps twice as many as are under way.
+    /// Notes when a reading was sent, and forgets those that have ended in front, or all of them where they are many.
+    /// So it keeps twice as many as may be under way.
     fn note_sent(&mut self, sensor: SensorId, seq: Seq, now: Time) {
         let under_way = &self.under_way;
         let waits = |(at, sensor, seq): &(Time, SensorId, Seq)| {

@@ -3,7 +3,7 @@
 //! The commands are those of Redis that a transaction of a federation can carry out, plain: `GET`, `MGET`, `SET`,
 //! `DEL`, `APPEND`, `INCR` and its kin, `MULTI` with these in it. `GET` and `MGET` outside of `MULTI` are queries,
 //! which any node answers; all else is a transaction, which the master executes. What is not known is refused. `TSET`
-//! and `GETFRESH` outside of `MULTI` are about temporal objects, which are in this node's memory: the loop answers them.
+//! and `GETFRESH` outside of `MULTI` are about temporal objects, which are in this node's memory: the loop answers.
 //!
 //! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
 //! there, each by the next number. So a client that has asked for its `SESSION` knows, where its connection breaks, the

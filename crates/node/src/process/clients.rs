@@ -204,7 +204,8 @@ struct Client {
     taken: Time,
 }
 
-/// What answers a request about temporal objects, of the connection with that number; false where the reply comes later.
+/// What answers a request about temporal objects, of the connection with that number; false where the reply comes
+/// later.
 pub(super) type Here<'h> = dyn FnMut(u32, Local, &mut Writer<'_>) -> bool + 'h;
 
 /// What a turn of a client came to.

@@ -1,6 +1,8 @@
 //! `punctual federation run`: balancers and nodes as processes of this machine, a load, and what an outage is made of.
 
 mod audit;
+#[cfg(feature = "lab")]
+pub mod idle;
 mod load;
 mod network;
 mod outage;

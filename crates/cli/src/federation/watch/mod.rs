@@ -1,5 +1,5 @@
-//! `punctual federation watch`: what nodes tell of themselves (INFO), four times a second, as a live view, as lines, as a
-//! page and as JSON. `federation run` shows its nodes by the same.
+//! `punctual federation watch`: what nodes tell of themselves (INFO), four times a second, as a live view, as lines,
+//! as a page and as JSON. `federation run` shows its nodes by the same.
 
 mod look;
 mod page;

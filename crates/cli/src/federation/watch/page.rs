@@ -5,7 +5,7 @@ use std::fmt::Write;
 use punctual_node::spans::Place;
 
 use super::look::{Look, part};
-use super::past::{Moment, Node, Past, bound, why};
+use super::past::{Moment, Node, Past, age, bound, why};
 use crate::page::chart::{BOTTOM, Chart, Curve, RIGHT, TOP, WIDTH, label, ticks};
 use crate::page::{escape, framed, sheet};
 use crate::pipeline::page::{drawing, figure};
@@ -16,18 +16,15 @@ const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// The height of a node's lane, and the room for its name.
 const LANE: f64 = 17.0;
 const NAMES: f64 = 84.0;
+/// The class of a master's lane.
+const MASTER: &str = "c";
 /// The most late requests of a node that are shown.
 const LATE_SHOWN: usize = 8;
 
 /// The page; `command` is what was typed to get it.
 pub fn page(past: &Past, command: &str) -> String {
     let mut body = String::new();
-    let good = if past.nodes.iter().all(Node::answers) {
-        " good"
-    } else {
-        ""
-    };
-    let _ = writeln!(body, "<p class=\"verdict{good}\">{}</p>", escape(&sentence(past)));
+    let _ = writeln!(body, "<p class=\"verdict plain\">{}</p>", escape(&sentence(past)));
     tiles(&mut body, past);
     figures(&mut body, past);
     nodes(&mut body, past);
@@ -46,13 +43,22 @@ fn looks(past: &Past) -> impl Iterator<Item = (&Node, &Look)> {
         .filter_map(|node| Some((node, node.last.as_ref()?.1.as_ref())))
 }
 
+/// The masters, one after the other.
 fn sentence(past: &Past) -> String {
-    let there = past.nodes.iter().filter(|node| node.answers()).count();
-    let master = looks(past).find(|(node, look)| node.answers() && look.role == "master");
-    let master = master.map_or("there is no master".into(), |(_, look)| {
-        format!("node {} is the master, in epoch {}", look.node, look.epoch)
+    let reigns = past.nodes.iter().flat_map(|node| {
+        let reigning = stretches(node, past.length())
+            .into_iter()
+            .filter(|(class, ..)| *class == MASTER);
+        reigning.map(|(_, from, _)| (from, node.name()))
     });
-    format!("{there} of {} nodes answer; {master}", past.nodes.len())
+    let mut reigns: Vec<(f64, String)> = reigns.collect();
+    reigns.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let names: Vec<String> = reigns.into_iter().map(|(_, name)| name).collect();
+    match names.len() {
+        0 => "No node was the master".into(),
+        1 => format!("The master was {}", names[0]),
+        _ => format!("The masters were {}", names.join(", then ")),
+    }
 }
 
 fn tiles(body: &mut String, past: &Past) {
@@ -64,10 +70,7 @@ fn tiles(body: &mut String, past: &Past) {
         (count(sum(|look| look.not_done[3])), "unknown"),
         (count(sum(|look| look.set)), "readings set"),
         (count(sum(|look| look.skipped)), "readings superseded on the way"),
-        (
-            oldest.map_or("-".into(), |age| format!("{age} ms")),
-            "the oldest reading",
-        ),
+        (oldest.map_or("-".into(), age), "the oldest reading"),
     ];
     *body += "<div class=\"tiles\">\n";
     for (figure, what) in tiles {
@@ -91,8 +94,8 @@ fn figures(body: &mut String, past: &Past) {
     curves(body, past, "Readings", "set and taken, a second", "", |moment| {
         Some(moment.readings)
     });
-    curves(body, past, "Oldest reading", "age at most", " ms", |moment| {
-        moment.age_ms
+    curves(body, past, "Oldest reading", "age at most", " s", |moment| {
+        moment.age_ms.map(|ms| ms / 1e3)
     });
     *body += "</div>\n";
 }
@@ -160,7 +163,7 @@ fn roles(past: &Past) -> String {
 fn stretches(node: &Node, end: f64) -> Vec<(&'static str, f64, f64)> {
     let class = |moment: &Moment| match (moment.is_there, moment.is_master) {
         (false, _) => "late",
-        (true, true) => "c",
+        (true, true) => MASTER,
         (true, false) => "f",
     };
     let mut stretches: Vec<(&str, f64, f64)> = Vec::new();
@@ -187,9 +190,7 @@ fn nodes(body: &mut String, past: &Past) {
         "d",
         "done",
         "not done",
-        "readings set",
-        "taken",
-        "skipped",
+        "readings set, taken, skipped",
         "oldest",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -223,10 +224,8 @@ fn nodes(body: &mut String, past: &Past) {
             } else {
                 reasons.join(", ")
             },
-            count(look.set),
-            count(look.taken),
-            count(look.skipped),
-            look.age_ms.map_or("-".into(), |age| format!("{age} ms")),
+            [look.set, look.taken, look.skipped].map(count).join(", "),
+            look.age_ms.map_or("-".into(), age),
         ]);
     }
     sheet(body, &rows);
@@ -303,12 +302,7 @@ mod tests {
         let page = page(&past, "punctual federation watch");
         crate::page::tests::check_nesting(&page);
         assert_eq!(page.matches("<svg").count(), 6);
-        for part in [
-            "node &lt;0&gt; is the master",
-            "1 of 2 nodes answer",
-            "2.5 ms",
-            "refused",
-        ] {
+        for part in ["The master was node &lt;0&gt;", "2.5 ms", "refused"] {
             assert!(page.contains(part), "no {part}");
         }
         assert_eq!(stretches(&past.nodes[0], 1.0).len(), 2, "a slave, then the master");

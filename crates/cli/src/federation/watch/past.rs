@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::look::{Look, WHY};
 use super::{PATIENCE, Told};
+use crate::summary::count;
 
 /// The most moments that are kept of a node: beyond, every other one is let go, and from then on as many are left out.
 const KEPT_MAX: usize = 2400;
@@ -109,7 +110,7 @@ impl Past {
                 let _ = writeln!(text, "{:7.1} s  {}: {why}", self.length(), node.address);
                 continue;
             };
-            let age = look.age_ms.map_or("-".into(), |age| format!("{age} ms"));
+            let age = look.age_ms.map_or("-".into(), age);
             let _ = writeln!(
                 text,
                 "{:7.1} s  node {} {} {} epoch {} applied {} lag {} d {} done {:.0}/s late {:.0}/s readings {:.0}/s \
@@ -160,10 +161,18 @@ impl Past {
     }
 }
 
+/// An age in milliseconds, as people read it.
+pub fn age(ms: u64) -> String {
+    match ms {
+        ..10_000 => format!("{} ms", count(ms)),
+        _ => format!("{:.1} s", ms as f64 / 1e3),
+    }
+}
+
 /// d, as people read it.
 pub fn bound(bound: f64) -> String {
     match bound {
-        bound if bound.is_finite() && bound < 1e9 => format!("{bound:.0}"),
+        bound if bound.is_finite() && bound < 1e9 => count(bound as u64),
         _ => "open".into(),
     }
 }

@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::look::Look;
-use super::past::{Moment, Node, Past, bound, why};
+use super::past::{Moment, Node, Past, age, bound, why};
 use crate::summary::count;
 use crate::view::panel;
 
@@ -33,14 +33,12 @@ const COLUMNS: [Column; 11] = [
     ("epoch", 5, 0, |look, _| look.epoch.to_string()),
     ("applied", 8, 0, |look, _| count(look.applied)),
     ("lag", 4, 0, |look, _| count(look.lag)),
-    ("d", 5, 0, |look, _| bound(look.bound)),
+    ("d", 7, 0, |look, _| bound(look.bound)),
     ("waits", 5, 90, |look, _| count(look.waiting)),
     ("done/s", 7, 0, |_, now| count(now.done.round() as u64)),
     ("late/s", 7, 0, |_, now| count(now.late.round() as u64)),
     ("readings/s", 10, 100, |_, now| count(now.readings.round() as u64)),
-    ("oldest", 8, 0, |look, _| {
-        look.age_ms.map_or("-".into(), |age| format!("{age} ms"))
-    }),
+    ("oldest", 8, 0, |look, _| look.age_ms.map_or("-".into(), age)),
     ("peers", 5, 84, |look, _| format!("{}/{}", look.live.0, look.live.1)),
 ];
 

@@ -9,6 +9,7 @@ mod movie;
 mod neighbours;
 mod rates;
 mod referees;
+mod replication;
 mod series;
 mod store;
 
@@ -39,6 +40,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Referees(arguments) => referees::referees(arguments, command),
         Bench::Neighbours(arguments) => neighbours::neighbours(arguments),
         Bench::Failover(arguments) => failover::failover(arguments),
+        Bench::Replication(arguments) => replication::replication(arguments),
     }
 }
 
