@@ -777,7 +777,7 @@ fn a_slow_reader_is_dropped() {
     let node = "[server]\nstalled_max = \"500ms\"\n[store]\ndurability = \"volatile\"\n";
     let folder = folder_with(&[("node.toml", node)]);
     let served = serve(folder.path(), &["node.toml"]);
-    let (slow, mut other) = slow_and_other(&served);
+    let (_slow, mut other) = slow_and_other(&served);
     let begin = Instant::now();
     loop {
         let Value::Bulk(info) = other.ask("INFO stats") else {

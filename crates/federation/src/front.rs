@@ -10,8 +10,8 @@
 //! is gone: its client asks for the outcome.
 //!
 //! **Between two masters** a front keeps transactions for [`HOLD`] at most, and sends them to the next one: a node that
-//! leaves, or that dies, costs those the time of a takeover which have it. What is kept was sent nowhere, or refused, so
-//! it can still be late.
+//! leaves, or that dies, costs those the time of a takeover which have it. What is kept was sent nowhere, or refused,
+//! so it can still be late.
 //!
 //! **Stateless.** What a front knows it has heard within the last 200 ms, so any other one can take its place, and
 //! several work beside each other. A client of a front that dies goes to another, as where a connection breaks.

@@ -161,8 +161,8 @@ pub enum Bench {
     /// Kill, stop, cut off and replace processes of a federation, one after the other under load, and measure the gap
     /// between answers
     ///
-    /// A fault every 2.5 s; the log is one file of this machine. Cuts need the rights to make network namespaces (root).
-    /// Ends with 1 where a promise was broken.
+    /// A fault every 2.5 s; the log is one file of this machine. Cuts need the rights to make network namespaces
+    /// (root). Ends with 1 where a promise was broken.
     Failover(Failover),
     /// Set temporal objects on one node of a federation of processes at a steady rate, and measure what its peers get
     ///

@@ -24,6 +24,8 @@ const BUSY_CLIENTS: usize = 64;
 const MEASURED: Nanos = Nanos::from_millis(2000);
 /// The time that a request has meanwhile.
 const BUSY_DEADLINE: Nanos = Nanos::from_secs(5);
+/// How long clients have at the start to open their sessions.
+const CONNECT_MAX: Nanos = Nanos::from_secs(20);
 /// How long clients have at the end to learn what became of their requests.
 const SETTLE_MAX: Nanos = Nanos::from_secs(70);
 
@@ -33,6 +35,8 @@ const FIRST: usize = 1;
 /// What the load does at present.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
+    /// Clients open their sessions.
+    Connecting { until: Time },
     /// A number of clients ask all the time, from then on; so many were served since the warm-up.
     Busy { from: Time, served: u64 },
     /// Requests come at random instants; the next one then.
@@ -101,10 +105,6 @@ impl<'t> Driver<'t> {
             (Client::new(format!("counter:{number}")), line)
         };
         let clients: Vec<_> = (0..offer.clients).map(client).collect();
-        let phase = match offer.rate {
-            Some(rate) => Phase::Open { rate, next: now },
-            None => Phase::Busy { from: now, served: 0 },
-        };
         Driver {
             due: (0..clients.len()).map(|number| (now, number)).collect(),
             is_idle: vec![false; clients.len()],
@@ -114,7 +114,9 @@ impl<'t> Driver<'t> {
             offer,
             poll,
             clients,
-            phase,
+            phase: Phase::Connecting {
+                until: now + CONNECT_MAX,
+            },
             began: now,
             scratch: vec![0; 64 << 10],
             ended: Vec::new(),
@@ -139,9 +141,6 @@ impl<'t> Driver<'t> {
     /// Those of the system.
     pub fn run(mut self, ends: &dyn Fn() -> bool, ends_now: &dyn Fn() -> bool) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
-        if let Phase::Open { rate, .. } = self.phase {
-            self.begin(rate);
-        }
         loop {
             let now = LinuxOs.now();
             if ends() && !matches!(self.phase, Phase::Settling { .. }) {
@@ -184,7 +183,7 @@ impl<'t> Driver<'t> {
     fn has_settled(&self, now: Time) -> bool {
         match self.phase {
             Phase::Settling { until } => until <= now || !self.clients.iter().any(|(client, _)| client.is_open()),
-            Phase::Busy { .. } | Phase::Open { .. } => false,
+            Phase::Connecting { .. } | Phase::Busy { .. } | Phase::Open { .. } => false,
         }
     }
 
@@ -198,6 +197,14 @@ impl<'t> Driver<'t> {
     /// Gives clients what is due.
     fn arrive(&mut self, now: Time) {
         match self.phase {
+            Phase::Connecting { until } => {
+                if self.idle.len() == self.clients.len() || until <= now {
+                    match self.offer.rate {
+                        Some(rate) => self.begin(rate),
+                        None => self.phase = Phase::Busy { from: now, served: 0 },
+                    }
+                }
+            }
             Phase::Busy { from, served } => {
                 if now.since(from) >= MEASURED * 2 {
                     let capacity = served as f64 / MEASURED.as_secs_f64();
@@ -414,7 +421,7 @@ impl<'t> Driver<'t> {
         let first = self.due.first().map_or(Time::MAX, |(at, _)| *at);
         let next = match self.phase {
             Phase::Open { next, .. } => next,
-            Phase::Busy { .. } => now + AGAIN,
+            Phase::Connecting { .. } | Phase::Busy { .. } => now + AGAIN,
             Phase::Settling { until } => until,
         };
         first.min(next).min(self.told + TELL_EVERY).since(now)

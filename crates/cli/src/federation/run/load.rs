@@ -93,7 +93,12 @@ impl Load {
                 return Err(Failure::input([format!("the load did not begin within {BEGIN_MAX:?}")]));
             }
         }
-        Ok(())
+        match self.tally.capacity {
+            Some(capacity) if capacity < 1.0 => Err(Failure::input([
+                "nothing was served while the capacity was measured: give --rate, or a smaller --work",
+            ])),
+            _ => Ok(()),
+        }
     }
 
     /// Takes what it has told; whether it still runs.
@@ -135,8 +140,8 @@ impl Load {
         }
     }
 
-    /// Has it offer nothing further, and waits until it has learned what became of what it has asked; where it is to end
-    /// at once, it is not waited for.
+    /// Has it offer nothing further, and waits until it has learned what became of what it has asked; where it is to
+    /// end at once, it is not waited for.
     pub fn end(&mut self, at_once: &dyn Fn() -> bool) -> Result<(), Failure> {
         if let Some(stdin) = &mut self.stdin {
             // One that has ended is seen to have.

@@ -244,7 +244,7 @@ pub fn federation(
         rate: settings.rate,
         times: settings.times,
         writes: settings.writes,
-        clients: settings.clients,
+        clients: settings.clients(),
         deadline: settings.deadline,
         seed: settings.seed,
     })?;

@@ -112,7 +112,7 @@ pub(super) fn document(report: &Report) -> Value {
         "log": {"kind": "local", "replicated": false, "entries": report.entries, "takeovers": report.takeovers},
         "nodes": settings.nodes,
         "balancers": settings.balancers,
-        "clients": settings.clients,
+        "clients": settings.clients(),
         "writes": settings.writes,
         "work_ms": span(Some(settings.work)),
         "interrupted": report.interrupted,

@@ -39,8 +39,8 @@ pub struct Settings {
     pub work: Nanos,
     /// The share of requests that write, 0 to 1.
     pub writes: f64,
-    /// Clients, each with one request at a time.
-    pub clients: usize,
+    /// Clients, each with one request at a time; `None`: enough ([`Settings::clients`]).
+    pub clients: Option<usize>,
     /// The time that each request has.
     pub deadline: Nanos,
     /// The most entries that the log keeps for nodes that are behind.
@@ -61,7 +61,7 @@ impl Default for Settings {
             times: 2.0,
             work: Nanos::from_millis(1),
             writes: 0.2,
-            clients: CLIENTS_MAX,
+            clients: None,
             deadline: Nanos::from_millis(500),
             log_entries_max: 10_000,
             store_bytes_max: 1 << 30,
@@ -93,6 +93,13 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Clients: twice as many as have a request under way if each takes all of its time, 16 at least.
+    pub fn clients(&self) -> usize {
+        let usual = |rate: f64| (2.0 * rate * self.deadline.as_secs_f64()) as usize;
+        let usual = self.rate.map_or(CLIENTS_MAX, usual).clamp(16, CLIENTS_MAX);
+        self.clients.unwrap_or(usual)
+    }
+
     fn check(&self) -> Result<(), (&'static str, String)> {
         if !(1..=NODES_MAX).contains(&self.nodes) {
             return Err(("nodes", format!("1 to {NODES_MAX} nodes run on one machine")));
@@ -118,7 +125,7 @@ impl Settings {
         if !(0.0..=1.0).contains(&self.writes) {
             return Err(("writes", "a share of the requests, 0 to 1".into()));
         }
-        if !(1..=CLIENTS_MAX).contains(&self.clients) {
+        if !(1..=CLIENTS_MAX).contains(&self.clients()) {
             return Err(("clients", format!("1 to {CLIENTS_MAX} clients send the load")));
         }
         if !(Nanos::from_millis(10)..=Nanos::from_secs(60)).contains(&self.deadline) {
@@ -161,7 +168,7 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
         times: top.number("times").unwrap_or(usual.times),
         work: top.time("work").unwrap_or(usual.work),
         writes: top.number("writes").unwrap_or(usual.writes),
-        clients: top.count("clients").unwrap_or(usual.clients),
+        clients: top.count("clients").or(usual.clients),
         deadline: top.time("deadline").unwrap_or(usual.deadline),
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
         store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),

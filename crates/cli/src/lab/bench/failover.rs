@@ -82,7 +82,6 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
         rate: Some(RATE),
         writes: 0.5,
         work: Nanos::ZERO,
-        clients: 200,
         ..Settings::default()
     };
     let report = federation(&settings, &planned, |_| Ok(()))?;
@@ -120,10 +119,7 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
 }
 
 fn gaps<'o>(outages: impl Iterator<Item = &'o Outage>, gap: impl Fn(&Outage) -> Option<Nanos>) -> Gaps {
-    let ms: Vec<f64> = outages
-        .filter_map(|outage| gap(outage))
-        .map(|gap| gap.0 as f64 * 1e-6)
-        .collect();
+    let ms: Vec<f64> = outages.filter_map(gap).map(|gap| gap.0 as f64 * 1e-6).collect();
     let at = |share| percentile(ms.iter().copied(), share);
     Gaps {
         p50: at(0.5),
