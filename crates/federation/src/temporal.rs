@@ -34,7 +34,7 @@
 //! not. The source's clock may be wrong and jump as it likes once the feed has the reading; before that, an age is what
 //! the source's store says. A stamp is lost, late, doubled or overtaken: the bound only becomes looser.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use punctual_store::updates::{AdmissionOptions, Counts, OfferError, Pending, Reconciliation, SensorSpec, Updates};
 use punctual_units::{Made, Nanos, SensorId, Seq, Share, Time};
@@ -151,10 +151,14 @@ pub struct Feed {
     bounds: FeedBounds,
     stamp: Stamp,
     updates: Updates,
-    numbers: BTreeMap<Made, SensorId>,
+    /// Only looked up, never gone through: its order is another one in each process.
+    numbers: HashMap<Made, SensorId>,
     objects: Vec<Made>,
-    /// At most one per object, and `bounds.under_way` together.
-    under_way: BTreeMap<SensorId, UnderWay>,
+    /// What is under way of each object, by its number; `count` of them, `bounds.under_way` at most.
+    under_way: Vec<Option<UnderWay>>,
+    count: usize,
+    /// Room for a value and what travels with it.
+    framed: Vec<u8>,
     /// When each of them was sent, in that order; some of these have ended since.
     sent: VecDeque<(Time, SensorId, Seq)>,
 }
@@ -180,9 +184,11 @@ impl Feed {
             bounds,
             stamp,
             updates: Updates::new(&vec![spec; bounds.objects as usize], admission),
-            numbers: BTreeMap::new(),
+            numbers: HashMap::new(),
             objects: Vec::new(),
-            under_way: BTreeMap::new(),
+            under_way: Vec::new(),
+            count: 0,
+            framed: Vec::new(),
             sent: VecDeque::new(),
         }
     }
@@ -220,16 +226,17 @@ impl Feed {
                 return Err(FeedError::TooManyObjects { object, max });
             }
         };
-        let mut framed = Vec::with_capacity(HEADER + value.len());
+        self.framed.clear();
         for number in [age.0, self.stamp.boot, self.stamp.at.0] {
-            framed.extend_from_slice(&number.to_le_bytes());
+            self.framed.extend_from_slice(&number.to_le_bytes());
         }
-        framed.extend_from_slice(value);
+        self.framed.extend_from_slice(value);
         // Everything is admitted, at an instant that says nothing: this queue has no clock.
-        let offered = self.updates.offer(sensor, seq, Time::ZERO, &framed, Time::ZERO);
+        let offered = self.updates.offer(sensor, seq, Time::ZERO, &self.framed, Time::ZERO);
         offered.map_err(|source| FeedError::Refused { object, source })?;
         if known.is_none() {
             self.objects.push(object);
+            self.under_way.push(None);
             self.numbers.insert(object, sensor);
         }
         Ok(())
@@ -241,19 +248,19 @@ impl Feed {
         if let Some(report) = self.resend(now) {
             return Some(report);
         }
-        if self.under_way.len() >= self.bounds.under_way {
+        if self.count >= self.bounds.under_way {
             return None;
         }
-        let mut framed = Vec::new();
-        let pending = self.updates.next(&mut framed)?;
-        let report = self.report(&pending, &framed);
+        let pending = self.updates.next(&mut self.framed)?;
+        let report = self.report(&pending, &self.framed);
         let sent = UnderWay {
             pending,
             report: report.clone(),
             sent_at: now,
         };
-        if let Some(older) = self.under_way.insert(pending.sensor, sent) {
-            self.updates.overtaken(&older.pending);
+        match self.under_way[pending.sensor.index()].replace(sent) {
+            Some(older) => self.updates.overtaken(&older.pending),
+            None => self.count += 1,
         }
         self.note_sent(pending.sensor, pending.seq, now);
         Some(report)
@@ -264,10 +271,10 @@ impl Feed {
         let Some(sensor) = self.numbers.get(&object) else {
             return;
         };
+        let sent = &mut self.under_way[sensor.index()];
         // An acknowledgement of one that was sent again, or given up for a newer one, says nothing new.
-        if self.under_way.get(sensor).is_some_and(|sent| sent.pending.seq == seq)
-            && let Some(sent) = self.under_way.remove(sensor)
-        {
+        if let Some(sent) = sent.take_if(|sent| sent.pending.seq == seq) {
+            self.count -= 1;
             self.updates.installed(&sent.pending);
         }
     }
@@ -287,7 +294,7 @@ impl Feed {
     fn note_sent(&mut self, sensor: SensorId, seq: Seq, now: Time) {
         let under_way = &self.under_way;
         let waits = |(at, sensor, seq): &(Time, SensorId, Seq)| {
-            let sent = under_way.get(sensor);
+            let sent = under_way[sensor.index()].as_ref();
             sent.is_some_and(|sent| sent.pending.seq == *seq && sent.sent_at == *at)
         };
         self.sent.push_back((now, sensor, seq));
@@ -306,7 +313,7 @@ impl Feed {
             let (at, sensor, seq) = *self.sent.front()?;
             // A clock that was set back must not keep a reading under way for ever.
             let is_due = now.since(at).max(at.since(now)) >= self.bounds.resend_after;
-            let sent = self.under_way.get_mut(&sensor);
+            let sent = self.under_way[sensor.index()].as_mut();
             let Some(sent) = sent.filter(|sent| sent.pending.seq == seq && sent.sent_at == at) else {
                 self.sent.pop_front();
                 continue;
@@ -321,7 +328,8 @@ impl Feed {
                 self.note_sent(sensor, seq, now);
                 return Some(report);
             }
-            if let Some(sent) = self.under_way.remove(&sensor) {
+            if let Some(sent) = self.under_way[sensor.index()].take() {
+                self.count -= 1;
                 self.updates.overtaken(&sent.pending);
             }
         }

@@ -80,6 +80,17 @@ pub enum Set {
     Refused(StoreError),
 }
 
+/// What is here of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Latest<'r> {
+    /// There is no such object.
+    NoObject,
+    /// It has no reading yet.
+    NoReading,
+    /// How old its reading is at most ([`Nanos::MAX`]: not known), and its value.
+    Reading(Nanos, &'r [u8]),
+}
+
 /// An object whose source this node is, or wants to be.
 #[derive(Clone, Copy, Debug)]
 struct Own {
@@ -184,7 +195,7 @@ impl Sensing {
             let key = key.to_vec();
             return Set::Refused(StoreError::ValueTooLong { key, len, max_len });
         }
-        let Some(own) = self.own.get_mut(key).filter(|own| replica.has_object(own.made)) else {
+        let Some(own) = self.own.get_mut(key) else {
             return Set::Unmade;
         };
         match replica.age(key) {
@@ -199,8 +210,11 @@ impl Sensing {
             drift_ppm(),
         );
         let seq = Seq(own.seq + 1);
-        if let Err(error) = replica.install_reading(own.made, seq, at, value) {
-            return Set::Refused(error);
+        match replica.install_reading(own.made, seq, at, value) {
+            Ok(true) => {}
+            // It is not there yet, or another node has taken it over.
+            Ok(false) => return Set::Unmade,
+            Err(error) => return Set::Refused(error),
         }
         own.seq = seq.0;
         self.sets += 1;
@@ -356,22 +370,17 @@ impl Sensing {
         }
     }
 
-    /// How old what is here of an object is at most, and its value; `None` where there is no such object, `Some(None)`
-    /// where it has no reading yet.
+    /// What is here of an object.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn fresh<E: Engine, O: Os>(
-        &mut self,
-        replica: &Replica<E, O>,
-        key: &[u8],
-    ) -> Result<Option<Option<(Nanos, &[u8])>>, StoreError> {
-        let found = replica.latest(key, &mut self.value)?;
-        let at_most = |shown| match shown {
-            Nanos::MAX => Nanos::MAX,
-            shown => true_at_most(shown, drift_ppm()),
-        };
-        Ok(found.map(|age| age.map(|shown| (at_most(shown), &self.value[..]))))
+    pub fn latest<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>, key: &[u8]) -> Result<Latest<'_>, StoreError> {
+        Ok(match replica.latest(key, &mut self.value)? {
+            None => Latest::NoObject,
+            Some(None) => Latest::NoReading,
+            Some(Some(Nanos::MAX)) => Latest::Reading(Nanos::MAX, &self.value),
+            Some(Some(shown)) => Latest::Reading(true_at_most(shown, drift_ppm()), &self.value),
+        })
     }
 
     /// What was sent to a peer and taken from it.

@@ -84,7 +84,7 @@ struct Open {
 impl Open {
     fn moves(&mut self, to: Place, at: Time) {
         let spent = &mut self.spent[self.place as usize];
-        *spent = *spent + at.since(self.since);
+        *spent += at.since(self.since);
         (self.place, self.since) = (to, at.max(self.since));
     }
 }
@@ -140,7 +140,7 @@ impl Spans {
         open.moves(place, at);
         self.late_at[place as usize] += 1;
         for (sum, spent) in self.late_spent.iter_mut().zip(open.spent) {
-            *sum = *sum + spent;
+            *sum += spent;
         }
         if self.late.len() == SHOWN_MAX {
             self.late.pop_front();
@@ -200,12 +200,12 @@ mod tests {
             let mut place = Place::Queue;
             for (to, span) in steps {
                 now = now + Nanos(span);
-                model[place as usize] = model[place as usize] + Nanos(span);
+                model[place as usize] += Nanos(span);
                 place = Place::ALL[to];
                 spans.moves(1, place, now);
             }
             now = now + Nanos(last);
-            model[place as usize] = model[place as usize] + Nanos(last);
+            model[place as usize] += Nanos(last);
             spans.ends(1, Outcome::Expired, now);
             let late = *spans.late().next().unwrap();
             prop_assert_eq!(late.spent, model);

@@ -16,7 +16,7 @@ use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_node::conversation::TIME_LEFT;
-use punctual_node::process::{Beside, Control, Listening, Reach};
+use punctual_node::process::{Control, Listening, Reach};
 use punctual_node::seen::Seen;
 use punctual_node::sensing::Temporal;
 use punctual_os::LinuxOs;
@@ -103,6 +103,7 @@ pub(super) fn node() -> Result<(), Failure> {
     let page = Page::bind(begin.metrics)
         .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
     let metrics = page.address().map_err(|error| input(&error))?;
+    (listening.temporal, listening.page) = (temporal(), Some(page));
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
@@ -143,11 +144,7 @@ pub(super) fn node() -> Result<(), Failure> {
     let ended = {
         let tell = tell.clone();
         let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
-        let beside = Beside {
-            temporal: temporal(),
-            page: Some(page),
-        };
-        listening.run(&setup, begin.log, replica, LinuxOs, beside, orders, tell)
+        listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
     drop(tell);
     drop(writing.join());

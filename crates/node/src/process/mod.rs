@@ -152,15 +152,6 @@ fn io(action: &'static str) -> impl Fn(io::Error) -> NodeError {
     move |source| NodeError::Io { action, source }
 }
 
-/// What a node has beside its state machine.
-#[derive(Debug, Default)]
-pub struct Beside {
-    /// Its temporal objects; the number of this start is at least `boot`.
-    pub temporal: Temporal,
-    /// A page of figures for Prometheus.
-    pub page: Option<Page>,
-}
-
 /// The sockets of a node that has yet to begin.
 #[derive(Debug)]
 pub struct Listening {
@@ -170,6 +161,10 @@ pub struct Listening {
     peers: TcpListener,
     /// What each request takes of its thread's processor time beside what it needs: 0 but for a load that is stated.
     pub work: Nanos,
+    /// The temporal objects; the number of this start is at least `boot`.
+    pub temporal: Temporal,
+    /// A page of figures for Prometheus.
+    pub page: Option<Page>,
 }
 
 impl Listening {
@@ -188,6 +183,8 @@ impl Listening {
             clients,
             peers,
             work: Nanos::ZERO,
+            temporal: Temporal::default(),
+            page: None,
         })
     }
 
@@ -215,14 +212,13 @@ impl Listening {
         log: PathBuf,
         replica: Replica<E, O>,
         os: O,
-        beside: Beside,
         control: Receiver<Control>,
         tell: impl FnMut(Seen),
     ) -> Result<(), NodeError> {
         let replica = Arc::new(replica);
         let temporal = Temporal {
-            boot: replica.count_boot(beside.temporal.boot)?,
-            ..beside.temporal
+            boot: replica.count_boot(self.temporal.boot)?,
+            ..self.temporal
         };
         let waker = self.waker();
         // A waker that fails leaves the loop to its next beat.
@@ -233,9 +229,9 @@ impl Listening {
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
         let (federation, me) = (setup.federation, setup.me);
         let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
-        let page_at = beside.page.as_ref().map(Page::address).transpose();
+        let page_at = self.page.as_ref().map(Page::address).transpose();
         let page_at = page_at.map_err(io("the address"))?;
-        let page = beside.page.map(|page| {
+        let page = self.page.map(|page| {
             let published = Arc::clone(&published);
             let text = move || {
                 let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
@@ -289,7 +285,10 @@ impl Listening {
         };
         let ended = process.run();
         stop.store(true, Ordering::SeqCst);
-        page.map(|page| drop(page.join()));
+        if let Some(page) = page {
+            // It has told all that it could.
+            drop(page.join());
+        }
         ended
     }
 }

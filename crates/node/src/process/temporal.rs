@@ -14,7 +14,7 @@ use super::{MAKER, Process};
 use crate::conversation::{Local, Setting};
 use crate::making::Maker;
 use crate::seen::Seen;
-use crate::sensing::{Sensing, Set};
+use crate::sensing::{Latest, Sensing, Set};
 
 /// A reading whose object is being made, and whose client waits.
 #[derive(Clone, Debug)]
@@ -58,16 +58,16 @@ impl<E: Engine, O: Os> Here<'_, E, O> {
     }
 
     fn fresh(&mut self, key: &[u8], max_age: Nanos, out: &mut Writer<'_>) {
-        match self.sensing.fresh(self.replica, key) {
-            Ok(Some(Some((age, value)))) if age <= max_age && age < Nanos::MAX => {
+        match self.sensing.latest(self.replica, key) {
+            Ok(Latest::Reading(age, value)) if age <= max_age && age < Nanos::MAX => {
                 out.array(2);
                 out.bulk(value);
                 out.integer(i64::try_from(age.0.div_ceil(1_000_000)).unwrap_or(i64::MAX));
             }
-            Ok(Some(Some((Nanos::MAX, _)))) => out.error("STALE age-ms=unknown"),
-            Ok(Some(Some((age, _)))) => out.error(&format!("STALE age-ms={}", age.0.div_ceil(1_000_000))),
-            Ok(Some(None)) => out.null_array(),
-            Ok(None) => out.error(&format!(
+            Ok(Latest::Reading(Nanos::MAX, _)) => out.error("STALE age-ms=unknown"),
+            Ok(Latest::Reading(age, _)) => out.error(&format!("STALE age-ms={}", age.0.div_ceil(1_000_000))),
+            Ok(Latest::NoReading) => out.null_array(),
+            Ok(Latest::NoObject) => out.error(&format!(
                 "ERR key {}: this is no temporal object here, so it has no age: set it by TSET, or use GET",
                 key.escape_ascii()
             )),

@@ -200,7 +200,7 @@ impl World {
         let now = self.os.now();
         for (node, member) in self.members.iter_mut().enumerate() {
             for key in self.set.keys() {
-                if let Some(Some((age, value))) = member.sensing.fresh(&member.store, key).unwrap() {
+                if let Latest::Reading(age, value) = member.sensing.latest(&member.store, key).unwrap() {
                     let at = Time(u64::from_be_bytes(value.try_into().unwrap()));
                     prop_assert!(
                         now.since(at) <= age,
@@ -247,9 +247,9 @@ proptest! {
                 if made.boot < boots[made.source as usize] {
                     continue;
                 }
-                let found = member.sensing.fresh(&member.store, &key).unwrap();
-                let value = found.flatten().map(|(_, value)| value.to_vec());
-                prop_assert_eq!(value, Some(at.0.to_be_bytes().to_vec()));
+                let found = member.sensing.latest(&member.store, &key).unwrap();
+                let value = at.0.to_be_bytes();
+                prop_assert!(matches!(found, Latest::Reading(_, found) if *found == value), "{found:?}");
             }
         }
     }
@@ -272,7 +272,9 @@ fn the_way_is_a_part_of_the_age() {
         world.step(&Step::Arrives(0));
     }
     let member = &mut world.members[1];
-    let (age, _) = member.sensing.fresh(&member.store, b"a").unwrap().flatten().unwrap();
+    let Latest::Reading(age, _) = member.sensing.latest(&member.store, b"a").unwrap() else {
+        panic!("no reading")
+    };
     assert!(age >= Nanos::from_millis(400) && age < Nanos::from_millis(420), "{age}");
     assert!(member.sensing.ages.at(1.0).unwrap() >= Nanos::from_millis(400));
 }

@@ -146,6 +146,7 @@ fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
 struct Client {
     stream: TcpStream,
     parser: ReplyParser,
+    buffer: Vec<u8>,
 }
 
 impl Client {
@@ -153,19 +154,21 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let parser = ReplyParser::default();
-        Ok(Client { stream, parser })
+        Ok(Client {
+            stream,
+            parser: ReplyParser::default(),
+            buffer: vec![0; 64 << 10],
+        })
     }
 
     fn reply(&mut self) -> Outcome<Value> {
-        let mut bytes = [0; 64 << 10];
         loop {
             if let Some(reply) = self.parser.next(&Bounds::ADMITTED)? {
                 return Ok(reply);
             }
-            match self.stream.read(&mut bytes)? {
+            match self.stream.read(&mut self.buffer)? {
                 0 => return Err("the node has ended the connection".into()),
-                count => self.parser.feed(&bytes[..count]),
+                count => self.parser.feed(&self.buffer[..count]),
             }
         }
     }
@@ -270,11 +273,8 @@ fn settled(nodes: &mut [Client], before: &Figures) -> Outcome<(Figures, Vec<BTre
 
 /// Sets objects in turn at the rate; how many were taken, and refused.
 fn drive(address: &SocketAddr, arguments: &Replication) -> Outcome<(u64, u64)> {
-    let Client { mut stream, parser } = Client::connect(address)?;
-    let mut replies = Client {
-        stream: stream.try_clone()?,
-        parser,
-    };
+    let mut replies = Client::connect(address)?;
+    let mut stream = replies.stream.try_clone()?;
     let total = u64::from(arguments.rate) * arguments.seconds;
     let counting = std::thread::spawn(move || -> Result<(u64, u64), String> {
         let (mut taken, mut refused) = (0, 0);
