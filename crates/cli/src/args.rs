@@ -248,6 +248,16 @@ pub enum FederationCommand {
     ///
     /// Each client has a session and a counter of its own; ends with 1 where an answer is not what it has counted.
     Load(FederationLoad),
+    /// Keep a log in one file, for nodes of this machine that `punctual serve NODE.toml` starts
+    ///
+    /// It is not replicated: with the machine the log is gone.
+    Log {
+        /// The log; it is made where there is none
+        file: PathBuf,
+        /// The socket at which nodes find it, as their files name it: log = "unix:PATH"
+        #[arg(long, value_name = "PATH")]
+        listen: PathBuf,
+    },
     /// One node, for the process that started it
     #[command(hide = true)]
     Node,

@@ -525,10 +525,198 @@ mod run {
             folder.path(),
             &["federation", "balance", "--listen", "192.0.2.1:7400", "127.0.0.1:1"],
         );
-        assert!(error.contains("listen on 127.0.0.1"), "{error}");
+        assert!(error.contains("clients come to 127.0.0.1"), "{error}");
         let error = refused(folder.path(), &["federation", "load", "--writes", "2", "127.0.0.1:1"]);
         assert!(error.contains("--writes: a share"), "{error}");
         let error = refused(folder.path(), &["federation", "node"]);
         assert!(error.contains("punctual federation run"), "{error}");
+    }
+}
+
+/// Nodes as programs of their own, by their files.
+#[cfg(all(target_os = "linux", feature = "tls"))]
+mod members {
+    use std::io::{BufRead, BufReader};
+    use std::net::{TcpListener, TcpStream};
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Instant;
+
+    use punctual_server::resp::Value;
+    use punctual_testing::Kept;
+
+    use crate::common::certificates::Authority;
+    use crate::common::serving::{Client, end};
+    use crate::common::{BOUND, refused};
+
+    /// A program that runs, and the lines that it says.
+    struct Running {
+        child: Kept,
+        said: Receiver<String>,
+    }
+
+    fn start(folder: &Path, arguments: &[&str]) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(arguments).current_dir(folder).stdin(Stdio::null());
+        command.stdout(Stdio::piped());
+        let mut child = punctual_testing::start(&mut command, BOUND).unwrap();
+        let lines = BufReader::new(child.stdout().unwrap()).lines();
+        let (tell, said) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Running { child, said }
+    }
+
+    impl Running {
+        fn says(&self, part: &str) -> String {
+            loop {
+                match self.said.recv_timeout(BOUND) {
+                    Ok(line) if line.contains(part) => return line,
+                    Ok(_) => {}
+                    Err(error) => panic!("{part}: {error}"),
+                }
+            }
+        }
+
+        /// It is asked to leave, and does.
+        fn leaves(mut self) {
+            end(&self.child);
+            self.says("has left");
+            assert!(self.child.wait().unwrap().success());
+        }
+    }
+
+    /// Ports that are free now.
+    fn free_ports<const N: usize>() -> [u16; N] {
+        let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        held.map(|listener| listener.local_addr().unwrap().port())
+    }
+
+    fn file(node: usize, ports: &[u16; 6], certificate: &str, password: &str) -> String {
+        let (nodes, clients) = ports.split_at(3);
+        let places: Vec<String> = nodes.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
+        format!(
+            "[server]\nlisten = \"127.0.0.1:{}\"\n[store]\npath = \"store-{node}\"\n[[user]]\nname = \"robot\"\n\
+             password = \"{password}\"\nmay = [\"read\", \"write\"]\nkeys = [\"arm/\"]\n[federation]\nname = \"plant\"\n\
+             node = {node}\nnodes = [{}]\nlog = \"unix:log.socket\"\n[federation.tls]\ncertificate = \
+             \"{certificate}.pem\"\nkey = \"{certificate}.key\"\nclients = \"authority.pem\"\n",
+            clients[node],
+            places.join(", ")
+        )
+    }
+
+    fn client(port: u16) -> Client {
+        Client::of(TcpStream::connect(("127.0.0.1", port)).unwrap())
+    }
+
+    fn hashed(folder: &Path) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["serve", "hash", "--rounds", "1000"]).current_dir(folder);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"secret\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn nodes_believe_certificates_and_clients_are_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let authority = Authority::new(folder);
+        let ports = free_ports::<6>();
+        let password = hashed(folder);
+        for node in 0..3 {
+            let name = format!("node-{node}");
+            authority.sign(folder, &name, [2020, 2090]);
+            std::fs::write(
+                folder.join(format!("{node}.toml")),
+                file(node, &ports, &name, &password),
+            )
+            .unwrap();
+        }
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        let in_use = refused(folder, &["federation", "log", "commits", "--listen", "other.socket"]);
+        assert!(in_use.contains("commits"), "{in_use}");
+        let start_node = |node: usize| start(folder, &["serve", &format!("{node}.toml")]);
+        let nodes = [0, 1, 2].map(start_node);
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+
+        let mut clients = [3, 4, 5].map(|at| client(ports[at]));
+        for client in &mut clients {
+            assert!(client.error("GET arm/1").starts_with("NOAUTH"));
+            assert!(client.error("AUTH robot wrong").starts_with("WRONGPASS"));
+            assert_eq!(client.ask("AUTH robot secret"), Value::ok());
+            assert!(client.error("GET leg/1").starts_with("NOPERM"));
+            assert!(client.error("INFO").starts_with("NOPERM"));
+        }
+        // What the master has written is read at each node.
+        let until = Instant::now() + BOUND;
+        let mut at = 0;
+        while clients[at].ask("DEADLINE 10000 SET arm/1 up") != Value::ok() {
+            assert!(Instant::now() < until, "there is no master");
+            at = (at + 1) % 3;
+        }
+        for client in &mut clients {
+            while client.ask("GET arm/1") != Value::bulk("up") {
+                assert!(Instant::now() < until, "a node does not follow");
+            }
+        }
+        drop(clients);
+
+        // A certificate of another authority.
+        let [first, second, third] = nodes;
+        third.leaves();
+        let foreign = folder.join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        Authority::new(&foreign).sign(folder, "node-2", [2020, 2090]);
+        let third = start_node(2);
+        third.says("the way to node 0 is closed");
+        first.says("a connection of a peer was ended");
+        // Nor does it leave in order: it does not know where the log ends, and what it has is the log's.
+        drop(third);
+        second.leaves();
+        first.leaves();
+        end(&log.child);
+    }
+
+    #[test]
+    fn a_file_that_no_node_can_have_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<6>();
+        let hash = hashed(folder);
+        let good = file(1, &ports, "node", &hash);
+        let refused = |text: &str| {
+            std::fs::write(folder.join("x.toml"), text).unwrap();
+            refused(folder, &["serve", "x.toml"])
+        };
+        for (from, to, said) in [
+            ("node = 1", "node = 3", "federation.node"),
+            ("name = \"plant\"", "name = \"\"", "federation.name"),
+            ("unix:log.socket", "log.socket", "federation.log"),
+            ("clients = \"authority.pem\"", "", "federation.tls"),
+            ("certificate = \"node.pem\"", "certificate = \"none.pem\"", "none.pem"),
+            (
+                "[federation.tls]",
+                "durability = \"x\"\n[federation.tls]",
+                "federation.durability",
+            ),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let told = refused(&good.replacen(from, to, 1));
+            assert!(told.contains(said), "{to}: {told}");
+        }
+        let without_tls = good.split("[federation.tls]").next().unwrap();
+        let open = without_tls.replacen("node = 1", "node = 1\nlisten = \"0.0.0.0:0\"", 1);
+        assert!(
+            refused(&open).contains("could take part as a node"),
+            "{}",
+            refused(&open)
+        );
+        let users = without_tls.find("[[user]]").unwrap()..without_tls.find("[federation]").unwrap();
+        let mut open = without_tls.replacen("listen = \"127.0.0.1", "listen = \"0.0.0.0", 1);
+        open.replace_range(users.start - 2..users.end - 2, "");
+        assert!(refused(&open).contains("without users"), "{}", refused(&open));
     }
 }

@@ -16,12 +16,16 @@ use punctual_federation::entry::Entry;
 use punctual_federation::ids::{BatchId, NodeId, Revision};
 use punctual_federation::message::{Key, Request};
 use punctual_federation::replica::Replica;
-use punctual_os::Os;
 use punctual_os::linux::thread::thread_cpu_time;
+use punctual_os::{Os, Scheduling};
 use punctual_store::StoreError;
 use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
+
+/// As what queries run: what decides which of them are let in, and tells peers that the node lives, is woken before
+/// them, and so is the one writer.
+const QUERIES: Scheduling = Scheduling::Batch { nice: 5 };
 
 /// Something that a node wants of its store.
 #[derive(Debug)]
@@ -122,7 +126,7 @@ impl Stores {
     ) -> io::Result<Stores> {
         let (told, done) = channel();
         let mut threads = Vec::new();
-        let mut lane = |name: &str, count: usize| {
+        let mut lane = |name: &str, count: usize, scheduling: Option<Scheduling>| {
             let (send, tasks) = channel();
             let tasks = Arc::new(Mutex::new(tasks));
             for _ in 0..count {
@@ -130,14 +134,21 @@ impl Stores {
                     (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
                 let (thread, clock) = (thread::Builder::new().name(name.into()), os.clone());
                 let carry_out = move |task| carry_out(&replica, each, task);
-                threads.push(thread.spawn(move || work(carry_out, &tasks, &told, &clock, &wake))?);
+                let os = os.clone();
+                threads.push(thread.spawn(move || {
+                    if let Some(scheduling) = scheduling {
+                        // Where it is refused, the thread has as much of a share as the others.
+                        drop(os.set_scheduling(os.this_thread(), scheduling));
+                    }
+                    work(carry_out, &tasks, &told, &clock, &wake);
+                })?);
             }
             io::Result::Ok(Some(send))
         };
         let (writes, reads, slow) = (
-            lane("store-write", 1)?,
-            lane("store-read", executors)?,
-            lane("store-slow", 1)?,
+            lane("store-write", 1, None)?,
+            lane("store-read", executors, Some(QUERIES))?,
+            lane("store-slow", 1, None)?,
         );
         Ok(Stores {
             writes,

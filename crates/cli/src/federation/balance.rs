@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use punctual_federation::balancer::Home;
+use punctual_node::process::Access;
 use punctual_node::process::balance::Balancing;
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
@@ -25,7 +26,7 @@ use crate::failure::Failure;
 pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let ends = Arc::new(AtomicBool::new(false));
-    let balancing = Balancing::bind(arguments.listen).map_err(|error| input(&error))?;
+    let balancing = Balancing::bind(arguments.listen, Access::default()).map_err(|error| input(&error))?;
     let listens = balancing.address().map_err(|error| input(&error))?;
     let waker = balancing.waker();
     match arguments.parent {

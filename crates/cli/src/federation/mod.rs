@@ -6,6 +6,9 @@ mod chart;
 mod drawing;
 mod export;
 pub mod load;
+mod log;
+pub mod member;
+pub mod membership;
 mod node;
 mod page;
 pub mod run;
@@ -67,6 +70,7 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
         FederationCommand::Watch(arguments) => watch::watch(arguments, command),
         FederationCommand::Balance(arguments) => balance::balance(arguments),
         FederationCommand::Load(arguments) => load::load(arguments),
+        FederationCommand::Log { file, listen } => log::log(file, listen),
         FederationCommand::Node => node::node(),
         FederationCommand::Sweep { folder } => node::sweep(folder),
     }

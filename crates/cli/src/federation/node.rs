@@ -16,7 +16,7 @@ use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_node::conversation::TIME_LEFT;
-use punctual_node::process::{Control, Listening, Reach};
+use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::Seen;
 use punctual_node::sensing::Temporal;
 use punctual_os::LinuxOs;
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 
 /// Queries that a node's store answers at once.
-const EXECUTORS: usize = 2;
+pub(super) const EXECUTORS: usize = 2;
 /// The most lines that wait to be told; what comes on top is not told.
 const TOLD_MAX: usize = 1024;
 /// How often, and how many times, the files of a run are tried to be removed: its nodes end within that.
@@ -97,8 +97,11 @@ pub(super) fn node() -> Result<(), Failure> {
     })?;
     process::die_with(begin.parent);
     process::leave_signals_to_parent();
-    let reach = if begin.private { Reach::Private } else { Reach::Loopback };
-    let mut listening = Listening::bind(begin.clients, begin.peers, reach).map_err(|error| input(&error))?;
+    let access = Access {
+        is_private: begin.private,
+        ..Access::default()
+    };
+    let mut listening = Listening::bind(begin.clients, begin.peers, access).map_err(|error| input(&error))?;
     listening.work = begin.work;
     let page = Page::bind(begin.metrics)
         .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
@@ -152,7 +155,7 @@ pub(super) fn node() -> Result<(), Failure> {
 }
 
 /// As `punctual serve` has them. Starts are counted by the time of day at least: a node that lost its store goes on.
-fn temporal() -> Temporal {
+pub(super) fn temporal() -> Temporal {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Temporal {
         boot: since.as_millis() as u64,
@@ -166,7 +169,10 @@ const BEYOND_BYTES: usize = 512 << 20;
 
 /// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
 /// committed.
-fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
+pub(super) fn open(
+    folder: &Path,
+    bytes_max: u64,
+) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
     let engine = LmdbOptions {
         durability: Durability::NoMetaSync,
         quota: 2 * bytes_max as usize + BEYOND_BYTES,
@@ -185,7 +191,12 @@ fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb,
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {
     for line in lines.map_while(Result::ok) {
         let control_of = |order| match order {
-            Order::Peers(addresses) => Control::Peers(addresses),
+            Order::Peers(addresses) => {
+                let peers = addresses
+                    .into_iter()
+                    .map(|(node, socket)| (node, PeerAddress::of(socket)));
+                Control::Peers(peers.collect())
+            }
             Order::Leave => Control::Leave,
         };
         // A line that is no order is of a newer program, and not for this one.

@@ -24,7 +24,7 @@ use punctual_units::{Nanos, Time};
 use super::clients::{Clients, Wanted};
 use super::link::Turn;
 use super::way::Way;
-use super::{CLIENTS, LOOK_EVERY, NodeError, OUT, Reach, WAKER, io as failed, listen};
+use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
 use crate::conversation::Local;
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
@@ -37,21 +37,25 @@ pub struct Balancing {
     poll: Poll,
     waker: Arc<Waker>,
     clients: TcpListener,
+    access: Access,
 }
 
 impl Balancing {
-    /// Takes an address of this machine for clients; port 0 takes a free one.
+    /// Takes an address for clients; port 0 takes a free one. `access` says which clients there are, and what nodes
+    /// speak.
     ///
     /// # Errors
     /// [`NodeError`].
-    pub fn bind(clients: SocketAddr) -> Result<Balancing, NodeError> {
+    pub fn bind(clients: SocketAddr, access: Access) -> Result<Balancing, NodeError> {
+        access.check_clients(clients)?;
         let poll = Poll::new().map_err(failed("the event loop"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(failed("the event loop"))?;
-        let clients = listen(poll.registry(), clients, Reach::Loopback, CLIENTS)?;
+        let clients = listen(poll.registry(), clients, CLIENTS)?;
         Ok(Balancing {
             poll,
             waker: Arc::new(waker),
             clients,
+            access,
         })
     }
 
@@ -84,10 +88,15 @@ impl Balancing {
         note: impl FnMut(String),
     ) -> Result<(), NodeError> {
         let ways = nodes.iter().enumerate();
-        let ways = ways.map(|(number, address)| NodeWay::new(*address, Token(OUT + number)));
+        let ways = ways.map(|(number, address)| NodeWay::new(PeerAddress::of(*address), Token(OUT + number)));
+        let waker = self.waker();
+        // A waker that fails leaves the loop to its next look.
+        let wake = move || drop(waker.wake());
+        let clients = Clients::new(self.clients, draw, self.access.clone(), wake);
         let process = Process {
             poll: self.poll,
-            clients: Clients::new(self.clients, draw),
+            clients: clients.map_err(failed("the thread that checks passwords"))?,
+            access: self.access,
             front: Front::new(balancer, draw.rotate_left(32)),
             ways: ways.collect(),
             named: BTreeMap::new(),
@@ -128,7 +137,7 @@ enum WayGone {
 }
 
 impl NodeWay {
-    fn new(address: SocketAddr, token: Token) -> NodeWay {
+    fn new(address: PeerAddress, token: Token) -> NodeWay {
         NodeWay {
             way: Way::new(address, token),
             frames: Frames::new(VERSION, FRAME_BYTES_MAX),
@@ -176,6 +185,7 @@ impl NodeWay {
 struct Process<O: Os, N: FnMut(String)> {
     poll: Poll,
     clients: Clients,
+    access: Access,
     front: Front,
     ways: Vec<NodeWay>,
     /// The way to each node that has said its name.
@@ -244,7 +254,15 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     fn carry_on(&mut self) {
         let now = self.os.now();
         for node in &mut self.ways {
-            node.way.connect(self.poll.registry(), &Packet::Front, now);
+            let refused = node
+                .way
+                .connect(self.poll.registry(), &self.access, &Packet::Front, now);
+            if let Some(why) = refused {
+                (self.note)(format!(
+                    "the way to the node at {} is closed: {why}",
+                    node.way.address.socket
+                ));
+            }
         }
         if self.front.wake_at() <= now {
             self.events.push_back(FrontEvent::Wake);
@@ -316,7 +334,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         let name = node.node.take();
         let said = gone.to_string();
         if !matches!(gone, WayGone::Io(_) | WayGone::Ended) && node.told.as_ref() != Some(&said) {
-            (self.note)(format!("the node at {}: {said}", node.way.address));
+            (self.note)(format!("the node at {}: {said}", node.way.address.socket));
             node.told = Some(said);
         }
         // Of two ways to one node the later one counts.

@@ -2,22 +2,27 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Request};
+use punctual_server::login::{Claimed, Login};
+use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
+use punctual_server::stream::Stream;
+use punctual_server::work::Handle;
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
 use super::places::Places;
-use super::{CLIENTS_MAX, FIRST_CLIENT};
+use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
 use crate::conversation::{Conversation, Local, Step};
 use crate::figures::Bytes;
 
 /// How much of one request is taken: what a transaction may have.
-const BOUNDS: Bounds = Bounds {
+static BOUNDS: Bounds = Bounds {
     arguments: 1024,
     bulk: 1 << 20,
     request: 2 << 20,
@@ -30,6 +35,8 @@ const WAITING_MAX: usize = 1024;
 const WAITING_BYTES: usize = 1 << 20;
 /// While so many bytes of replies are not sent, no further request of the client is begun.
 const REPLIES_PAUSE: usize = 1 << 20;
+/// The most bytes of a stranger's requests that are read and not begun.
+const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
@@ -45,19 +52,35 @@ pub(super) struct Clients {
     first: u64,
     /// Of all of them.
     pub bytes: Bytes,
+    access: Access,
+    /// Checks passwords, where there are users.
+    prover: Option<Prover>,
 }
 
 impl Clients {
-    /// Those of a listener. `first` is drawn at random when the process starts ([`Conversation::new`]).
-    pub fn new(listener: TcpListener, first: u64) -> Clients {
-        Clients {
+    /// Those of a listener. `first` is drawn at random when the process starts ([`Conversation::new`]); `wake` has the
+    /// event loop look for passwords that were checked.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(
+        listener: TcpListener,
+        first: u64,
+        access: Access,
+        wake: impl Fn() + Send + 'static,
+    ) -> io::Result<Clients> {
+        let users = &access.users;
+        let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
+        Ok(Clients {
             listener,
             places: Places::new(CLIENTS_MAX, FIRST_CLIENT),
             tickets: BTreeMap::new(),
             again: Vec::new(),
             first,
+            prover: prover.transpose()?,
+            access,
             bytes: Bytes::default(),
-        }
+        })
     }
 
     pub fn len(&self) -> usize {
@@ -70,8 +93,12 @@ impl Clients {
     }
 
     pub fn accept(&mut self, registry: &Registry, now: Time) {
-        let first = self.first;
-        let take = |stream, number| Box::new(Client::new(stream, first, number, now));
+        let (first, access) = (self.first, &self.access);
+        let take = |stream, number| {
+            let login = Login::new(Arc::clone(&access.users));
+            let stream = access.accept(stream, true)?;
+            Some(Box::new(Client::new(stream, login, first, number, now)))
+        };
         let refuse = |mut stream: TcpStream| {
             // As far as the socket takes it at once.
             drop(io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n"));
@@ -83,9 +110,19 @@ impl Clients {
     pub fn ready(&mut self, token: Token, is_readable: bool, is_writable: bool) {
         let place = self.places.of(token);
         if let Some(client) = self.places.get_mut(place) {
-            client.link.is_readable |= is_readable;
-            client.link.is_writable |= is_writable;
+            client.link.ready(is_readable, is_writable);
             self.again.push(place);
+        }
+    }
+
+    /// Tells clients whose passwords were checked.
+    fn take_judged(&mut self) {
+        for Judged { connection, user } in self.prover.iter().flat_map(Prover::take) {
+            let client = self.places.get_mut(connection.place);
+            if let Some(client) = client.filter(|client| u64::from(client.number) == connection.id) {
+                client.judged(user);
+                self.again.push(connection.place);
+            }
         }
     }
 
@@ -97,9 +134,21 @@ impl Clients {
     /// The places of those that have something to do: each is to have its [`turn`](Clients::turn), until it wants
     /// nothing.
     pub fn due(&mut self) -> Vec<usize> {
+        self.take_judged();
         let mut due = std::mem::take(&mut self.again);
         due.sort_unstable();
         due.dedup();
+        let mut handshakes = 0;
+        due.retain(|place| {
+            let link = self.places.get_mut(*place).map(|client| &client.link);
+            let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
+            handshakes += usize::from(is_handshaking);
+            let has_turn = !is_handshaking || handshakes <= HANDSHAKES_TURN;
+            if !has_turn {
+                self.again.push(*place);
+            }
+            has_turn
+        });
         due
     }
 
@@ -113,6 +162,22 @@ impl Clients {
         let bytes = std::mem::take(&mut client.link.bytes);
         self.bytes.read += bytes.read;
         self.bytes.written += bytes.written;
+        if let Some(claimed) = client.claimed.take() {
+            let claim = Claim {
+                connection: Handle {
+                    place,
+                    id: u64::from(client.number),
+                },
+                user: claimed.user,
+                password: claimed.password,
+            };
+            if !self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
+                client.not_checked(&format!(
+                    "ERR {CLAIMS_MAX} passwords are being checked already: try again"
+                ));
+                self.again.push(place);
+            }
+        }
         match wanted {
             Wanted::Over => self.close(place),
             Wanted::Nothing if client.has_more() => self.again.push(place),
@@ -158,11 +223,11 @@ impl Clients {
     }
 
     fn close(&mut self, place: usize) {
-        if let Some(Client {
-            ticket: Some(ticket), ..
-        }) = self.places.remove(place).as_deref()
-        {
-            self.tickets.remove(ticket);
+        if let Some(mut client) = self.places.remove(place) {
+            client.link.stream.end();
+            if let Some(ticket) = client.ticket {
+                self.tickets.remove(&ticket);
+            }
         }
     }
 
@@ -187,11 +252,15 @@ impl Clients {
 
 /// A client.
 struct Client {
-    pub link: Link<TcpStream>,
+    /// The number of its connection.
+    pub number: u32,
+    pub link: Link<Stream>,
     parser: RequestParser,
     waiting: VecDeque<(Words, Time)>,
     waiting_bytes: usize,
     conversation: Conversation,
+    /// A password that is to be checked before anything else.
+    claimed: Option<Claimed>,
     /// The request that the node has.
     pub ticket: Option<u64>,
     /// When that was read.
@@ -200,6 +269,7 @@ struct Client {
     broken: Option<String>,
     is_ended: bool,
     is_closing: bool,
+    began: Time,
     came: Time,
     taken: Time,
 }
@@ -222,25 +292,32 @@ pub(super) enum Wanted {
 }
 
 impl Client {
-    pub fn new(stream: TcpStream, first: u64, number: u32, now: Time) -> Client {
+    pub fn new(stream: Stream, login: Login, first: u64, number: u32, now: Time) -> Client {
         Client {
+            number,
             link: Link::new(stream),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            conversation: Conversation::new(first, number),
+            conversation: Conversation::new(login, first, number),
+            claimed: None,
             ticket: None,
             arrived: now,
             broken: None,
             is_ended: false,
             is_closing: false,
+            began: now,
             came: now,
             taken: now,
         }
     }
 
     fn reads(&self) -> bool {
-        self.waiting.len() < WAITING_MAX
+        // A stranger has one request at a time: what follows may have other bounds.
+        let is_stranger = self.conversation.login().is_stranger();
+        let has_room = !is_stranger || self.parser.kept() <= STRANGER_KEPT;
+        has_room
+            && self.waiting.len() < WAITING_MAX
             && self.waiting_bytes < WAITING_BYTES
             && self.link.unsent() < REPLIES_PAUSE
             && self.broken.is_none()
@@ -259,7 +336,11 @@ impl Client {
     /// Whether it stalls, in the middle of a request or of replies.
     pub fn is_stalled(&self, now: Time) -> bool {
         let half = self.parser.is_inside() && self.waiting.is_empty() && self.ticket.is_none() && self.reads();
-        half && now.since(self.came) > STALLED_MAX || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
+        let is_stranger = self.conversation.login().is_stranger() || self.link.stream.is_handshaking();
+        let is_silent = is_stranger && !self.conversation.is_waiting() && now.since(self.began) > STALLED_MAX;
+        is_silent
+            || half && now.since(self.came) > STALLED_MAX
+            || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
     }
 
     /// Does all that can be done now, up to the next thing that is wanted.
@@ -291,8 +372,12 @@ impl Client {
     fn advance(&mut self, now: Time, here: &mut Here<'_>) -> Wanted {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
-            while is_whole && self.waiting.len() < WAITING_MAX && self.waiting_bytes < WAITING_BYTES {
-                match self.parser.next(&BOUNDS) {
+            let max = match self.conversation.login().is_stranger() {
+                true => usize::from(!self.conversation.is_waiting()),
+                false => WAITING_MAX,
+            };
+            while is_whole && self.waiting.len() < max && self.waiting_bytes < WAITING_BYTES {
+                match self.parser.next(self.conversation.login().bounds(&BOUNDS)) {
                     Ok(None) => break,
                     Ok(Some(words)) => {
                         self.waiting_bytes += words.bytes();
@@ -334,6 +419,10 @@ impl Client {
                         return Wanted::Nothing;
                     }
                 }
+                Step::Check(claimed) => {
+                    self.claimed = Some(claimed);
+                    return Wanted::Nothing;
+                }
             }
         }
     }
@@ -345,6 +434,17 @@ impl Client {
             Step::Ask(request) => Some(request),
             _ => None,
         }
+    }
+
+    /// Its password was checked: it is the user's of that number, or wrong.
+    pub fn judged(&mut self, user: Option<usize>) {
+        self.conversation.judged(user, &mut self.link.out);
+        self.is_closing |= self.conversation.login().is_guessing();
+    }
+
+    /// Its password cannot be checked now.
+    pub fn not_checked(&mut self, why: &str) {
+        self.conversation.not_checked(why, &mut self.link.out);
     }
 }
 
@@ -362,7 +462,13 @@ mod tests {
         let mut other = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut client = Client::new(TcpStream::from_std(stream), 0, 1, Time::ZERO);
+        let mut client = Client::new(
+            Stream::Plain(mio::net::TcpStream::from_std(stream)),
+            Login::default(),
+            0,
+            1,
+            Time::ZERO,
+        );
         other.write_all(b"INFO\r\nPING\r\n").unwrap();
         let reading = std::thread::spawn(move || {
             let mut all = Vec::new();

@@ -64,8 +64,7 @@ impl LogLink {
 
     pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
         if let Some((link, _)) = &mut self.link {
-            link.is_readable |= is_readable;
-            link.is_writable |= is_writable;
+            link.ready(is_readable, is_writable);
         }
     }
 

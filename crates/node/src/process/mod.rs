@@ -1,6 +1,7 @@
 //! The event loop of a node: its state machine, all of its sockets, and nothing that waits. That of a balancer
 //! ([`balance`]) is made of the same parts.
 
+mod access;
 pub mod balance;
 mod clients;
 mod link;
@@ -34,9 +35,10 @@ use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
+pub use self::access::{Access, PeerAddress};
 use self::clients::{Clients, Wanted};
 use self::log::LogLink;
-use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut};
+use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
 use self::temporal::{Here, Waiting};
 use crate::figures::{Bytes, Figures, Tally};
@@ -51,6 +53,8 @@ use crate::wire::Packet;
 pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
 /// See [`RETRY_FIRST`].
 pub const RETRY_MAX: Nanos = Nanos::from_millis(250);
+/// Handshakes of TLS that go on before others have their turn: each costs a signature, some tenths of a millisecond.
+const HANDSHAKES_TURN: usize = 8;
 /// The most clients at a time.
 pub const CLIENTS_MAX: usize = 1024;
 /// The most connections of peers and fronts at a time: two for each node that there may be.
@@ -85,7 +89,7 @@ const OUT: usize = 1 << 33;
 #[derive(Clone, Debug)]
 pub enum Control {
     /// These are its peers' addresses.
-    Peers(BTreeMap<NodeId, SocketAddr>),
+    Peers(BTreeMap<NodeId, PeerAddress>),
     /// To take nothing new (`federation::action::Event::Pause`).
     Pause,
     /// To go on.
@@ -101,8 +105,17 @@ pub enum Control {
 #[non_exhaustive]
 pub enum NodeError {
     /// Other machines would reach it.
-    #[error("{0}: there are no users and no TLS between nodes yet: listen on 127.0.0.1 or [::1]")]
-    NotLoopback(SocketAddr),
+    #[error(
+        "{0}: without users, any machine that reaches this address could read and change all records: add a [[user]] \
+         to the node's file, or have clients come to 127.0.0.1 or [::1]"
+    )]
+    OpenToClients(SocketAddr),
+    /// Other machines could take part as nodes.
+    #[error(
+        "{0}: without TLS between nodes, any machine that reaches this address could take part as a node: add \
+         [federation.tls] to the node's file, or have nodes listen on 127.0.0.1 or [::1]"
+    )]
+    OpenToPeers(SocketAddr),
     /// Another program has the port.
     #[error("{0}: another program listens there: end it, or choose another port (0 takes a free one)")]
     InUse(SocketAddr),
@@ -125,20 +138,8 @@ pub enum NodeError {
     Stopped(#[from] Stop),
 }
 
-/// What can reach an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// This machine alone: anything else is refused.
-    Loopback,
-    /// A network that no other machine reaches, as the caller knows: network namespaces of its own.
-    Private,
-}
-
 /// Takes an address; port 0 takes a free one.
-fn listen(registry: &Registry, address: SocketAddr, reach: Reach, token: Token) -> Result<TcpListener, NodeError> {
-    if reach == Reach::Loopback && !address.ip().is_loopback() {
-        return Err(NodeError::NotLoopback(address));
-    }
+fn listen(registry: &Registry, address: SocketAddr, token: Token) -> Result<TcpListener, NodeError> {
     let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => NodeError::InUse(address),
         _ => io("cannot listen")(source),
@@ -159,6 +160,7 @@ pub struct Listening {
     waker: Arc<Waker>,
     clients: TcpListener,
     peers: TcpListener,
+    access: Access,
     /// What each request takes of its thread's processor time beside what it needs: 0 but for a load that is stated.
     pub work: Nanos,
     /// The temporal objects; the number of this start is at least `boot`.
@@ -172,16 +174,18 @@ impl Listening {
     ///
     /// # Errors
     /// [`NodeError`].
-    pub fn bind(clients: SocketAddr, peers: SocketAddr, reach: Reach) -> Result<Listening, NodeError> {
+    pub fn bind(clients: SocketAddr, peers: SocketAddr, access: Access) -> Result<Listening, NodeError> {
+        access.check(clients, peers)?;
         let poll = Poll::new().map_err(io("the event loop"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(io("the event loop"))?;
-        let clients = listen(poll.registry(), clients, reach, CLIENTS)?;
-        let peers = listen(poll.registry(), peers, reach, PEERS)?;
+        let clients = listen(poll.registry(), clients, CLIENTS)?;
+        let peers = listen(poll.registry(), peers, PEERS)?;
         Ok(Listening {
             poll,
             waker: Arc::new(waker),
             clients,
             peers,
+            access,
             work: Nanos::ZERO,
             temporal: Temporal::default(),
             page: None,
@@ -223,8 +227,10 @@ impl Listening {
         let waker = self.waker();
         // A waker that fails leaves the loop to its next beat.
         let wake = move || drop(waker.wake());
-        let stores = Stores::start(&replica, &os, setup.executors, self.work, &wake);
-        let stores = stores.map_err(io("the store's threads"))?;
+        let stores =
+            Stores::start(&replica, &os, setup.executors, self.work, &wake).map_err(io("the store's threads"))?;
+        let clients = Clients::new(self.clients, setup.me.boot.0, self.access.clone(), wake)
+            .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
         let (federation, me) = (setup.federation, setup.me);
@@ -243,7 +249,8 @@ impl Listening {
         let page = page.transpose()?;
         let process = Process {
             poll: self.poll,
-            clients: Clients::new(self.clients, setup.me.boot.0),
+            access: self.access,
+            clients,
             listener: self.peers,
             peers_in: Places::new(PEERS_MAX, FIRST_PEER),
             ask: LogLink::new(log.clone(), federation, ASK),
@@ -304,6 +311,7 @@ struct Passed {
 
 struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     poll: Poll,
+    access: Access,
     clients: Clients,
     listener: TcpListener,
     peers_in: Places<Box<PeerIn>>,
@@ -391,8 +399,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     token if token.0 >= FIRST_PEER => {
                         let place = self.peers_in.of(token);
                         if let Some(peer) = self.peers_in.get_mut(place) {
-                            peer.link.is_readable |= is_readable;
-                            peer.link.is_writable |= is_writable;
+                            peer.link.ready(is_readable, is_writable);
                             turn.push(place);
                         }
                     }
@@ -401,7 +408,17 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             }
             turn.sort_unstable();
             turn.dedup();
-            turn.into_iter().for_each(|place| self.peer_turn(place));
+            let mut handshakes = 0;
+            for place in turn {
+                let link = self.peers_in.get_mut(place).map(|peer| &peer.link);
+                let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
+                handshakes += usize::from(is_handshaking);
+                if is_handshaking && handshakes > HANDSHAKES_TURN {
+                    self.again.push(place);
+                } else {
+                    self.peer_turn(place);
+                }
+            }
             self.serve();
             let now = self.os.now();
             if now.since(looked) >= LOOK_EVERY {
@@ -431,8 +448,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
         let (federation, me) = (self.setup.federation, self.setup.me);
-        for peer in self.peers.values_mut() {
-            peer.connect(self.poll.registry(), federation, me, now);
+        let mut troubles = Vec::new();
+        for (node, peer) in &mut self.peers {
+            let trouble = peer.connect(self.poll.registry(), &self.access, federation, me, now);
+            troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         loop {
             while let Some(done) = self.stores.done() {
@@ -470,7 +489,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         if !self.waiting.is_empty() {
             self.settle(now);
         }
-        let mut too_long = None;
         let (sensing, os) = (&mut self.sensing, &self.os);
         for (node, peer) in &mut self.peers {
             let mut more = || match sensing.tells(*node, os.since_boot()) {
@@ -479,14 +497,17 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     .filter(|reports| !reports.is_empty())
                     .map(Packet::Readings),
             };
-            let (len, written) = peer.turn(&mut self.scratch, now, &mut more);
+            let (trouble, written) = peer.turn(&mut self.scratch, now, &mut more);
             self.peer_bytes.written += written;
-            too_long = len.map(|len| (*node, len)).or(too_long);
+            troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
-        if let Some((node, len)) = too_long {
-            self.note(format!(
-                "a copy for node {node} has {len} bytes, more than one message: have the log keep more entries"
-            ));
+        for (node, trouble) in troubles {
+            self.note(match trouble {
+                Trouble::TooLong(len) => format!(
+                    "a copy for node {node} has {len} bytes, more than one message: have the log keep more entries"
+                ),
+                Trouble::Refused(why) => format!("the way to node {node} is closed: {why}"),
+            });
         }
         self.watches += 1;
         let (watched, applied) = (self.watched, self.node.applied());
@@ -598,8 +619,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     for (node, address) in addresses {
                         if node != self.setup.me.node {
                             let token = Token(OUT + node.0 as usize);
-                            let new = || PeerOut::new(address, token);
-                            self.peers.entry(node).or_insert_with(new).moves(address);
+                            let new = || PeerOut::new(address.clone(), token);
+                            self.peers.entry(node).or_insert_with(new).moves(&address);
                         }
                     }
                 }
@@ -613,7 +634,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     fn accept(&mut self) {
         let now = self.os.now();
-        let take = |stream, number| Box::new(PeerIn::new(stream, number, now));
+        let access = &self.access;
+        let take = |stream, number| Some(Box::new(PeerIn::new(access.accept(stream, false)?, number, now)));
         self.peers_in.accept(&self.listener, self.poll.registry(), take, drop);
     }
 
@@ -730,7 +752,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Ok(false) => {}
             Err(gone) => {
                 self.peers_in.remove(place);
-                if !matches!(gone, PeerGone::Io(_) | PeerGone::Ended) {
+                let is_plain = match &gone {
+                    PeerGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
+                    gone => matches!(gone, PeerGone::Ended),
+                };
+                if !is_plain {
                     self.note(format!("a connection of a peer was ended: {gone}"));
                 }
                 if let Some(node) = node.filter(|node| self.latest.get(node) == Some(&number)) {

@@ -1,19 +1,19 @@
 //! Connections between nodes: one that this node dials to each peer, and those that peers and fronts have dialled.
 
 use std::io;
-use std::net::SocketAddr;
 
-use mio::net::TcpStream;
 use mio::{Registry, Token};
 use punctual_federation::ids::{FederationId, Member, NodeId};
 use punctual_federation::message::{Message, Request};
 use punctual_federation::temporal::{Report, Stamp};
 use punctual_logs::frame::{self, FrameError, Frames};
+use punctual_server::stream::Stream;
 use punctual_units::{Made, Nanos, Seq, Time};
 
 use super::clients::STALLED_MAX;
 use super::link::{Link, Turn};
 use super::way::Way;
+use super::{Access, PeerAddress};
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
@@ -34,8 +34,16 @@ pub(super) struct PeerOut {
     pub written: u64,
 }
 
+/// What an operator should know of the way to a peer.
+pub(super) enum Trouble {
+    /// A message of so many bytes is longer than peers take.
+    TooLong(usize),
+    /// One of both does not believe the other's certificate.
+    Refused(String),
+}
+
 impl PeerOut {
-    pub fn new(address: SocketAddr, token: Token) -> PeerOut {
+    pub fn new(address: PeerAddress, token: Token) -> PeerOut {
         PeerOut {
             way: Way::new(address, token),
             outgoing: Outgoing::default(),
@@ -44,35 +52,49 @@ impl PeerOut {
     }
 
     /// The peer is to be found somewhere else.
-    pub fn moves(&mut self, address: SocketAddr) {
-        if self.way.address != address {
-            *self = PeerOut::new(address, self.way.token);
+    pub fn moves(&mut self, address: &PeerAddress) {
+        if self.way.address != *address {
+            *self = PeerOut::new(address.clone(), self.way.token);
         }
     }
 
     /// Dials where it is time to, and says first which node this is.
-    pub fn connect(&mut self, registry: &Registry, federation: FederationId, from: Member, now: Time) {
-        self.way.connect(registry, &Packet::Hello { federation, from }, now);
+    pub fn connect(
+        &mut self,
+        registry: &Registry,
+        access: &Access,
+        federation: FederationId,
+        from: Member,
+        now: Time,
+    ) -> Option<Trouble> {
+        let name = Packet::Hello { federation, from };
+        self.way.connect(registry, access, &name, now).map(Trouble::Refused)
     }
 
-    /// Sends what waits, then what `more` tells as long as the socket takes it; the length of a message that is longer
-    /// than peers take, and the bytes that were written.
+    /// Sends what waits, then what `more` tells as long as the socket takes it; what the operator should know of it, and
+    /// the bytes that were written.
     pub fn turn(
         &mut self,
         scratch: &mut Vec<u8>,
         now: Time,
         more: &mut dyn FnMut() -> Option<Packet>,
-    ) -> (Option<usize>, u64) {
+    ) -> (Option<Trouble>, u64) {
         let mut too_long = None;
-        let over = matches!(self.try_turn(scratch, now, &mut too_long, more), Err(_) | Ok(false));
+        let turned = self.try_turn(scratch, now, &mut too_long, more);
         let link = self.way.link.as_mut();
         let written = link.map_or(0, |link| std::mem::take(&mut link.bytes).written);
         self.written += written;
-        if over {
-            self.way.link = None;
-            self.outgoing.clear();
-        }
-        (too_long, written)
+        let ended = match turned {
+            Ok(true) => return (too_long.map(Trouble::TooLong), written),
+            Ok(false) => None,
+            Err(error) => Some(error),
+        };
+        self.way.link = None;
+        self.outgoing.clear();
+        // What TLS does not accept; all else is a peer that is gone.
+        let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
+        let refused = refused.and_then(|error| self.way.refused(error.to_string()));
+        (refused.map(Trouble::Refused), written)
     }
 
     /// Whether the connection goes on.
@@ -141,7 +163,7 @@ pub(super) enum Heard {
 
 /// A connection that a peer or a front has dialled.
 pub(super) struct PeerIn {
-    pub link: Link<TcpStream>,
+    pub link: Link<Stream>,
     frames: Frames,
     /// What it is, once it has said so.
     pub from: Option<Named>,
@@ -173,7 +195,7 @@ pub(super) enum PeerGone {
 }
 
 impl PeerIn {
-    pub fn new(stream: TcpStream, number: u32, now: Time) -> PeerIn {
+    pub fn new(stream: Stream, number: u32, now: Time) -> PeerIn {
         PeerIn {
             link: Link::new(stream),
             frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
@@ -216,6 +238,8 @@ impl PeerIn {
                 (_, Some(_)) => return Err(PeerGone::OutOfPlace),
             }
         }
+        // A handshake has something to say.
+        self.link.flush()?;
         match turn? {
             Turn::Ended => Err(PeerGone::Ended),
             Turn::More => Ok(true),
@@ -258,6 +282,8 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream as Blocking};
 
+    use mio::net::TcpStream;
+
     use super::*;
 
     const OURS: FederationId = FederationId(1);
@@ -268,7 +294,7 @@ mod tests {
         let mut other = Blocking::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut peer = PeerIn::new(TcpStream::from_std(stream), 1, Time::ZERO);
+        let mut peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), 1, Time::ZERO);
         let mut bytes = Vec::new();
         for _ in 0..2 {
             let from = Member::default();

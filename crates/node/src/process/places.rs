@@ -57,12 +57,13 @@ impl<T> Places<T> {
         Some(gone)
     }
 
-    /// Takes those that call, each with the number of its connection; `refuse` has those for which there is no room.
+    /// Takes those that call, each with the number of its connection, unless that is none that can begin; `refuse` has
+    /// those for which there is no room.
     pub fn accept(
         &mut self,
         listener: &TcpListener,
         registry: &Registry,
-        mut take: impl FnMut(TcpStream, u32) -> T,
+        mut take: impl FnMut(TcpStream, u32) -> Option<T>,
         mut refuse: impl FnMut(TcpStream),
     ) {
         loop {
@@ -87,7 +88,10 @@ impl<T> Places<T> {
                 continue;
             }
             self.begun = self.begun.wrapping_add(1);
-            self.all[place] = Some(take(stream, self.begun));
+            self.all[place] = take(stream, self.begun);
+            if self.all[place].is_none() {
+                self.free.push(place);
+            }
         }
     }
 }

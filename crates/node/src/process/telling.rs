@@ -92,7 +92,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let live: Vec<_> = self.node.live(now).collect();
         let peer = |(node, peer): (&_, &super::PeerOut)| Peer {
             node: *node,
-            address: peer.way.address,
+            address: peer.way.address.socket,
             is_live: live.contains(node),
             lost: peer.outgoing.lost(),
             written: peer.written,

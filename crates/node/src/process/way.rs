@@ -1,15 +1,15 @@
 //! A connection that this process dials, and dials again where it ends.
 
 use std::io;
-use std::net::SocketAddr;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use punctual_logs::frame;
+use punctual_server::stream::Stream;
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
-use super::{RETRY_FIRST, RETRY_MAX};
+use super::{Access, PeerAddress, RETRY_FIRST, RETRY_MAX};
 use crate::wire::{Packet, VERSION};
 
 /// A connection that lasted for so long was accepted: the next attempt after its end does not wait.
@@ -17,16 +17,18 @@ const LASTED: Nanos = RETRY_MAX;
 
 /// The way to a node.
 pub(super) struct Way {
-    pub address: SocketAddr,
+    pub address: PeerAddress,
     pub token: Token,
-    pub link: Option<Link<TcpStream>>,
+    pub link: Option<Link<Stream>>,
     dialled: Time,
     retry_at: Time,
     backoff: Nanos,
+    /// Why the last connection was refused, as it was told.
+    refused: Option<String>,
 }
 
 impl Way {
-    pub fn new(address: SocketAddr, token: Token) -> Way {
+    pub fn new(address: PeerAddress, token: Token) -> Way {
         Way {
             address,
             token,
@@ -34,6 +36,7 @@ impl Way {
             dialled: Time::ZERO,
             retry_at: Time::ZERO,
             backoff: RETRY_FIRST,
+            refused: None,
         }
     }
 
@@ -46,29 +49,39 @@ impl Way {
 
     pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
         if let Some(link) = &mut self.link {
-            link.is_readable |= is_readable;
-            link.is_writable |= is_writable;
+            link.ready(is_readable, is_writable);
         }
     }
 
-    /// Dials where it is time to, and says first what this process is.
-    pub fn connect(&mut self, registry: &Registry, name: &Packet, now: Time) {
+    /// Dials where it is time to, and says first what this process is. What is returned was refused, and an operator
+    /// should know why.
+    pub fn connect(&mut self, registry: &Registry, access: &Access, name: &Packet, now: Time) -> Option<String> {
         if self.link.is_some() || self.retry_at > now {
-            return;
+            return None;
         }
         self.dialled = now;
         self.retry_at = now + self.backoff;
         self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
-        let Ok(mut stream) = TcpStream::connect(self.address) else {
-            return;
+        let socket = TcpStream::connect(self.address.socket).ok()?;
+        let mut stream = match access.dial(socket, &self.address.name) {
+            Ok(stream) => stream,
+            Err(refused) => return self.refused(refused),
         };
         let both = Interest::READABLE | Interest::WRITABLE;
-        if registry.register(&mut stream, self.token, both).is_err() {
-            return;
-        }
+        registry.register(stream.socket(), self.token, both).ok()?;
         let mut link = Link::new(stream);
         frame::write(&mut link.out, VERSION, name);
         self.link = Some(link);
+        None
+    }
+
+    /// What is to be told of a refusal: the same one once.
+    pub fn refused(&mut self, why: String) -> Option<String> {
+        if self.refused.as_ref() == Some(&why) {
+            return None;
+        }
+        self.refused = Some(why.clone());
+        Some(why)
     }
 
     /// Reads what has come.
@@ -79,9 +92,10 @@ impl Way {
         let turn = link.read(scratch, take)?;
         if link.is_writable && turn != Turn::Ended {
             // A socket that is ready to write is connected.
-            link.stream.set_nodelay(true)?;
-            if now.since(self.dialled) >= LASTED {
+            link.stream.socket().set_nodelay(true)?;
+            if now.since(self.dialled) >= LASTED && !link.stream.is_handshaking() {
                 self.backoff = RETRY_FIRST;
+                self.refused = None;
             }
         }
         Ok(turn)
@@ -101,10 +115,10 @@ mod tests {
     fn one_that_accepts_and_closes_is_dialled_less_and_less_often() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let poll = Poll::new().unwrap();
-        let mut way = Way::new(listener.local_addr().unwrap(), Token(1));
+        let mut way = Way::new(PeerAddress::of(listener.local_addr().unwrap()), Token(1));
         let (mut now, mut waits, mut scratch) = (Time::ZERO, Vec::new(), Vec::new());
         for _ in 0..8 {
-            way.connect(poll.registry(), &Packet::Front, now);
+            way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
             drop(listener.accept().unwrap());
             while way.link.is_some() {
                 way.ready(true, true);

@@ -65,6 +65,8 @@ impl Network {
     pub fn join(&self, node: usize, process: u32) -> Result<(), String> {
         let (cable, process) = (cable(node), process.to_string());
         let of_node = format!("{}/24", self.of(node));
+        // The one before goes with the namespace of its process, a moment after that.
+        drop(ip(&["link", "del", &cable]));
         ip(&[
             "link", "add", "name", &cable, "type", "veth", "peer", "name", "eth0", "netns", &process,
         ])?;

@@ -20,7 +20,7 @@ const CLIENTS_MAX: usize = 1000;
 const WORK_MAX: Nanos = Nanos::from_secs(1);
 
 /// What a store may be given, in bytes; the log has entries of 1 MiB.
-const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
+pub const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
