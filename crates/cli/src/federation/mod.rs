@@ -71,7 +71,13 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
         FederationCommand::Balance(arguments) => balance::balance(arguments),
         FederationCommand::Load(arguments) => load::load(arguments),
         FederationCommand::Log { file, listen } => log::log(file, listen),
+        FederationCommand::Found { name, log } => run::found(name, log),
         FederationCommand::Node => node::node(),
+        FederationCommand::Member {
+            parent,
+            program,
+            arguments,
+        } => Err(node::member(*parent, program, arguments)),
         FederationCommand::Sweep { folder } => node::sweep(folder),
     }
 }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use punctual_federation::ids::FederationId;
-use punctual_logs::Local;
-use punctual_logs::socket::LogServer;
 
-use super::audit::Audited;
+use super::log::{self, Backing};
 use super::processes::Processes;
 use super::{Settings, Sweeper};
 use crate::failure::Failure;
@@ -19,7 +17,7 @@ use crate::federation::node::FOLDER_PREFIX;
 pub struct Idle {
     // Ended in this order: processes, their log, its folder.
     processes: Processes,
-    _server: LogServer<Audited>,
+    _log: Box<dyn Backing>,
     _folder: tempfile::TempDir,
     _sweeper: Sweeper,
 }
@@ -35,18 +33,18 @@ impl Idle {
         let folder = folder.map_err(|error| input(&format!("a folder for the nodes' stores: {error}")))?;
         let sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
         let federation = FederationId(RandomState::new().hash_one(std::process::id()));
-        let log = Local::open(&folder.path().join("log")).map_err(|error| input(&error))?;
         let socket = folder.path().join("log.socket");
-        let server = LogServer::start(&socket, Audited::new(log, federation)).map_err(|error| input(&error))?;
+        let log = log::open(&settings.log, folder.path(), &socket, federation)?;
+        let place = (socket, log.address());
         let settings = Settings {
             balancers: 0,
             ..settings.clone()
         };
         let ends = Arc::new(AtomicBool::new(false));
-        let processes = Processes::start(federation, folder.path(), &socket, &settings, None, &ends)?;
+        let processes = Processes::start(federation, folder.path(), place, &settings, None, &ends)?;
         Ok(Idle {
             processes,
-            _server: server,
+            _log: log,
             _folder: folder,
             _sweeper: sweeper,
         })

@@ -1,9 +1,15 @@
 //! `punctual federation run`: balancers and nodes as processes of this machine, a load, and what an outage is made of.
 
 mod audit;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(not(feature = "etcd"))]
+#[path = "no_etcd.rs"]
+mod etcd;
 #[cfg(feature = "lab")]
 pub mod idle;
 mod load;
+mod log;
 mod network;
 mod outage;
 mod processes;
@@ -22,8 +28,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use punctual_federation::ids::FederationId;
-use punctual_logs::Local;
-use punctual_logs::socket::LogServer;
 use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Value, Version, Writer};
@@ -32,8 +36,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 pub use self::audit::Faults;
-use self::audit::{Audited, compare};
+use self::audit::compare;
+pub use self::etcd::{found, log_in_etcd};
 use self::load::Load;
+use self::log::Backing;
 use self::network::Network;
 use self::outage::{AFTER, AWAY};
 pub use self::outage::{Fault, Outage};
@@ -43,7 +49,7 @@ use self::usage::Usage;
 use super::load::{Offer, Tally};
 use super::node::FOLDER_PREFIX;
 use super::watch::{self, Watching};
-use crate::args::FederationRun;
+use crate::args::{FederationRun, LogKind};
 use crate::commands::print;
 use crate::failure::Failure;
 use crate::output::{Output, apart};
@@ -109,18 +115,16 @@ pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
         None => format!("{} times what they serve", settings.times),
     };
     let said = format!(
-        "{} balancers, {} nodes, log: local (one file of this machine, not replicated); {load} for {}, {:.0} % of them \
+        "{} balancers, {} nodes, log: {}; {load} for {}, {:.0} % of them \
          write, each takes {} of a node's processor time\n",
         settings.balancers,
         settings.nodes,
+        settings.log.described(),
         settings.duration,
         settings.writes * 100.0,
         settings.work,
     );
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
-    if is_apart {
-        print(&said)?;
-    }
     let mut watching = None;
     let report = federation(&settings, &faults, |began| {
         let shown = |addresses: &[SocketAddr]| {
@@ -135,7 +139,7 @@ pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
             shown(began.peers).replace(", ", " "),
         );
         match is_apart {
-            true => print(&line)?,
+            true => print(&(said + &line))?,
             // A closed standard error is no reason to stop.
             false => drop(std::io::stderr().write_all(line.as_bytes())),
         }
@@ -176,14 +180,18 @@ impl Report {
     }
 }
 
-/// A fault of some kind each so often. Cuts are left out: with them, no other program would reach the run's balancers.
+/// A fault of some kind each so often. Cuts are left out: with them, no other program would reach the run's balancers;
+/// so are those of a log that the run may not have started.
 fn now_and_then(every: Nanos, settings: &Settings) -> Result<Vec<(Nanos, Fault)>, Failure> {
     if every < AWAY {
         return Err(Failure::input([format!(
             "--fault-every: at least {AWAY}, for as long as a fault lasts"
         )]));
     }
-    let kinds: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Cut).collect();
+    let kinds: Vec<Fault> = Fault::ALL
+        .into_iter()
+        .filter(|fault| !matches!(fault, Fault::Cut | Fault::Leader | Fault::Both))
+        .collect();
     let mut random = settings.seed;
     let fault = |number: u64| {
         (
@@ -220,6 +228,10 @@ pub fn federation(
     }
     let cuts = faults.iter().any(|(_, fault)| *fault == Fault::Cut);
     // Before anything else is started, which is then in it.
+    if cuts && settings.log != LogKind::Local {
+        let why = "cuts: the log would be cut off with its node, by a network that no etcd is in: leave out --log";
+        return Err(Failure::input([why]));
+    }
     let network = match cuts {
         true => Some(Network::start().map_err(|error| input(&format!("cuts: {error}")))?),
         false => None,
@@ -229,10 +241,10 @@ pub fn federation(
     let _sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
     // Other machines may have processes of the same number as this one.
     let federation = FederationId(RandomState::new().hash_one(std::process::id()));
-    let log = Local::open(&folder.path().join("log")).map_err(|error| input(&error))?;
     let socket = folder.path().join("log.socket");
-    let server = LogServer::start(&socket, Audited::new(log, federation)).map_err(|error| input(&error))?;
-    let mut processes = Processes::start(federation, folder.path(), &socket, settings, network, &ends)?;
+    let mut log = log::open(&settings.log, folder.path(), &socket, federation)?;
+    let place = (socket, log.address());
+    let mut processes = Processes::start(federation, folder.path(), place, settings, network, &ends)?;
     let (balancers, nodes) = (processes.addresses(false), processes.addresses(true));
     began(&Began {
         balancers: &balancers,
@@ -248,26 +260,23 @@ pub fn federation(
         deadline: settings.deadline,
         seed: settings.seed,
     })?;
-    let failure = || match server.shared().log().failure() {
-        Some(failure) => Err(Failure::input([failure])),
-        None => Ok(()),
-    };
     let is_over = || ends.load(Ordering::SeqCst);
     load.begins(|| {
         processes.listen(LOOK_EVERY)?;
-        failure().map(|()| !is_over())
+        healthy(&mut *log).map(|()| !is_over())
     })?;
     let mut run = Run {
         settings,
         start: LinuxOs.now(),
         processes,
         load,
+        log,
         usage: Usage::default(),
         away: Vec::new(),
         outages: Vec::new(),
         random: settings.seed,
     };
-    let troubled = run.trouble(faults, &is_over, &failure);
+    let troubled = run.trouble(faults, &is_over);
     // Where it is to end at once, outcomes are told to none.
     let ended = run.load.end(&|| is_over() || troubled.is_err());
     troubled.and(ended)?;
@@ -275,33 +284,38 @@ pub fn federation(
     let Run {
         mut processes,
         load,
+        mut log,
         outages,
         usage,
         ..
     } = run;
-    let mut log = server.shared().log().audit.clone();
-    let mut faults = compare(&log, &load.clients);
+    let audit = log.audit()?;
+    let mut faults = compare(&audit, &load.clients);
     if !is_over() {
         faults.nodes_that_differ = differ(&mut processes, &load.counters, &ends)?;
     }
-    failure()?;
+    healthy(&mut *log)?;
     let interrupted = is_over();
     if interrupted {
         // Neither did clients ask to the end, nor were nodes waited for: that says nothing of promises.
         (faults.answers_missing, faults.nodes_that_differ) = (0, 0);
     }
     processes.leave();
-    log.requests = audit::Requests::default();
     Ok(Report {
         settings: settings.clone(),
         tally: load.tally.clone(),
         outages,
         faults,
         usage,
-        entries: log.entries,
-        takeovers: log.reigns,
+        entries: audit.entries,
+        takeovers: audit.reigns,
         interrupted,
     })
+}
+
+/// Whether the log answers, as far as this process knows.
+fn healthy(log: &mut dyn Backing) -> Result<(), Failure> {
+    log.failure().map_or(Ok(()), |failure| Err(Failure::input([failure])))
 }
 
 /// A run under way.
@@ -311,6 +325,7 @@ struct Run<'s> {
     start: Time,
     processes: Processes,
     load: Load,
+    log: Box<dyn Backing>,
     usage: Usage,
     /// Processes that have yet to come back, and from when on.
     away: Vec<(Time, Part, Fault)>,
@@ -320,16 +335,11 @@ struct Run<'s> {
 
 impl Run<'_> {
     /// Waits for the end of the run, or a signal, and does to processes what was planned.
-    fn trouble(
-        &mut self,
-        faults: &[(Nanos, Fault)],
-        is_over: &dyn Fn() -> bool,
-        failure: &dyn Fn() -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    fn trouble(&mut self, faults: &[(Nanos, Fault)], is_over: &dyn Fn() -> bool) -> Result<(), Failure> {
         let mut planned = faults.iter();
         let mut next = planned.next();
         loop {
-            failure()?;
+            healthy(&mut *self.log)?;
             let now = LinuxOs.now();
             let after = now.since(self.start);
             if self.usage.is_due(after) {
@@ -369,6 +379,12 @@ impl Run<'_> {
             Fault::Stop => self.processes.signal(part, libc::SIGSTOP),
             Fault::Cut => self.processes.cut(part, true)?,
             Fault::Upgrade => self.processes.drain(part),
+            Fault::Leader => self.log.kill_leader()?,
+            Fault::Both => {
+                let at = self.log.kill_leader()?;
+                self.processes.kill(part);
+                at
+            }
         };
         // One that is replaced is away as long as it takes to end.
         let until = if fault == Fault::Upgrade { at } else { at + AWAY };
@@ -380,7 +396,9 @@ impl Run<'_> {
 
     /// Brings processes back whose time has come; all of them at the end.
     fn bring_back(&mut self, now: Time, ends: bool) -> Result<(), Failure> {
-        let Run { away, processes, .. } = self;
+        let Run {
+            away, processes, log, ..
+        } = self;
         let has_left = |part: Part, fault| fault != Fault::Upgrade || processes.has_ended(part);
         let due = away.extract_if(.., |(until, part, fault)| {
             ends || *until <= now && has_left(*part, *fault)
@@ -390,6 +408,11 @@ impl Run<'_> {
                 Fault::Kill | Fault::SlaveKill | Fault::BalancerKill => processes.restart(part)?,
                 Fault::Stop => _ = processes.signal(part, libc::SIGCONT),
                 Fault::Cut => _ = processes.cut(part, false)?,
+                Fault::Leader => log.restart()?,
+                Fault::Both => {
+                    log.restart()?;
+                    processes.restart(part)?;
+                }
                 Fault::Upgrade if processes.has_ended(part) => processes.restart(part)?,
                 Fault::Upgrade => {}
             }
@@ -411,11 +434,12 @@ impl Run<'_> {
         if outage.back.is_none() && !is_away {
             outage.back = match outage.fault {
                 // It never said that it does not serve.
-                Fault::Stop | Fault::Cut => Some(outage.at + AWAY),
+                Fault::Stop | Fault::Cut | Fault::Leader => Some(outage.at + AWAY),
                 _ => self.processes.serves(outage.part),
             };
         }
         outage.explain(&self.processes.seen, &self.load, self.processes.nodes(), now);
+        outage.log_gap = self.log.own_gap(outage.at, outage.at + AWAY);
     }
 
     /// Notes what each process takes.

@@ -28,17 +28,23 @@ pub enum Fault {
     BalancerKill,
     /// The master is told to leave; when it has ended, its process is replaced
     Upgrade,
+    /// The process that leads the log is killed, and started again after a second (with --log etcd)
+    Leader,
+    /// The master is killed with it
+    Both,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 6] = [
+    pub const ALL: [Fault; 8] = [
         Fault::Kill,
         Fault::Stop,
         Fault::Cut,
         Fault::SlaveKill,
         Fault::BalancerKill,
         Fault::Upgrade,
+        Fault::Leader,
+        Fault::Both,
     ];
 
     /// In words.
@@ -50,6 +56,8 @@ impl Fault {
             Fault::SlaveKill => "slave killed",
             Fault::BalancerKill => "balancer killed",
             Fault::Upgrade => "upgraded",
+            Fault::Leader => "left alone: the log's leader killed",
+            Fault::Both => "killed with the log's leader",
         }
     }
 
@@ -58,7 +66,7 @@ impl Fault {
         let (master, _) = processes.master?;
         let master = master.0 as usize;
         match self {
-            Fault::Kill | Fault::Stop | Fault::Cut | Fault::Upgrade => Some(master),
+            Fault::Kill | Fault::Stop | Fault::Cut | Fault::Upgrade | Fault::Leader | Fault::Both => Some(master),
             Fault::SlaveKill => {
                 let slaves: Vec<Part> = (0..processes.nodes()).filter(|part| *part != master).collect();
                 slaves.get(draw as usize % slaves.len().max(1)).copied()
@@ -99,6 +107,8 @@ pub struct Outage {
     pub gap: Option<Nanos>,
     /// The longest time between two answers to reads, until the process is back.
     pub reads_gap: Option<Nanos>,
+    /// The longest time in which the log itself acknowledged nothing to a client of its own, where there is one.
+    pub log_gap: Option<Nanos>,
     /// When the process was back, and served.
     pub back: Option<Time>,
     /// Requests that were not answered in time, from the fault until a moment after the process was back.
@@ -118,6 +128,7 @@ impl Outage {
             acknowledged: None,
             gap: None,
             reads_gap: None,
+            log_gap: None,
             back: None,
             not_served: 0,
         }
@@ -138,7 +149,13 @@ impl Outage {
             return;
         }
         self.explain_takeover(seen);
-        let Some((_, decided)) = self.decided else { return };
+        let decided = match (self.fault, self.decided) {
+            // The master may stay; while the log is without a leader, nodes may also ask for the reign one after the
+            // other.
+            (Fault::Leader, _) => self.at + AWAY,
+            (_, Some((_, decided))) => decided,
+            (_, None) => return,
+        };
         let first = counts.partition_point(|at| *at < decided);
         self.acknowledged = counts.get(first).copied();
         self.gap = self.acknowledged.and_then(|first| gap(&counts, self.at, first));

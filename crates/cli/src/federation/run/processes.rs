@@ -73,11 +73,11 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Starts the nodes of a federation, with their stores in `folder`, then its balancers, and waits until there is a
-    /// master.
+    /// master. Nodes ask the log at the socket `log`, or at an address of `etcd`.
     pub fn start(
         federation: FederationId,
         folder: &Path,
-        log: &Path,
+        (log, etcd): (PathBuf, Option<String>),
         settings: &Settings,
         network: Option<Network>,
         ends: &Arc<AtomicBool>,
@@ -92,7 +92,11 @@ impl Processes {
                 node: *node,
                 federation,
                 nodes: nodes.clone(),
-                log: PathBuf::from(log),
+                log: match etcd {
+                    Some(_) => folder.join(format!("log-{node}.socket")),
+                    None => log.clone(),
+                },
+                etcd: etcd.clone(),
                 store: folder.join(format!("node-{node}")),
                 clients: SocketAddr::new(reach, 0),
                 peers: SocketAddr::new(reach, 0),

@@ -65,10 +65,13 @@ fn line(outage: &Outage) -> String {
             gap(outage.gap)
         ),
         _ => {
+            let of_log = outage
+                .log_gap
+                .map_or(String::new(), |gap| format!(" (of the log alone {})", ms(gap)));
             let next = outage.decided.map_or("none".into(), |(node, _)| format!("node {node}"));
             format!(
                 "{name} {}, the master: suspected after {}, next master caught up after {}, decided ({next}) after {}, \
-                 first acknowledgement after {}; gap between acknowledgements {}; {cost}",
+                 first acknowledgement after {}; gap between acknowledgements {}{of_log}; {cost}",
                 fault.name(),
                 after(outage.suspected),
                 after(outage.caught_up),
@@ -102,6 +105,7 @@ pub(super) fn document(report: &Report) -> Value {
                 "acknowledged_ms": after(outage.acknowledged),
                 "gap_ms": span(outage.gap),
                 "reads_gap_ms": span(outage.reads_gap),
+                "log_gap_ms": span(outage.log_gap),
                 "back_ms": after(outage.back),
                 "not_served": outage.not_served,
             })
@@ -109,7 +113,12 @@ pub(super) fn document(report: &Report) -> Value {
         .collect();
     let settings = &report.settings;
     json!({
-        "log": {"kind": "local", "replicated": false, "entries": report.entries, "takeovers": report.takeovers},
+        "log": {
+            "kind": settings.log.name(),
+            "replicated": settings.log.is_replicated(),
+            "entries": report.entries,
+            "takeovers": report.takeovers,
+        },
         "nodes": settings.nodes,
         "balancers": settings.balancers,
         "clients": settings.clients(),

@@ -7,6 +7,7 @@ use std::path::Path;
 use punctual_units::{Nanos, percentile};
 use serde::Serialize;
 
+use crate::args::LogKind;
 use crate::commands::print;
 use crate::failure::Failure;
 use crate::federation::run::{Fault, Faults, Outage, Settings, federation};
@@ -35,6 +36,8 @@ struct Row {
     gap_ms: Gaps,
     /// Between answers to reads.
     reads_gap_ms: Gaps,
+    /// Between acknowledgements of the log to a bare client, where its leader was killed.
+    log_gap_ms: Gaps,
     /// Faults after which no request was acknowledged.
     without_end: usize,
     /// Requests that were not answered in time, from the faults until the process was back.
@@ -69,11 +72,17 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
         (Fault::SlaveKill, arguments.slave_kills),
         (Fault::BalancerKill, arguments.balancer_kills),
         (Fault::Upgrade, arguments.upgrades),
+        (Fault::Leader, arguments.leader_kills),
+        (Fault::Both, arguments.both_kills),
     ];
     let faults: Vec<Fault> = counts
         .into_iter()
         .flat_map(|(fault, times)| std::iter::repeat_n(fault, times as usize))
         .collect();
+    if arguments.leader_kills + arguments.both_kills > 0 && arguments.log != LogKind::Members {
+        let why = "--leader-kills, --both-kills: only an etcd that this starts is killed: add --log etcd";
+        return Err(Failure::input([why]));
+    }
     let at = |number: usize| Nanos(FIRST.0 + EVERY.0 * number as u64);
     let planned: Vec<(Nanos, Fault)> = faults.iter().enumerate().map(|(n, fault)| (at(n), *fault)).collect();
     let settings = Settings {
@@ -82,6 +91,7 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
         rate: Some(RATE),
         writes: 0.5,
         work: Nanos::ZERO,
+        log: arguments.log.clone(),
         ..Settings::default()
     };
     let report = federation(&settings, &planned, |_| Ok(()))?;
@@ -90,14 +100,15 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
         times: of(fault).count(),
         gap_ms: gaps(of(fault), |outage| outage.gap),
         reads_gap_ms: gaps(of(fault), |outage| outage.reads_gap),
+        log_gap_ms: gaps(of(fault), |outage| outage.log_gap),
         without_end: of(fault).filter(|outage| outage.gap.is_none()).count(),
         not_served: of(fault).map(|outage| outage.not_served).sum(),
     };
     let kinds = Fault::ALL.into_iter().filter(|fault| of(*fault).count() > 0);
     let of_master = |outage: &&Outage| matches!(outage.fault, Fault::Kill | Fault::Stop | Fault::Cut);
     let measured = Measured {
-        log: "local",
-        replicated: false,
+        log: settings.log.name(),
+        replicated: settings.log.is_replicated(),
         nodes: settings.nodes,
         balancers: settings.balancers,
         rate_per_s: RATE,
@@ -134,13 +145,25 @@ fn text(measured: &Measured) -> String {
         _ => "none".into(),
     };
     let mut text = format!(
-        "{} nodes, {} balancers, log: local (not replicated), {} requests/s, half of them write\ngap in ms between \
+        "{} nodes, {} balancers, log: {} ({}), {} requests/s, half of them write\ngap in ms between \
          acknowledgements of transactions (of a balancer: answers to its clients), and between answers to reads:\n",
-        measured.nodes, measured.balancers, measured.rate_per_s,
+        measured.nodes,
+        measured.balancers,
+        measured.log,
+        if measured.replicated {
+            "replicated"
+        } else {
+            "not replicated"
+        },
+        measured.rate_per_s,
     );
     for (name, row) in &measured.kinds {
+        let of_log = match row.log_gap_ms.max {
+            Some(_) => format!(" (of the log alone {})", line(&row.log_gap_ms)),
+            None => String::new(),
+        };
         text.push_str(&format!(
-            "  {name} {} times: {}; reads {}; without an end {}, requests not answered in time {}\n",
+            "  {name} {} times: {}{of_log}; reads {}; without an end {}, requests not answered in time {}\n",
             row.times,
             line(&row.gap_ms),
             line(&row.reads_gap_ms),
