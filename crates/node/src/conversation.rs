@@ -12,7 +12,7 @@
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Request, Work};
 use punctual_federation::session::Session;
-use punctual_server::resp::request::Request as Words;
+use punctual_server::resp::request::{NO_HTTP, Request as Words};
 use punctual_server::resp::{Value, Version, Writer};
 use punctual_units::{Nanos, Time};
 
@@ -133,6 +133,10 @@ impl Conversation {
 
     /// Takes a request that was read at `arrived`; its deadline counts from there.
     pub fn take(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Step {
+        if words.is_http() {
+            Writer::new(out, self.version).error(NO_HTTP);
+            return Step::Close;
+        }
         match self.interpret(words, arrived, now, out) {
             Ok(step) => step,
             Err(error) => {

@@ -7,7 +7,7 @@ use punctual_units::{Nanos, Time};
 
 use crate::commands::{self, Class, Command, Place, Refused, TABLE, Verb, wrong_number_of_arguments};
 use crate::glob::{PATTERN_MAX, matches};
-use crate::resp::request::Request;
+use crate::resp::request::{NO_HTTP, Request};
 use crate::resp::{Bounds, Value, Version, Writer};
 use crate::subscribers::CHANNEL_MAX;
 use crate::users::{PASSWORD_MAX, Users};
@@ -345,7 +345,7 @@ impl Session {
         settings: &Settings,
         out: &mut Vec<u8>,
     ) -> Step {
-        if is_http(&request) {
+        if request.is_http() {
             self.say(&Value::Error(NO_HTTP.into()), out);
             return Step::Close;
         }
@@ -731,15 +731,6 @@ impl Session {
     }
 }
 
-/// Whether it is a line of what a browser sends. A page that a person of this machine looks at can have it send the
-/// rest of an HTTP request as it likes, and loopback keeps it out as little as it keeps any program out.
-fn is_http(request: &Request) -> bool {
-    let name = request.argument(0);
-    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
-}
-
-const NO_HTTP: &str =
-    "ERR this is HTTP, and here is a store: the connection ends, and nothing that follows is carried out";
 const NO_USERS: &str = "ERR this server has no users, and is reached by this machine alone: connect without AUTH";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const HELLO_WITHOUT_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \

@@ -326,7 +326,7 @@ fn what_has_begun_is_not_refused() {
         job(2, vec![asked("GET a")]),
         job(0, rest),
     ]);
-    let refused: Vec<_> = refused.iter().map(|job| job.connection.place).collect();
+    let refused: Vec<_> = refused.iter().map(|(job, _)| job.connection.place).collect();
     assert_eq!((refused, shared.waiting()), (vec![2], 2));
     // What waits as the server ends is not begun.
     shared.stop();
