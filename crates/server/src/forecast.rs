@@ -164,7 +164,11 @@ mod tests {
         let costs = Costs::default();
         assert_eq!(costs.of(Verb::Get), Nanos::ZERO);
         (0..200).for_each(|_| costs.learn(Verb::Get, Nanos(1_000_000)));
-        assert!(costs.of(Verb::Get).0.abs_diff(1_000_000) < 10_000, "{:?}", costs.of(Verb::Get));
+        assert!(
+            costs.of(Verb::Get).0.abs_diff(1_000_000) < 10_000,
+            "{:?}",
+            costs.of(Verb::Get)
+        );
         assert_eq!(costs.of(Verb::Set), Nanos::ZERO);
     }
 

@@ -197,7 +197,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
 
     /// How many threads carry out work.
     fn threads(&self) -> usize {
-        self.parkers.len() - 1
+        (self.parkers.len() - 1).max(1)
     }
 
     /// All temporal objects that are known by their keys.

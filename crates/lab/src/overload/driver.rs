@@ -350,7 +350,14 @@ mod tests {
 
     #[test]
     fn each_request_ends_in_one_way() {
-        let address = served(&["$1\r\n1\r\n", "-LATE reason=backlog retry-after-ms=1\r\n", "-ERR no\r\n"], 4);
+        let address = served(
+            &[
+                "$1\r\n1\r\n",
+                "-LATE reason=backlog retry-after-ms=1\r\n",
+                "-ERR no\r\n",
+            ],
+            4,
+        );
         let mut client = Client::connect(address, 4).expect("it listens");
         let tally = client
             .offer(&load(Manner::Open(2000.0), Nanos::from_secs(1000)))
@@ -359,7 +366,10 @@ mod tests {
         // However slow the machine is, nothing is late within a quarter of an hour.
         assert_eq!((tally.late, tally.unsent), (0, 0), "{tally:?}");
         assert_eq!(tally.offered, tally.timely + tally.refused + tally.failed, "{tally:?}");
-        assert!(tally.timely >= tally.refused && tally.refused >= tally.failed, "{tally:?}");
+        assert!(
+            tally.timely >= tally.refused && tally.refused >= tally.failed,
+            "{tally:?}"
+        );
         assert_eq!(tally.delays_us.len() as u64, tally.timely);
         assert_eq!(tally.error.is_some(), tally.failed > 0);
     }

@@ -154,7 +154,9 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
             None => Some(env!("CARGO_PKG_VERSION").to_owned()),
             Some((program, argument)) => version(program, argument),
         };
-        let redis = servers.iter().find(|(server, _): &&(Server, String)| server.kind == Kind::Redis);
+        let redis = servers
+            .iter()
+            .find(|(server, _): &&(Server, String)| server.kind == Kind::Redis);
         let redis = redis.map(|(server, _)| server.address);
         let server = match (kind, version, redis) {
             (Kind::Ours, Some(version), _) => {
@@ -172,7 +174,9 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
         }
     }
     pin(&for_driver)?;
-    left_out.iter().for_each(|left_out| note(&format!("left out: {left_out}")));
+    left_out
+        .iter()
+        .for_each(|left_out| note(&format!("left out: {left_out}")));
     let mut subjects = Vec::new();
     for (server, version) in servers {
         note(&format!("{}: records, and what is served unloaded", server.kind.name()));
@@ -185,7 +189,11 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
                 // Another one begins each time.
                 let subject = &mut subjects[(at + number + round as usize) % count];
                 let name = subject.server.kind.name();
-                note(&format!("round {} of {}: {name}, {multiple} times", round + 1, plan.rounds));
+                note(&format!(
+                    "round {} of {}: {name}, {multiple} times",
+                    round + 1,
+                    plan.rounds
+                ));
                 let rate = multiple * subject.row.unloaded_per_s;
                 let load = Load {
                     length: plan.length,
@@ -201,7 +209,9 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
     let rows = subjects.into_iter().map(|subject| {
         let Subject { mut row, tallies, .. } = subject;
         let cells = plan.multiples.iter().zip(tallies);
-        row.cells = cells.map(|(multiple, tally)| cell(*multiple, tally, offered, row.unloaded_per_s)).collect();
+        row.cells = cells
+            .map(|(multiple, tally)| cell(*multiple, tally, offered, row.unloaded_per_s))
+            .collect();
         row
     });
     Ok(Measured {
@@ -248,7 +258,10 @@ fn unloaded(plan: &Plan, server: Server, version: String, spins: bool) -> io::Re
     let unloaded_per_s = per_s(&together, &several);
     if unloaded_per_s == 0.0 {
         let why = together.error.unwrap_or_else(|| "no answer".into());
-        return Err(io::Error::other(format!("{} serves nothing: {why}", server.kind.name())));
+        return Err(io::Error::other(format!(
+            "{} serves nothing: {why}",
+            server.kind.name()
+        )));
     }
     let row = Row {
         server: server.kind.name(),

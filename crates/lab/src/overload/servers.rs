@@ -65,7 +65,10 @@ impl Kind {
 pub fn version(program: &str, argument: &str) -> Option<String> {
     let output = Command::new(found(program)).arg(argument).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines().next().filter(|_| output.status.success()).map(str::to_owned)
+    text.lines()
+        .next()
+        .filter(|_| output.status.success())
+        .map(str::to_owned)
 }
 
 fn found(program: &str) -> PathBuf {
@@ -75,7 +78,9 @@ fn found(program: &str) -> PathBuf {
 
 /// A server that runs, until this is dropped.
 pub struct Server {
+    /// Which.
     pub kind: Kind,
+    /// Where it listens.
     pub address: SocketAddr,
     child: Child,
 }
@@ -120,9 +125,20 @@ impl Server {
         let address = free()?;
         let room = (connections + 64).to_string();
         let port = address.port().to_string();
-        let arguments = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let arguments = [
+            "--port",
+            &port,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ];
         let mut command = Command::new(found("redis-server"));
-        command.args(arguments).args(["--maxclients", &room, "--tcp-backlog", "4096"]);
+        command
+            .args(arguments)
+            .args(["--maxclients", &room, "--tcp-backlog", "4096"]);
         Server::started(Kind::Redis, command.current_dir(folder), address)
     }
 
@@ -176,6 +192,10 @@ pub struct Asker {
 }
 
 impl Asker {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Those of the socket.
     pub fn connect(address: SocketAddr) -> io::Result<Asker> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -186,6 +206,10 @@ impl Asker {
         })
     }
 
+    /// Waits for the answer to a request.
+    ///
+    /// # Errors
+    /// Those of the socket; an answer that is an error.
     pub fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> io::Result<Value> {
         let mut out = Vec::new();
         Writer::new(&mut out, Version::Two).value(&Value::Array(words.iter().map(Value::bulk).collect()));
@@ -259,7 +283,9 @@ impl Asker {
 pub fn redis_benchmark(address: SocketAddr, requests: u32) -> Option<(f64, f64)> {
     let (port, requests) = (address.port().to_string(), requests.to_string());
     let mut command = Command::new("redis-benchmark");
-    command.args(["-p", &port, "-c", "1", "-n", &requests, "--csv"]).args(COMMAND);
+    command
+        .args(["-p", &port, "-c", "1", "-n", &requests, "--csv"])
+        .args(COMMAND);
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     of_csv(&String::from_utf8_lossy(&output.stdout))
 }
