@@ -149,7 +149,11 @@ mod run {
 
     /// A run that goes on until it is ended, and where its nodes are.
     fn started(folder: &Path) -> (Kept, Vec<String>) {
-        let mut command = command(folder, &["--seconds", "600", "--rate", "20"]);
+        started_by(folder, &[])
+    }
+
+    fn started_by(folder: &Path, arguments: &[&str]) -> (Kept, Vec<String>) {
+        let mut command = command(folder, &[arguments, &["--seconds", "600", "--rate", "20"]].concat());
         command.process_group(0);
         let mut child = punctual_testing::start(command.stdout(Stdio::piped()), BOUND).unwrap();
         let mut lines = BufReader::new(child.stdout().unwrap()).lines();
@@ -317,6 +321,50 @@ mod run {
                 !info.contains(&process_number),
                 "other machines have processes of that number: {info}"
             );
+        }
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    #[test]
+    fn a_store_that_is_full_refuses_values_and_all_nodes_go_on() {
+        let (folder, settings) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let file = settings.path().join("small.toml");
+        std::fs::write(&file, "store_bytes_max = 16777216\n").unwrap();
+        let (child, nodes) = started_by(folder.path(), &[file.to_str().unwrap()]);
+        let clients = nodes.iter().map(|node| Client::of(TcpStream::connect(node).unwrap()));
+        let mut clients: Vec<Client> = clients.collect();
+        let mut ask = |node: usize, words: &str| {
+            clients[node].send(words);
+            clients[node].try_reply().expect("a reply: the node lives")
+        };
+        let mut at_master = |words: &str| {
+            let until = Instant::now() + BOUND;
+            for node in (0..3).cycle() {
+                assert!(Instant::now() < until, "{words}");
+                match ask(node, &format!("DEADLINE 10000 {words}")) {
+                    Value::Error(text) if text.starts_with("LATE ") => std::thread::sleep(Duration::from_millis(5)),
+                    Value::Error(text) => return Err(text),
+                    _ => return Ok(()),
+                }
+            }
+            unreachable!()
+        };
+        let value = "v".repeat(100_000);
+        let refused =
+            (0..300).find_map(|number| at_master(&format!("SET big/{number} {value}")).err().zip(Some(number)));
+        let (text, count) = refused.expect("300 values of 100 kB are more than 16 MiB");
+        assert!(
+            text.starts_with("REFUSED ") && text.contains("delete records"),
+            "{text}"
+        );
+        assert!((100..200).contains(&count), "{count}");
+        for number in 0..10 {
+            at_master(&format!("DEL big/{number}")).unwrap();
+        }
+        at_master("SET small value").unwrap();
+        for node in 0..3 {
+            comes_to(|| ask(node, "GET small"), &Value::bulk("value"));
         }
         drop(child);
         comes("its files are removed", || files(folder.path()) == 0);

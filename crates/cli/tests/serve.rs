@@ -762,16 +762,22 @@ fn bad_input_ends_a_connection_and_nothing_else() {
     );
 }
 
+/// A client that has asked for 64 MiB and reads none of it, and another one.
+fn slow_and_other(served: &Served) -> (Client, Client) {
+    let (mut slow, mut other) = (served.client(), served.client());
+    let value = "x".repeat(1 << 20);
+    assert_eq!(other.ask(&format!("SET long {value}")), Value::ok());
+    (0..64).for_each(|_| slow.send("GET long"));
+    (slow, other)
+}
+
 /// A client that asks for much and reads nothing is dropped, and others are served meanwhile.
 #[test]
 fn a_slow_reader_is_dropped() {
     let node = "[server]\nstalled_max = \"500ms\"\n[store]\ndurability = \"volatile\"\n";
     let folder = folder_with(&[("node.toml", node)]);
     let served = serve(folder.path(), &["node.toml"]);
-    let (mut slow, mut other) = (served.client(), served.client());
-    let value = "x".repeat(1 << 20);
-    assert_eq!(other.ask(&format!("SET long {value}")), Value::ok());
-    (0..64).for_each(|_| slow.send("GET long"));
+    let (_slow, mut other) = slow_and_other(&served);
     let begin = Instant::now();
     loop {
         let Value::Bulk(info) = other.ask("INFO stats") else {
@@ -834,8 +840,8 @@ fn a_page_in_a_browser_sets_nothing() {
 /// What waits in the queue, the objects that clients make, the room of the store: each is refused at its bound.
 #[test]
 fn each_bound_of_the_file_is_kept() {
-    let node = "[server]\nthreads = 1\nqueue_max = 1\n[store]\ndurability = \"volatile\"\nmap_bytes = 4194304\nverify = \
-                \"none\"\n[temporal]\nobjects_max = 2\nmax_bytes = 8\nvalidity = \"1h\"\n";
+    let node = "[server]\nthreads = 1\nqueue_max = 1\n[store]\ndurability = \"volatile\"\nmap_bytes = 4194304\n\
+                verify = \"none\"\n[temporal]\nobjects_max = 2\nmax_bytes = 8\nvalidity = \"1h\"\n";
     let folder = folder_with(&[("node.toml", node)]);
     let served = serve(folder.path(), &["node.toml"]);
     let mut client = served.client();
@@ -880,10 +886,7 @@ fn with_a_slow_reader(drain_max: &str) -> (tempfile::TempDir, Served, Client, In
     let node = format!("[server]\nstalled_max = \"1h\"\ndrain_max = \"{drain_max}\"\n");
     let folder = folder_with(&[("node.toml", &node)]);
     let served = serve(folder.path(), &["node.toml"]);
-    let (mut slow, mut other) = (served.client(), served.client());
-    let value = "x".repeat(1 << 20);
-    assert_eq!(other.ask(&format!("SET long {value}")), Value::ok());
-    (0..64).for_each(|_| slow.send("GET long"));
+    let (slow, mut other) = slow_and_other(&served);
     // As many as fit into sockets are on their way.
     let begin = Instant::now();
     loop {
@@ -1153,8 +1156,8 @@ fn value(page: &str, name: &str) -> f64 {
 
 #[test]
 fn figures_are_told_on_a_port_of_their_own() {
-    let node = "[server]\nmetrics = \"127.0.0.1:0\"\nthreads = 1\n[store]\ndurability = \"volatile\"\n[[object]]\nkey = \
-                \"quiet\"\n";
+    let node = "[server]\nmetrics = \"127.0.0.1:0\"\nthreads = 1\n[store]\ndurability = \"volatile\"\n[[object]]\n\
+                key = \"quiet\"\n";
     let folder = folder_with(&[("node.toml", node)]);
     let mut served = serve(folder.path(), &["node.toml"]);
     let line = served.next_line();

@@ -345,6 +345,9 @@ pub enum Refusal {
         /// The session asked for.
         session: SessionId,
     },
+    /// Records take all that they may; the transaction was undone.
+    #[error("the stores are full, the transaction was undone: delete records, or give the nodes larger stores")]
+    StoreFull,
 }
 
 /// Why a node has stopped.

@@ -1,5 +1,7 @@
 //! One node's store: how batches and entries of the log reach it, on any engine and any operating system.
 
+use std::sync::{Mutex, PoisonError};
+
 use punctual_os::Os;
 use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image};
 use punctual_store::engine::Engine;
@@ -11,19 +13,32 @@ use crate::action::Performed;
 use crate::entry::Entry;
 use crate::ids::Revision;
 use crate::master::{BATCH_BYTES_MAX, BATCH_MAX};
-use crate::message::{Key, Output, Refusal, Reign, Request, Value};
+use crate::message::{Key, Output, RESERVED, Refusal, Reign, Request, Value};
 use crate::records::{self, Records, Undo};
+
+/// What a change may add to a store's pages beyond its bytes: it splits a leaf, and the branch above.
+const CHANGE_BYTES: u64 = 2 * 4096;
 
 /// A store that follows the log.
 pub struct Replica<E: Engine, O: Os> {
     store: Store<E, O>,
     horizon: Nanos,
+    room: Mutex<Room>,
+}
+
+/// What may come to the records of a store.
+struct Room {
+    /// The most bytes of pages that records may take; `None` without a bound.
+    bytes_max: Option<u64>,
+    /// So much may surely come; at 0 it is looked up.
+    left: u64,
 }
 
 /// A transaction of the store, as the federation writes to it.
 struct View<'b, 's, E: Engine + 's, O: Os> {
     transaction: BatchTransaction<'b, 's, E, O>,
     horizon: Nanos,
+    is_full: bool,
 }
 
 impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
@@ -43,6 +58,10 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Undo<StoreError>> {
+        // Our own records are few, and a delete writes them, too.
+        if self.is_full && key.first() != Some(&RESERVED) {
+            return Err(Undo::Refused(Refusal::StoreFull));
+        }
         self.transaction.put(key, value).map_err(undo)
     }
 
@@ -51,6 +70,9 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
     }
 
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<StoreError>> {
+        if self.is_full {
+            return Err(Undo::Refused(Refusal::StoreFull));
+        }
         self.transaction.create(creation.clone()).map_err(|error| match error {
             StoreError::DuplicateObject { .. } | StoreError::ReservedKey { .. } | StoreError::TooManyObjects { .. } => {
                 Undo::Refused(Refusal::NotCreated {
@@ -74,7 +96,33 @@ fn undo(error: StoreError) -> Undo<StoreError> {
 impl<E: Engine, O: Os> Replica<E, O> {
     /// A store that was opened as a replicated one. A reading older than `horizon` counts as none.
     pub fn new(store: Store<E, O>, horizon: Nanos) -> Replica<E, O> {
-        Replica { store, horizon }
+        let room = Mutex::new(Room {
+            bytes_max: None,
+            left: 0,
+        });
+        Replica { store, horizon, room }
+    }
+
+    /// Refuses transactions that put or create something once records take `bytes_max` bytes of pages; deletes go on.
+    /// It is looked at before each batch, so the engine needs room for one batch more: what is in the log must be
+    /// applied, whatever it takes.
+    pub fn bounded(self, bytes_max: u64) -> Replica<E, O> {
+        let room = Mutex::new(Room {
+            bytes_max: Some(bytes_max),
+            left: 0,
+        });
+        Replica { room, ..self }
+    }
+
+    fn is_full(&self) -> Result<bool, StoreError> {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(bytes_max) = room.bytes_max else {
+            return Ok(false);
+        };
+        if room.left == 0 {
+            room.left = bytes_max.saturating_sub(self.store.engine().space()?.data);
+        }
+        Ok(room.left == 0)
     }
 
     /// All of the log up to here is in it.
@@ -97,10 +145,11 @@ impl<E: Engine, O: Os> Replica<E, O> {
     pub fn execute(&self, revision: Revision, requests: &[Request]) -> Result<Vec<Performed>, StoreError> {
         let (transactions, bytes) = (BATCH_MAX, BATCH_BYTES_MAX);
         let bounds = BatchBounds { transactions, bytes };
+        let is_full = self.is_full()?;
         let mut batch = self.store.batch(bounds)?;
         let outcomes = requests
             .iter()
-            .map(|request| execute(&mut batch, request, revision, self.horizon));
+            .map(|request| execute(&mut batch, request, revision, self.horizon, is_full));
         let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
         let mut sets = batch.close().into_iter();
         let performed = outcomes.into_iter().map(|outcome| match outcome {
@@ -118,7 +167,14 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// # Errors
     /// Those of the store.
     pub fn apply(&self, revision: Revision, entry: &Entry) -> Result<(), StoreError> {
-        self.store.apply(revision, &records::sets(entry))
+        let sets = records::sets(entry);
+        let changes = sets.iter().flat_map(|set| &set.changes);
+        let bytes = changes.map(|(key, value)| CHANGE_BYTES + (key.len() + value.as_ref().map_or(0, Vec::len)) as u64);
+        let bytes: u64 = bytes.sum();
+        self.store.apply(revision, &sets)?;
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        room.left = room.left.saturating_sub(bytes);
+        Ok(())
     }
 
     /// Counts an entry as applied and leaves out what it says: a planted fault.
@@ -200,7 +256,9 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// # Errors
     /// Those of the store.
     pub fn install(&self, image: &Image) -> Result<(), StoreError> {
-        self.store.install_image(image)
+        self.store.install_image(image)?;
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).left = 0;
+        Ok(())
     }
 }
 
@@ -216,6 +274,7 @@ fn execute<E: Engine, O: Os>(
     request: &Request,
     revision: Revision,
     horizon: Nanos,
+    is_full: bool,
 ) -> Result<Outcome, StoreError> {
     let full = |len| match len {
         0 => Outcome::Undone(Performed::NotRun),
@@ -227,7 +286,11 @@ fn execute<E: Engine, O: Os>(
         Err(StoreError::BatchFull { .. }) => return Ok(full(0)),
         Err(error) => return Err(error),
     };
-    let mut view = View { transaction, horizon };
+    let mut view = View {
+        transaction,
+        horizon,
+        is_full,
+    };
     match records::perform(&mut view, request.id, &request.work, revision) {
         Ok(output) => {
             view.transaction.keep()?;

@@ -60,7 +60,10 @@ pub enum LocalError {
         path: PathBuf,
     },
     /// A newer version wrote it.
-    #[error("{}: the file has format {found}, this program reads up to {FILE_FORMAT}: update this program", path.display())]
+    #[error(
+        "{}: the file has format {found}, this program reads up to {FILE_FORMAT}: update this program",
+        path.display()
+    )]
     NewerFile {
         /// The file.
         path: PathBuf,
@@ -246,18 +249,7 @@ impl CommitLog for Local {
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
         self.check()?;
         if let Some(found) = self.identity {
-            if found.federation != identity.federation {
-                return Err(LogError::OtherFederation {
-                    found: found.federation,
-                    expected: identity.federation,
-                });
-            }
-            if found.format > identity.format {
-                return Err(LogError::NewerFormat {
-                    found: found.format,
-                    supported: identity.format,
-                });
-            }
+            found.admit(identity)?;
         }
         if self.identity != Some(identity)
             && let Err(error) = self.write_anew(identity)

@@ -22,6 +22,28 @@ pub struct Identity {
     pub format: u32,
 }
 
+impl Identity {
+    /// Whether a caller of the identity `asked` may use a log of this one.
+    ///
+    /// # Errors
+    /// [`LogError::OtherFederation`], [`LogError::NewerFormat`].
+    pub fn admit(&self, asked: Identity) -> Result<(), LogError> {
+        if self.federation != asked.federation {
+            return Err(LogError::OtherFederation {
+                found: self.federation,
+                expected: asked.federation,
+            });
+        }
+        if self.format > asked.format {
+            return Err(LogError::NewerFormat {
+                found: self.format,
+                supported: asked.format,
+            });
+        }
+        Ok(())
+    }
+}
+
 /// An entry with its place in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {

@@ -57,18 +57,7 @@ impl Memory {
 impl CommitLog for Memory {
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
         let found = *self.identity.get_or_insert(identity);
-        if found.federation != identity.federation {
-            return Err(LogError::OtherFederation {
-                found: found.federation,
-                expected: identity.federation,
-            });
-        }
-        if found.format > identity.format {
-            return Err(LogError::NewerFormat {
-                found: found.format,
-                supported: identity.format,
-            });
-        }
+        found.admit(identity)?;
         self.identity = Some(identity);
         Ok(self.last())
     }

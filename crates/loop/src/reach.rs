@@ -58,8 +58,8 @@ impl Unheld {
         } = self;
         match self.later {
             Some([after, missed]) => format!(
-                "goal {goal} of \"{task}\" was missed for a while: at the safest setting {late} of {jobs} jobs were late; \
-                 it was held later, with {missed} late ones of {after} jobs"
+                "goal {goal} of \"{task}\" was missed for a while: at the safest setting {late} of {jobs} jobs were \
+                 late; it was held later, with {missed} late ones of {after} jobs"
             ),
             None => format!(
                 "goal {goal} was not held at the safest setting of this controller: the p99 of \"{task}\" was {p99} \

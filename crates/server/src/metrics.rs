@@ -155,8 +155,8 @@ pub(crate) fn requests(page: &mut String, counts: &Counts) {
         page,
         "requests_total",
         "counter",
-        "Commands that asked the store: carried out (timely: those of them with a deadline), or not because no time was \
-         left (expired) or no room in the queue (backlog).",
+        "Commands that asked the store: carried out (timely: those of them with a deadline), or not because no time \
+         was left (expired) or no room in the queue (backlog).",
         &[
             outcome("carried_out", &counts.carried_out),
             outcome("timely", &counts.timely),
@@ -172,7 +172,8 @@ pub(crate) fn requests(page: &mut String, counts: &Counts) {
         page,
         "late_requests_total",
         "counter",
-        "Requests that expired, by where the deadline passed: before the queue, in it, at the write lock, in the store.",
+        "Requests that expired, by where the deadline passed: before the queue, in it, at the write lock, in the \
+         store.",
         &found,
     );
     let spent = stages.map(|(labels, stage)| (labels, seconds(load(counts.late_spent(stage)))));

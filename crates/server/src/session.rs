@@ -733,8 +733,8 @@ impl Session {
 
 const NO_USERS: &str = "ERR this server has no users, and is reached by this machine alone: connect without AUTH";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-const HELLO_WITHOUT_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
-     option can be used to authenticate the client and select the RESP protocol version at the same time";
+const HELLO_WITHOUT_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+     HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
 
 /// What a request is told that is too late, or for which there is no room.
 pub fn late(reason: &str, retry_after: Nanos) -> String {

@@ -131,12 +131,16 @@ pub(super) fn node() -> Result<(), Failure> {
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
 }
 
+/// What a store takes beyond twice its records: what is in the log must be applied, and a batch of many small changes
+/// copies that many pages. It is address space until then.
+const BEYOND_BYTES: usize = 512 << 20;
+
 /// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
 /// committed.
 fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
     let engine = LmdbOptions {
         durability: Durability::NoMetaSync,
-        quota: bytes_max as usize,
+        quota: 2 * bytes_max as usize + BEYOND_BYTES,
         ..LmdbOptions::default()
     };
     let options = StoreOptions {
@@ -145,7 +149,7 @@ fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb,
     };
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
     // There are no temporal objects yet, so that no reading is too old.
-    Ok(Replica::new(store, Nanos::MAX))
+    Ok(Replica::new(store, Nanos::MAX).bounded(bytes_max))
 }
 
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {

@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn each_key_is_read() {
-        let text = "[server]\nconnections_max = 5\nqueue_max = 6\nbytes_max = 67108864\nstalled_max = \"7s\"\ndrain_max = \
-                    \"8s\"\n[store]\nmap_bytes = 9000000\nverify = \"structure\"\n[temporal]\nvalidity = \
+        let text = "[server]\nconnections_max = 5\nqueue_max = 6\nbytes_max = 67108864\nstalled_max = \"7s\"\n\
+                    drain_max = \"8s\"\n[store]\nmap_bytes = 9000000\nverify = \"structure\"\n[temporal]\nvalidity = \
                     \"10ms\"\nmax_bytes = 11\nobjects_max = 12\n";
         let node = read(text, "x.toml").unwrap();
         let options = &node.options;

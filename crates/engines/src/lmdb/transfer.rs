@@ -77,8 +77,8 @@ pub enum TransferError {
     Read(io::Error),
     /// The owner took the snapshot away each time.
     #[error(
-        "{}: it is written over faster than it can be copied: the copy was begun {tries} times, and lost its snapshot each \
-         time (at last: {last}). Copy it while less is written, or let its owner keep snapshots: reader_life_max none \
+        "{}: it is written over faster than it can be copied: the copy was begun {tries} times, and lost its snapshot \
+         each time (at last: {last}). Copy it while less is written, or let its owner keep snapshots: reader_life_max none \
          keeps them until the quota is met, and a larger quota longer; export is ended likewise",
         path.display()
     )]

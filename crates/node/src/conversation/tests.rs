@@ -239,7 +239,10 @@ proptest! {
     /// Whatever comes, each request is answered at once, asks the node one thing, or ends the connection.
     #[test]
     fn any_words_are_answered_or_asked(
-        requests in prop::collection::vec(prop::collection::vec("[A-Z]{0,9}|[0-9.]{1,22}|MULTI|EXEC|SET|INCRBY", 1..5), 1..30),
+        requests in prop::collection::vec(
+            prop::collection::vec("[A-Z]{0,9}|[0-9.]{1,22}|MULTI|EXEC|SET|INCRBY", 1..5),
+            1..30,
+        ),
     ) {
         let mut table = Table::with_session();
         for words in requests {

@@ -425,7 +425,11 @@ mod tests {
 
         /// Whatever is in the ring: records of any kind, size and time give turns one after the other.
         #[test]
-        fn no_bytes_are_too_strange(records in prop::collection::vec(strange(), 1..9), head in any::<u64>(), now in any::<u64>()) {
+        fn no_bytes_are_too_strange(
+            records in prop::collection::vec(strange(), 1..9),
+            head in any::<u64>(),
+            now in any::<u64>(),
+        ) {
             let mut ring: Vec<u8> = records.concat();
             ring.resize(ring.len().next_power_of_two(), 0);
             let begin = (head % ring.len() as u64) as usize;

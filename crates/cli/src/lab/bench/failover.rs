@@ -112,8 +112,8 @@ fn text(measured: &Measured) -> String {
         _ => format!("  {name}: none\n"),
     };
     format!(
-        "{} nodes, log: local (not replicated), {} requests/s; the master killed {} times, stopped {} times for 1 s\ngap \
-         between acknowledgements in ms:\n{}{}{}without an end: {}; acknowledged_lost {}, double_masters {}, \
+        "{} nodes, log: local (not replicated), {} requests/s; the master killed {} times, stopped {} times for 1 \
+         s\ngap between acknowledgements in ms:\n{}{}{}without an end: {}; acknowledged_lost {}, double_masters {}, \
          answers_missing {}\n",
         measured.nodes,
         measured.rate_per_s,
