@@ -1,6 +1,6 @@
 //! What nodes send each other: any bytes are frames or refused, however they are split, and nothing is kept beyond the
-//! bound; a packet that is read is read again as it was written. The same bytes as a frame whose length and checksum are
-//! right, so that the decoder itself sees them.
+//! bound; a packet that is read is read again as it was written. The same bytes as a frame whose length and checksum
+//! are right, so that the decoder itself sees them.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};

@@ -3,11 +3,11 @@
 //! **Problem.** Where more comes than is served, a queue in the order of deadlines serves each request at the last
 //! moment: begun in time, answered too late. And those for which there is no turn hear so only once their time is over.
 //!
-//! **Method.** [`Costs`] has what a command takes a thread, each by its verb, and what a turn of writes takes. What waits
-//! is summed up by deadline ([`Ahead`]). Work with a deadline is refused as it comes, where that which is served before
-//! it takes longer than it has; and it is begun only as long as it can still end in time. A part of each request's time
-//! ([`RESERVE`]) is kept for what no thread of the pool sees: sockets, the event loop, the way to the client. While
-//! anything waits the threads are busy, so that a reserve costs no work that would be done otherwise.
+//! **Method.** [`Costs`] has what a command takes a thread, each by its verb, and what a turn of writes takes. What
+//! waits is summed up by deadline ([`Ahead`]). Work with a deadline is refused as it comes, where that which is served
+//! before it takes longer than it has; and it is begun only as long as it can still end in time. A part of each
+//! request's time ([`RESERVE`]) is kept for what no thread of the pool sees: sockets, the event loop, the way to the
+//! client. While anything waits the threads are busy, so that a reserve costs no work that would be done otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

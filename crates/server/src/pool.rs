@@ -281,7 +281,8 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         }
     }
 
-    /// The next work for thread `me`, more of its kind, and whether no other work waited; else the thread counts as idle.
+    /// The next work for thread `me`, more of its kind, and whether no other work waited; else the thread counts as
+    /// idle.
     fn take(&self, me: usize) -> Option<(Vec<Job>, Lane, bool)> {
         let mut state = self.state.lock();
         let open = if state.writing {

@@ -165,8 +165,8 @@ pub enum Bench {
     Failover(Failover),
     /// Offer `punctual serve`, Redis, and HAProxy before Redis more than they serve, and count what is answered in time
     ///
-    /// Requests at random instants, timed from when they were to be sent; the servers take turns on the same cores. What
-    /// is not installed is left out. Takes 2 minutes and a half with the defaults.
+    /// Requests at random instants, timed from when they were to be sent; the servers take turns on the same cores.
+    /// What is not installed is left out. Takes some three minutes with the defaults.
     Overload(Overload),
 }
 
