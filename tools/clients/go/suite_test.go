@@ -201,7 +201,7 @@ func TestWatchInALoop(t *testing.T) {
 			go func() {
 				defer all.Done()
 				for range 50 {
-					err := redis.TxFailedErr
+					var err error = redis.TxFailedErr
 					for errors.Is(err, redis.TxFailedErr) {
 						err = r.Watch(ctx, add, "count")
 					}

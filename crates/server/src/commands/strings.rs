@@ -147,7 +147,6 @@ fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Refused> {
 pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos>, Refused> {
     match amount.checked_mul(unit_ms) {
         Some(..=0) => Ok(None),
-        _ if amount <= 0 => Ok(None),
         _ => life(name, amount, unit_ms).map(Some),
     }
 }
