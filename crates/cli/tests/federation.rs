@@ -200,8 +200,12 @@ mod run {
 
     /// To the run alone, or, as a terminal does, to its whole process group.
     fn leaves_nothing_behind(signal: i32, to_group: bool) {
+        leaves_nothing_behind_of(&[], signal, to_group);
+    }
+
+    fn leaves_nothing_behind_of(arguments: &[&str], signal: i32, to_group: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let (child, _) = started(folder.path());
+        let (child, _) = started_by(folder.path(), arguments);
         let processes = offspring(child.id());
         assert!(
             processes.len() >= 4 && files(folder.path()) == 1,
@@ -393,5 +397,326 @@ mod run {
         assert!(error.contains("small.toml:1: store_bytes_max"), "{error}");
         let error = refused(folder.path(), &["federation", "node"]);
         assert!(error.contains("punctual federation run"), "{error}");
+    }
+
+    #[test]
+    fn a_log_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |log: &str| refused(folder.path(), &["federation", "run", "--log", log]);
+        for log in ["file", "http://127.0.0.1:2379", ""] {
+            let error = run(log);
+            assert!(error.contains("etcd://HOST:PORT"), "{log}: {error}");
+        }
+        let bench = ["bench", "failover", "--leader-kills", "1"];
+        assert!(refused(folder.path(), &bench).contains("--log etcd"));
+        #[cfg(not(feature = "etcd"))]
+        for log in ["etcd", "etcd://127.0.0.1:1"] {
+            let error = run(log);
+            assert!(
+                error.contains("without etcd") && error.contains("--features etcd"),
+                "{error}"
+            );
+        }
+        #[cfg(feature = "etcd")]
+        for (log, what) in [
+            ("etcd://127.0.0.1", "HOST:PORT"),
+            ("etcd://127.0.0.1:1", "start etcd there"),
+            ("etcds://127.0.0.1:1?ca=none.pem", "none.pem"),
+        ] {
+            let error = run(log);
+            assert!(error.contains(what), "{log}: {error}");
+        }
+        assert_eq!(files(folder.path()), 0, "nothing is left behind");
+    }
+
+    #[cfg(feature = "etcd")]
+    mod etcd {
+        use std::os::unix::fs::PermissionsExt;
+
+        use punctual_logs::etcd::{Members, Program};
+
+        use super::*;
+
+        fn program() -> Option<Program> {
+            let program = Program::find();
+            if let Err(why) = &program {
+                println!("skipped: no etcd ({why})");
+            }
+            program.ok()
+        }
+
+        fn checked(folder: &Path, arguments: &[&str]) -> serde_json::Value {
+            let mut command = command(folder, arguments);
+            let (json, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+            let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+            let faults = report["checked"].as_object().unwrap();
+            assert!(faults.values().all(|count| *count == 0), "{report}");
+            assert_eq!(report["log"]["replicated"], true);
+            assert!(report["log"]["entries"].as_u64().unwrap() > 0);
+            report
+        }
+
+        #[test]
+        fn nothing_acknowledged_is_lost_when_etcds_leader_is_killed_with_the_master() {
+            if program().is_none() {
+                return;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let run = [
+                "--log",
+                "etcd",
+                "--seconds",
+                "4",
+                "--rate",
+                "60",
+                "--fault",
+                "both",
+                "--json",
+            ];
+            let report = checked(folder.path(), &run);
+            assert_eq!(
+                report["outages"][0]["fault"], "killed with the log's leader",
+                "{report}"
+            );
+            assert!(report["log"]["takeovers"].as_u64().unwrap() >= 2, "{report}");
+            assert_eq!(files(folder.path()), 0, "nothing is left behind");
+        }
+
+        #[test]
+        fn an_etcd_that_runs_is_taken_and_left_as_it_was() {
+            let Some(program) = program() else { return };
+            let folder = tempfile::tempdir().unwrap();
+            let members = Members::start(&program, folder.path(), 1, BOUND, |program| Command::new(program)).unwrap();
+            let address = members.address("robots/1");
+            let (at, runs) = (address.to_string(), tempfile::tempdir().unwrap());
+            for _ in 0..2 {
+                checked(runs.path(), &["--log", &at, "--seconds", "2", "--rate", "60", "--json"]);
+            }
+            assert_eq!(files(runs.path()), 0, "nothing is left behind");
+            // What another one has there is refused, and stays.
+            use punctual_logs::{CommitLog, Etcd, FORMAT, FederationId, Identity};
+            let other = Identity {
+                federation: FederationId(1),
+                format: FORMAT,
+            };
+            let mut log = Etcd::new(&address, true).unwrap();
+            let until = Instant::now() + BOUND;
+            while log.open(other).is_err() {
+                assert!(Instant::now() < until);
+            }
+            let error = refused(runs.path(), &["federation", "run", "--log", &at]);
+            for part in ["another run", "etcd://HOST:PORT/NAME", "etcdctl del --prefix robots/1/"] {
+                assert!(error.contains(part), "{error}");
+            }
+            let mut node = Etcd::new(&address, false).unwrap();
+            while node.open(other).is_err() {
+                assert!(Instant::now() < until);
+            }
+            // Three members that a run would start are not to be had from an old program.
+            let old = folder.path().join("etcd");
+            std::fs::write(&old, "#!/bin/sh\necho 'etcd Version: 3.4.23'\n").unwrap();
+            std::fs::set_permissions(&old, PermissionsExt::from_mode(0o755)).unwrap();
+            let mut run = command(runs.path(), &["--log", "etcd"]);
+            let output = punctual_testing::output(run.env("PUNCTUAL_ETCD", &old), BOUND).unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("3.4.23") && said.contains("at least 3.6"), "{said}");
+        }
+
+        #[test]
+        fn a_run_with_members_that_is_killed_leaves_nothing_behind() {
+            if program().is_none() {
+                return;
+            }
+            leaves_nothing_behind_of(&["--log", "etcd"], libc::SIGKILL, false);
+        }
+    }
+}
+
+/// Nodes as programs of their own, by their files.
+#[cfg(all(target_os = "linux", feature = "tls"))]
+mod members {
+    use std::io::{BufRead, BufReader};
+    use std::net::{TcpListener, TcpStream};
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Instant;
+
+    use punctual_server::resp::Value;
+    use punctual_testing::Kept;
+
+    use crate::common::certificates::Authority;
+    use crate::common::serving::{Client, end};
+    use crate::common::{BOUND, refused};
+
+    /// A program that runs, and the lines that it says.
+    struct Running {
+        child: Kept,
+        said: Receiver<String>,
+    }
+
+    fn start(folder: &Path, arguments: &[&str]) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(arguments).current_dir(folder).stdin(Stdio::null());
+        command.stdout(Stdio::piped());
+        let mut child = punctual_testing::start(&mut command, BOUND).unwrap();
+        let lines = BufReader::new(child.stdout().unwrap()).lines();
+        let (tell, said) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Running { child, said }
+    }
+
+    impl Running {
+        fn says(&self, part: &str) -> String {
+            loop {
+                match self.said.recv_timeout(BOUND) {
+                    Ok(line) if line.contains(part) => return line,
+                    Ok(_) => {}
+                    Err(error) => panic!("{part}: {error}"),
+                }
+            }
+        }
+
+        /// It is asked to leave, and does.
+        fn leaves(mut self) {
+            end(&self.child);
+            self.says("has left");
+            assert!(self.child.wait().unwrap().success());
+        }
+    }
+
+    /// Ports that are free now.
+    fn free_ports<const N: usize>() -> [u16; N] {
+        let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        held.map(|listener| listener.local_addr().unwrap().port())
+    }
+
+    fn file(node: usize, ports: &[u16; 6], certificate: &str, password: &str) -> String {
+        let (nodes, clients) = ports.split_at(3);
+        let places: Vec<String> = nodes.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
+        format!(
+            "[server]\nlisten = \"127.0.0.1:{}\"\n[store]\npath = \"store-{node}\"\n[[user]]\nname = \"robot\"\n\
+             password = \"{password}\"\nmay = [\"read\", \"write\"]\nkeys = [\"arm/\"]\n[federation]\nname = \"plant\"\n\
+             node = {node}\nnodes = [{}]\nlog = \"unix:log.socket\"\n[federation.tls]\ncertificate = \
+             \"{certificate}.pem\"\nkey = \"{certificate}.key\"\nclients = \"authority.pem\"\n",
+            clients[node],
+            places.join(", ")
+        )
+    }
+
+    fn client(port: u16) -> Client {
+        Client::of(TcpStream::connect(("127.0.0.1", port)).unwrap())
+    }
+
+    fn hashed(folder: &Path) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["serve", "hash", "--rounds", "1000"]).current_dir(folder);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"secret\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn nodes_believe_certificates_and_clients_are_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let authority = Authority::new(folder);
+        let ports = free_ports::<6>();
+        let password = hashed(folder);
+        for node in 0..3 {
+            let name = format!("node-{node}");
+            authority.sign(folder, &name, [2020, 2090]);
+            std::fs::write(
+                folder.join(format!("{node}.toml")),
+                file(node, &ports, &name, &password),
+            )
+            .unwrap();
+        }
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        let in_use = refused(folder, &["federation", "log", "commits", "--listen", "other.socket"]);
+        assert!(in_use.contains("commits"), "{in_use}");
+        let start_node = |node: usize| start(folder, &["serve", &format!("{node}.toml")]);
+        let nodes = [0, 1, 2].map(start_node);
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+
+        let mut clients = [3, 4, 5].map(|at| client(ports[at]));
+        for client in &mut clients {
+            assert!(client.error("GET arm/1").starts_with("NOAUTH"));
+            assert!(client.error("AUTH robot wrong").starts_with("WRONGPASS"));
+            assert_eq!(client.ask("AUTH robot secret"), Value::ok());
+            assert!(client.error("GET leg/1").starts_with("NOPERM"));
+            assert!(client.error("INFO").starts_with("NOPERM"));
+        }
+        // What the master has written is read at each node.
+        let until = Instant::now() + BOUND;
+        let mut at = 0;
+        while clients[at].ask("DEADLINE 10000 SET arm/1 up") != Value::ok() {
+            assert!(Instant::now() < until, "there is no master");
+            at = (at + 1) % 3;
+        }
+        for client in &mut clients {
+            while client.ask("GET arm/1") != Value::bulk("up") {
+                assert!(Instant::now() < until, "a node does not follow");
+            }
+        }
+        drop(clients);
+
+        // A certificate of another authority.
+        let [first, second, third] = nodes;
+        third.leaves();
+        let foreign = folder.join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        Authority::new(&foreign).sign(folder, "node-2", [2020, 2090]);
+        let third = start_node(2);
+        third.says("the way to node 0 is closed");
+        first.says("a connection of a peer was ended");
+        // Nor does it leave in order: it does not know where the log ends, and what it has is the log's.
+        drop(third);
+        second.leaves();
+        first.leaves();
+        end(&log.child);
+    }
+
+    #[test]
+    fn a_file_that_no_node_can_have_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<6>();
+        let hash = hashed(folder);
+        let good = file(1, &ports, "node", &hash);
+        let refused = |text: &str| {
+            std::fs::write(folder.join("x.toml"), text).unwrap();
+            refused(folder, &["serve", "x.toml"])
+        };
+        for (from, to, said) in [
+            ("node = 1", "node = 3", "federation.node"),
+            ("name = \"plant\"", "name = \"\"", "federation.name"),
+            ("unix:log.socket", "log.socket", "federation.log"),
+            ("clients = \"authority.pem\"", "", "federation.tls"),
+            ("certificate = \"node.pem\"", "certificate = \"none.pem\"", "none.pem"),
+            (
+                "[federation.tls]",
+                "durability = \"x\"\n[federation.tls]",
+                "federation.durability",
+            ),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let told = refused(&good.replacen(from, to, 1));
+            assert!(told.contains(said), "{to}: {told}");
+        }
+        let without_tls = good.split("[federation.tls]").next().unwrap();
+        let open = without_tls.replacen("node = 1", "node = 1\nlisten = \"0.0.0.0:0\"", 1);
+        assert!(
+            refused(&open).contains("could take part as a node"),
+            "{}",
+            refused(&open)
+        );
+        let users = without_tls.find("[[user]]").unwrap()..without_tls.find("[federation]").unwrap();
+        let mut open = without_tls.replacen("listen = \"127.0.0.1", "listen = \"0.0.0.0", 1);
+        open.replace_range(users.start - 2..users.end - 2, "");
+        assert!(refused(&open).contains("without users"), "{}", refused(&open));
     }
 }

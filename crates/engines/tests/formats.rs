@@ -7,8 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use punctual_engines::Lmdb;
-use punctual_engines::lmdb::LmdbOptions;
+use punctual_engines::lmdb::{LmdbOptions, Verify};
 use punctual_os::LinuxOs;
+use punctual_store::engine::EngineError;
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Freshness, Store, StoreOptions};
 use punctual_testing::shared_folder;
@@ -59,6 +60,28 @@ fn a_store_of_format_1_is_opened_whole_and_its_temporal_records_get_checksums() 
     fs::write(&path, bytes).unwrap();
     let refused = LmdbOptions::default().open(folder.path()).map(drop).unwrap_err();
     assert!(refused.to_string().contains("sensor/1"), "{refused}");
+}
+
+/// Its temporal records are read by LMDB as they get their checksums, whatever is asked for.
+#[test]
+fn a_damaged_store_of_format_1_is_told_without_a_check_too() {
+    let mut bytes = include_bytes!("data/format-1.mdb").to_vec();
+    let leaves = (0..bytes.len() / 4096).map(|page| page * 4096);
+    let is_of = |page: &[u8], what: &[u8]| page.windows(what.len()).any(|bytes| bytes == what);
+    let temporal: Vec<usize> = leaves.filter(|at| is_of(&bytes[*at..*at + 4096], b"21.5 C")).collect();
+    assert!(!temporal.is_empty());
+    for begin in temporal {
+        // The first node of its table lies beyond its end.
+        bytes[begin + 16..begin + 18].copy_from_slice(&0xFFF0u16.to_le_bytes());
+    }
+    let folder = shared_folder();
+    fs::write(folder.path().join("data.mdb"), bytes).unwrap();
+    let options = LmdbOptions {
+        verify: Verify::None,
+        ..LmdbOptions::default()
+    };
+    let refused = options.open(folder.path()).map(drop).unwrap_err();
+    assert!(matches!(refused, EngineError::Corrupt { .. }), "{refused}");
 }
 
 #[test]

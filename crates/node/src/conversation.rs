@@ -12,8 +12,11 @@
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Request, Work};
 use punctual_federation::session::Session;
-use punctual_server::resp::request::{NO_HTTP, Request as Words};
+use punctual_server::commands;
+use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http};
+use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Value, Version, Writer};
+use punctual_server::users::Right;
 use punctual_units::{Nanos, Time};
 
 /// The time that a request has unless its client says otherwise.
@@ -69,6 +72,8 @@ enum Stage {
     /// A session is being opened; then this. `None`: the client asked for the session itself.
     Opening(Option<Box<Pending>>),
     Asked(Box<Pending>),
+    /// The password in it is being checked.
+    Checked(Box<Words>),
 }
 
 /// What is to be done about a client's request.
@@ -82,11 +87,14 @@ pub enum Step {
     Ask(Request),
     /// To describe the node.
     Info,
+    /// To check a password ([`Conversation::judged`]).
+    Check(Claimed),
 }
 
 /// One client's side of a connection.
 #[derive(Clone, Debug)]
 pub struct Conversation {
+    login: Login,
     version: Version,
     session: Session,
     time_left: Nanos,
@@ -109,8 +117,9 @@ impl Conversation {
     /// A client that has just come, on the connection of that number; no two connections of a process have one. The
     /// numbers of requests that belong to no session begin at `first`, drawn at random when the process starts: an
     /// answer to a query of an earlier start, still under way, has a name that no query of this one has.
-    pub fn new(first: u64, connection: u32) -> Conversation {
+    pub fn new(login: Login, first: u64, connection: u32) -> Conversation {
         Conversation {
+            login,
             version: Version::Two,
             session: Session::default(),
             time_left: TIME_LEFT,
@@ -119,6 +128,11 @@ impl Conversation {
             connection,
             unnamed: first.wrapping_add(u64::from(connection) << 32),
         }
+    }
+
+    /// Which user it is.
+    pub fn login(&self) -> &Login {
+        &self.login
     }
 
     /// The protocol that it speaks.
@@ -133,10 +147,6 @@ impl Conversation {
 
     /// Takes a request that was read at `arrived`; its deadline counts from there.
     pub fn take(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Step {
-        if words.is_http() {
-            Writer::new(out, self.version).error(NO_HTTP);
-            return Step::Close;
-        }
         match self.interpret(words, arrived, now, out) {
             Ok(step) => step,
             Err(error) => {
@@ -160,6 +170,14 @@ impl Conversation {
             words.skip(2);
         }
         let deadline = arrived + time_left;
+        if is_http(&words) {
+            Writer::new(out, self.version).error(NO_HTTP);
+            return Ok(Step::Close);
+        }
+        self.allow(&words)?;
+        if let Some(step) = self.entry(&words, out)? {
+            return Ok(step);
+        }
         if let Some(step) = self.connection_command(&words, out)? {
             return Ok(step);
         }
@@ -208,6 +226,64 @@ impl Conversation {
         Ok(self.send(work, deadline, vec![command.shape], false, now))
     }
 
+    /// Whether its user may say this.
+    fn allow(&self, words: &Words) -> Result<(), String> {
+        match (commands::find(words.argument(0)), name(words).as_str()) {
+            // What these ask is a transaction's, whatever it wrote.
+            (_, name @ ("SESSION" | "OUTCOME")) => self.login.has(Right::Write, &name.to_lowercase()),
+            (Some(command), _) => self.login.allowed(command, words),
+            // It is refused as unknown, but to no stranger.
+            (None, name) if self.login.is_stranger() => self.login.has(Right::Server, name),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// `AUTH` and `HELLO`.
+    fn entry(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
+        let entry = match name(words).as_str() {
+            "AUTH" => self.login.auth(words)?,
+            "HELLO" => self.login.hello(&Greeting::read(words, self.version)?)?,
+            _ => return Ok(None),
+        };
+        Ok(Some(match entry {
+            Entry::Admitted => {
+                self.admitted(words, out);
+                Step::Answered
+            }
+            Entry::ToCheck(claimed) => {
+                self.stage = Stage::Checked(Box::new(words.clone()));
+                Step::Check(claimed)
+            }
+        }))
+    }
+
+    /// What was to be checked is the password of the user of that number, or it is wrong.
+    pub fn judged(&mut self, user: Option<usize>, out: &mut Vec<u8>) {
+        let Stage::Checked(words) = &self.stage else {
+            return;
+        };
+        let words = words.clone();
+        self.stage = Stage::Idle;
+        match self.login.judged(user) {
+            Ok(()) => self.admitted(&words, out),
+            Err(error) => Writer::new(out, self.version).error(&error),
+        }
+    }
+
+    /// It cannot be checked now.
+    pub fn not_checked(&mut self, why: &str, out: &mut Vec<u8>) {
+        self.stage = Stage::Idle;
+        Writer::new(out, self.version).error(why);
+    }
+
+    fn admitted(&mut self, words: &Words, out: &mut Vec<u8>) {
+        if name(words) == "HELLO" {
+            self.greet(words, out);
+        } else {
+            Writer::new(out, self.version).simple("OK");
+        }
+    }
+
     /// What is about the connection, and asks no node.
     fn connection_command(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
         let mut writer = Writer::new(out, self.version);
@@ -223,7 +299,6 @@ impl Conversation {
                 return Ok(Some(Step::Close));
             }
             "INFO" => return Ok(Some(Step::Info)),
-            "HELLO" => self.hello(words, out)?,
             "SELECT" => match words.argument(1) {
                 b"0" => writer.simple("OK"),
                 _ => return Err("ERR there is database 0".into()),
@@ -260,15 +335,10 @@ impl Conversation {
         Ok(Some(Step::Answered))
     }
 
-    fn hello(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<(), String> {
-        match (words.len(), words.argument(1)) {
-            (1, _) => {}
-            (_, b"2") => self.version = Version::Two,
-            (_, b"3") => self.version = Version::Three,
-            _ => return Err("NOPROTO unsupported protocol version".into()),
-        }
-        if (2..words.len()).any(|at| word(words, at) == "AUTH") {
-            return Err("ERR there are no users yet: connect without AUTH".into());
+    fn greet(&mut self, words: &Words, out: &mut Vec<u8>) {
+        // It was read before.
+        if let Ok(greeting) = Greeting::read(words, self.version) {
+            self.version = greeting.version;
         }
         let proto = if self.version == Version::Three { 3 } else { 2 };
         let pairs = [
@@ -282,7 +352,6 @@ impl Conversation {
         ];
         let pairs = pairs.map(|(name, value)| (Value::bulk(name), value)).to_vec();
         Writer::new(out, self.version).value(&Value::Map(pairs));
-        Ok(())
     }
 
     /// `SESSION`: opens one if there is none, and tells it. `SESSION ID NUMBER REVISION` goes on with one.
@@ -358,7 +427,11 @@ impl Conversation {
     /// Takes the node's answer to what was asked; what is to be done next.
     pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
         match std::mem::take(&mut self.stage) {
-            Stage::Idle => Step::Answered,
+            // No node was asked.
+            stage @ (Stage::Idle | Stage::Checked(_)) => {
+                self.stage = stage;
+                Step::Answered
+            }
             Stage::Opening(pending) => self.opened(pending, answer, now, out),
             Stage::Asked(pending) => {
                 self.session.answered(&answer);

@@ -138,7 +138,7 @@ pub fn client(session: &Session, address: &str, here: &str, age_s: u64, idle_s: 
         session.patterns.len(),
         session.queued(),
         session.last,
-        session.user(),
+        session.login.user(),
         if session.version == Version::Three { 3 } else { 2 },
         session.library.0,
         session.library.1,

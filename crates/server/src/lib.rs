@@ -16,13 +16,15 @@ pub mod cursors;
 pub mod forecast;
 pub mod glob;
 mod info;
+pub mod login;
 pub mod metrics;
 pub mod node;
 mod pool;
-mod prover;
+pub mod prover;
 pub mod queue;
 pub mod resp;
 pub mod session;
+pub mod stream;
 mod subscribers;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;

@@ -25,14 +25,17 @@ fn rest(took: Duration) -> Duration {
 
 /// A client says which user it is.
 pub struct Claim {
+    /// Which connection says so.
     pub connection: Handle,
     /// None of that name if `None`.
     pub user: Option<usize>,
+    /// The password.
     pub password: Vec<u8>,
 }
 
 /// What came of a claim.
 pub struct Judged {
+    /// Which connection has made the claim.
     pub connection: Handle,
     /// Which user it is; `None` where the password was wrong.
     pub user: Option<usize>,

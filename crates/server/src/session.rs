@@ -7,10 +7,11 @@ use punctual_units::{Nanos, Time};
 
 use crate::commands::{self, Class, Command, Place, Refused, TABLE, Verb, wrong_number_of_arguments};
 use crate::glob::{PATTERN_MAX, matches};
-use crate::resp::request::{NO_HTTP, Request};
+use crate::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http, plain};
+use crate::resp::request::Request;
 use crate::resp::{Bounds, Value, Version, Writer};
 use crate::subscribers::CHANNEL_MAX;
-use crate::users::{PASSWORD_MAX, Users};
+use crate::users::Users;
 use crate::work::Flushing;
 
 /// The most commands between MULTI and EXEC.
@@ -31,8 +32,6 @@ const NAMES_MAX: usize = 1024;
 const ENTRY_BYTES: usize = 64;
 /// The longest deadline, in milliseconds: a day.
 pub const DEADLINE_MS_MAX: i64 = 86_400_000;
-/// The longest name of a connection or a library, in bytes.
-const NAME_MAX: usize = 256;
 
 /// A command that asks the store.
 #[derive(Debug)]
@@ -116,28 +115,6 @@ pub enum Step {
     Claim(Claimed, Request),
 }
 
-/// What a client says that it is. Its password is shown by no `Debug`.
-pub struct Claimed {
-    /// The user of that name, if there is one.
-    pub user: Option<usize>,
-    /// The password.
-    pub password: Vec<u8>,
-}
-
-impl std::fmt::Debug for Claimed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Claimed({:?}, ..)", self.user)
-    }
-}
-
-/// What HELLO asks for.
-struct Greeting {
-    version: Version,
-    name: Option<String>,
-    /// Name and password.
-    auth: Option<(Vec<u8>, Vec<u8>)>,
-}
-
 /// What a session knows of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -169,9 +146,8 @@ pub struct Session {
     multi: Option<Multi>,
     watched: Vec<Watched>,
     watched_bytes: usize,
-    /// The users of the server, and which of them this is.
-    users: Arc<Users>,
-    user: Option<usize>,
+    /// Which user it is.
+    pub login: Login,
 }
 
 /// What stands between MULTI and EXEC.
@@ -196,53 +172,21 @@ impl Session {
     /// A new connection to a server with these users.
     pub fn of(id: u64, users: Arc<Users>) -> Session {
         Session {
-            users,
+            login: Login::new(users),
             ..Session::new(id)
         }
     }
 
     /// How much of a request is taken from it.
     pub fn bounds(&self) -> &'static Bounds {
-        if self.is_stranger() {
-            &Bounds::STRANGER
-        } else {
-            &Bounds::ADMITTED
-        }
-    }
-
-    /// Whether it has still to say which user it is.
-    pub fn is_stranger(&self) -> bool {
-        self.user.is_none() && !self.users.is_empty()
-    }
-
-    /// The name of its user; Redis' name for all where there are no users.
-    pub fn user(&self) -> &str {
-        let user = self.user.and_then(|user| self.users.get(user));
-        user.map_or("default", |user| &user.name)
-    }
-
-    /// Whether its user may say this.
-    fn allowed(&self, command: &Command, request: &Request) -> Result<(), String> {
-        if self.users.is_empty() {
-            return Ok(());
-        }
-        match self.user.and_then(|user| self.users.get(user)) {
-            Some(user) => user.may(command, request),
-            None => match command.verb {
-                Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset => Ok(()),
-                _ => Err("NOAUTH Authentication required.".into()),
-            },
-        }
+        self.login.bounds(&Bounds::ADMITTED)
     }
 
     /// A password was checked: `user` is right, or it was wrong. Answers the request that gave it.
     pub fn judged(&mut self, request: &Request, user: Option<usize>, out: &mut Vec<u8>) {
-        let value = match user {
-            None => Value::Error(WRONG_PASSWORD.into()),
-            Some(_) => {
-                self.user = user;
-                self.admitted(request)
-            }
+        let value = match self.login.judged(user) {
+            Ok(()) => self.admitted(request),
+            Err(error) => Value::Error(error),
         };
         self.say(&value, out);
     }
@@ -252,25 +196,7 @@ impl Session {
         if request.argument(0).eq_ignore_ascii_case(b"auth") {
             return Value::ok();
         }
-        self.greeting(request)
-            .map_or_else(Value::Error, |greeting| self.greet(greeting))
-    }
-
-    /// The user of that name, if the password is known to be right; else what is to be checked.
-    fn claim(&mut self, name: &[u8], password: &[u8]) -> Result<(), Claimed> {
-        let user = self.users.find(name);
-        // Longer than any: wrong whatever it is.
-        let password = &password[..password.len().min(PASSWORD_MAX + 1)];
-        match user {
-            Some(user) if self.users.remembers(user, password) => {
-                self.user = Some(user);
-                Ok(())
-            }
-            user => Err(Claimed {
-                user,
-                password: password.to_vec(),
-            }),
-        }
+        Greeting::read(request, self.version).map_or_else(Value::Error, |greeting| self.greet(greeting))
     }
 
     /// How many channels and patterns it hears.
@@ -345,7 +271,7 @@ impl Session {
         settings: &Settings,
         out: &mut Vec<u8>,
     ) -> Step {
-        if request.is_http() {
+        if is_http(&request) {
             self.say(&Value::Error(NO_HTTP.into()), out);
             return Step::Close;
         }
@@ -361,7 +287,7 @@ impl Session {
             Ok(command) => command,
             Err(error) => return self.refuse(&error, out),
         };
-        if let Err(error) = self.allowed(command, &request) {
+        if let Err(error) = self.login.allowed(command, &request) {
             return self.refuse(&error, out);
         }
         self.last = command.name;
@@ -565,33 +491,19 @@ impl Session {
                 self.say(&Value::Simple("RESET".into()), out);
                 return Step::Reset;
             }
-            Verb::Hello => match self.greeting(&request) {
-                Ok(Greeting { auth: Some(_), .. }) if self.users.is_empty() => Value::Error(NO_USERS.into()),
-                Ok(Greeting {
-                    auth: Some((name, password)),
-                    ..
-                }) => match self.claim(&name, &password) {
-                    Ok(()) => self.admitted(&request),
-                    Err(claimed) => return Step::Claim(claimed, request),
-                },
-                Ok(_) if self.is_stranger() => Value::Error(HELLO_WITHOUT_AUTH.into()),
-                Ok(greeting) => self.greet(greeting),
-                Err(error) => Value::Error(error),
-            },
-            Verb::Auth if request.len() > 3 => Value::Error("ERR syntax error".into()),
-            Verb::Auth if self.users.is_empty() => Value::Error(NO_USERS.into()),
-            Verb::Auth => {
-                let (name, password) = match request.len() {
-                    2 => (&b"default"[..], request.argument(1)),
-                    _ => (request.argument(1), request.argument(2)),
+            Verb::Hello | Verb::Auth => {
+                let entry = match command.verb {
+                    Verb::Auth => self.login.auth(&request),
+                    _ => Greeting::read(&request, self.version).and_then(|greeting| self.login.hello(&greeting)),
                 };
-                match self.claim(name, password) {
-                    Ok(()) => self.admitted(&request),
-                    Err(claimed) => return Step::Claim(claimed, request),
+                match entry {
+                    Ok(Entry::Admitted) => self.admitted(&request),
+                    Ok(Entry::ToCheck(claimed)) => return Step::Claim(claimed, request),
+                    Err(error) => Value::Error(error),
                 }
             }
             Verb::Acl if request.len() == 2 && request.argument(1).eq_ignore_ascii_case(b"whoami") => {
-                Value::bulk(self.user())
+                Value::bulk(self.login.user())
             }
             Verb::Acl => Value::Error(unknown_part("ACL", &request)),
             Verb::Client => match self.client(&request) {
@@ -605,41 +517,6 @@ impl Session {
         };
         self.say(&value, out);
         Step::Answered
-    }
-
-    fn greeting(&self, request: &Request) -> Result<Greeting, String> {
-        let mut version = self.version;
-        let (mut name, mut auth) = (None, None);
-        if request.len() > 1 {
-            version = match request.argument(1) {
-                b"2" => Version::Two,
-                b"3" => Version::Three,
-                other if other.iter().all(u8::is_ascii_digit) => {
-                    return Err("NOPROTO unsupported protocol version".into());
-                }
-                _ => return Err("ERR Protocol version is not an integer or out of range".into()),
-            };
-            let mut words = request.from(2);
-            while let Some(word) = words.next() {
-                match word.to_ascii_uppercase().as_slice() {
-                    b"AUTH" => {
-                        let (Some(user), Some(password)) = (words.next(), words.next()) else {
-                            return Err("ERR Syntax error in HELLO option 'auth'".into());
-                        };
-                        auth = Some((user.to_vec(), password.to_vec()));
-                    }
-                    b"SETNAME" => {
-                        let given = words.next().ok_or("ERR Syntax error in HELLO option 'setname'")?;
-                        name = Some(shown(
-                            given,
-                            "Client names cannot contain spaces, newlines or special characters.",
-                        )?);
-                    }
-                    _ => return Err(format!("ERR Syntax error in HELLO option '{}'", word.escape_ascii())),
-                }
-            }
-        }
-        Ok(Greeting { version, name, auth })
     }
 
     fn greet(&mut self, greeting: Greeting) -> Value {
@@ -683,7 +560,7 @@ impl Session {
             b"setname" => {
                 arguments(3)?;
                 let wrong = "Client names cannot contain spaces, newlines or special characters.";
-                self.name = shown(request.argument(2), wrong)?;
+                self.name = plain(request.argument(2), wrong)?;
                 Value::ok()
             }
             b"setinfo" => {
@@ -697,7 +574,7 @@ impl Session {
                     b"lib-ver" => &mut self.library.1,
                     _ => return Err(format!("ERR Unrecognized option '{}'", option.escape_ascii())),
                 };
-                *field = shown(request.argument(3), &format!("{} {wrong}", option.escape_ascii()))?;
+                *field = plain(request.argument(3), &format!("{} {wrong}", option.escape_ascii()))?;
                 Value::ok()
             }
             b"info" => {
@@ -726,15 +603,11 @@ impl Session {
         *self = Session {
             library: std::mem::take(&mut self.library),
             last: self.last,
-            ..Session::of(self.id, Arc::clone(&self.users))
+            login: self.login.stranger(),
+            ..Session::new(self.id)
         };
     }
 }
-
-const NO_USERS: &str = "ERR this server has no users, and is reached by this machine alone: connect without AUTH";
-const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-const HELLO_WITHOUT_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
-     HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
 
 /// What a request is told that is too late, or for which there is no room.
 pub fn late(reason: &str, retry_after: Nanos) -> String {
@@ -755,13 +628,6 @@ fn millis(text: &[u8]) -> Result<Nanos, String> {
 }
 
 /// A name as lists show it.
-fn shown(given: &[u8], wrong: &str) -> Result<String, String> {
-    match std::str::from_utf8(given) {
-        Ok(name) if name.len() <= NAME_MAX && name.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) => Ok(name.into()),
-        _ => Err(format!("ERR {wrong}")),
-    }
-}
-
 /// As Redis says it: the name and the first arguments, cut off at 128 bytes.
 fn unknown(request: &Request) -> String {
     const SHOWN_MAX: usize = 128;

@@ -1,4 +1,4 @@
-//! The certificates of a server: read, checked, and read again while it runs.
+//! The certificates of a server, and of one that dials others: read, checked, and read again while it runs.
 //!
 //! rustls speaks TLS 1.2 and 1.3, with the cryptography of ring. Connections that have begun keep the certificate that
 //! they began with; those that begin get the newest.
@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
 /// The largest file of certificates or keys, in bytes.
 const FILE_MAX: u64 = 1 << 20;
@@ -25,7 +25,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key, in PEM.
     pub key: PathBuf,
-    /// If given, each client must have a certificate of one of these authorities.
+    /// If given, each client must have a certificate of one of these authorities, and so has each server that is
+    /// dialled.
     pub clients: Option<PathBuf>,
 }
 
@@ -85,6 +86,8 @@ pub struct Tls {
 #[derive(Debug)]
 struct Current {
     config: Arc<ServerConfig>,
+    /// How others are dialled, if authorities are given.
+    dials: Option<Arc<ClientConfig>>,
     /// The files when they were read.
     stamps: Vec<Stamp>,
 }
@@ -132,8 +135,30 @@ impl Tls {
         stamps(&self.files) != current.stamps
     }
 
+    /// A connection to the server of that name, which shows this one's certificate and wants one of its authorities.
+    ///
+    /// # Errors
+    /// Where no authorities are given, or the name is none.
+    pub fn dial(&self, name: &str) -> Result<ClientConnection, rustls::Error> {
+        let config = self
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .dials
+            .clone();
+        let config = config.ok_or_else(|| rustls::Error::General("there are no authorities to believe".into()))?;
+        let name = ServerName::try_from(name.to_owned());
+        let name = name.map_err(|_| rustls::Error::General("no name of a server, and no address".into()))?;
+        let mut connection = ClientConnection::new(config, name)?;
+        connection.set_buffer_limit(Some(UNSENT_MAX));
+        Ok(connection)
+    }
+
     /// A connection that begins.
-    pub(crate) fn begin(&self) -> Result<ServerConnection, rustls::Error> {
+    ///
+    /// # Errors
+    /// Those of rustls.
+    pub fn begin(&self) -> Result<ServerConnection, rustls::Error> {
         let config = Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).config);
         let mut connection = ServerConnection::new(config)?;
         connection.set_buffer_limit(Some(UNSENT_MAX));
@@ -196,25 +221,36 @@ fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| refused(&files.certificate)(error.to_string()))?;
-    let builder = match &files.clients {
-        None => builder.with_no_client_auth(),
+    let (builder, roots) = match &files.clients {
+        None => (builder.with_no_client_auth(), None),
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for authority in certificates(path)? {
                 roots.add(authority).map_err(|error| refused(path)(error.to_string()))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            let roots = Arc::new(roots);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
                 .build()
                 .map_err(|error| refused(path)(error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
+            (builder.with_client_cert_verifier(verifier), Some(roots))
         }
     };
-    let config = builder.with_single_cert(chain, key).map_err(|error| {
+    let unfit = |error: rustls::Error| {
         let what = format!("certificate and key do not belong together, or cannot be used: {error}");
         refused(&files.key)(what)
-    })?;
+    };
+    let config = builder
+        .with_single_cert(chain.clone(), key.clone_key())
+        .map_err(unfit)?;
+    let dials = |roots| {
+        ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+    };
     Ok(Current {
         config: Arc::new(config),
+        dials: roots.map(dials).transpose().map_err(unfit)?.map(Arc::new),
         stamps,
     })
 }

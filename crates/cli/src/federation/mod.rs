@@ -3,6 +3,9 @@
 mod chart;
 mod drawing;
 mod export;
+mod log;
+pub mod member;
+pub mod membership;
 mod node;
 mod page;
 pub mod run;
@@ -60,7 +63,14 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
     match &arguments.what {
         FederationCommand::Sim(arguments) => sim(arguments, command),
         FederationCommand::Run(arguments) => run::run(arguments),
+        FederationCommand::Log { file, listen } => log::log(file, listen),
+        FederationCommand::Found { name, log } => run::found(name, log),
         FederationCommand::Node => node::node(),
+        FederationCommand::Member {
+            parent,
+            program,
+            arguments,
+        } => Err(node::member(*parent, program, arguments)),
         FederationCommand::Sweep { folder } => node::sweep(folder),
     }
 }

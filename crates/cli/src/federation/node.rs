@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread;
@@ -16,7 +17,7 @@ use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_node::conversation::TIME_LEFT;
-use punctual_node::process::{Control, Listening};
+use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::Seen;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 
 /// Queries that a node's store answers at once.
-const EXECUTORS: usize = 2;
+pub(super) const EXECUTORS: usize = 2;
 /// The most lines that wait to be told; what comes on top is not told.
 const TOLD_MAX: usize = 1024;
 /// How often, and how many times, the files of a run are tried to be removed: its nodes end within that.
@@ -46,6 +47,8 @@ pub(super) struct Begin {
     pub nodes: Vec<NodeId>,
     /// The socket of the log.
     pub log: PathBuf,
+    /// The address of an etcd: then the node itself serves that socket.
+    pub etcd: Option<String>,
     /// The folder of its store.
     pub store: PathBuf,
     /// Where it listens; port 0 takes a free one.
@@ -87,7 +90,7 @@ pub(super) fn node() -> Result<(), Failure> {
     })?;
     process::die_with(begin.parent);
     process::leave_signals_to_parent();
-    let listening = Listening::bind(begin.clients, begin.peers).map_err(|error| input(&error))?;
+    let listening = Listening::bind(begin.clients, begin.peers, Access::default()).map_err(|error| input(&error))?;
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
@@ -121,14 +124,28 @@ pub(super) fn node() -> Result<(), Failure> {
         executors: EXECUTORS,
         gate: Gate::Timely(Timely::new(TIME_LEFT)),
     };
+    let log = begin
+        .etcd
+        .as_deref()
+        .map(|address| super::run::log_in_etcd(address, &begin.log));
+    let log = log
+        .transpose()
+        .map_err(|error| input(&format!("node {}: {error}", begin.node)))?;
     let ended = {
         let tell = tell.clone();
         let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
         listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
-    drop(tell);
+    drop((tell, log));
     drop(writing.join());
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
+}
+
+/// Carries out `punctual federation member`: becomes a member of etcd; why it could not.
+pub(super) fn member(parent: i32, program: &Path, arguments: &[String]) -> Failure {
+    process::die_with(parent);
+    let error = std::process::Command::new(program).args(arguments).exec();
+    Failure::input([format!("{}: cannot be started: {error}", program.display())])
 }
 
 /// What a store takes beyond twice its records: what is in the log must be applied, and a batch of many small changes
@@ -137,7 +154,10 @@ const BEYOND_BYTES: usize = 512 << 20;
 
 /// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
 /// committed.
-fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
+pub(super) fn open(
+    folder: &Path,
+    bytes_max: u64,
+) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
     let engine = LmdbOptions {
         durability: Durability::NoMetaSync,
         quota: 2 * bytes_max as usize + BEYOND_BYTES,
@@ -155,7 +175,12 @@ fn open(folder: &Path, bytes_max: u64) -> Result<Replica<punctual_engines::Lmdb,
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {
     for line in lines.map_while(Result::ok) {
         let control_of = |order| match order {
-            Order::Peers(addresses) => Control::Peers(addresses),
+            Order::Peers(addresses) => {
+                let peers = addresses
+                    .into_iter()
+                    .map(|(node, socket)| (node, PeerAddress::of(socket)));
+                Control::Peers(peers.collect())
+            }
             Order::Leave => Control::Leave,
         };
         // A line that is no order is of a newer program, and not for this one.

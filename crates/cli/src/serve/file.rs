@@ -11,6 +11,7 @@ use punctual_store::temporal::ObjectSpec;
 use punctual_units::Nanos;
 
 use crate::failure::Failure;
+use crate::federation::membership::{self, LogAddress, Membership};
 use crate::scenario::{Section, read_document};
 
 /// What a node serves, and how.
@@ -30,6 +31,8 @@ pub struct NodeFile {
     pub objects: Vec<ObjectSpec>,
     /// How many there may be, with those that clients make.
     pub objects_max: usize,
+    /// If given, it is a node of a federation.
+    pub federation: Option<Membership>,
 }
 
 /// The files of certificates.
@@ -55,6 +58,7 @@ impl Default for NodeFile {
             metrics: None,
             objects: Vec::new(),
             objects_max: 1024,
+            federation: None,
         }
     }
 }
@@ -80,7 +84,13 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     // Beside the file, wherever the command was typed.
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
-        if let Some(tls) = &mut node.tls {
+        let of_nodes = node.federation.as_mut().map(|federation| {
+            if let LogAddress::Socket(path) = &mut federation.log {
+                *path = folder.join(&path);
+            }
+            &mut federation.tls
+        });
+        for tls in [Some(&mut node.tls), of_nodes].into_iter().flatten().flatten() {
             let paths = [&mut tls.certificate, &mut tls.key].into_iter().chain(&mut tls.clients);
             paths.for_each(|path| *path = folder.join(&path));
         }
@@ -105,6 +115,20 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     });
     if top.has("tls") {
         node.tls = Some(top.table("tls", tls));
+    }
+    if top.has("federation") {
+        node.federation = Some(top.table("federation", membership::read));
+        for key in ["object", "temporal"] {
+            if top.has(key) {
+                top.complain(key, "a node of a federation has no temporal objects yet: leave it out");
+            }
+        }
+        if node.durability == Durability::Volatile {
+            top.complain(
+                "store",
+                "a node of a federation writes to the medium: leave durability out",
+            );
+        }
     }
     node.users = top.tables("user", user);
     for (at, user) in node.users.iter().enumerate() {
@@ -171,7 +195,7 @@ fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     node.verify = section.choice("verify", &verifications).unwrap_or(node.verify);
 }
 
-fn tls(section: &mut Section<'_, '_>) -> TlsPaths {
+pub fn tls(section: &mut Section<'_, '_>) -> TlsPaths {
     let mut path = |key: &'static str, what: &str| match section.text(key) {
         Some(path) if !path.is_empty() => PathBuf::from(path),
         _ => {
@@ -241,7 +265,7 @@ fn object(section: &mut Section<'_, '_>) -> ObjectSpec {
 }
 
 /// A value that must lie in a range.
-fn within<T: Setting>(
+pub fn within<T: Setting>(
     section: &mut Section<'_, '_>,
     key: &'static str,
     range: std::ops::RangeInclusive<T>,
@@ -256,12 +280,18 @@ fn within<T: Setting>(
 }
 
 /// What a key may hold.
-trait Setting: PartialOrd + std::fmt::Display + Sized {
+pub trait Setting: PartialOrd + std::fmt::Display + Sized {
     fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<Self>;
 }
 
 impl Setting for usize {
     fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<usize> {
+        section.count(key)
+    }
+}
+
+impl Setting for u64 {
+    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<u64> {
         section.count(key)
     }
 }

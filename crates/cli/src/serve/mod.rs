@@ -1,9 +1,9 @@
 //! `punctual serve`: one store for any client of Redis.
 
 #[cfg(feature = "tls")]
-mod certificates;
-mod file;
-mod password;
+pub mod certificates;
+pub mod file;
+pub mod password;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,6 +27,7 @@ use signal_hook::iterator::Signals;
 use crate::args;
 use crate::commands::print;
 use crate::failure::Failure;
+use crate::federation::member;
 
 /// Descriptors that are no connections: the store's, the event loop's.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -53,6 +54,9 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         .durability
         .map_or(node.durability, args::StoreDurability::durability);
 
+    if let Some(membership) = node.federation.take() {
+        return member::serve(node, &membership);
+    }
     let descriptors = raise_descriptors();
     let connections_max = node.options.connections_max;
     if let Some(room) =

@@ -131,16 +131,18 @@ pub(super) fn check_length(file: &File) -> Result<(), Damage> {
     Err(Damage::Corrupt(reason.to_owned()))
 }
 
-/// Checks the length of `file`, its tables and its lists of free pages, for a store whose other pages are checked as
-/// they are met.
-pub(super) fn check_small(file: &File) -> Result<(), Damage> {
-    check_length(file)?;
+/// Checks the tables and the lists of free pages of a commit, for a store whose other pages are checked as they are
+/// met. A bit for each page that is part of these, or free.
+pub(super) fn check_small(file: &File, meta: &Meta) -> Result<Vec<u64>, Damage> {
     let len = file.metadata().map_err(Damage::Io)?.len();
-    if len == 0 {
-        return Ok(());
+    let mut untold = |_| ();
+    let mut check = Check::new(file, len, meta, Summed::default(), &mut untold);
+    check.small(meta.free, meta.main)?;
+    // LMDB follows these as it opens a table.
+    for Counted { tree, .. } in check.trees.iter().skip(2).filter(|table| table.tree.root != NO_PAGE) {
+        check.bounded(tree.root)?;
     }
-    let meta = Meta::newest(file)?;
-    Check::new(file, len, &meta, Summed::default(), &mut |_| ()).small(meta.free, meta.main)
+    Ok(check.claimed)
 }
 
 /// Checks the newest commit in `file`, and its records where `records` asks for it. An empty file is a store that has
@@ -257,7 +259,7 @@ struct Check<'f> {
     file: &'f File,
     page_size: usize,
     last_page: u64,
-    /// Pages that are wholly in the file.
+    /// Pages that are wholly in the file, up to the last one.
     pages_in_file: u64,
     /// A bit for each page in the file: is it spoken for?
     claimed: Vec<u64>,
@@ -380,7 +382,8 @@ pub(super) fn key_at(page: &[u8], offset: usize) -> &[u8] {
 
 impl<'f> Check<'f> {
     fn new(file: &'f File, len: u64, meta: &Meta, summed: Summed, progress: Tell<'f>) -> Check<'f> {
-        let pages_in_file = len / meta.page_size as u64;
+        // A file may be much longer than what is in use.
+        let pages_in_file = (len / meta.page_size as u64).min(meta.last_page + 1);
         Check {
             file,
             page_size: meta.page_size,
@@ -482,7 +485,7 @@ impl<'f> Check<'f> {
 
     /// Reads the file once, and checks the leaves and the large values in it.
     fn front_to_end(&mut self, leaves: &Level) -> Result<(), Damage> {
-        let end = self.pages_in_file.min(self.last_page + 1);
+        let end = self.pages_in_file;
         let size = self.page_size as u64;
         let mut pending = leaves.pages.iter().peekable();
         let mut chunk = vec![0; CHUNK];

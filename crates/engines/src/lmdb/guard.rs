@@ -7,23 +7,44 @@
 //! page on it is read and checked once in this process, by a bit for each page. What LMDB writes it has made of checked
 //! pages, so pages that are new since need no check; one that is looked at all the same passes.
 //!
-//! **Which way.** A get descends to one leaf. A step of a scan goes on to the leaf beside it, at any level. A delete
-//! may merge a page with the one beside it, under the same branch, and asks for the first or last key below that. So
-//! steps and changes also check, at each level, the pages beside the way, and their outer ways down. A write
-//! transaction meets pages of the commit that it began from, and its own, which are none of the file's: of those that
-//! were joined away, the neighbours were checked as that happened.
+//! **Which way.** A get descends to one leaf. A step of a scan goes on to the leaf beside it, at any level, and so do
+//! the two looks by which a put finds out what it takes (`room`). All of these are checked with the keys between which
+//! they lie by the branches above them.
+//!
+//! **A delete** may join a page with the one beside it, or take a node from there, and asks for the first key below
+//! both (`mdb_rebalance` in mdb.c). The next delete then stands in a page whose neighbours are those of all that was
+//! joined. So a write transaction notes between which keys it may have joined pages, for each level ([`Joined`]). A
+//! delete takes in one more page on each side of that, and the next one beyond it is checked, too: what a scan of the
+//! transaction steps to. A branch is joined only when all below it was, so that other levels are seldom touched. Each
+//! delete checks at most five pages of a level and their outer ways down, most of which were checked before.
+//!
+//! All ways are those of the commit that the transaction began from. Its own pages are copies of pages that were
+//! checked, or what it has put there.
+//!
+//! **What is checked of a page** when it is met: it is the page that it should be, its nodes lie in it, its keys
+//! ascend, and each record that lies in it has its checksum, where there are any: a flipped bit of a key would hide the
+//! record from all that ask for it. It is not free, which would be an older state of the very page that is wanted.
+//! Which pages are free is read anew for each commit that a transaction follows, and they are checked anew when they
+//! are met again. A snapshot that is not of the newest commit takes a free page for sound. Nor is it a leaf of the
+//! other table, whose keys may well fit: the way to its first key in that table leads elsewhere.
 //!
 //! The trees of tables and of free pages are small, and checked as a whole when the store is opened.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use punctual_store::engine::Table;
 
 use super::check::{
-    Content, Damage, F_BIGDATA, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Tree, child_at, damaged, key_at,
-    node_fits, node_offsets, pages_of_large, u16_at, u64_at,
+    Content, Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Tree, check_small, child_at,
+    damaged, key_at, node_fits, node_offsets, pages_of_large, u16_at, u64_at,
 };
+use super::sum::{self, Sums};
 
 /// Which pages were checked.
 #[derive(Debug)]
@@ -31,101 +52,283 @@ pub(super) struct Guard {
     file: File,
     map: Range<usize>,
     page_size: usize,
-    checked: Box<[AtomicU64]>,
+    /// For each table, a bit for each page.
+    checked: [Box<[AtomicU64]>; 2],
+    sums: Sums,
+    free: Mutex<Free>,
+}
+
+/// The pages that belong to no table in a commit: a bit for each.
+#[derive(Debug)]
+pub(super) struct Free {
+    pub commit: u64,
+    pub pages: Vec<u64>,
+}
+
+/// The commit whose pages a transaction follows, and its tables.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base {
+    pub commit: u64,
+    pub trees: [Tree; 2],
+}
+
+/// A table of a commit.
+#[derive(Clone, Copy)]
+struct Followed {
+    table: Table,
+    tree: Tree,
+    /// That of the other table.
+    other: Tree,
+    commit: u64,
+    /// Whether its records have checksums.
+    sums: bool,
+}
+
+/// What a call may meet beside what it looks for.
+pub(super) enum Reach<'j> {
+    /// Nothing: a get.
+    Leaf,
+    /// The leaves beside it: a step of a scan, a put.
+    Beside,
+    /// What it joins, and the pages beside that: a delete.
+    Joins(&'j mut Joined),
+}
+
+/// Between which keys of a table a write transaction may have joined pages. For each level from the leaves upwards:
+/// where each such span begins, empty for the first one of all, and before which key it ends.
+#[derive(Debug, Default)]
+pub(super) struct Joined(Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>);
+
+impl Joined {
+    /// The span around `key`, if there is one.
+    fn around(&self, level: usize, key: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let (low, high) = self
+            .0
+            .get(level)?
+            .range::<[u8], _>((Unbounded, Included(key)))
+            .next_back()?;
+        is_below(key, high.as_deref()).then(|| (low.clone(), high.clone()))
+    }
+
+    /// Adds a span, and all that overlap it; what they are together.
+    fn add(&mut self, level: usize, mut low: Vec<u8>, mut high: Option<Vec<u8>>) -> (Vec<u8>, Option<Vec<u8>>) {
+        if self.0.len() <= level {
+            self.0.resize_with(level + 1, BTreeMap::new);
+        }
+        let spans = &mut self.0[level];
+        let overlap = |low: &[u8], high: &Option<Vec<u8>>, spans: &BTreeMap<Vec<u8>, Option<Vec<u8>>>| {
+            let below = match high {
+                Some(high) => spans
+                    .range::<[u8], _>((Unbounded, Excluded(high.as_slice())))
+                    .next_back(),
+                None => spans.iter().next_back(),
+            };
+            below
+                .filter(|(_, end)| is_below(low, end.as_deref()))
+                .map(|(begin, _)| begin.clone())
+        };
+        while let Some(begin) = overlap(&low, &high, spans) {
+            let end = spans.remove(&begin).flatten();
+            low = low.min(begin);
+            high = high.zip(end).map(|(one, other)| one.max(other));
+        }
+        spans.insert(low.clone(), high.clone());
+        (low, high)
+    }
+}
+
+/// Whether a key lies below the end of a span.
+fn is_below(key: &[u8], end: Option<&[u8]>) -> bool {
+    end.is_none_or(|end| key < end)
 }
 
 /// Which way down.
 #[derive(Clone, Copy)]
 enum Way<'k> {
     To(&'k [u8]),
+    /// To what lies just below a key.
+    Below(&'k [u8]),
     First,
     Last,
 }
 
+/// A page of a tree, and the keys between which its keys are to lie: not below `low`, below `high`.
+#[derive(Clone, Copy)]
+struct Place<'g> {
+    number: u64,
+    depth: u16,
+    /// Empty where there is no bound.
+    low: &'g [u8],
+    high: Option<&'g [u8]>,
+}
+
 impl Guard {
     /// Of a store whose file is mapped at `map` as long as the guard is used.
-    pub(super) fn new(file: File, map: Range<usize>, page_size: usize) -> Guard {
-        let words = map.len() / page_size / 64 + 1;
+    pub(super) fn new(file: File, map: Range<usize>, page_size: usize, sums: Sums, free: Free) -> Guard {
+        let bits = || {
+            // Zeros that are not touched take no memory; the map may be much larger than the file.
+            let words = vec![0_u64; map.len() / page_size / 64 + 1].into_boxed_slice();
+            // SAFETY: an atomic word has the size and the alignment of a word of 64 bits (`check` is built for these
+            // only), and each value of one is a value of the other.
+            unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) }
+        };
+        let checked = [bits(), bits()];
         Guard {
             file,
             map,
             page_size,
-            checked: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            checked,
+            sums,
+            free: Mutex::new(free),
         }
     }
 
-    /// Checks the way to `key` in `tree`, and what a change there or a step from there may meet if `beside`.
+    /// Checks the way to `key` in a table, and what a call of this reach may meet beside it.
     #[inline]
-    pub(super) fn check(&self, tree: Tree, key: &[u8], beside: bool) -> Result<(), Damage> {
-        self.down(tree, tree.root, 1, Way::To(key), beside)
-    }
-
-    fn down(&self, tree: Tree, from: u64, from_depth: u16, way: Way<'_>, beside: bool) -> Result<(), Damage> {
+    pub(super) fn check(&self, base: Base, table: Table, key: &[u8], reach: Reach<'_>) -> Result<(), Damage> {
+        let [data, temporal] = base.trees;
+        let (tree, other) = match table {
+            Table::Data => (data, temporal),
+            Table::Temporal => (temporal, data),
+        };
         if tree.root == NO_PAGE {
             return Ok(());
         }
-        let (mut number, mut low, mut high) = (from, None, None);
-        for depth in from_depth..tree.depth {
-            let page = self.page(number, P_BRANCH)?;
-            let count = nodes(page);
-            self.lies(number, page, 1..count, low, high)?;
-            let at = match way {
-                Way::First => 0,
-                Way::Last => count.saturating_sub(1),
-                Way::To(key) => child_for(page, count, key),
-            };
-            let child = |at: usize| child_at(page, offset_of(page, at));
-            if beside {
-                let others = [Some(0), at.checked_sub(1), Some(at + 1).filter(|at| *at < count)];
-                for other in others.into_iter().flatten().filter(|other| *other != at || at == 0) {
-                    self.down(tree, child(other), depth + 1, Way::First, false)?;
-                    self.down(tree, child(other), depth + 1, Way::Last, false)?;
-                }
+        let of = Followed {
+            table,
+            tree,
+            other,
+            commit: base.commit,
+            sums: self.sums.has(table),
+        };
+        let leaf = self.down(of, Way::To(key), of.tree.depth)?;
+        match reach {
+            Reach::Leaf => Ok(()),
+            Reach::Beside => {
+                self.before(of, leaf.depth, leaf.low)?;
+                self.after(of, leaf.depth, leaf.high)?;
+                Ok(())
             }
-            if at > 0 {
-                low = Some(key_of(page, at));
-            }
-            if at + 1 < count {
-                high = Some(key_of(page, at + 1));
-            }
-            number = child(at);
+            Reach::Joins(joined) => self.joins(of, key, joined),
         }
-        let page = self.page(number, P_LEAF)?;
-        self.lies(number, page, 0..nodes(page), low, high)
     }
 
-    /// Whether the keys of these nodes lie between two keys.
-    #[inline]
-    fn lies(
-        &self,
-        number: u64,
-        page: &[u8],
-        nodes: Range<usize>,
-        low: Option<&[u8]>,
-        high: Option<&[u8]>,
-    ) -> Result<(), Damage> {
-        if nodes.is_empty() {
-            return Err(damaged(number, "has no keys"));
+    /// Checks what a delete of `key` may meet, and notes what it may join.
+    #[inline(never)]
+    fn joins(&self, of: Followed, key: &[u8], joined: &mut Joined) -> Result<(), Damage> {
+        for depth in (1..=of.tree.depth).rev() {
+            let level = usize::from(of.tree.depth - depth);
+            let own = self.down(of, Way::To(key), depth)?;
+            self.ends(of, own)?;
+            let (mut low, mut high) = match joined.around(level, key) {
+                Some(span) => span,
+                None => (own.low.to_vec(), own.high.map(<[u8]>::to_vec)),
+            };
+            if let Some(before) = self.before(of, depth, &low)? {
+                self.before(of, depth, before.low)?;
+                low = before.low.to_vec();
+            }
+            if let Some(after) = self.after(of, depth, high.as_deref())? {
+                self.after(of, depth, after.high)?;
+                high = after.high.map(<[u8]>::to_vec);
+            }
+            let (low, high) = joined.add(level, low, high);
+            // A branch that keeps two children is left as it is.
+            let Some(above) = depth.checked_sub(1).filter(|above| *above > 0) else {
+                break;
+            };
+            let above = self.down(of, Way::To(key), above)?;
+            let all_joined = low.as_slice() <= above.low
+                && high.is_none_or(|high| above.high.is_some_and(|end| end <= high.as_slice()));
+            if !all_joined {
+                break;
+            }
         }
-        let above = low.is_none_or(|low| low <= key_of(page, nodes.start));
-        let below = high.is_none_or(|high| key_of(page, nodes.end - 1) < high);
-        match above && below {
-            true => Ok(()),
-            false => Err(damaged(number, "has keys of another page")),
+        Ok(())
+    }
+
+    /// The page before those that begin at `low`, with its outer ways down.
+    fn before(&self, of: Followed, depth: u16, low: &[u8]) -> Result<Option<Place<'_>>, Damage> {
+        if low.is_empty() {
+            return Ok(None);
+        }
+        let place = self.down(of, Way::Below(low), depth)?;
+        self.ends(of, place)?;
+        Ok(Some(place))
+    }
+
+    /// The page after those that end before `high`, with its outer ways down.
+    fn after(&self, of: Followed, depth: u16, high: Option<&[u8]>) -> Result<Option<Place<'_>>, Damage> {
+        let Some(high) = high else { return Ok(None) };
+        let place = self.down(of, Way::To(high), depth)?;
+        self.ends(of, place)?;
+        Ok(Some(place))
+    }
+
+    /// Checks the ways to the first and the last leaf below a page.
+    fn ends(&self, of: Followed, place: Place<'_>) -> Result<(), Damage> {
+        if place.depth < of.tree.depth {
+            self.down_from(of, place, Way::First, of.tree.depth)?;
+            self.down_from(of, place, Way::Last, of.tree.depth)?;
+        }
+        Ok(())
+    }
+
+    /// The page at `depth` on a way from the root, where each page was checked.
+    #[inline]
+    fn down(&self, of: Followed, way: Way<'_>, depth: u16) -> Result<Place<'_>, Damage> {
+        let root = Place {
+            number: of.tree.root,
+            depth: 1,
+            low: &[],
+            high: None,
+        };
+        self.down_from(of, root, way, depth)
+    }
+
+    #[inline]
+    fn down_from<'g>(&'g self, of: Followed, mut at: Place<'g>, way: Way<'_>, depth: u16) -> Result<Place<'g>, Damage> {
+        loop {
+            let is_leaf = at.depth == of.tree.depth;
+            let page = self.page(of, at.number, if is_leaf { P_LEAF } else { P_BRANCH })?;
+            let count = nodes(page);
+            // The first key of a branch stands for all that is smaller.
+            lies(at, page, usize::from(!is_leaf)..count)?;
+            if at.depth == depth {
+                return Ok(at);
+            }
+            let child = match way {
+                Way::First => 0,
+                Way::Last => count.saturating_sub(1),
+                Way::To(key) => child_where(page, count, |low| low <= key),
+                Way::Below(key) => child_where(page, count, |low| low < key),
+            };
+            if child > 0 {
+                at.low = key_of(page, child);
+            }
+            if child + 1 < count {
+                at.high = Some(key_of(page, child + 1));
+            }
+            at.number = child_at(page, offset_of(page, child));
+            at.depth += 1;
         }
     }
 
     /// Page `number`, which is of this kind, and checked.
     #[inline]
-    fn page(&self, number: u64, kind: u16) -> Result<&[u8], Damage> {
+    fn page(&self, of: Followed, number: u64, kind: u16) -> Result<&[u8], Damage> {
         let (word, bit) = (usize::try_from(number / 64).unwrap_or(usize::MAX), 1 << (number % 64));
-        let known = self
-            .checked
-            .get(word)
-            .is_some_and(|word| word.load(Ordering::Acquire) & bit != 0);
-        if !known {
-            self.look(number, kind)?;
-            self.checked[word].fetch_or(bit, Ordering::Release);
+        let [checked, by_other] = match of.table {
+            Table::Data => [0, 1].map(|table| self.checked[table].get(word)),
+            Table::Temporal => [1, 0].map(|table| self.checked[table].get(word)),
+        };
+        if checked.is_none_or(|word| word.load(Ordering::Acquire) & bit == 0) {
+            self.look(of, number, kind)?;
+            // A page that goes from one table to the other is looked at anew.
+            if let (Some(checked), Some(by_other)) = (checked, by_other) {
+                by_other.fetch_and(!bit, Ordering::Release);
+                checked.fetch_or(bit, Ordering::Release);
+            }
         }
         let begin = self.map.start + number as usize * self.page_size;
         // SAFETY: the page was read from the file, which never shrinks, so that it lies in the map and is backed. It is
@@ -139,7 +342,7 @@ impl Guard {
 
     /// Checks a page by itself, and the first pages of the large values that it refers to.
     #[cold]
-    fn look(&self, number: u64, kind: u16) -> Result<(), Damage> {
+    fn look(&self, of: Followed, number: u64, kind: u16) -> Result<(), Damage> {
         let mut page = vec![0; self.page_size];
         self.read(number, &mut page)?;
         if u64_at(&page, 0) != number || u16_at(&page, 10) != kind {
@@ -170,17 +373,74 @@ impl Guard {
                 before = Some(key);
             }
             if kind == P_LEAF && flags == F_BIGDATA {
-                self.look_at_large(u64_at(&page, value), len)?;
+                self.look_at_large(of, u64_at(&page, value), len)?;
+            } else if kind == P_LEAF && of.sums && sum::checked(key, &page[value..value + len]).is_none() {
+                let what = format!("has the record {}, which is not what was written", key.escape_ascii());
+                return Err(damaged(number, &what));
             }
         }
         // Nodes lie without gaps up to the end: none is there twice, or of an earlier state of the page.
-        match used == self.page_size - usize::from(u16_at(&page, 14)) {
-            true => Ok(()),
-            false => Err(damaged(number, "has nodes of another length than they take")),
+        if used != self.page_size - usize::from(u16_at(&page, 14)) {
+            return Err(damaged(number, "has nodes of another length than they take"));
+        }
+        if kind == P_LEAF && self.leaf_of(of.other, key_of(&page, 0)) == Some(number) {
+            return Err(damaged(number, "is used by two tables"));
+        }
+        self.in_use(of, number..number + 1)
+    }
+
+    /// Which leaf a search for `key` leads to, if it is not stopped by damage: that is told by the call that meets it.
+    fn leaf_of(&self, tree: Tree, key: &[u8]) -> Option<u64> {
+        let mut page = vec![0; self.page_size];
+        let mut number = tree.root;
+        for _ in 1..tree.depth {
+            if self.read(number, &mut page).is_err() || u16_at(&page, 10) != P_BRANCH {
+                return None;
+            }
+            let child = child_where(&page, nodes(&page), |low| low <= key);
+            number = child_at(&page, offset_of(&page, child));
+        }
+        Some(number)
+    }
+
+    /// None of these pages is free in a commit, as far as that can be told.
+    fn in_use(&self, of: Followed, pages: Range<u64>) -> Result<(), Damage> {
+        let free = self.free();
+        match pages
+            .into_iter()
+            .find(|page| free.commit == of.commit && free.has(*page))
+        {
+            Some(page) => Err(damaged(page, "is free, and is referred to")),
+            None => Ok(()),
         }
     }
 
-    fn look_at_large(&self, first: u64, len: usize) -> Result<(), Damage> {
+    fn free(&self) -> MutexGuard<'_, Free> {
+        // It changes as a whole.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A transaction begins to follow `commit`. Of pages that are free in it, nothing is known any more: each page is
+    /// listed before it is used again.
+    pub(super) fn follow(&self, commit: u64) -> Result<(), Damage> {
+        let mut free = self.free();
+        if free.commit == commit {
+            return Ok(());
+        }
+        let newest = Meta::newest(&self.file).ok();
+        let Some(meta) = newest.filter(|newest| newest.transaction == commit) else {
+            return Ok(());
+        };
+        *free = Free::of(&self.file, &meta)?;
+        for (at, word) in free.pages.iter().enumerate().filter(|(_, word)| **word != 0) {
+            for checked in self.checked.iter().filter_map(|checked| checked.get(at)) {
+                checked.fetch_and(!word, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_large(&self, of: Followed, first: u64, len: usize) -> Result<(), Damage> {
         let mut header = [0; PAGE_HEADER];
         self.read(first, &mut header)?;
         let needed = (PAGE_HEADER + len).div_ceil(self.page_size) as u64;
@@ -191,14 +451,8 @@ impl Guard {
         // Its end is in the file.
         self.read(first + pages - 1, &mut header)?;
         // There may be more pages than it needs, after a shorter value has replaced a longer one. These hold bytes of
-        // that one, and none is a page of its own.
-        for number in first + needed..first + pages {
-            self.read(number, &mut header)?;
-            if u64_at(&header, 0) == number {
-                return Err(damaged(first, "is a large value that reaches into another page"));
-            }
-        }
-        Ok(())
+        // that one, whatever they look like: only a check of all pages tells that none is another's.
+        self.in_use(of, first..first + pages)
     }
 
     fn read(&self, number: u64, bytes: &mut [u8]) -> Result<(), Damage> {
@@ -219,6 +473,21 @@ impl Guard {
                     "cannot be read: it lies beyond the end of the file, or the medium fails",
                 )
             })
+    }
+}
+
+impl Free {
+    /// That of the commit of `meta`, whose trees of tables and of free pages are checked.
+    pub(super) fn of(file: &File, meta: &Meta) -> Result<Free, Damage> {
+        Ok(Free {
+            commit: meta.transaction,
+            pages: check_small(file, meta)?,
+        })
+    }
+
+    fn has(&self, page: u64) -> bool {
+        let word = self.pages.get((page / 64) as usize);
+        word.is_some_and(|word| word & 1 << (page % 64) != 0)
     }
 }
 
@@ -244,18 +513,30 @@ fn key_of(page: &[u8], at: usize) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Which child of a branch holds `key`: the last one whose key is not above it.
-fn child_for(page: &[u8], count: usize, key: &[u8]) -> usize {
+/// The last child of a branch whose key passes, and the first one where none does.
+fn child_where(page: &[u8], count: usize, passes: impl Fn(&[u8]) -> bool) -> usize {
     let (mut low, mut high) = (1, count.max(1));
     while low < high {
         let middle = (low + high) / 2;
-        if key_of(page, middle) <= key {
+        if passes(key_of(page, middle)) {
             low = middle + 1
         } else {
             high = middle
         }
     }
     low - 1
+}
+
+/// Whether the keys of these nodes of a page lie where they should.
+#[inline]
+fn lies(at: Place<'_>, page: &[u8], nodes: Range<usize>) -> Result<(), Damage> {
+    if nodes.is_empty() {
+        return Err(damaged(at.number, "has no keys"));
+    }
+    match at.low <= key_of(page, nodes.start) && is_below(key_of(page, nodes.end - 1), at.high) {
+        true => Ok(()),
+        false => Err(damaged(at.number, "has keys of another page")),
+    }
 }
 
 /// The tree in the record of a table's name.

@@ -21,6 +21,7 @@ mod crc;
 mod error;
 mod guard;
 mod life;
+mod memory;
 mod meta;
 mod order;
 mod owner;
@@ -52,10 +53,10 @@ use punctual_store::engine::{
 };
 use punctual_units::Nanos;
 
-use check::{Damage, Meta, Tree};
+use check::{Damage, Meta};
 pub use checked::{Checked, last_check};
 use error::Place;
-use guard::Guard;
+use guard::{Base, Free, Guard, Reach};
 use life::Life;
 use order::Bytewise;
 use owner::Owner;
@@ -193,7 +194,7 @@ impl LmdbOptions {
         crate::directory::make(directory).map_err(error::io(directory, "create the directory of the store"))?;
         let owner = Owner::take(directory)?;
         let mark = unsynced::read(directory)?;
-        let checked_at = check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
+        let (checked_at, free) = check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
         options.check_quota(&directory.join(DATA_FILE))?;
         sync::clear_unfinished(directory)?;
         sync::create(options, directory)?;
@@ -219,7 +220,13 @@ impl LmdbOptions {
         }
         let page_size = env.unnamed_database_stat().page_size as usize;
         let guard = match options.verify {
-            Verify::None => Some(Guard::new(sync::witness(directory)?, map.clone(), page_size)),
+            Verify::None => Some(Guard::new(
+                sync::witness(directory)?,
+                map.clone(),
+                page_size,
+                sums,
+                free,
+            )),
             Verify::Full | Verify::Structure => None,
         };
         let directory = directory.to_path_buf();
@@ -437,21 +444,20 @@ impl Lmdb {
         }
     }
 
-    /// Checks the pages that a call of LMDB's for `key` will meet, and what a change there or a step from there may
-    /// meet if `beside`; nothing in a store that was checked as it was opened. `trees` are those of the transaction's
-    /// commit, once they are known.
+    /// Checks the pages that a call of LMDB's for `key` will meet, as far as it reaches; nothing in a store that was
+    /// checked as it was opened. `base` is what the transaction began from, once it is known.
     #[inline(always)]
     fn guard(
         &self,
         transaction: &RoTxn<'_>,
-        trees: &Cell<Option<[Tree; 2]>>,
+        base: &Cell<Option<Base>>,
         table: Table,
         key: &[u8],
-        beside: bool,
+        reach: Reach<'_>,
     ) -> Result<(), EngineError> {
         match &self.guard {
             None => Ok(()),
-            Some(guard) => self.guard_by(guard, transaction, trees, table, key, beside),
+            Some(guard) => self.guard_by(guard, transaction, base, table, key, reach),
         }
     }
 
@@ -460,28 +466,40 @@ impl Lmdb {
         &self,
         guard: &Guard,
         transaction: &RoTxn<'_>,
-        trees: &Cell<Option<[Tree; 2]>>,
+        base: &Cell<Option<Base>>,
         table: Table,
         key: &[u8],
-        beside: bool,
+        reach: Reach<'_>,
     ) -> Result<(), EngineError> {
-        let file = self.file();
-        let fail = damaged(&file);
-        let found = match trees.get() {
-            Some(found) => found,
+        let base = match base.get() {
+            Some(base) => base,
             None => {
-                let of = |name: &[u8]| {
-                    let record = self.main.get(transaction, name);
-                    let record = record.map_err(error::engine(self.place(), "look for a table"))?;
-                    let tree = record.and_then(guard::tree_of);
-                    tree.ok_or_else(|| fail(Damage::Corrupt("a table is damaged".to_owned())))
-                };
-                let found = [of(meta::DATA_NAME)?, of(meta::TEMPORAL_NAME)?];
-                trees.set(Some(found));
-                found
+                let begun = self.base(transaction)?;
+                guard.follow(begun.commit).map_err(damaged(&self.file()))?;
+                base.set(Some(begun));
+                begun
             }
         };
-        guard.check(found[table as usize], key, beside).map_err(fail)
+        guard.check(base, table, key, reach).map_err(damaged(&self.file()))
+    }
+
+    /// What a transaction follows.
+    fn base(&self, transaction: &RoTxn<'_>) -> Result<Base, EngineError> {
+        let of = |name: &[u8]| {
+            let record = self.main.get(transaction, name);
+            record.map_err(error::engine(self.place(), "look for a table"))
+        };
+        let tree = |name: &[u8]| of(name).map(|record| record.and_then(guard::tree_of));
+        // Of the commit that a write transaction began from, too: it writes its own as it ends.
+        let commit = of(sum::COMMIT_KEY)?.and_then(|commit| commit.try_into().ok());
+        let (Some(data), Some(temporal), Some(commit)) = (tree(meta::DATA_NAME)?, tree(meta::TEMPORAL_NAME)?, commit)
+        else {
+            return Err(damaged(&self.file())(Damage::Corrupt("a table is damaged".to_owned())));
+        };
+        Ok(Base {
+            commit: u64::from_le_bytes(commit),
+            trees: [data, temporal],
+        })
     }
 
     /// Whether these bytes lie in the file's map, and not in a copy of a write transaction.
@@ -563,20 +581,47 @@ fn whole(bytes: usize) -> Option<usize> {
     bytes.filter(|bytes| *bytes <= isize::MAX as usize)
 }
 
-/// Checks the file of a store; which commit was checked, if there is one and all of it was read.
-fn check_file(path: &Path, verify: Verify, progress: &mut dyn FnMut(Progress)) -> Result<Option<u64>, EngineError> {
+/// Checks the file of a store; which commit was checked, if there is one and all of it was read, and which pages are
+/// free, if it was not.
+fn check_file(
+    path: &Path,
+    verify: Verify,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Option<u64>, Free), EngineError> {
+    let mut free = Free {
+        commit: 0,
+        pages: Vec::new(),
+    };
     let file = match visitor::open_file(path.parent().unwrap_or(Path::new("."))) {
-        Err(EngineError::NoStore { .. }) => return Ok(None), // a store that has not begun
+        Err(EngineError::NoStore { .. }) => return Ok((None, free)), // a store that has not begun
         Err(EngineError::Io { path, source, .. }) => return Err(error::io(&path, "open the store's file")(source)),
         answer => answer?,
     };
-    let checked = match verify {
-        Verify::None => check::check_small(&file),
-        Verify::Full | Verify::Structure => check::check(&file, verify == Verify::Full, progress),
+    let mut check = || {
+        if file.metadata().map_err(Damage::Io)?.len() == 0 {
+            return Ok(None);
+        }
+        let newest = Meta::newest(&file)?;
+        match verify {
+            // It is brought to the present format, for which all temporal records are read.
+            Verify::None
+                if meta::Main::read(&file, &newest)?
+                    .format
+                    .is_some_and(|format| format < FORMAT) =>
+            {
+                check::check(&file, false, progress)?
+            }
+            Verify::None => {
+                check::check_length(&file)?;
+                free = Free::of(&file, &newest)?;
+            }
+            Verify::Full | Verify::Structure => check::check(&file, verify == Verify::Full, progress)?,
+        }
+        meta::check(&file)?;
+        Ok(Some(newest.transaction))
     };
-    checked.and_then(|()| meta::check(&file)).map_err(damaged(path))?;
-    let commit = Meta::newest(&file).ok().map(|meta| meta.transaction);
-    Ok(commit.filter(|_| verify != Verify::None))
+    let commit = check().map_err(damaged(path))?;
+    Ok((commit.filter(|_| verify != Verify::None), free))
 }
 
 /// What is wrong with the file at `path`.

@@ -39,7 +39,7 @@ const MERGED: i64 = 1;
 const RESERVE_SHARE: u64 = 8;
 const RESERVE_MAX: u64 = 16 << 20;
 /// A value beyond this lies on pages of its own; LMDB's limit is not smaller.
-const INLINE_MAX: usize = 1_024;
+pub(super) const INLINE_MAX: usize = 1_024;
 
 /// What is kept for deletes and group commits of a quota, in bytes.
 pub fn reserve_of(quota: u64) -> u64 {

@@ -10,11 +10,11 @@ use heed::types::Bytes;
 use heed::{MdbError, PutFlags, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, VALUE_MAX_LEN, Write};
 
-use super::check::Tree;
 use super::error;
+use super::guard::{Base, Joined, Reach};
 use super::life::Fork;
 use super::order::Bytewise;
-use super::room::Allowance;
+use super::room::{Allowance, INLINE_MAX};
 use super::seats::Seat;
 use super::{Lmdb, sum};
 use crate::Copied;
@@ -49,8 +49,8 @@ pub struct LmdbSnapshot<'e> {
     slot: &'e Slot<Pin>,
     ticket: Ticket,
     engine: &'e Lmdb,
-    /// Those of its commit, where they were looked up.
-    trees: Cell<Option<[Tree; 2]>>,
+    /// What it follows, where that was looked up.
+    base: Cell<Option<Base>>,
     /// One thread at a time makes calls.
     _one_thread: PhantomData<Cell<()>>,
 }
@@ -60,8 +60,10 @@ pub struct LmdbWrite<'e> {
     pub(super) transaction: ManuallyDrop<RwTxn<'e>>,
     pub(super) engine: &'e Lmdb,
     pub(super) allowance: Allowance,
-    /// Those of the commit that it began from, where they were looked up.
-    trees: Cell<Option<[Tree; 2]>>,
+    /// What it began from, where that was looked up.
+    base: Cell<Option<Base>>,
+    /// In a store that was opened without a check.
+    joined: [Joined; 2],
     /// An empty transaction is committed without a write.
     changed: bool,
     _bound_to_thread: PhantomData<*const ()>,
@@ -73,7 +75,7 @@ pub struct LmdbScan<'t> {
     table: Table,
     engine: &'t Lmdb,
     transaction: &'t RoTxn<'t>,
-    trees: &'t Cell<Option<[Tree; 2]>>,
+    base: &'t Cell<Option<Base>>,
     near: Near,
 }
 
@@ -180,7 +182,7 @@ impl<'e> LmdbSnapshot<'e> {
             slot: &seat.slot,
             ticket,
             engine,
-            trees: Cell::new(None),
+            base: Cell::new(None),
             _one_thread: PhantomData,
         })
     }
@@ -230,7 +232,8 @@ impl<'e> LmdbWrite<'e> {
                 transaction: ManuallyDrop::new(transaction),
                 engine,
                 allowance: Allowance::begin(&engine.room),
-                trees: Cell::new(None),
+                base: Cell::new(None),
+                joined: Default::default(),
                 changed: false,
                 _bound_to_thread: PhantomData,
             }),
@@ -247,6 +250,29 @@ impl LmdbWrite<'_> {
             return Ok(());
         }
         Err(self.engine.unusable())
+    }
+
+    /// Checks what a change of the record of `key` may meet, in a store that was opened without a check.
+    #[inline(always)]
+    fn guard_change(&mut self, table: Table, key: &[u8], delete: bool) -> Result<(), EngineError> {
+        match self.engine.guard {
+            None => Ok(()),
+            Some(_) => self.guard_change_by(table, key, delete),
+        }
+    }
+
+    #[inline(never)]
+    fn guard_change_by(&mut self, table: Table, key: &[u8], delete: bool) -> Result<(), EngineError> {
+        let reach = match delete {
+            true => Reach::Joins(&mut self.joined[table as usize]),
+            false => Reach::Beside,
+        };
+        self.engine.guard(&self.transaction, &self.base, table, key, reach)?;
+        // A large value that is not what was written may be another record's, whose pages a change would give away.
+        match self.engine.table(table).get(&self.transaction, key) {
+            Ok(Some(stored)) if stored.len() > INLINE_MAX => value(self.engine, table, key, stored).map(drop),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -348,7 +374,7 @@ impl LmdbWrite<'_> {
             table,
             engine: self.engine,
             transaction: &self.transaction,
-            trees: &self.trees,
+            base: &self.base,
             near: Near::begin(self.engine, range, back),
         })
     }
@@ -385,7 +411,8 @@ impl Read for LmdbSnapshot<'_> {
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         let inside = self.enter()?;
         inside.with(|pin| {
-            self.engine.guard(&pin.transaction, &self.trees, table, key, false)?;
+            self.engine
+                .guard(&pin.transaction, &self.base, table, key, Reach::Leaf)?;
             Ok(get(self.engine, &pin.transaction, table, key)?.map(look))
         })
     }
@@ -411,7 +438,8 @@ impl Read for LmdbWrite<'_> {
 
     #[inline]
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.engine.guard(&self.transaction, &self.trees, table, key, false)?;
+        self.engine
+            .guard(&self.transaction, &self.base, table, key, Reach::Leaf)?;
         get(self.engine, &self.transaction, table, key)
     }
 
@@ -428,7 +456,7 @@ impl Write for LmdbWrite<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         check_lengths(key, value)?;
         self.usable()?;
-        self.engine.guard(&self.transaction, &self.trees, table, key, true)?;
+        self.guard_change(table, key, false)?;
         self.take(table, key, Some(value.len() + sum::LEN))?;
         self.changed = true;
         let (engine, transaction) = (self.engine, &mut self.transaction);
@@ -448,7 +476,7 @@ impl Write for LmdbWrite<'_> {
 
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
         self.usable()?;
-        self.engine.guard(&self.transaction, &self.trees, table, key, true)?;
+        self.guard_change(table, key, true)?;
         self.take(table, key, None)?;
         match self.engine.table(table).delete(&mut self.transaction, key) {
             Ok(was_there) => {
@@ -494,7 +522,10 @@ impl<'t> Iterator for LmdbScan<'t> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let near = &self.near.0;
-        if let Err(damaged) = self.engine.guard(self.transaction, self.trees, self.table, near, true) {
+        if let Err(damaged) = self
+            .engine
+            .guard(self.transaction, self.base, self.table, near, Reach::Beside)
+        {
             self.records = Ordered::Over;
             return Some(Err(damaged));
         }
@@ -516,8 +547,8 @@ impl Iterator for LmdbSnapshotScan<'_> {
         let engine = self.snapshot.engine;
         let read = self.snapshot.enter().map(|inside| {
             let near = &self.near.0;
-            let trees = &self.snapshot.trees;
-            let guarded = inside.with(|pin| engine.guard(&pin.transaction, trees, self.table, near, true));
+            let base = &self.snapshot.base;
+            let guarded = inside.with(|pin| engine.guard(&pin.transaction, base, self.table, near, Reach::Beside));
             if let Err(damaged) = guarded {
                 return Some(Err(damaged));
             }

@@ -38,7 +38,7 @@ use super::owner::Owner;
 use super::transactions::LmdbWrite;
 use super::verify::Verify;
 use super::visitor::{Visitor, open_file};
-use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, error, sync, unsynced};
+use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, error, memory, sync, unsynced};
 use crate::directory;
 
 /// How much is put into one transaction of a new store, in bytes.
@@ -117,8 +117,8 @@ type Progress<'p> = &'p mut dyn FnMut(Transferred);
 
 /// Copies the newest commit of the store in `from`, which another process may have open and go on writing, to a new
 /// store in `to`. Where the owner takes the snapshot away, it is begun anew, five times in all; from the second time on
-/// the pages are copied first, as fast as memory takes them: into memory where half of what is free holds them, beside
-/// the new store where not.
+/// the pages are copied first, as fast as they are taken: into memory where half of what is free holds them, they are
+/// less than 256 MiB, and no control group bounds the memory of this process; beside the new store where not.
 ///
 /// While another process has the store open, the new store is written in small steps, each synced, with pauses: steps
 /// take `share` of the time, so that the owner's writes seldom meet one. [`Share::ONE`] makes no pauses.
@@ -279,13 +279,6 @@ pub fn import(from: &mut dyn BufRead, directory: &Path, progress: Progress<'_>) 
     })
 }
 
-/// In bytes; what files have of it in the page cache is not counted as free.
-fn free_memory() -> u64 {
-    // SAFETY: the calls read numbers.
-    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_AVPHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
-}
-
 fn name_of(table: Table) -> &'static str {
     match table {
         Table::Data => "data",
@@ -348,7 +341,7 @@ impl New {
 
     /// A file without a name for so many bytes: in memory, or on the medium of the new store.
     fn spare_file(&self, len: u64) -> Result<fs::File, EngineError> {
-        if len < free_memory() / 2 {
+        if len < memory::for_a_copy() {
             // SAFETY: the name ends with a zero; a descriptor that was made belongs to this call.
             let made = unsafe {
                 match libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC) {

@@ -9,9 +9,9 @@ pub enum Verify {
     /// Every page in use: what the engine relies on without checking it. Damage in values is found when they are read,
     /// by their checksums.
     Structure,
-    /// The two meta pages, the tables, and the lists of free pages. Other pages are checked when they are first met, so
-    /// that damage is an error of that call. Reads take about twice as long, and pages are not brought into memory, so
-    /// first reads wait for the medium.
+    /// The two meta pages, the tables, and the lists of free pages. Other pages are checked when they are first met,
+    /// with the records in them, so that damage is an error of that call; docs/store.md says what is not found so.
+    /// Reads take about twice as long, and pages are not brought into memory, so first reads wait for the medium.
     None,
 }
 

@@ -1,8 +1,11 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use punctual_federation::ids::NodeId;
 use punctual_federation::message::{Position, Reason};
 use punctual_server::resp::Bounds;
 use punctual_server::resp::reply::ReplyParser;
+use punctual_server::users::{Hashed, User, Users};
 
 use super::*;
 
@@ -17,7 +20,7 @@ struct Table {
 impl Table {
     fn new() -> Table {
         Table {
-            conversation: Conversation::new(u64::MAX - 1, 7),
+            conversation: Conversation::new(Login::default(), u64::MAX - 1, 7),
             out: Vec::new(),
         }
     }
@@ -107,7 +110,7 @@ fn a_query_needs_no_session_and_sees_what_the_client_has_seen() {
 fn queries_of_two_starts_of_a_node_have_no_name_in_common() {
     let name = |first| {
         let words = Words::of(["GET", "a"]);
-        match Conversation::new(first, 3).take(&words, NOW, NOW, &mut Vec::new()) {
+        match Conversation::new(Login::default(), first, 3).take(&words, NOW, NOW, &mut Vec::new()) {
             Step::Ask(request) => request.id,
             other => panic!("{other:?}"),
         }
@@ -251,6 +254,7 @@ proptest! {
             match table.say(&words.join(" ")) {
                 Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
                 Step::Info => prop_assert_eq!(table.told().len(), 0),
+                Step::Check(_) => prop_assert!(false, "there are no users"),
                 Step::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
                     while let Step::Ask(_) = table.answer(Answer::Unknown) {}
@@ -259,5 +263,85 @@ proptest! {
             }
             prop_assert!(!table.conversation.is_waiting());
         }
+    }
+}
+
+/// A client of a node with one user, which may read and write below `arm/`.
+fn stranger() -> Table {
+    let robot = User {
+        name: "robot".into(),
+        password: Hashed::of(b"secret", [1; 16], 1),
+        rights: vec![Right::Read, Right::Write],
+        prefixes: vec![b"arm/".to_vec()],
+    };
+    let login = Login::new(Arc::new(Users::new(vec![robot], [2; 16])));
+    Table {
+        conversation: Conversation::new(login, 0, 7),
+        out: Vec::new(),
+    }
+}
+
+fn only_error(table: &mut Table) -> String {
+    match table.told().as_slice() {
+        [Value::Error(error)] => error.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_stranger_may_say_nothing_but_which_user_it_is() {
+    for words in [
+        "GET arm/1",
+        "SESSION",
+        "OUTCOME 1.1",
+        "INFO",
+        "PING",
+        "MULTI",
+        "ZADD a 1 b",
+        "DEADLINE 5 GET arm/1",
+    ] {
+        let mut table = stranger();
+        assert_eq!(table.say(words), Step::Answered, "{words}");
+        assert!(only_error(&mut table).starts_with("NOAUTH"), "{words}");
+    }
+    let mut table = stranger();
+    assert_eq!(table.say("HELLO 3"), Step::Answered);
+    assert!(only_error(&mut table).starts_with("NOAUTH"));
+    assert_eq!(table.conversation.version(), Version::Two, "a stranger changes nothing");
+    assert_eq!(table.say("QUIT"), Step::Close);
+}
+
+#[test]
+fn a_user_may_do_what_its_rights_say() {
+    let mut table = stranger();
+    let Step::Check(claimed) = table.say("HELLO 3 AUTH robot secret") else {
+        panic!("a password is to be checked");
+    };
+    assert!(table.conversation.is_waiting() && claimed.user == Some(0) && claimed.password == b"secret");
+    table.conversation.judged(None, &mut table.out);
+    assert!(only_error(&mut table).starts_with("WRONGPASS"));
+    assert!(matches!(table.say("AUTH robot secret"), Step::Check(_)));
+    table.conversation.judged(Some(0), &mut table.out);
+    assert_eq!(table.told(), [Value::ok()]);
+    for words in [
+        "GET leg/1",
+        "MSET arm/1 a leg/1 b",
+        "DEL leg/1",
+        "INFO",
+        "MGET arm/1 leg/1",
+    ] {
+        assert_eq!(table.say(words), Step::Answered, "{words}");
+        assert!(only_error(&mut table).starts_with("NOPERM"), "{words}");
+    }
+    assert!(matches!(table.say("GET arm/1"), Step::Ask(_)));
+    // It waits for the node, and the result of no check is for it.
+    table.conversation.judged(None, &mut table.out);
+    assert!(table.conversation.is_waiting() && table.told().is_empty());
+}
+
+#[test]
+fn a_page_in_a_browser_writes_nothing() {
+    for words in ["POST / HTTP/1.1", "host: here"] {
+        assert_eq!(Table::new().say(words), Step::Close, "{words}");
     }
 }

@@ -3,17 +3,18 @@
 use std::collections::VecDeque;
 use std::io;
 
-use mio::net::TcpStream;
 use punctual_federation::message::{Answer, Request};
+use punctual_server::login::{Claimed, Login};
 use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
+use punctual_server::stream::Stream;
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
 use crate::conversation::{Conversation, Step};
 
 /// How much of one request is taken: what a transaction may have.
-const BOUNDS: Bounds = Bounds {
+static BOUNDS: Bounds = Bounds {
     arguments: 1024,
     bulk: 1 << 20,
     request: 2 << 20,
@@ -26,12 +27,16 @@ const WAITING_MAX: usize = 1024;
 const WAITING_BYTES: usize = 1 << 20;
 /// While so many bytes of replies are not sent, no further request of the client is begun.
 const REPLIES_PAUSE: usize = 1 << 20;
+/// The most bytes of a stranger's requests that are read and not begun.
+const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
 /// A client.
 pub(super) struct Client {
-    pub link: Link<TcpStream>,
+    /// The number of its connection.
+    pub number: u32,
+    pub link: Link<Stream>,
     parser: RequestParser,
     waiting: VecDeque<(Words, Time)>,
     waiting_bytes: usize,
@@ -42,6 +47,7 @@ pub(super) struct Client {
     broken: Option<String>,
     is_ended: bool,
     is_closing: bool,
+    began: Time,
     came: Time,
     taken: Time,
 }
@@ -55,29 +61,37 @@ pub(super) enum Wanted {
     Ask(Request),
     /// To describe the node, in a reply.
     Info,
+    /// To have a password checked.
+    Check(Claimed),
     /// Its connection is over.
     Over,
 }
 
 impl Client {
-    pub fn new(stream: TcpStream, first: u64, number: u32, now: Time) -> Client {
+    pub fn new(stream: Stream, login: Login, first: u64, number: u32, now: Time) -> Client {
         Client {
+            number,
             link: Link::new(stream),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            conversation: Conversation::new(first, number),
+            conversation: Conversation::new(login, first, number),
             ticket: None,
             broken: None,
             is_ended: false,
             is_closing: false,
+            began: now,
             came: now,
             taken: now,
         }
     }
 
     fn reads(&self) -> bool {
-        self.waiting.len() < WAITING_MAX
+        // A stranger has one request at a time: what follows may have other bounds.
+        let is_stranger = self.conversation.login().is_stranger();
+        let has_room = !is_stranger || self.parser.kept() <= STRANGER_KEPT;
+        has_room
+            && self.waiting.len() < WAITING_MAX
             && self.waiting_bytes < WAITING_BYTES
             && self.link.unsent() < REPLIES_PAUSE
             && self.broken.is_none()
@@ -96,7 +110,11 @@ impl Client {
     /// Whether it stalls, in the middle of a request or of replies.
     pub fn is_stalled(&self, now: Time) -> bool {
         let half = self.parser.is_inside() && self.waiting.is_empty() && self.ticket.is_none() && self.reads();
-        half && now.since(self.came) > STALLED_MAX || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
+        let is_stranger = self.conversation.login().is_stranger() || self.link.stream.is_handshaking();
+        let is_silent = is_stranger && !self.conversation.is_waiting() && now.since(self.began) > STALLED_MAX;
+        is_silent
+            || half && now.since(self.came) > STALLED_MAX
+            || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
     }
 
     /// Does all that can be done now, up to the next thing that is wanted.
@@ -128,8 +146,12 @@ impl Client {
     fn advance(&mut self, now: Time) -> Wanted {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
-            while is_whole && self.waiting.len() < WAITING_MAX && self.waiting_bytes < WAITING_BYTES {
-                match self.parser.next(&BOUNDS) {
+            let max = match self.conversation.login().is_stranger() {
+                true => usize::from(!self.conversation.is_waiting()),
+                false => WAITING_MAX,
+            };
+            while is_whole && self.waiting.len() < max && self.waiting_bytes < WAITING_BYTES {
+                match self.parser.next(self.conversation.login().bounds(&BOUNDS)) {
                     Ok(None) => break,
                     Ok(Some(words)) => {
                         self.waiting_bytes += words.bytes();
@@ -161,6 +183,7 @@ impl Client {
                 }
                 Step::Ask(request) => return Wanted::Ask(request),
                 Step::Info => return Wanted::Info,
+                Step::Check(claimed) => return Wanted::Check(claimed),
             }
         }
     }
@@ -172,6 +195,17 @@ impl Client {
             Step::Ask(request) => Some(request),
             _ => None,
         }
+    }
+
+    /// Its password was checked: it is the user's of that number, or wrong.
+    pub fn judged(&mut self, user: Option<usize>) {
+        self.conversation.judged(user, &mut self.link.out);
+        self.is_closing |= self.conversation.login().is_guessing();
+    }
+
+    /// Its password cannot be checked now.
+    pub fn not_checked(&mut self, why: &str) {
+        self.conversation.not_checked(why, &mut self.link.out);
     }
 
     /// A reply that describes the node.
@@ -194,7 +228,13 @@ mod tests {
         let mut other = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut client = Client::new(TcpStream::from_std(stream), 0, 1, Time::ZERO);
+        let mut client = Client::new(
+            Stream::Plain(mio::net::TcpStream::from_std(stream)),
+            Login::default(),
+            0,
+            1,
+            Time::ZERO,
+        );
         other.write_all(b"INFO\r\nPING\r\n").unwrap();
         let reading = std::thread::spawn(move || {
             let mut all = Vec::new();

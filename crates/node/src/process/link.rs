@@ -2,12 +2,43 @@
 
 use std::io::{self, Read, Write};
 
+use mio::net::UnixStream;
+use punctual_server::stream::Stream;
+
 /// The bytes of one read.
 const READ_AT_ONCE: usize = 64 << 10;
 /// How many bytes of one connection are read before others have their turn.
 const READ_TURN: usize = 1 << 20;
 /// What an idle connection keeps.
 const KEPT_MAX: usize = 64 << 10;
+
+/// What a link may be made of.
+pub(super) trait Socket: Read + Write {
+    /// Whether it has taken bytes that are not sent.
+    fn is_pending(&self) -> bool;
+    /// Whether to read may be to write, and the other way round.
+    fn is_both_ways(&self) -> bool;
+}
+
+impl Socket for UnixStream {
+    fn is_pending(&self) -> bool {
+        false
+    }
+
+    fn is_both_ways(&self) -> bool {
+        false
+    }
+}
+
+impl Socket for Stream {
+    fn is_pending(&self) -> bool {
+        Stream::is_pending(self)
+    }
+
+    fn is_both_ways(&self) -> bool {
+        Stream::is_both_ways(self)
+    }
+}
 
 /// A socket.
 pub(super) struct Link<S> {
@@ -29,7 +60,7 @@ pub(super) enum Turn {
     Ended,
 }
 
-impl<S: Read + Write> Link<S> {
+impl<S: Socket> Link<S> {
     /// A socket that may have come, or may still be under way.
     pub fn new(stream: S) -> Link<S> {
         Link {
@@ -41,8 +72,16 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
+    /// Bytes that the socket has not taken; one at least while some are encrypted and wait.
     pub fn unsent(&self) -> usize {
-        self.out.len() - self.sent
+        (self.out.len() - self.sent).max(usize::from(self.stream.is_pending()))
+    }
+
+    /// The system says that it can be read or written.
+    pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
+        let is_any = self.stream.is_both_ways();
+        self.is_readable |= is_readable || is_any;
+        self.is_writable |= is_writable || is_any;
     }
 
     /// Reads what has come.
@@ -67,9 +106,14 @@ impl<S: Read + Write> Link<S> {
     /// Writes what waits, as far as it is taken; whether any of it was.
     pub fn flush(&mut self) -> io::Result<bool> {
         let mut taken = 0;
-        while self.is_writable && self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+        while self.is_writable && self.unsent() > 0 {
+            let unsent = &self.out[self.sent..];
+            let sent = match unsent.is_empty() {
+                true => self.stream.flush().map(|()| 0),
+                false => self.stream.write(unsent),
+            };
+            match sent {
+                Ok(0) if !unsent.is_empty() => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     self.sent += count;
                     taken += count;
@@ -79,7 +123,7 @@ impl<S: Read + Write> Link<S> {
                 Err(error) => return Err(error),
             }
         }
-        if self.unsent() == 0 {
+        if self.sent == self.out.len() {
             self.out.clear();
             self.sent = 0;
             if self.out.capacity() > KEPT_MAX {

@@ -1,5 +1,6 @@
 //! The event loop of a node: its state machine, all of its sockets, and nothing that waits.
 
+mod access;
 mod clients;
 mod link;
 mod log;
@@ -20,13 +21,19 @@ use punctual_federation::message::{Reply, Request, Standing, Stop};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
+use punctual_server::login::{Claimed, Login};
+use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
+use punctual_server::stream::Stream;
+use punctual_server::work::Handle;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
+pub use self::access::{Access, PeerAddress};
 use self::clients::{Client, Wanted};
+use self::link::Link;
 use self::log::LogLink;
-use self::peers::{PeerGone, PeerIn, PeerOut};
+use self::peers::{PeerGone, PeerIn, PeerOut, Trouble};
 use crate::seen::{Seen, What};
 use crate::stores::{Failed, Stores, Task};
 
@@ -42,6 +49,8 @@ pub const PEERS_MAX: usize = 128;
 const NAME_WITHIN: Nanos = Nanos::from_secs(2);
 /// How often the loop looks for connections that stall.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
+/// Handshakes of TLS that go on before others have their turn: each costs a signature, some tenths of a millisecond.
+const HANDSHAKES_TURN: usize = 8;
 /// Watches of the log have numbers above those of the state machine's questions.
 const WATCHES: Ticket = 1 << 63;
 /// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
@@ -61,7 +70,7 @@ const FIRST: usize = 16;
 #[derive(Clone, Debug)]
 pub enum Control {
     /// These are its peers' addresses.
-    Peers(BTreeMap<NodeId, SocketAddr>),
+    Peers(BTreeMap<NodeId, PeerAddress>),
     /// To take nothing new (`federation::action::Event::Pause`).
     Pause,
     /// To go on.
@@ -77,8 +86,17 @@ pub enum Control {
 #[non_exhaustive]
 pub enum NodeError {
     /// Other machines would reach it.
-    #[error("{0}: there are no users and no TLS between nodes yet: listen on 127.0.0.1 or [::1]")]
-    NotLoopback(SocketAddr),
+    #[error(
+        "{0}: without users, any machine that reaches this address could read and change all records: add a [[user]] \
+         to the node's file, or have clients come to 127.0.0.1 or [::1]"
+    )]
+    OpenToClients(SocketAddr),
+    /// Other machines could take part as nodes.
+    #[error(
+        "{0}: without TLS between nodes, any machine that reaches this address could take part as a node: add \
+         [federation.tls] to the node's file, or have nodes listen on 127.0.0.1 or [::1]"
+    )]
+    OpenToPeers(SocketAddr),
     /// Another program has the port.
     #[error("{0}: another program listens there: end it, or choose another port (0 takes a free one)")]
     InUse(SocketAddr),
@@ -112,6 +130,7 @@ pub struct Listening {
     waker: Arc<Waker>,
     clients: TcpListener,
     peers: TcpListener,
+    access: Access,
 }
 
 impl Listening {
@@ -119,13 +138,11 @@ impl Listening {
     ///
     /// # Errors
     /// [`NodeError`].
-    pub fn bind(clients: SocketAddr, peers: SocketAddr) -> Result<Listening, NodeError> {
+    pub fn bind(clients: SocketAddr, peers: SocketAddr, access: Access) -> Result<Listening, NodeError> {
+        access.check(clients, peers)?;
         let poll = Poll::new().map_err(io("the event loop"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(io("the event loop"))?;
-        let bind = |address: SocketAddr, token| {
-            if !address.ip().is_loopback() {
-                return Err(NodeError::NotLoopback(address));
-            }
+        let bind = |address: SocketAddr, token| -> Result<TcpListener, NodeError> {
             let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
                 io::ErrorKind::AddrInUse => NodeError::InUse(address),
                 _ => io("cannot listen")(source),
@@ -140,6 +157,7 @@ impl Listening {
             waker: Arc::new(waker),
             clients,
             peers,
+            access,
         })
     }
 
@@ -175,11 +193,16 @@ impl Listening {
         // A waker that fails leaves the loop to its next beat.
         let wake = move || drop(waker.wake());
         let stores = Stores::start(&replica, setup.executors, &wake).map_err(io("the store's threads"))?;
+        let users = &self.access.users;
+        let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
+        let prover = prover.transpose().map_err(io("the thread that checks passwords"))?;
         let now = os.now();
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
         let federation = setup.federation;
         let process = Process {
             poll: self.poll,
+            access: self.access,
+            prover,
             clients: self.clients,
             peers_in: self.peers,
             ask: LogLink::new(log.clone(), federation, ASK),
@@ -222,6 +245,9 @@ enum Connection {
 
 struct Process<O: Os, T: FnMut(Seen)> {
     poll: Poll,
+    access: Access,
+    /// Checks passwords, where there are users.
+    prover: Option<Prover>,
     clients: TcpListener,
     peers_in: TcpListener,
     ask: LogLink,
@@ -293,25 +319,67 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                     }
                     Token(token) => {
                         let place = token - FIRST;
-                        let link = match self.connections.get_mut(place).and_then(Option::as_mut) {
-                            Some(Connection::Client(client)) => &mut client.link,
-                            Some(Connection::Peer(peer, _)) => &mut peer.link,
-                            None => continue,
-                        };
-                        link.is_readable |= is_readable;
-                        link.is_writable |= is_writable;
-                        turn.push(place);
+                        if let Some(link) = self.link(place) {
+                            link.ready(is_readable, is_writable);
+                            turn.push(place);
+                        }
                     }
                 }
             }
+            self.take_judged(&mut turn);
             turn.sort_unstable();
             turn.dedup();
-            turn.into_iter().for_each(|place| self.turn(place));
+            let mut handshakes = 0;
+            for place in turn {
+                let is_handshaking = self.link(place).is_some_and(|link| link.stream.is_handshaking());
+                handshakes += usize::from(is_handshaking);
+                if is_handshaking && handshakes > HANDSHAKES_TURN {
+                    self.again.push(place);
+                } else {
+                    self.turn(place);
+                }
+            }
             let now = self.os.now();
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
                 self.look(now);
             }
+        }
+    }
+
+    fn link(&mut self, place: usize) -> Option<&mut Link<Stream>> {
+        match self.connections.get_mut(place).and_then(Option::as_mut)? {
+            Connection::Client(client) => Some(&mut client.link),
+            Connection::Peer(peer, _) => Some(&mut peer.link),
+        }
+    }
+
+    /// Tells clients whose passwords were checked.
+    fn take_judged(&mut self, turn: &mut Vec<usize>) {
+        for Judged { connection, user } in self.prover.iter().flat_map(Prover::take) {
+            if let Some(Some(Connection::Client(client))) = self.connections.get_mut(connection.place)
+                && u64::from(client.number) == connection.id
+            {
+                client.judged(user);
+                turn.push(connection.place);
+            }
+        }
+    }
+
+    /// Has a client's password checked.
+    fn check(&self, place: usize, client: &mut Client, claimed: Claimed) {
+        let claim = Claim {
+            connection: Handle {
+                place,
+                id: u64::from(client.number),
+            },
+            user: claimed.user,
+            password: claimed.password,
+        };
+        if !self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
+            client.not_checked(&format!(
+                "ERR {CLAIMS_MAX} passwords are being checked already: try again"
+            ));
         }
     }
 
@@ -333,8 +401,10 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
         let (federation, me) = (self.setup.federation, self.setup.me);
-        for peer in self.peers.values_mut() {
-            peer.connect(self.poll.registry(), federation, me, now);
+        let mut troubles = Vec::new();
+        for (node, peer) in &mut self.peers {
+            let trouble = peer.connect(self.poll.registry(), &self.access, federation, me, now);
+            troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         loop {
             while let Some(done) = self.stores.done() {
@@ -357,14 +427,17 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             }
         }
         let now = self.os.now();
-        let mut too_long = None;
         for (node, peer) in &mut self.peers {
-            too_long = peer.turn(&mut self.scratch, now).map(|len| (*node, len)).or(too_long);
+            let trouble = peer.turn(&mut self.scratch, now);
+            troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
-        if let Some((node, len)) = too_long {
-            self.note(format!(
-                "a copy for node {node} has {len} bytes, more than one message: have the log keep more entries"
-            ));
+        for (node, trouble) in troubles {
+            self.note(match trouble {
+                Trouble::TooLong(len) => format!(
+                    "a copy for node {node} has {len} bytes, more than one message: have the log keep more entries"
+                ),
+                Trouble::Refused(why) => format!("the way to node {node} is closed: {why}"),
+            });
         }
         self.watches += 1;
         let (watched, applied) = (self.watched, self.node.applied());
@@ -459,8 +532,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                     for (node, address) in addresses {
                         if node != self.setup.me.node {
                             let token = Token(OUT + node.0 as usize);
-                            let new = || PeerOut::new(address, token);
-                            self.peers.entry(node).or_insert_with(new).moves(address);
+                            let new = || PeerOut::new(address.clone(), token);
+                            self.peers.entry(node).or_insert_with(new).moves(&address);
                         }
                     }
                 }
@@ -493,16 +566,21 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             let place = self.free.pop().unwrap_or(self.connections.len());
             let both = Interest::READABLE | Interest::WRITABLE;
             let registered = self.poll.registry().register(&mut stream, Token(place + FIRST), both);
+            let is_ready = registered.is_ok() && stream.set_nodelay(true).is_ok();
             if place == self.connections.len() {
                 self.connections.push(None);
             }
-            if registered.is_err() || stream.set_nodelay(true).is_err() {
+            let stream = is_ready.then(|| self.access.accept(stream, is_client)).flatten();
+            let Some(stream) = stream else {
                 self.free.push(place);
                 continue;
-            }
+            };
             self.begun = self.begun.wrapping_add(1);
             self.connections[place] = Some(match is_client {
-                true => Connection::Client(Box::new(Client::new(stream, self.setup.me.boot.0, self.begun, now))),
+                true => {
+                    let (login, first) = (Login::new(Arc::clone(&self.access.users)), self.setup.me.boot.0);
+                    Connection::Client(Box::new(Client::new(stream, login, first, self.begun, now)))
+                }
                 false => Connection::Peer(Box::new(PeerIn::new(stream, now)), self.begun),
             });
             let count = if is_client { &mut self.open.0 } else { &mut self.open.1 };
@@ -526,10 +604,12 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 Wanted::Nothing => break,
                 Wanted::Ask(request) => client.ticket = Some(self.request(place, request)),
                 Wanted::Info => client.described(&self.info(now)),
+                Wanted::Check(claimed) => self.check(place, &mut client, claimed),
                 Wanted::Over => {
                     if let Some(ticket) = client.ticket {
                         self.tickets.remove(&ticket);
                     }
+                    client.link.stream.end();
                     self.open.0 -= 1;
                     self.free.push(place);
                     return;
@@ -585,7 +665,11 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             Err(gone) => {
                 self.open.1 -= 1;
                 self.free.push(place);
-                if !matches!(gone, PeerGone::Io(_) | PeerGone::Ended) {
+                let is_plain = match &gone {
+                    PeerGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
+                    gone => matches!(gone, PeerGone::Ended),
+                };
+                if !is_plain {
                     self.note(format!("a connection of a peer was ended: {gone}"));
                 }
                 let node = peer.from.map(|from| from.node);
@@ -654,7 +738,7 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         }
         for (node, peer) in &self.peers {
             let (superseded, dropped) = peer.outgoing.lost();
-            let address = peer.address;
+            let address = peer.address.socket;
             text.push_str(&format!(
                 "peer{node}:address={address},superseded={superseded},dropped={dropped}\r\n"
             ));

@@ -1,17 +1,17 @@
 //! Connections between nodes: one that this node dials to each peer, and those that peers have dialled.
 
 use std::io;
-use std::net::SocketAddr;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use punctual_federation::ids::{FederationId, Member};
 use punctual_federation::message::Message;
 use punctual_logs::frame::{self, FrameError, Frames};
+use punctual_server::stream::Stream;
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
-use super::{RETRY_FIRST, RETRY_MAX};
+use super::{Access, PeerAddress, RETRY_FIRST, RETRY_MAX};
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
@@ -23,17 +23,27 @@ const LASTED: Nanos = RETRY_MAX;
 
 /// The way to a peer.
 pub(super) struct PeerOut {
-    pub address: SocketAddr,
+    pub address: PeerAddress,
     token: Token,
-    link: Option<Link<TcpStream>>,
+    link: Option<Link<Stream>>,
     pub outgoing: Outgoing,
     dialled: Time,
     retry_at: Time,
     backoff: Nanos,
+    /// Why the last connection was refused, as it was told.
+    refused: Option<String>,
+}
+
+/// What an operator should know of the way to a peer.
+pub(super) enum Trouble {
+    /// A message of so many bytes is longer than peers take.
+    TooLong(usize),
+    /// One of both does not believe the other's certificate.
+    Refused(String),
 }
 
 impl PeerOut {
-    pub fn new(address: SocketAddr, token: Token) -> PeerOut {
+    pub fn new(address: PeerAddress, token: Token) -> PeerOut {
         PeerOut {
             address,
             token,
@@ -42,13 +52,14 @@ impl PeerOut {
             dialled: Time::ZERO,
             retry_at: Time::ZERO,
             backoff: RETRY_FIRST,
+            refused: None,
         }
     }
 
     /// The peer is to be found somewhere else.
-    pub fn moves(&mut self, address: SocketAddr) {
-        if self.address != address {
-            *self = PeerOut::new(address, self.token);
+    pub fn moves(&mut self, address: &PeerAddress) {
+        if self.address != *address {
+            *self = PeerOut::new(address.clone(), self.token);
         }
     }
 
@@ -61,39 +72,60 @@ impl PeerOut {
 
     pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
         if let Some(link) = &mut self.link {
-            link.is_readable |= is_readable;
-            link.is_writable |= is_writable;
+            link.ready(is_readable, is_writable);
         }
     }
 
     /// Dials where it is time to, and says first which node this is.
-    pub fn connect(&mut self, registry: &Registry, federation: FederationId, from: Member, now: Time) {
+    pub fn connect(
+        &mut self,
+        registry: &Registry,
+        access: &Access,
+        federation: FederationId,
+        from: Member,
+        now: Time,
+    ) -> Option<Trouble> {
         if self.link.is_some() || self.retry_at > now {
-            return;
+            return None;
         }
         self.dialled = now;
         self.retry_at = now + self.backoff;
         self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
-        let Ok(mut stream) = TcpStream::connect(self.address) else {
-            return;
+        let socket = TcpStream::connect(self.address.socket).ok()?;
+        let mut stream = match access.dial(socket, &self.address.name) {
+            Ok(stream) => stream,
+            Err(refused) => return self.refused(refused),
         };
         let both = Interest::READABLE | Interest::WRITABLE;
-        if registry.register(&mut stream, self.token, both).is_err() {
-            return;
-        }
+        registry.register(stream.socket(), self.token, both).ok()?;
         let mut link = Link::new(stream);
         frame::write(&mut link.out, VERSION, &Packet::Hello { federation, from });
         self.link = Some(link);
+        None
     }
 
-    /// Sends what waits; a message that is longer than peers take is returned.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Option<usize> {
-        let mut too_long = None;
-        if let Err(_) | Ok(false) = self.try_turn(scratch, now, &mut too_long) {
-            self.link = None;
-            self.outgoing.clear();
+    /// What is to be told of a refusal: the same one once.
+    fn refused(&mut self, why: String) -> Option<Trouble> {
+        if self.refused.as_ref() == Some(&why) {
+            return None;
         }
-        too_long
+        self.refused = Some(why.clone());
+        Some(Trouble::Refused(why))
+    }
+
+    /// Sends what waits; what the operator should know of it.
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Option<Trouble> {
+        let mut too_long = None;
+        let ended = match self.try_turn(scratch, now, &mut too_long) {
+            Ok(true) => return too_long.map(Trouble::TooLong),
+            Ok(false) => None,
+            Err(error) => Some(error),
+        };
+        self.link = None;
+        self.outgoing.clear();
+        // What TLS does not accept; all else is a peer that is gone.
+        let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
+        refused.and_then(|error| self.refused(error.to_string()))
     }
 
     /// Whether the connection goes on.
@@ -107,9 +139,10 @@ impl PeerOut {
         }
         if link.is_writable {
             // A socket that is ready to write is connected.
-            link.stream.set_nodelay(true)?;
-            if now.since(self.dialled) >= LASTED {
+            link.stream.socket().set_nodelay(true)?;
+            if now.since(self.dialled) >= LASTED && !link.stream.is_handshaking() {
                 self.backoff = RETRY_FIRST;
+                self.refused = None;
             }
         }
         while link.unsent() < UNSENT_MAX
@@ -130,7 +163,7 @@ impl PeerOut {
 
 /// A connection that a peer has dialled.
 pub(super) struct PeerIn {
-    pub link: Link<TcpStream>,
+    pub link: Link<Stream>,
     frames: Frames,
     /// Which node it is, once it has said so.
     pub from: Option<Member>,
@@ -156,7 +189,7 @@ pub(super) enum PeerGone {
 }
 
 impl PeerIn {
-    pub fn new(stream: TcpStream, now: Time) -> PeerIn {
+    pub fn new(stream: Stream, now: Time) -> PeerIn {
         PeerIn {
             link: Link::new(stream),
             frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
@@ -189,6 +222,8 @@ impl PeerIn {
                 (Packet::Message(_), None) => return Err(PeerGone::NoName),
             }
         }
+        // A handshake has something to say.
+        self.link.flush()?;
         match turn? {
             Turn::Ended => Err(PeerGone::Ended),
             Turn::More => Ok(true),
@@ -213,10 +248,11 @@ mod tests {
     fn a_peer_that_accepts_and_closes_is_dialled_less_and_less_often() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let poll = Poll::new().unwrap();
-        let mut peer = PeerOut::new(listener.local_addr().unwrap(), Token(1));
+        let address = PeerAddress::of(listener.local_addr().unwrap());
+        let mut peer = PeerOut::new(address, Token(1));
         let (mut now, mut waits, mut scratch) = (Time::ZERO, Vec::new(), Vec::new());
         for _ in 0..8 {
-            peer.connect(poll.registry(), OURS, Member::default(), now);
+            peer.connect(poll.registry(), &Access::default(), OURS, Member::default(), now);
             drop(listener.accept().unwrap());
             while peer.link.is_some() {
                 peer.ready(true, true);
@@ -235,7 +271,7 @@ mod tests {
         let mut other = Blocking::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut peer = PeerIn::new(TcpStream::from_std(stream), Time::ZERO);
+        let mut peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), Time::ZERO);
         let mut bytes = Vec::new();
         for _ in 0..2 {
             let from = Member::default();

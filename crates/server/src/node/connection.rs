@@ -8,7 +8,6 @@ use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::Time;
 
-use super::stream::Stream;
 use super::{
     EventLoop, HEARD_MAX, READ_TURN, REPLIES_MAX, REPLIES_PAUSE, REQUESTS_WAITING_BYTES, REQUESTS_WAITING_MAX,
     STEPS_TURN,
@@ -16,6 +15,7 @@ use super::{
 use crate::resp::request::{Request, RequestParser};
 use crate::resp::{Bounds, ProtocolError};
 use crate::session::{Asked, Session};
+use crate::stream::Stream;
 
 pub(super) struct Connection {
     pub stream: Stream,
@@ -34,9 +34,8 @@ pub(super) struct Connection {
     pub behind: Vec<u8>,
     /// A subscription that is told once changes are heard.
     pub subscribing: Option<(Request, bool)>,
-    /// The request whose password is being checked, and how many were wrong.
+    /// The request whose password is being checked.
     pub claim: Option<Request>,
-    pub wrong_passwords: u32,
     pub out: Vec<u8>,
     /// How much of `out` is sent.
     pub sent: usize,
@@ -84,7 +83,7 @@ impl Connection {
 
     /// Whether one more request may be taken from its bytes.
     fn finds(&self) -> bool {
-        if self.session.is_stranger() {
+        if self.session.login.is_stranger() {
             // One at a time: what follows may have other bounds.
             !self.is_away && self.waiting.is_empty()
         } else {
@@ -93,7 +92,7 @@ impl Connection {
     }
 
     pub fn reads(&self) -> bool {
-        let has_room = !self.session.is_stranger() || self.parser.kept() <= STRANGER_KEPT;
+        let has_room = !self.session.login.is_stranger() || self.parser.kept() <= STRANGER_KEPT;
         has_room && self.goes_on_finding() && !self.is_ended
     }
 

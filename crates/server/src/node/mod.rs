@@ -9,7 +9,6 @@ mod connection;
 mod hearing;
 mod listening;
 mod requests;
-mod stream;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 
@@ -31,11 +30,11 @@ use crate::prover::Prover;
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;
 use crate::session::{Session, Settings};
+use crate::stream::Stream;
 use crate::subscribers::Subscribers;
 use crate::work::{Done, Job};
 use connection::Connection;
 pub use listening::{Listening, Options, Running, ServeError};
-use stream::Stream;
 
 /// The most requests of a connection that are read and not begun.
 pub const REQUESTS_WAITING_MAX: usize = 1024;
@@ -62,8 +61,6 @@ const READ_AT_ONCE: usize = 64 << 10;
 const ACCEPTED_TURN: usize = 64;
 /// Handshakes of TLS that go on before others have their turn: each costs a signature, some tenths of a millisecond.
 const HANDSHAKES_TURN: usize = 8;
-/// So many wrong passwords end a connection.
-pub const WRONG_PASSWORDS_MAX: u32 = 3;
 /// How often the loop looks for connections that stall.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 
@@ -266,7 +263,6 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             behind: Vec::new(),
             subscribing: None,
             claim: None,
-            wrong_passwords: 0,
             out: Vec::new(),
             sent: 0,
             is_readable: true,
@@ -290,7 +286,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.options.tls {
             let connection = tls.begin().ok()?;
-            return Some(Stream::Tls(Box::new(rustls::StreamOwned::new(connection, socket))));
+            return Some(Stream::accepted(connection, socket));
         }
         Some(Stream::Plain(socket))
     }
@@ -361,7 +357,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let is_half = connection.is_idle() && connection.reads() && connection.parser.is_inside();
             let is_half = is_half && now.since(connection.came) > stalled;
             let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;
-            let is_stranger = connection.session.is_stranger() || connection.stream.is_handshaking();
+            let is_stranger = connection.session.login.is_stranger() || connection.stream.is_handshaking();
             let is_silent = is_stranger && !connection.is_away;
             let is_silent = is_silent && now.since(connection.stranger_since) > stalled;
             if is_slow || is_silent {

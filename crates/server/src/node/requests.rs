@@ -8,12 +8,13 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use super::connection::Connection;
-use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN, WRONG_PASSWORDS_MAX};
+use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN};
 use crate::info::{self, About};
+use crate::login::Claimed;
 use crate::prover::{CLAIMS_MAX, Claim, Judged, Prover};
 use crate::resp::request::Request;
 use crate::resp::{Value, Version, Writer};
-use crate::session::{Asked, Claimed, Step, late};
+use crate::session::{Asked, Step, late};
 use crate::subscribers::is_about_keys;
 use crate::work::{Done, Handle, Job, Stage, Work};
 
@@ -230,8 +231,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 connection.away_bytes = 0;
                 connection.says(now);
                 connection.session.judged(&request, user, &mut connection.out);
-                connection.wrong_passwords += u32::from(user.is_none());
-                connection.is_closing |= connection.wrong_passwords >= WRONG_PASSWORDS_MAX;
+                connection.is_closing |= connection.session.login.is_guessing();
                 turn.push(place);
             }
         }

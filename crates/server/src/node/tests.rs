@@ -335,7 +335,7 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
     client.write_all(b"RESET\r\n").expect("it takes bytes");
     assert_eq!(turned.told(&mut client, 8), "+RESET\r\n");
     let connection = turned.connection(place);
-    assert!(connection.session.is_stranger() && connection.began == Time(1));
+    assert!(connection.session.login.is_stranger() && connection.began == Time(1));
     assert!(connection.stranger_since > Time(1), "its time counts from its begin");
     let end = connection.stranger_since + turned.inner.options.stalled_max;
     turned.inner.look(end);
@@ -367,7 +367,7 @@ fn handshakes_leave_others_their_turn() {
     turned.until(|inner| {
         let has_signed = |stream: &super::Stream| match stream {
             super::Stream::Tls(tls) => tls.conn.negotiated_cipher_suite().is_some(),
-            super::Stream::Plain(_) => false,
+            super::Stream::Plain(_) | super::Stream::Dialled(_) => false,
         };
         let signed = inner
             .connections

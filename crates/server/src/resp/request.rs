@@ -2,10 +2,6 @@
 
 use super::{Bounds, HEADER_MAX, ProtocolError, line, number};
 
-/// What a browser is told, whose connection ends ([`Request::is_http`]).
-pub const NO_HTTP: &str =
-    "ERR this is HTTP, and here is a store: the connection ends, and nothing that follows is carried out";
-
 /// One request: a command's name and its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -55,13 +51,6 @@ impl Request {
     /// All arguments from `at` on.
     pub fn from(&self, at: usize) -> impl Iterator<Item = &[u8]> {
         (at..self.len()).map(|at| self.argument(at))
-    }
-
-    /// Whether it is a line of what a browser sends. A page that a person of this machine looks at can have it send the
-    /// rest of an HTTP request as it likes, and loopback keeps it out as little as it keeps any program out.
-    pub fn is_http(&self) -> bool {
-        let name = self.argument(0);
-        name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
     }
 
     /// How many bytes it takes here: its arguments, where each ends, and itself.

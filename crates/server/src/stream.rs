@@ -1,13 +1,22 @@
-//! The bytes of a connection: as they are, or by TLS.
+//! The bytes of a connection: as they are, or by TLS. No call waits.
 
 use std::io::{self, Read, Write};
 
 use mio::net::TcpStream;
+#[cfg(feature = "tls")]
+use rustls::{ClientConnection, ConnectionCommon, ServerConnection, SideData, StreamOwned};
 
-pub(super) enum Stream {
+/// A connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// As the bytes are.
     Plain(TcpStream),
+    /// By TLS; the other side has dialled.
     #[cfg(feature = "tls")]
-    Tls(Box<rustls::StreamOwned<rustls::ServerConnection, TcpStream>>),
+    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+    /// By TLS; this side has dialled.
+    #[cfg(feature = "tls")]
+    Dialled(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 /// About what a connection by TLS keeps beside what waits: what is encrypted and not sent, and a record that is read.
@@ -15,11 +24,26 @@ pub(super) enum Stream {
 const TLS_BYTES: usize = crate::tls::UNSENT_MAX + (16 << 10);
 
 impl Stream {
+    /// By TLS, for a client that has come.
+    #[cfg(feature = "tls")]
+    pub fn accepted(connection: ServerConnection, socket: TcpStream) -> Stream {
+        Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
+    }
+
+    /// By TLS, to a server that was dialled.
+    #[cfg(feature = "tls")]
+    pub fn dialled(connection: ClientConnection, socket: TcpStream) -> Stream {
+        Stream::Dialled(Box::new(StreamOwned::new(connection, socket)))
+    }
+
+    /// The socket below.
     pub fn socket(&mut self) -> &mut TcpStream {
         match self {
             Stream::Plain(stream) => stream,
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => &mut stream.sock,
+            #[cfg(feature = "tls")]
+            Stream::Dialled(stream) => &mut stream.sock,
         }
     }
 
@@ -29,15 +53,19 @@ impl Stream {
             Stream::Plain(_) => false,
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.conn.wants_write(),
+            #[cfg(feature = "tls")]
+            Stream::Dialled(stream) => stream.conn.wants_write(),
         }
     }
 
-    /// Whether client and server have still to agree on keys.
+    /// Whether both sides have still to agree on keys.
     pub fn is_handshaking(&self) -> bool {
         match self {
             Stream::Plain(_) => false,
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.conn.is_handshaking(),
+            #[cfg(feature = "tls")]
+            Stream::Dialled(stream) => stream.conn.is_handshaking(),
         }
     }
 
@@ -51,17 +79,64 @@ impl Stream {
         match self {
             Stream::Plain(_) => 0,
             #[cfg(feature = "tls")]
-            Stream::Tls(_) => TLS_BYTES,
+            Stream::Tls(_) | Stream::Dialled(_) => TLS_BYTES,
         }
     }
 
     /// Says that no more will come, as far as the socket takes it at once.
     pub fn end(&mut self) {
-        #[cfg(feature = "tls")]
-        if let Stream::Tls(stream) = self {
-            stream.conn.send_close_notify();
-            drop(stream.conn.write_tls(&mut stream.sock));
+        match self {
+            Stream::Plain(_) => {}
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => end(stream),
+            #[cfg(feature = "tls")]
+            Stream::Dialled(stream) => end(stream),
         }
+    }
+}
+
+#[cfg(feature = "tls")]
+fn end<C, D>(stream: &mut StreamOwned<C, TcpStream>)
+where
+    C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
+    D: SideData,
+{
+    stream.conn.send_close_notify();
+    drop(stream.conn.write_tls(&mut stream.sock));
+}
+
+#[cfg(feature = "tls")]
+fn read<C, D>(stream: &mut StreamOwned<C, TcpStream>, buffer: &mut [u8]) -> io::Result<usize>
+where
+    C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
+    D: SideData,
+{
+    match stream.read(buffer) {
+        // The other side closed the socket without a word.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        read => read,
+    }
+}
+
+#[cfg(feature = "tls")]
+fn write<C, D>(stream: &mut StreamOwned<C, TcpStream>, bytes: &[u8]) -> io::Result<usize>
+where
+    C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
+    D: SideData,
+{
+    match stream.write(bytes) {
+        // rustls is full. It has read in place of writing where the socket took nothing, so that this is no end: an
+        // event comes once the socket takes bytes again, or the handshake goes on.
+        Ok(0) if !bytes.is_empty() => {
+            let waits = stream.conn.wants_write() || stream.conn.is_handshaking();
+            Err(if waits {
+                io::ErrorKind::WouldBlock
+            } else {
+                io::ErrorKind::Interrupted
+            }
+            .into())
+        }
+        written => written,
     }
 }
 
@@ -70,11 +145,9 @@ impl Read for Stream {
         match self {
             Stream::Plain(stream) => stream.read(buffer),
             #[cfg(feature = "tls")]
-            Stream::Tls(stream) => match stream.read(buffer) {
-                // Its client closed the socket without a word.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
-                read => read,
-            },
+            Stream::Tls(stream) => read(stream, buffer),
+            #[cfg(feature = "tls")]
+            Stream::Dialled(stream) => read(stream, buffer),
         }
     }
 }
@@ -84,20 +157,9 @@ impl Write for Stream {
         match self {
             Stream::Plain(stream) => stream.write(bytes),
             #[cfg(feature = "tls")]
-            Stream::Tls(stream) => match stream.write(bytes) {
-                // rustls is full. It has read in place of writing where the socket took nothing, so that this is no
-                // end: an event comes once the socket takes bytes again, or the handshake goes on.
-                Ok(0) if !bytes.is_empty() => {
-                    let waits = stream.conn.wants_write() || stream.conn.is_handshaking();
-                    Err(if waits {
-                        io::ErrorKind::WouldBlock
-                    } else {
-                        io::ErrorKind::Interrupted
-                    }
-                    .into())
-                }
-                written => written,
-            },
+            Stream::Tls(stream) => write(stream, bytes),
+            #[cfg(feature = "tls")]
+            Stream::Dialled(stream) => write(stream, bytes),
         }
     }
 
@@ -106,6 +168,8 @@ impl Write for Stream {
             Stream::Plain(stream) => stream.flush(),
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.flush(),
+            #[cfg(feature = "tls")]
+            Stream::Dialled(stream) => stream.flush(),
         }
     }
 }

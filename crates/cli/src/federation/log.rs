@@ -1,0 +1,77 @@
+//! `punctual federation log`: a log in one file, for nodes of this machine that are programs of their own.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use punctual_logs::Local;
+use punctual_logs::socket::{LogServer, Shared};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::register;
+
+use crate::commands::print;
+use crate::failure::Failure;
+
+/// How often it looks whether it is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Carries out `punctual federation log`.
+///
+/// # Errors
+/// Where the file is no log, or is in use, or the socket cannot be made; and once the medium fails.
+pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
+    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
+    }
+    // The file first: a second one of these is refused there, and leaves the first one's socket alone.
+    let log = Local::open(file).map_err(|error| input(&error))?;
+    let shown = listen.display();
+    clear(listen)?;
+    let log = Shared::new(log);
+    let served = log.clone();
+    let server = LogServer::start(listen, move || Some(served.clone())).map_err(|error| {
+        input(&format!(
+            "{shown}: {error}; name a socket in a folder that this user may write"
+        ))
+    })?;
+    print(&format!(
+        "log {} (one file of this machine, not replicated) at {shown}; Ctrl-C ends it\n",
+        file.display()
+    ))?;
+    let mut failed = None;
+    while !ends.load(Ordering::SeqCst) && failed.is_none() {
+        std::thread::sleep(LOOK_EVERY);
+        failed = log.log().failure().map(str::to_owned);
+    }
+    drop(server);
+    drop(fs::remove_file(listen));
+    match failed {
+        Some(why) => Err(Failure::Internal(format!(
+            "the log has failed, and answers nothing: {why}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Removes the socket that a program of this kind has left, as kill -9 has it.
+fn clear(listen: &Path) -> Result<(), Failure> {
+    let shown = listen.display();
+    match fs::symlink_metadata(listen) {
+        Ok(found) if !found.file_type().is_socket() => Err(Failure::input([format!(
+            "{shown}: there is something else: name a socket that is to be made"
+        )])),
+        Ok(_) if UnixStream::connect(listen).is_ok() => Err(Failure::input([format!(
+            "{shown}: another program listens there: end it, or name another socket"
+        )])),
+        Ok(_) => fs::remove_file(listen).map_err(|error| Failure::input([format!("{shown}: {error}: remove it")])),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Failure::input([format!("{shown}: {error}")])),
+    }
+}

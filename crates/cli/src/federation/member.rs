@@ -1,0 +1,243 @@
+//! `punctual serve NODE.toml` where the file has a section `[federation]`: one node of a federation, as a program of
+//! its own.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use punctual_federation::admission::{Gate, Timely};
+use punctual_federation::ids::{Boot, Member, NodeId};
+use punctual_federation::node::Setup;
+use punctual_node::conversation::TIME_LEFT;
+use punctual_node::process::{Access, Control, Listening, PeerAddress};
+use punctual_node::seen::{Seen, What};
+use punctual_os::LinuxOs;
+use punctual_server::users::Users;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
+use signal_hook::iterator::Signals;
+
+use super::membership::{LogAddress, Membership};
+use super::node::{EXECUTORS, open};
+use super::run::log_in_etcd;
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::serve::file::NodeFile;
+use crate::serve::password;
+
+/// The most lines that wait to be written; what comes on top is not.
+const LINES_MAX: usize = 256;
+/// How often signals and the end of the node are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// In how many looks certificates are looked at: each second.
+#[cfg(feature = "tls")]
+const CERTIFICATES_EVERY: u64 = 50;
+/// How often the names of nodes are looked up: soon again where one has no address yet.
+const RESOLVE_EVERY: Duration = Duration::from_secs(60);
+const RESOLVE_AGAIN: Duration = Duration::from_secs(2);
+
+/// Runs the node until a signal asks it to leave; a second signal ends it at once.
+///
+/// # Errors
+/// [`Failure::Input`] where it cannot start, or must stop.
+pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure> {
+    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    let untaken =
+        |error: std::io::Error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]);
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
+            .and_then(|_| register(signal, Arc::clone(&asked)))
+            .map_err(untaken)?;
+    }
+    // SIGHUP has certificates read again; without them it ends the node, as it ends any program.
+    let shows = file.tls.is_some() || membership.tls.is_some();
+    let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(shows.then_some(SIGHUP))).map_err(untaken)?;
+
+    let access = access(&mut file, membership)?;
+    let own = &membership.nodes[membership.node.0 as usize];
+    let peers = match membership.listen {
+        Some(listen) => listen,
+        None => resolve(own).ok_or_else(|| {
+            input(&format!(
+                "federation.nodes: {own}, this node's own place, has no address: set federation.listen"
+            ))
+        })?,
+    };
+    let listening = Listening::bind(file.listen, peers, access.clone()).map_err(|error| input(&error))?;
+    let replica = open(&file.store, membership.store_bytes_max).map_err(|error| input(&error))?;
+    let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
+    let node = membership.node;
+    // What serves a log in etcd to this node, and its folder, which other users do not see into.
+    let (log, _served) = match &membership.log {
+        LogAddress::Socket(log) => (log.clone(), None),
+        LogAddress::Etcd(address) => {
+            let folder = tempfile::Builder::new().prefix("punctual-node-").tempdir();
+            let folder = folder.map_err(|error| input(&format!("a folder for a socket: {error}")))?;
+            let log = folder.path().join("log.socket");
+            let served = log_in_etcd(address, &log).map_err(|error| input(&format!("federation.log: {error}")))?;
+            (log, Some((served, folder)))
+        }
+    };
+    print(&format!(
+        "node {node}: clients at {clients}, nodes at {peers}, store {}, log {}; Ctrl-C has it leave\n",
+        file.store.display(),
+        membership.log
+    ))?;
+
+    let (control, orders) = std::sync::mpsc::channel();
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let waker = listening.waker();
+    let send = Orders {
+        control,
+        // A waker that fails leaves the loop to its next beat.
+        wake: Arc::new(move || drop(waker.wake())),
+    };
+    let looks = {
+        let (send, has_ended, access, drain_max) =
+            (send.clone(), Arc::clone(&has_ended), access, file.options.drain_max);
+        thread::spawn(move || look(signals, &send, &access, drain_max.into(), &has_ended))
+    };
+    {
+        // It ends with this process: a lookup may take long.
+        let (nodes, has_ended) = (membership.nodes.clone(), Arc::clone(&has_ended));
+        thread::spawn(move || find_peers(&nodes, &send, &has_ended));
+    }
+    let (tell, told) = sync_channel::<Seen>(LINES_MAX);
+    let writes = thread::spawn(move || {
+        for seen in told {
+            // A closed standard output ends no node.
+            drop(line(node, &seen.what).map(|line| print(&line)));
+        }
+    });
+    let setup = Setup {
+        me: Member {
+            node,
+            boot: Boot(RandomState::new().hash_one(std::process::id())),
+        },
+        federation: membership.federation,
+        peers: { 0..membership.nodes.len() as u32 }.map(NodeId).collect(),
+        log_entries_max: membership.log_entries_max,
+        executors: EXECUTORS,
+        gate: Gate::Timely(Timely::new(TIME_LEFT)),
+    };
+    // A line that does not fit is not told: the loop never waits for a reader.
+    let ended = listening.run(&setup, log, replica, LinuxOs, orders, move |seen| {
+        drop(tell.try_send(seen));
+    });
+    has_ended.store(true, Ordering::SeqCst);
+    drop((looks.join(), writes.join()));
+    ended.map_err(|error| input(&format!("node {node}: {error}")))
+}
+
+/// What a line tells of a node.
+fn line(node: NodeId, what: &What) -> Option<String> {
+    Some(match what {
+        What::Reigns(epoch) => format!("node {node} is the master (epoch {epoch})\n"),
+        What::Cedes => format!("node {node} is the master no more\n"),
+        What::Trusts(master) => format!("node {node} follows node {master}\n"),
+        What::Suspects => format!("node {node} has no master\n"),
+        What::Serves => format!("node {node} serves\n"),
+        What::Left => format!("node {node} has left: no client waits, and all is on disk\n"),
+        What::Note(text) => format!("node {node}: {text}\n"),
+        What::CaughtUp(_) => return None,
+    })
+}
+
+/// Which programs may connect.
+fn access(file: &mut NodeFile, membership: &Membership) -> Result<Access, Failure> {
+    let users = Arc::new(Users::new(std::mem::take(&mut file.users), password::salt()?));
+    #[cfg(feature = "tls")]
+    {
+        let load = |paths: &Option<_>| paths.as_ref().map(crate::serve::certificates::load).transpose();
+        Ok(Access {
+            users,
+            clients: load(&file.tls)?,
+            peers: load(&membership.tls)?,
+        })
+    }
+    #[cfg(not(feature = "tls"))]
+    match file.tls.is_some() || membership.tls.is_some() {
+        true => Err(Failure::input([
+            "tls: this build of punctual has no TLS: build it with `--features tls`",
+        ])),
+        false => Ok(Access { users }),
+    }
+}
+
+/// The way to a node's loop.
+#[derive(Clone)]
+struct Orders {
+    control: Sender<Control>,
+    /// Has the loop look.
+    wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Orders {
+    /// Whether the loop is still there.
+    fn send(&self, control: Control) -> bool {
+        let is_there = self.control.send(control).is_ok();
+        (self.wake)();
+        is_there
+    }
+}
+
+/// Has the node leave at a signal, and end where that takes longer than `drain_max`; reads certificates again.
+fn look(mut signals: Signals, orders: &Orders, access: &Access, drain_max: Duration, has_ended: &AtomicBool) {
+    let mut leaves = None;
+    for round in 0u64.. {
+        if has_ended.load(Ordering::SeqCst) {
+            return;
+        }
+        let pending: Vec<_> = signals.pending().collect();
+        if leaves.is_none() && pending.iter().any(|signal| *signal != SIGHUP) {
+            leaves = Some(Instant::now());
+            orders.send(Control::Leave);
+        }
+        if leaves.is_some_and(|since| since.elapsed() > drain_max) {
+            orders.send(Control::End);
+        }
+        #[cfg(feature = "tls")]
+        for tls in [&access.clients, &access.peers].into_iter().flatten() {
+            if pending.contains(&SIGHUP) || round % CERTIFICATES_EVERY == 0 && tls.has_changed() {
+                crate::serve::certificates::reload(tls);
+            }
+        }
+        #[cfg(not(feature = "tls"))]
+        let _ = (round, access);
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Tells the node where its peers are, and again when that changes.
+fn find_peers(nodes: &[String], orders: &Orders, has_ended: &AtomicBool) {
+    let mut told = BTreeMap::new();
+    while !has_ended.load(Ordering::SeqCst) {
+        let mut found = told.clone();
+        for (number, node) in nodes.iter().enumerate() {
+            // A name that has no address now keeps the one before.
+            if let Some(socket) = resolve(node) {
+                let name = node.rsplit_once(':').map_or("", |(host, _)| host);
+                let name = name.trim_matches(['[', ']']).to_owned();
+                found.insert(NodeId(number as u32), PeerAddress { socket, name });
+            }
+        }
+        let is_whole = found.len() == nodes.len();
+        if found != told {
+            if !orders.send(Control::Peers(found.clone())) {
+                return;
+            }
+            told = found;
+        }
+        thread::sleep(if is_whole { RESOLVE_EVERY } else { RESOLVE_AGAIN });
+    }
+}
+
+fn resolve(node: &str) -> Option<SocketAddr> {
+    node.to_socket_addrs().ok()?.next()
+}

@@ -1,0 +1,154 @@
+//! What the file of a node says of its federation: the section `[federation]`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use punctual_federation::ids::{FederationId, NodeId};
+
+use super::run::settings::{STORE_BYTES, Settings};
+use crate::scenario::Section;
+use crate::serve::file::{TlsPaths, tls, within};
+
+/// The most nodes of a federation: each has a connection to each.
+const NODES_MAX: usize = 64;
+
+/// What a node knows of its federation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    pub federation: FederationId,
+    pub node: NodeId,
+    /// Where nodes reach each other, by their numbers: host and port.
+    pub nodes: Vec<String>,
+    /// Where this one listens for the others; unless it is given, at its own place among them.
+    pub listen: Option<SocketAddr>,
+    pub log: LogAddress,
+    pub log_entries_max: u64,
+    pub store_bytes_max: u64,
+    /// Certificates that nodes show each other. [`TlsPaths::clients`] is there.
+    pub tls: Option<TlsPaths>,
+}
+
+/// Where a federation's log is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogAddress {
+    /// Behind a socket of this machine (`punctual federation log`).
+    Socket(PathBuf),
+    /// In an etcd, by its address; `punctual federation found` has made the place the federation's.
+    Etcd(String),
+}
+
+impl fmt::Display for LogAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogAddress::Socket(path) => write!(f, "unix:{}", path.display()),
+            LogAddress::Etcd(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl FromStr for LogAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<LogAddress, &'static str> {
+        match text.strip_prefix("unix:") {
+            Some(path) if !path.is_empty() => Ok(LogAddress::Socket(path.into())),
+            None if text.starts_with("etcd://") || text.starts_with("etcds://") => Ok(LogAddress::Etcd(text.into())),
+            _ => Err(
+                "expected \"unix:PATH\", the socket of `punctual federation log`, or an address of etcd such as \
+                      \"etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/plant\"",
+            ),
+        }
+    }
+}
+
+/// Reads it.
+pub fn read(section: &mut Section<'_, '_>) -> Membership {
+    let usual = Settings::default();
+    let name = section.text("name").unwrap_or_default();
+    if name.is_empty() {
+        section.complain(
+            "name",
+            "expected the federation's name, the same in the file of each node",
+        );
+    }
+    let nodes = section.texts("nodes").unwrap_or_default();
+    if !(1..=NODES_MAX).contains(&nodes.len()) {
+        let what = format!("expected where 1 to {NODES_MAX} nodes reach each other, by number: [\"robot-0:7400\", ..]");
+        section.complain("nodes", what);
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        let port = node
+            .rsplit_once(':')
+            .and_then(|(host, port)| (!host.is_empty()).then_some(port));
+        if !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+            section.complain("nodes", format!("{node} is no host and port such as \"robot-0:7400\""));
+        } else if nodes[..at].contains(node) {
+            section.complain("nodes", format!("{node} is there twice: each node has its own place"));
+        }
+    }
+    let number = section.count::<usize>("node");
+    if number.is_none_or(|number| number >= nodes.len()) {
+        section.complain(
+            "node",
+            "expected this node's number: its place among `nodes`, from 0 on",
+        );
+    }
+    let listen = section.text("listen").map(|listen| listen.parse());
+    if let Some(Err(_)) = &listen {
+        section.complain("listen", "expected an address and a port such as \"0.0.0.0:7400\"");
+    }
+    let log = match section.text("log").unwrap_or_default().parse() {
+        Ok(log) => log,
+        Err(what) => {
+            section.complain("log", what);
+            LogAddress::Socket(PathBuf::new())
+        }
+    };
+    let certificates = section.has("tls").then(|| section.table("tls", tls));
+    if certificates.as_ref().is_some_and(|tls| tls.clients.is_none()) {
+        let what = "tls needs `clients`, the authority of all nodes' certificates: each shows one to each";
+        section.complain("tls", what);
+    }
+    Membership {
+        federation: FederationId(number_of(&name)),
+        node: NodeId(number.unwrap_or_default() as u32),
+        nodes,
+        listen: listen.and_then(Result::ok),
+        log,
+        log_entries_max: within(section, "log_entries_max", 1..=u64::MAX).unwrap_or(usual.log_entries_max),
+        store_bytes_max: within(section, "store_bytes_max", STORE_BYTES).unwrap_or(usual.store_bytes_max),
+        tls: certificates,
+    }
+}
+
+/// The number of a federation of that name: the same for each program and version (FNV-1a, 64 bits).
+pub fn number_of(name: &str) -> u64 {
+    let step = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_name_stays_what_it_is() {
+        // As the reference of FNV-1a gives it: all nodes of all versions must agree.
+        assert_eq!(number_of(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(number_of("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(number_of("foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_log_has_an_address() {
+        assert_eq!("unix:/run/log".parse(), Ok(LogAddress::Socket("/run/log".into())));
+        for shown in ["unix:/run/log", "etcd://a:1/x", "etcds://a:1?ca=x"] {
+            assert_eq!(shown.parse::<LogAddress>().map(|log| log.to_string()), Ok(shown.into()));
+        }
+        for wrong in ["", "unix:", "/run/log", "etcd:"] {
+            assert!(wrong.parse::<LogAddress>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Which user is a connection, and how does it say so? `AUTH` and `HELLO`; pure.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::commands::{Command, Verb};
+use crate::resp::request::Request;
+use crate::resp::{Bounds, Version};
+use crate::users::{PASSWORD_MAX, Right, Users};
+
+const NO_USERS: &str = "ERR this server has no users, and is reached by this machine alone: connect without AUTH";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const NO_AUTH: &str = "NOAUTH Authentication required.";
+const HELLO_WITHOUT_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+     HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+     version at the same time";
+/// The longest name of a connection or a library, in bytes.
+const NAME_MAX: usize = 256;
+/// So many wrong passwords, and a connection ends.
+pub const WRONG_PASSWORDS_MAX: u32 = 3;
+
+/// What a client says that it is. Its password is shown by no `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// The user of that name, if there is one.
+    pub user: Option<usize>,
+    /// The password.
+    pub password: Vec<u8>,
+}
+
+impl fmt::Debug for Claimed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claimed({:?}, ..)", self.user)
+    }
+}
+
+/// What a request to be let in came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// It is let in.
+    Admitted,
+    /// Its password is to be checked first, which takes a tenth of a second.
+    ToCheck(Claimed),
+}
+
+/// What HELLO asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// The protocol from now on.
+    pub version: Version,
+    /// What the client calls itself.
+    pub name: Option<String>,
+    /// The name and the password of a user.
+    pub auth: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Greeting {
+    /// Reads HELLO, of a client that speaks `version` so far.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub fn read(request: &Request, version: Version) -> Result<Greeting, String> {
+        let mut greeting = Greeting {
+            version,
+            name: None,
+            auth: None,
+        };
+        if request.len() == 1 {
+            return Ok(greeting);
+        }
+        greeting.version = match request.argument(1) {
+            b"2" => Version::Two,
+            b"3" => Version::Three,
+            other if other.iter().all(u8::is_ascii_digit) => {
+                return Err("NOPROTO unsupported protocol version".into());
+            }
+            _ => return Err("ERR Protocol version is not an integer or out of range".into()),
+        };
+        let mut words = request.from(2);
+        while let Some(word) = words.next() {
+            match word.to_ascii_uppercase().as_slice() {
+                b"AUTH" => {
+                    let (Some(user), Some(password)) = (words.next(), words.next()) else {
+                        return Err("ERR Syntax error in HELLO option 'auth'".into());
+                    };
+                    greeting.auth = Some((user.to_vec(), password.to_vec()));
+                }
+                b"SETNAME" => {
+                    let given = words.next().ok_or("ERR Syntax error in HELLO option 'setname'")?;
+                    let refused = "Client names cannot contain spaces, newlines or special characters.";
+                    greeting.name = Some(plain(given, refused)?);
+                }
+                _ => return Err(format!("ERR Syntax error in HELLO option '{}'", word.escape_ascii())),
+            }
+        }
+        Ok(greeting)
+    }
+}
+
+/// A name of at most [`NAME_MAX`] printable characters without a blank.
+///
+/// # Errors
+/// What the client is told, `refused`.
+pub(crate) fn plain(text: &[u8], refused: &str) -> Result<String, String> {
+    match std::str::from_utf8(text) {
+        Ok(name) if name.len() <= NAME_MAX && name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name.into()),
+        _ => Err(format!("ERR {refused}")),
+    }
+}
+
+/// Which user a connection is.
+#[derive(Clone, Debug, Default)]
+pub struct Login {
+    users: Arc<Users>,
+    user: Option<usize>,
+    wrong_passwords: u32,
+}
+
+impl Login {
+    /// A connection that has just come, to a server with these users.
+    pub fn new(users: Arc<Users>) -> Login {
+        Login {
+            users,
+            ..Login::default()
+        }
+    }
+
+    /// Whether it has still to say which user it is.
+    pub fn is_stranger(&self) -> bool {
+        self.user.is_none() && !self.users.is_empty()
+    }
+
+    /// How much of a request is taken from it, if `admitted` is how much of one that was let in.
+    pub fn bounds(&self, admitted: &'static Bounds) -> &'static Bounds {
+        if self.is_stranger() {
+            &Bounds::STRANGER
+        } else {
+            admitted
+        }
+    }
+
+    /// The name of its user; Redis' name for all where there are no users.
+    pub fn user(&self) -> &str {
+        let user = self.user.and_then(|user| self.users.get(user));
+        user.map_or("default", |user| &user.name)
+    }
+
+    /// Whether its user may say this.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub fn allowed(&self, command: &Command, request: &Request) -> Result<(), String> {
+        if self.users.is_empty() {
+            return Ok(());
+        }
+        match self.user.and_then(|user| self.users.get(user)) {
+            Some(user) => user.may(command, request),
+            None => match command.verb {
+                Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset => Ok(()),
+                _ => Err(NO_AUTH.into()),
+            },
+        }
+    }
+
+    /// Whether its user has a right, whatever the key.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub fn has(&self, right: Right, name: &str) -> Result<(), String> {
+        if self.users.is_empty() {
+            return Ok(());
+        }
+        match self.user.and_then(|user| self.users.get(user)) {
+            Some(user) if user.rights.contains(&right) => Ok(()),
+            Some(user) => Err(format!(
+                "NOPERM User {} has no permissions to run the '{name}' command",
+                user.name
+            )),
+            None => Err(NO_AUTH.into()),
+        }
+    }
+
+    /// `AUTH [NAME] PASSWORD`.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub fn auth(&mut self, request: &Request) -> Result<Entry, String> {
+        if request.len() > 3 {
+            return Err("ERR syntax error".into());
+        }
+        if self.users.is_empty() {
+            return Err(NO_USERS.into());
+        }
+        Ok(match request.len() {
+            2 => self.claim(b"default", request.argument(1)),
+            _ => self.claim(request.argument(1), request.argument(2)),
+        })
+    }
+
+    /// What HELLO says of users.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub fn hello(&mut self, greeting: &Greeting) -> Result<Entry, String> {
+        match &greeting.auth {
+            Some(_) if self.users.is_empty() => Err(NO_USERS.into()),
+            Some((name, password)) => Ok(self.claim(name, password)),
+            None if self.is_stranger() => Err(HELLO_WITHOUT_AUTH.into()),
+            None => Ok(Entry::Admitted),
+        }
+    }
+
+    /// The user of that name, if the password is known to be right; else what is to be checked.
+    fn claim(&mut self, name: &[u8], password: &[u8]) -> Entry {
+        let user = self.users.find(name);
+        // Longer than any: wrong whatever it is.
+        let password = &password[..password.len().min(PASSWORD_MAX + 1)];
+        match user {
+            Some(known) if self.users.remembers(known, password) => {
+                self.user = user;
+                Entry::Admitted
+            }
+            user => Entry::ToCheck(Claimed {
+                user,
+                password: password.to_vec(),
+            }),
+        }
+    }
+
+    /// A password was checked: `user` is right, or it was wrong.
+    ///
+    /// # Errors
+    /// What the client is told of a wrong one.
+    pub fn judged(&mut self, user: Option<usize>) -> Result<(), String> {
+        match user {
+            Some(_) => {
+                self.user = user;
+                Ok(())
+            }
+            None => {
+                self.wrong_passwords += 1;
+                Err(WRONG_PASSWORD.into())
+            }
+        }
+    }
+
+    /// The same connection, as if it had said nothing yet; but wrong passwords count on.
+    pub fn stranger(&self) -> Login {
+        Login {
+            user: None,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the connection is to end, because it guesses.
+    pub fn is_guessing(&self) -> bool {
+        self.wrong_passwords >= WRONG_PASSWORDS_MAX
+    }
+}
+
+/// Whether it is a line of what a browser sends. A page that a person of this machine looks at can have it send the
+/// rest of an HTTP request as it likes, and loopback keeps it out as little as it keeps any program out.
+pub fn is_http(request: &Request) -> bool {
+    let name = request.argument(0);
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// What a client of HTTP is told.
+pub const NO_HTTP: &str =
+    "ERR this is HTTP, and here is a store: the connection ends, and nothing that follows is carried out";
