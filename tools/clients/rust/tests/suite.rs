@@ -236,7 +236,8 @@ fn users_and_tls() {
         cmd("SET").arg("robot/long").arg(&long).exec(&mut r).expect("it is set");
         assert!(ask::<String>(&mut r, "GET robot/long") == long);
         let wrong: Result<Connection, RedisError> = guarded(&env("CLIENTS_USER"), "wrong", protocol);
-        assert_eq!(wrong.err().expect("it is refused").code(), Some("WRONGPASS"));
+        let wrong = format!("{:?}", wrong.err().expect("it is refused"));
+        assert!(wrong.contains("AuthenticationFailed"), "{wrong}");
     }
 }
 
