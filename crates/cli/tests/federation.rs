@@ -719,4 +719,46 @@ mod members {
         open.replace_range(users.start - 2..users.end - 2, "");
         assert!(refused(&open).contains("without users"), "{}", refused(&open));
     }
+
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn a_node_keeps_its_log_in_an_etcd_that_was_made_its_own() {
+        use punctual_logs::etcd::{Members, Program};
+        let program = match Program::find() {
+            Ok(program) => program,
+            Err(why) => return println!("skipped: no etcd ({why})"),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let members = Members::start(&program, folder.path(), 1, BOUND, |program| Command::new(program)).unwrap();
+        let log = members.address("plant").to_string();
+        let [peers, clients] = free_ports::<2>();
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{clients}\"\n[store]\npath = \"store\"\n[federation]\nname = \"plant\"\nnode = \
+             0\nnodes = [\"127.0.0.1:{peers}\"]\nlog = \"{log}\"\n"
+        );
+        std::fs::write(folder.path().join("node.toml"), text).unwrap();
+        let mut early = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        early.args(["serve", "node.toml"]).current_dir(folder.path());
+        let early = punctual_testing::output(&mut early, BOUND).unwrap();
+        let said = String::from_utf8_lossy(&early.stderr).into_owned();
+        assert!(
+            early.status.code() == Some(2) && said.contains("federation found"),
+            "{said}"
+        );
+        for _ in 0..2 {
+            start(folder.path(), &["federation", "found", "plant", "--log", &log]).says("the log of federation plant");
+        }
+        let other = refused(folder.path(), &["federation", "found", "ship", "--log", &log]);
+        assert!(other.contains("belongs to federation"), "{other}");
+        for count in 1..3 {
+            let node = start(folder.path(), &["serve", "node.toml"]);
+            node.says("is the master");
+            assert_eq!(
+                client(clients).ask("INCR count"),
+                Value::Integer(count),
+                "it has what was there"
+            );
+            node.leaves();
+        }
+    }
 }
