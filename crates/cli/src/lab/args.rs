@@ -158,10 +158,11 @@ pub enum Bench {
     /// Run programs that know nothing of punctual (a linker in a loop, hogs) alone, beside a core set apart by hand,
     /// and beside exclusive tasks; count what fails, what each gets, and what is not put back
     Neighbours(Neighbours),
-    /// Kill and stop the masters of a federation of processes, one after the other under load, and measure the gap
-    /// between acknowledgements
+    /// Kill, stop, cut off and replace processes of a federation, one after the other under load, and measure the gap
+    /// between answers
     ///
-    /// A fault every 2.5 s. Ends with 1 where a promise was broken.
+    /// A fault every 2.5 s. Cuts need the rights to make network namespaces (root). Ends with 1 where a promise was
+    /// broken.
     Failover(Failover),
     /// Offer `punctual serve`, Redis, and HAProxy before Redis more than they serve, and count what is answered in time
     ///
@@ -213,6 +214,18 @@ pub struct Failover {
     /// How often a master stands still for a second (SIGSTOP), after that
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub stops: u32,
+    /// How often a master's network cable is out for a second, after that
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub cuts: u32,
+    /// How often a slave is killed, after that
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub slave_kills: u32,
+    /// How often a balancer is killed, after that
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub balancer_kills: u32,
+    /// How often the master is told to leave and replaced, after that
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub upgrades: u32,
     /// How often the process that leads the log is killed, after that; with --log etcd
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub leader_kills: u32,
