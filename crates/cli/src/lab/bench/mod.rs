@@ -7,6 +7,7 @@ mod failover;
 mod migration;
 mod movie;
 mod neighbours;
+mod overload;
 mod rates;
 mod referees;
 mod replication;
@@ -41,6 +42,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Neighbours(arguments) => neighbours::neighbours(arguments),
         Bench::Failover(arguments) => failover::failover(arguments),
         Bench::Replication(arguments) => replication::replication(arguments),
+        Bench::Overload(arguments) => overload::overload(arguments),
     }
 }
 
