@@ -45,6 +45,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
@@ -162,7 +163,7 @@ pub struct Lmdb {
     /// The addresses of the map.
     map: Range<usize>,
     // Last: fields are dropped in order, and the next owner may only come in when the environment is closed.
-    _owner: Owner,
+    _owner: Arc<Owner>,
 }
 
 impl LmdbOptions {
@@ -192,9 +193,20 @@ impl LmdbOptions {
         let directory = directory.as_ref();
         let options = self.validated(directory)?;
         crate::directory::make(directory).map_err(error::io(directory, "create the directory of the store"))?;
-        let owner = Owner::take(directory)?;
+        let owner = Arc::new(Owner::take(directory)?);
+        options.open_as(owner, directory, &mut progress)
+    }
+
+    /// For a process that has taken the directory, which is there.
+    fn open_as(
+        self,
+        owner: Arc<Owner>,
+        directory: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Lmdb, EngineError> {
+        let options = self.validated(directory)?;
         let mark = unsynced::read(directory)?;
-        let (checked_at, free) = check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
+        let (checked_at, free) = check_file(&directory.join(DATA_FILE), options.verify, progress)?;
         options.check_quota(&directory.join(DATA_FILE))?;
         sync::clear_unfinished(directory)?;
         sync::create(options, directory)?;

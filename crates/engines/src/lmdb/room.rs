@@ -12,7 +12,7 @@
 //! reserve, `taken` at least what was taken. Each change copies the pages from the root to its leaf and may split them
 //! ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where that bound meets `spare` are both made
 //! tight: `spare` by a look at the free pages, and `taken` by what a transaction holds at any time: what its trees have
-//! grown by, a copy of each branch, a copy of each leaf that it has changed, and all large values that it has put.
+//! grown by at the most, a copy of each branch, a copy of each leaf that it has changed, and all large values that it has put.
 //! From then on, whether a change copies a leaf is seen by where its record lies: what was not copied yet lies in the
 //! map, and a copy does not.
 //!
@@ -105,6 +105,8 @@ pub(super) struct Allowance {
     leaves: i64,
     /// Pages of large values that it has put.
     large: i64,
+    /// The most branches and leaves that there were at any time: what is joined stays taken, and serves single pages.
+    most: i64,
     /// The trees when it began, once that was looked up.
     before: Option<Before>,
 }
@@ -138,6 +140,7 @@ impl Allowance {
             taken: COMMIT_PAGES,
             leaves: 0,
             large: 0,
+            most: 0,
             before: None,
         }
     }
@@ -161,6 +164,10 @@ impl LmdbWrite<'_> {
         };
         let pages = CHANGE_PAGES + large;
         let mut leaves = if put.is_some() { 1 } else { 1 + MERGED };
+        if put.is_none() {
+            // Only deletes make them fewer.
+            self.allowance.most = self.allowance.most.max(self.nodes()?);
+        }
         if self.allowance.taken + pages > self.allowance.spare {
             let fits = self.tighten(pages)?;
             if !fits && put.is_some() && table == Table::Data {
@@ -191,7 +198,7 @@ impl LmdbWrite<'_> {
         };
         let allowance = &self.allowance;
         let copied = before.branches + allowance.leaves.min(before.leaves);
-        let grown = self.nodes()? - before.branches - before.leaves;
+        let grown = self.nodes()?.max(allowance.most) - before.branches - before.leaves;
         let held = copied + grown + allowance.large + before.lists + COMMIT_PAGES;
         self.allowance.taken = self.allowance.taken.min(held);
         Ok(self.allowance.taken + pages <= self.allowance.spare)

@@ -28,6 +28,7 @@ use std::io::{self, BufRead, Read as _, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ use super::owner::Owner;
 use super::transactions::LmdbWrite;
 use super::verify::Verify;
 use super::visitor::{Visitor, open_file};
-use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, error, memory, sync, unsynced};
+use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, checked, error, memory, sync, unsynced};
 use crate::directory;
 
 /// How much is put into one transaction of a new store, in bytes.
@@ -212,6 +213,7 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, 
         file.set_permissions(about.permissions())?;
         file.sync_all()?;
         fs::rename(&made, &path)?;
+        checked::forget(directory);
         directory::sync(directory)
     };
     place().map_err(fail)?;
@@ -289,8 +291,11 @@ fn name_of(table: Table) -> &'static str {
 /// A store that is being made.
 struct New {
     folder: PathBuf,
+    /// Kept until the store has its name: another process that makes one here would be in the way, and this in its.
+    owner: Arc<Owner>,
     /// Where it belongs; none where its file alone is wanted.
     place: Option<PathBuf>,
+    is_named: bool,
     options: LmdbOptions,
 }
 
@@ -315,11 +320,8 @@ impl New {
     fn begin_in(folder: PathBuf, checksums: bool) -> Result<New, TransferError> {
         let fail = error::io(&folder, "create the folder of a new store");
         directory::make(&folder).map_err(fail)?;
-        {
-            // Not while another process makes it.
-            let _owner = Owner::take(&folder)?;
-            sync::clear_files(&folder).map_err(fail)?;
-        }
+        let owner = Arc::new(Owner::take(&folder)?);
+        sync::clear_files(&folder).map_err(fail)?;
         // No more can be written than there is room for.
         let room = error::free_bytes(&folder).unwrap_or(QUOTA_MAX).saturating_mul(2);
         let quota = usize::try_from(room.min(QUOTA_MAX))
@@ -334,7 +336,9 @@ impl New {
         };
         Ok(New {
             folder: folder.clone(),
+            owner,
             place: None,
+            is_named: false,
             options,
         })
     }
@@ -365,7 +369,7 @@ impl New {
 
     /// Fills it and gives it its name.
     fn finish(
-        &self,
+        mut self,
         fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
     ) -> Result<Transferred, TransferError> {
         let transferred = self.fill(fill)?;
@@ -376,7 +380,9 @@ impl New {
             fs::rename(&self.folder, place)?;
             directory::sync(directory::parent(place))
         };
-        name().map_err(error::io(place, "give the new store its name"))?;
+        let named = name().map_err(error::io(place, "give the new store its name"));
+        self.is_named = !self.folder.exists();
+        named?;
         Ok(transferred)
     }
 
@@ -385,7 +391,8 @@ impl New {
         &self,
         fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
     ) -> Result<Transferred, TransferError> {
-        let engine = self.options.open(&self.folder)?;
+        let open = |options: LmdbOptions| options.open_as(Arc::clone(&self.owner), &self.folder, &mut |_| ());
+        let engine = open(self.options)?;
         let mut filler = Filler {
             engine: &engine,
             open: None,
@@ -406,7 +413,7 @@ impl New {
             verify: Verify::None,
             ..self.options
         };
-        let engine = options.open(&self.folder)?;
+        let engine = open(options)?;
         let mut last = LmdbWrite::begin(&engine)?;
         last.change_nothing();
         last.commit()?;
@@ -416,8 +423,10 @@ impl New {
 
 impl Drop for New {
     fn drop(&mut self) {
-        // Of what was not finished; the next attempt would remove it, too. Nothing is there where it got its name.
-        let _ = sync::clear(&self.folder);
+        // Of what was not finished; the next attempt would remove it, too. Where it got its name, the folder is another's.
+        if !self.is_named {
+            let _ = sync::clear(&self.folder);
+        }
     }
 }
 
@@ -708,6 +717,29 @@ mod tests {
     }
 
     /// The owner takes so many snapshots away.
+    #[test]
+    fn a_second_copy_to_one_place_is_refused_and_leaves_the_first_alone() {
+        let above = tempfile::tempdir().unwrap();
+        let place = above.path().join("copy");
+        let first = New::begin(&place, true).unwrap();
+        let filled = first.finish(|filler| {
+            let second = New::begin(&place, true).map(drop);
+            assert!(
+                matches!(second, Err(TransferError::Engine(EngineError::InUse { .. }))),
+                "{second:?}"
+            );
+            filler.add(Table::Data, b"door", b"open")?;
+            Ok(())
+        });
+        assert_eq!(filled.unwrap().records, 1);
+        assert_eq!(Visitor::open(&place).unwrap().records(Table::Data), 1);
+        assert!(!above.path().join(".copy.unfinished").exists());
+        // Nothing is left of one that is given up.
+        let given_up = New::begin(&above.path().join("other"), true).unwrap();
+        drop(given_up);
+        assert!(!above.path().join(".other.unfinished").exists());
+    }
+
     #[test]
     fn a_copy_is_begun_anew_until_its_snapshot_is_kept_or_it_is_told_what_to_do() {
         for taken_away in 0..8 {

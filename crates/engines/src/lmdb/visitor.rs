@@ -296,7 +296,11 @@ impl Visitor {
             Verify::Full => self.main.summed(),
             Verify::Structure | Verify::None => Summed::default(),
         };
-        self.sound(check::check_at(&self.file, &self.meta, summed, &mut progress))?;
+        let checked = self.sound(check::check_at(&self.file, &self.meta, summed, &mut progress));
+        if let Err(EngineError::Corrupt { .. }) = checked {
+            super::checked::forget(&self.directory);
+        }
+        checked?;
         super::checked::note(&self.directory, verify, self.commit());
         Ok(())
     }
