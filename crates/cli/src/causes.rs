@@ -72,7 +72,10 @@ fn by(it: &CauseReport) -> String {
     };
     let thread = thread(first);
     match (it.cause, first.doing) {
-        (Cause::Lock, Some(doing)) => format!("{most} that {thread} held while it {}", did(doing)),
+        (Cause::Lock, doing) => {
+            let meanwhile = doing.map_or(String::new(), |doing| format!(" while it {}", did(doing)));
+            format!("{most} that {thread} held{meanwhile}")
+        }
         (Cause::Throttled, _) => format!(", while {thread} ran"),
         _ if all => format!(" by {thread}"),
         _ => format!(", {jobs} of them by {thread}"),
@@ -91,7 +94,7 @@ const fn did(doing: Doing) -> &'static str {
 fn thread(culprit: &Culprit) -> String {
     let Some(number) = culprit.thread else {
         return match &*culprit.name {
-            "no thread" => "no thread".into(),
+            name if name == "no thread" || name.starts_with("a thread ") => name.into(),
             name => format!("task {name}"),
         };
     };

@@ -224,7 +224,7 @@ impl LmdbOptions {
         let readers = Seats::new(options.readers_max, || env.read_txn().map(drop))
             .map_err(error::engine(place, "begin a read transaction"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
-        let sums = sum::settle(&env, [main, temporal], place, options.checksums)?;
+        let sums = sum::settle(&env, [main, temporal], place, options.checksums, options.quota as u64)?;
         let (protection, map) = protect_map(&env, main, place, options.verify)?;
         readers.adopt();
         if let Some(commit) = checked_at {
@@ -695,7 +695,7 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
                 options.create(transaction)
             };
             // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "commit", "format",
-            // "records", "sums" and "temporal": the one in the middle is found at once.
+            // "records", "room", "sums" and "temporal": the third is found at once.
             let tables = (create(Some("records"))?, create(Some("temporal"))?, create(None)?);
             Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(tables))
         })

@@ -51,6 +51,8 @@ pub fn reserve_of(quota: u64) -> u64 {
 pub(super) struct Room {
     page_size: usize,
     quota_pages: AtomicI64,
+    /// The same, as the store notes it for those who look at it.
+    noted_pages: AtomicI64,
     reserve: AtomicI64,
     /// Pages beyond the reserve, at the least.
     spare: AtomicI64,
@@ -62,6 +64,7 @@ impl Room {
         Room {
             page_size,
             quota_pages: AtomicI64::new(pages(quota)),
+            noted_pages: AtomicI64::new(pages(quota)),
             reserve: AtomicI64::new(pages(reserve_of(quota as u64) as usize)),
             spare: AtomicI64::new(0),
         }
@@ -75,6 +78,13 @@ impl Room {
     /// The quota in bytes.
     pub(super) fn quota(&self) -> usize {
         self.quota_pages.load(Ordering::Relaxed) as usize * self.page_size
+    }
+
+    /// The quota in bytes, if it is to be noted.
+    pub(super) fn to_note(&self) -> Option<u64> {
+        let quota = self.quota_pages.load(Ordering::Relaxed);
+        let noted = self.noted_pages.swap(quota, Ordering::Relaxed);
+        (noted != quota).then(|| quota as u64 * self.page_size as u64)
     }
 
     /// Raises the quota. A transaction that is under way keeps the bounds that it has.

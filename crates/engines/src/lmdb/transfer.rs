@@ -122,7 +122,8 @@ type Progress<'p> = &'p mut dyn FnMut(Transferred);
 /// less than 256 MiB, and no control group bounds the memory of this process; beside the new store where not.
 ///
 /// While another process has the store open, the new store is written in small steps, each synced, with pauses: steps
-/// take `share` of the time, so that the owner's writes seldom meet one. [`Share::ONE`] makes no pauses.
+/// take `share` of the time, or more where a step takes so long that the longest pause is not enough, so that the
+/// owner's writes seldom meet one. [`Share::ONE`] makes no pauses.
 ///
 /// # Errors
 /// [`TransferError::Outrun`], [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`;
@@ -157,7 +158,12 @@ fn backup_once(
     set_down: bool,
     progress: Progress<'_>,
 ) -> Result<Transferred, TransferError> {
-    let new = New::begin(to, Visitor::open(from)?.has_checksums())?;
+    let (checksums, quota) = {
+        let visitor = Visitor::open(from)?;
+        (visitor.has_checksums(), visitor.quota())
+    };
+    let mut new = New::begin(to, checksums)?;
+    new.quota = quota;
     let pages = match set_down {
         true => Some(new.spare_file(fs::metadata(from.join(DATA_FILE)).map_or(u64::MAX, |about| about.len()))?),
         false => None,
@@ -170,7 +176,7 @@ fn backup_once(
             filler.pace = Some(Pace::of(share));
         }
         let visitor = match pages {
-            Some(pages) => visitor.set_down(pages)?,
+            Some(pages) => visitor.set_down(pages, to)?,
             None => visitor,
         };
         copy(&visitor, filler, progress)
@@ -199,7 +205,8 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, 
     let _owner = Owner::take(directory)?;
     let visitor = Visitor::alone(directory)?;
     let folder = directory.join(sync::NEW);
-    let new = New::begin_in(folder, visitor.has_checksums())?;
+    let mut new = New::begin_in(folder, visitor.has_checksums())?;
+    new.quota = visitor.quota();
     let transferred = new.fill(|filler| copy(&visitor, filler, progress))?;
     let path = directory.join(DATA_FILE);
     let fail = |source| error::io(&path, "put the new file in the place of the old one")(source);
@@ -296,6 +303,8 @@ struct New {
     /// Where it belongs; none where its file alone is wanted.
     place: Option<PathBuf>,
     is_named: bool,
+    /// Of the store that it is a copy of, in bytes.
+    quota: Option<usize>,
     options: LmdbOptions,
 }
 
@@ -339,6 +348,7 @@ impl New {
             owner,
             place: None,
             is_named: false,
+            quota: None,
             options,
         })
     }
@@ -407,16 +417,14 @@ impl New {
         drop(filler);
         let taken = engine.space()?.taken as usize;
         drop(engine);
-        // The file notes the quota of its last commit: one that suits a store of this size.
-        let options = LmdbOptions {
-            quota: LmdbOptions::default().quota.max(taken.saturating_add(taken / 4)),
+        // It notes the quota of those who open it: that of the store it is a copy of, or one that suits its size.
+        let suits = LmdbOptions::default().quota.max(taken.saturating_add(taken / 4));
+        let quota = self.quota.map_or(suits, |quota| quota.max(taken));
+        drop(open(LmdbOptions {
+            quota,
             verify: Verify::None,
             ..self.options
-        };
-        let engine = open(options)?;
-        let mut last = LmdbWrite::begin(&engine)?;
-        last.change_nothing();
-        last.commit()?;
+        })?);
         Ok(transferred)
     }
 }
