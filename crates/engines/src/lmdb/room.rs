@@ -12,7 +12,8 @@
 //! reserve, `taken` at least what was taken. Each change copies the pages from the root to its leaf and may split them
 //! ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where that bound meets `spare` are both made
 //! tight: `spare` by a look at the free pages, and `taken` by what a transaction holds at any time: what its trees have
-//! grown by at the most, a copy of each branch, a copy of each leaf that it has changed, and all large values that it has put.
+//! grown by at the most, a copy of each branch, a copy of each leaf that it has changed, and all large values that it
+//! has put.
 //! From then on, whether a change copies a leaf is seen by where its record lies: what was not copied yet lies in the
 //! map, and a copy does not.
 //!
@@ -51,7 +52,7 @@ pub fn reserve_of(quota: u64) -> u64 {
 pub(super) struct Room {
     page_size: usize,
     quota_pages: AtomicI64,
-    /// The same, as the store notes it for those who look at it.
+    /// The same, as the store notes it for visitors.
     noted_pages: AtomicI64,
     reserve: AtomicI64,
     /// Pages beyond the reserve, at the least.

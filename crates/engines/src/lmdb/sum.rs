@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `commit` | number of the transaction (`mt_txnid`), 8 bytes |
 //! | `format` | [`FORMAT`](super::FORMAT), 4 bytes |
-//! | `room` | the quota with which it was opened last, in bytes, for those who look at it; 8 bytes |
+//! | `room` | the quota with which it was opened last, in bytes, for visitors; 8 bytes |
 //! | `sums` | 1 if plain records have checksums, else 0; 1 byte |
 //!
 //! All little-endian. Format 1 had `format` only, and no checksum. Opening such a store gives temporal records theirs,

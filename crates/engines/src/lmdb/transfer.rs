@@ -417,7 +417,7 @@ impl New {
         drop(filler);
         let taken = engine.space()?.taken as usize;
         drop(engine);
-        // It notes the quota of those who open it: that of the store it is a copy of, or one that suits its size.
+        // It notes the quota that it is opened with: that of the store it is a copy of, or one that suits its size.
         let suits = LmdbOptions::default().quota.max(taken.saturating_add(taken / 4));
         let quota = self.quota.map_or(suits, |quota| quota.max(taken));
         drop(open(LmdbOptions {
@@ -431,7 +431,8 @@ impl New {
 
 impl Drop for New {
     fn drop(&mut self) {
-        // Of what was not finished; the next attempt would remove it, too. Where it got its name, the folder is another's.
+        // Of what was not finished; the next attempt would remove it, too. Once it has its name, a folder here is that
+        // of another attempt.
         if !self.is_named {
             let _ = sync::clear(&self.folder);
         }

@@ -176,8 +176,8 @@ impl Visitor {
         })
     }
 
-    /// Copies the pages into `to`, which errors call `place`, from front to end, as fast as they can be read; from then on the owner need not keep
-    /// them. For a store that is written so fast that its records cannot be read meanwhile.
+    /// Copies the pages into `to`, from front to end, as fast as they can be read; from then on the owner need not keep
+    /// them. Errors call it `place`. For a store that is written so fast that its records cannot be read meanwhile.
     pub(super) fn set_down(mut self, to: File, place: &Path) -> Result<Visitor, EngineError> {
         let copied = |result: io::Result<()>| result.map_err(error::io(place, "copy the pages of the store"));
         let end = (self.meta.last_page + 1) * self.meta.page_size as u64;
@@ -264,8 +264,8 @@ impl Visitor {
         cells.places().filter(|at| *at >= first).filter_map(reader).collect()
     }
 
-    /// How much room there is. The quota is that of the store's owner, of now or of the last time; none where an earlier
-    /// version had it open last.
+    /// How much room there is. The quota is that of the store's owner, of now or of the last time; none where an
+    /// earlier version had it open last.
     ///
     /// # Errors
     /// [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost.
