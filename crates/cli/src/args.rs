@@ -243,9 +243,31 @@ pub enum FederationCommand {
         #[arg(long, value_name = "PATH")]
         listen: PathBuf,
     },
+    /// Make a place in etcd the log of a federation, before its first node starts
+    ///
+    /// Nodes never do: to a node, a place that is empty is a log that has lost its entries. Done twice, it changes
+    /// nothing.
+    Found {
+        /// The federation's name, as in the files of its nodes
+        name: String,
+        /// The place, as in the files of its nodes
+        #[arg(long, value_name = "etcd://HOST:PORT,../NAME")]
+        log: String,
+    },
     /// One node, for the process that started it
     #[command(hide = true)]
     Node,
+    /// A member of etcd, which ends with the process that started it
+    #[command(hide = true)]
+    Member {
+        /// That process.
+        parent: i32,
+        /// The program.
+        program: PathBuf,
+        /// Its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Removes the folder of a run that was killed
     #[command(hide = true)]
     Sweep {
@@ -262,8 +284,9 @@ pub struct FederationRun {
     /// How many nodes, 1 to 16
     #[arg(long, value_name = "N")]
     pub nodes: Option<u32>,
-    /// Where the order of commits is kept: local is one file of this machine
-    #[arg(long, value_enum, default_value = "local")]
+    /// Where the order of commits is kept: local is one file of this machine; etcd://HOST:PORT,HOST:PORT/NAME is an
+    /// etcd that runs; etcd starts one of three members here
+    #[arg(long, value_name = "LOG", default_value = "local")]
     pub log: LogKind,
     /// What becomes of the master half-way
     #[arg(long, value_enum, default_value = "kill")]
@@ -280,10 +303,27 @@ pub struct FederationRun {
 }
 
 /// Where a federation's log is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogKind {
     /// One file of this machine, not replicated
     Local,
+    /// Three members of etcd, which the run starts
+    Members,
+    /// An etcd that runs, by its address
+    Etcd(String),
+}
+
+impl std::str::FromStr for LogKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LogKind, String> {
+        match text {
+            "local" => Ok(LogKind::Local),
+            "etcd" => Ok(LogKind::Members),
+            _ if text.starts_with("etcd://") || text.starts_with("etcds://") => Ok(LogKind::Etcd(text.into())),
+            _ => Err("a log is `local`, `etcd`, or an address as etcd://HOST:PORT,HOST:PORT/NAME".into()),
+        }
+    }
 }
 
 /// `federation sim`

@@ -200,8 +200,12 @@ mod run {
 
     /// To the run alone, or, as a terminal does, to its whole process group.
     fn leaves_nothing_behind(signal: i32, to_group: bool) {
+        leaves_nothing_behind_of(&[], signal, to_group);
+    }
+
+    fn leaves_nothing_behind_of(arguments: &[&str], signal: i32, to_group: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let (child, _) = started(folder.path());
+        let (child, _) = started_by(folder.path(), arguments);
         let processes = offspring(child.id());
         assert!(
             processes.len() >= 4 && files(folder.path()) == 1,
@@ -393,6 +397,139 @@ mod run {
         assert!(error.contains("small.toml:1: store_bytes_max"), "{error}");
         let error = refused(folder.path(), &["federation", "node"]);
         assert!(error.contains("punctual federation run"), "{error}");
+    }
+
+    #[test]
+    fn a_log_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |log: &str| refused(folder.path(), &["federation", "run", "--log", log]);
+        for log in ["file", "http://127.0.0.1:2379", ""] {
+            let error = run(log);
+            assert!(error.contains("etcd://HOST:PORT"), "{log}: {error}");
+        }
+        let bench = ["bench", "failover", "--leader-kills", "1"];
+        assert!(refused(folder.path(), &bench).contains("--log etcd"));
+        #[cfg(not(feature = "etcd"))]
+        for log in ["etcd", "etcd://127.0.0.1:1"] {
+            let error = run(log);
+            assert!(
+                error.contains("without etcd") && error.contains("--features etcd"),
+                "{error}"
+            );
+        }
+        #[cfg(feature = "etcd")]
+        for (log, what) in [
+            ("etcd://127.0.0.1", "HOST:PORT"),
+            ("etcd://127.0.0.1:1", "start etcd there"),
+            ("etcds://127.0.0.1:1?ca=none.pem", "none.pem"),
+        ] {
+            let error = run(log);
+            assert!(error.contains(what), "{log}: {error}");
+        }
+        assert_eq!(files(folder.path()), 0, "nothing is left behind");
+    }
+
+    #[cfg(feature = "etcd")]
+    mod etcd {
+        use std::os::unix::fs::PermissionsExt;
+
+        use punctual_logs::etcd::{Members, Program};
+
+        use super::*;
+
+        fn program() -> Option<Program> {
+            let program = Program::find();
+            if let Err(why) = &program {
+                println!("skipped: no etcd ({why})");
+            }
+            program.ok()
+        }
+
+        fn checked(folder: &Path, arguments: &[&str]) -> serde_json::Value {
+            let mut command = command(folder, arguments);
+            let (json, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+            let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+            let faults = report["checked"].as_object().unwrap();
+            assert!(faults.values().all(|count| *count == 0), "{report}");
+            assert_eq!(report["log"]["replicated"], true);
+            assert!(report["log"]["entries"].as_u64().unwrap() > 0);
+            report
+        }
+
+        #[test]
+        fn nothing_acknowledged_is_lost_when_etcds_leader_is_killed_with_the_master() {
+            if program().is_none() {
+                return;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let run = [
+                "--log",
+                "etcd",
+                "--seconds",
+                "4",
+                "--rate",
+                "60",
+                "--fault",
+                "both",
+                "--json",
+            ];
+            let report = checked(folder.path(), &run);
+            assert_eq!(
+                report["outages"][0]["fault"], "killed with the log's leader",
+                "{report}"
+            );
+            assert!(report["log"]["takeovers"].as_u64().unwrap() >= 2, "{report}");
+            assert_eq!(files(folder.path()), 0, "nothing is left behind");
+        }
+
+        #[test]
+        fn an_etcd_that_runs_is_taken_and_left_as_it_was() {
+            let Some(program) = program() else { return };
+            let folder = tempfile::tempdir().unwrap();
+            let members = Members::start(&program, folder.path(), 1, BOUND, |program| Command::new(program)).unwrap();
+            let address = members.address("robots/1");
+            let (at, runs) = (address.to_string(), tempfile::tempdir().unwrap());
+            for _ in 0..2 {
+                checked(runs.path(), &["--log", &at, "--seconds", "2", "--rate", "60", "--json"]);
+            }
+            assert_eq!(files(runs.path()), 0, "nothing is left behind");
+            // What another one has there is refused, and stays.
+            use punctual_logs::{CommitLog, Etcd, FORMAT, FederationId, Identity};
+            let other = Identity {
+                federation: FederationId(1),
+                format: FORMAT,
+            };
+            let mut log = Etcd::new(&address, true).unwrap();
+            let until = Instant::now() + BOUND;
+            while log.open(other).is_err() {
+                assert!(Instant::now() < until);
+            }
+            let error = refused(runs.path(), &["federation", "run", "--log", &at]);
+            for part in ["another run", "etcd://HOST:PORT/NAME", "etcdctl del --prefix robots/1/"] {
+                assert!(error.contains(part), "{error}");
+            }
+            let mut node = Etcd::new(&address, false).unwrap();
+            while node.open(other).is_err() {
+                assert!(Instant::now() < until);
+            }
+            // Three members that a run would start are not to be had from an old program.
+            let old = folder.path().join("etcd");
+            std::fs::write(&old, "#!/bin/sh\necho 'etcd Version: 3.4.23'\n").unwrap();
+            std::fs::set_permissions(&old, PermissionsExt::from_mode(0o755)).unwrap();
+            let mut run = command(runs.path(), &["--log", "etcd"]);
+            let output = punctual_testing::output(run.env("PUNCTUAL_ETCD", &old), BOUND).unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("3.4.23") && said.contains("at least 3.6"), "{said}");
+        }
+
+        #[test]
+        fn a_run_with_members_that_is_killed_leaves_nothing_behind() {
+            if program().is_none() {
+                return;
+            }
+            leaves_nothing_behind_of(&["--log", "etcd"], libc::SIGKILL, false);
+        }
     }
 }
 

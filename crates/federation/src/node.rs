@@ -389,7 +389,8 @@ impl Node {
     }
 
     fn log(&mut self, answer: Result<LogAnswer, LogError>, now: Time, out: &mut Outbox) {
-        if let Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. })) = answer {
+        if let Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. } | LogError::Gone)) = answer
+        {
             self.stop(Stop::Log(error), now, out);
             return;
         }

@@ -21,9 +21,12 @@
 //! ```
 //!
 //! [`Memory`] is the reference, [`Unreliable`] loses, delays and repeats what is asked of it, [`Local`] is a file of
-//! one machine, `socket::LogClient` asks a log of another process. All pass [`conformance`].
+//! one machine, `socket::LogClient` asks a log of another process, `Etcd` is replicated (feature `etcd`). All pass
+//! [`conformance`].
 
 pub mod conformance;
+#[cfg(all(feature = "etcd", target_os = "linux"))]
+pub mod etcd;
 pub mod frame;
 pub mod local;
 mod log;
@@ -33,6 +36,8 @@ mod revision;
 pub mod socket;
 mod unreliable;
 
+#[cfg(all(feature = "etcd", target_os = "linux"))]
+pub use etcd::Etcd;
 pub use local::{Local, LocalError};
 pub use log::{Appended, CommitLog, ENTRY_BYTES_MAX, FORMAT, Identity, LogError, Record, Stretch};
 pub use memory::Memory;

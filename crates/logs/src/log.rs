@@ -1,6 +1,7 @@
 //! What a log promises.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,13 @@ pub enum LogError {
         /// The newest that the caller reads.
         supported: u32,
     },
+    /// What was appended for this federation is not there: the place is new, was wiped, or another program has removed
+    /// entries.
+    #[error(
+        "the log has nothing of this federation, or has lost entries of it: if it is new, found it (`punctual federation \
+         found`); else restore etcd from a snapshot, or begin a new federation from a backup of a node's store"
+    )]
+    Gone,
     /// The entry does not fit: nothing was appended. A log takes an entry of that length at no other time either.
     #[error("an entry has at most {ENTRY_BYTES_MAX} bytes, this one has {len}: commit in smaller steps")]
     EntryTooLong {
@@ -114,6 +122,8 @@ pub enum LogError {
 
 /// A log that several nodes append to and read. Revisions rise by one; an entry that was acknowledged, or that a read
 /// returned, stays what it is.
+///
+/// Any call may end with [`LogError::Gone`] where the log can lose its entries at all; the federation is over then.
 ///
 /// Any call may end with [`LogError::NoAnswer`]; then it has had its effect, will have it later, or never has it.
 pub trait CommitLog {
@@ -141,6 +151,16 @@ pub trait CommitLog {
     /// # Errors
     /// [`LogError::Compacted`], as [`read_from`](CommitLog::read_from).
     fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError>;
+
+    /// The same, but that it waits up to `wait` for the first entry, where the log can tell when there is one. This
+    /// provided one does not wait.
+    ///
+    /// # Errors
+    /// As [`watch_from`](CommitLog::watch_from).
+    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<Record>, LogError> {
+        let _ = wait;
+        self.watch_from(after, max)
+    }
 
     /// Forgets all entries up to and with `upto`, at most all that there are. Revisions go on from where they were.
     ///

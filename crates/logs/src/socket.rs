@@ -25,8 +25,8 @@ pub const PAGE_BYTES: usize = 4 << 20;
 pub const FRAME_BYTES_MAX: usize = PAGE_BYTES + ENTRY_BYTES_MAX + (64 << 10);
 /// The most connections at a time; 64 nodes have two each.
 pub const CONNECTIONS_MAX: usize = 256;
-/// The longest that one watch waits.
-pub const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The longest that one watch waits; a connection ends no later than that after its server.
+pub const WAIT_MAX: Duration = Duration::from_millis(100);
 /// How long a caller may leave an answer without reading it.
 const STALLED_MAX: Duration = Duration::from_secs(2);
 /// How often a thread looks whether the server is to end.
@@ -116,92 +116,109 @@ pub fn records(after: Revision, entries: Vec<Vec<u8>>) -> Vec<Record> {
         .collect()
 }
 
-/// A log that several threads ask.
+/// A log that several threads ask: each by a clone of its own.
 #[derive(Debug)]
-pub struct Shared<L> {
-    log: Mutex<L>,
-    /// Told after each append.
-    moved: Condvar,
-    ends: AtomicBool,
+pub struct Shared<L>(Arc<(Mutex<L>, Condvar)>);
+
+impl<L> Clone for Shared<L> {
+    fn clone(&self) -> Shared<L> {
+        Shared(Arc::clone(&self.0))
+    }
 }
 
-impl<L: CommitLog> Shared<L> {
+impl<L> Shared<L> {
     /// `log`, for several threads.
     pub fn new(log: L) -> Shared<L> {
-        Shared {
-            log: Mutex::new(log),
-            moved: Condvar::new(),
-            ends: AtomicBool::new(false),
-        }
+        Shared(Arc::new((Mutex::new(log), Condvar::new())))
     }
 
     /// The log itself. Others wait as long as the caller has it.
     pub fn log(&self) -> MutexGuard<'_, L> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<L: CommitLog> CommitLog for Shared<L> {
+    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+        self.log().open(identity)
     }
 
-    fn ends(&self) -> bool {
-        self.ends.load(Ordering::SeqCst)
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+        let appended = self.log().append(last, entry);
+        self.0.1.notify_all();
+        appended
     }
 
-    fn carry_out(&self, question: Question) -> Result<Said, LogError> {
-        match question {
-            Question::Open(identity) => self.log().open(identity).map(Said::Opened),
-            Question::Append { last, entry } => {
-                let appended = self.log().append(last, &entry);
-                self.moved.notify_all();
-                appended.map(Said::Appended)
-            }
-            Question::Read { after, max } => {
-                let Stretch { records, last } = self.log().read_from(after, max as usize)?;
-                let entries = page(records);
-                Ok(Said::Read { entries, last })
-            }
-            Question::Watch { after, max, wait_ms } => self.watch(after, max, wait_ms),
-            Question::Trim { upto } => self.log().trim(upto).map(|()| Said::Trimmed),
-        }
+    fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {
+        self.log().read_from(after, max)
     }
 
-    fn watch(&self, after: Revision, max: u32, wait_ms: u32) -> Result<Said, LogError> {
-        let until = Instant::now() + Duration::from_millis(wait_ms.into()).min(WAIT_MAX);
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+        self.log().watch_from(after, max)
+    }
+
+    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<Record>, LogError> {
+        let until = Instant::now() + wait;
         let mut log = self.log();
         loop {
-            let found = log.watch_from(after, max as usize)?;
+            let found = log.watch_from(after, max)?;
             let left = until.saturating_duration_since(Instant::now());
-            if !found.is_empty() || left.is_zero() || self.ends() {
-                return Ok(Said::Watched(page(found)));
+            if !found.is_empty() || left.is_zero() {
+                return Ok(found);
             }
-            let waited = self.moved.wait_timeout(log, left.min(LOOK_EVERY));
+            let waited = self.0.1.wait_timeout(log, left);
             (log, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Answers one connection until it ends, or the server does.
-    ///
-    /// # Errors
-    /// Those of the socket; [`io::ErrorKind::InvalidData`] for bytes that are no question.
-    pub fn answer(&self, mut stream: UnixStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(LOOK_EVERY))?;
-        stream.set_write_timeout(Some(STALLED_MAX))?;
-        let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
-        let (mut bytes, mut out) = (vec![0; 64 << 10], Vec::new());
-        while !self.ends() {
-            let count = match stream.read(&mut bytes) {
-                Ok(0) => return Ok(()),
-                Ok(count) => count,
-                Err(error) if waits(&error) => continue,
-                Err(error) => return Err(error),
-            };
-            frames.feed(&bytes[..count]);
-            while let Some(Asked { ticket, question }) = frames.take().map_err(invalid)? {
-                let said = self.carry_out(question);
-                out.clear();
-                frame::write(&mut out, VERSION, &Answered { ticket, said });
-                stream.write_all(&out)?;
-            }
-        }
-        Ok(())
+    fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
+        self.log().trim(upto)
     }
+}
+
+fn carry_out(log: &mut impl CommitLog, question: Question) -> Result<Said, LogError> {
+    match question {
+        Question::Open(identity) => log.open(identity).map(Said::Opened),
+        Question::Append { last, entry } => log.append(last, &entry).map(Said::Appended),
+        Question::Read { after, max } => {
+            let Stretch { records, last } = log.read_from(after, max as usize)?;
+            let entries = page(records);
+            Ok(Said::Read { entries, last })
+        }
+        Question::Watch { after, max, wait_ms } => {
+            let wait = Duration::from_millis(wait_ms.into()).min(WAIT_MAX);
+            let found = log.await_from(after, max as usize, wait)?;
+            Ok(Said::Watched(page(found)))
+        }
+        Question::Trim { upto } => log.trim(upto).map(|()| Said::Trimmed),
+    }
+}
+
+/// Answers one connection for `log` until the connection ends, or `ends` is true.
+///
+/// # Errors
+/// Those of the socket; [`io::ErrorKind::InvalidData`] for bytes that are no question.
+pub fn answer(mut stream: UnixStream, log: &mut impl CommitLog, ends: &AtomicBool) -> io::Result<()> {
+    stream.set_read_timeout(Some(LOOK_EVERY))?;
+    stream.set_write_timeout(Some(STALLED_MAX))?;
+    let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
+    let (mut bytes, mut out) = (vec![0; 64 << 10], Vec::new());
+    while !ends.load(Ordering::SeqCst) {
+        let count = match stream.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if waits(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        frames.feed(&bytes[..count]);
+        while let Some(Asked { ticket, question }) = frames.take().map_err(invalid)? {
+            let said = carry_out(log, question);
+            out.clear();
+            frame::write(&mut out, VERSION, &Answered { ticket, said });
+            stream.write_all(&out)?;
+        }
+    }
+    Ok(())
 }
 
 fn page(records: Vec<Record>) -> Vec<Vec<u8>> {
@@ -227,49 +244,48 @@ fn invalid(error: FrameError) -> io::Error {
 
 /// Answers processes at a socket, one thread for each connection, until it is dropped.
 #[derive(Debug)]
-pub struct LogServer<L> {
-    shared: Arc<Shared<L>>,
+pub struct LogServer {
+    ends: Arc<AtomicBool>,
     accepting: Option<JoinHandle<()>>,
 }
 
-impl<L: CommitLog + Send + 'static> LogServer<L> {
-    /// Serves `log` at a socket at `path`, which must not be there.
+impl LogServer {
+    /// Serves at a socket at `path`, which must not be there. Each connection asks the log that `log` makes for it: a
+    /// [`Shared`] one, or a client of its own. Where it makes none, the connection ends, and may be tried again.
     ///
     /// # Errors
     /// Those of the system.
-    pub fn start(path: &Path, log: L) -> io::Result<LogServer<L>> {
+    pub fn start<L: CommitLog>(
+        path: &Path,
+        log: impl Fn() -> Option<L> + Send + Sync + 'static,
+    ) -> io::Result<LogServer> {
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
-        let shared = Arc::new(Shared::new(log));
-        let own = Arc::clone(&shared);
+        let ends = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&ends);
         let accepting = std::thread::Builder::new()
             .name("log".into())
-            .spawn(move || accept(&listener, &own))?;
+            .spawn(move || accept(&listener, &log, &until))?;
         Ok(LogServer {
-            shared,
+            ends,
             accepting: Some(accepting),
         })
     }
-
-    /// The log.
-    pub fn shared(&self) -> &Shared<L> {
-        &self.shared
-    }
 }
 
-impl<L> Drop for LogServer<L> {
+impl Drop for LogServer {
     fn drop(&mut self) {
-        self.shared.ends.store(true, Ordering::SeqCst);
+        self.ends.store(true, Ordering::SeqCst);
         if let Some(accepting) = self.accepting.take() {
             drop(accepting.join());
         }
     }
 }
 
-fn accept<L: CommitLog + Send>(listener: &UnixListener, shared: &Shared<L>) {
+fn accept<L: CommitLog>(listener: &UnixListener, log: &(impl Fn() -> Option<L> + Sync), ends: &AtomicBool) {
     let open = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        while !shared.ends() {
+        while !ends.load(Ordering::SeqCst) {
             match listener.accept() {
                 // One that comes on top is closed, and its process tries again.
                 Ok((stream, _)) if open.load(Ordering::SeqCst) < CONNECTIONS_MAX => {
@@ -277,7 +293,7 @@ fn accept<L: CommitLog + Send>(listener: &UnixListener, shared: &Shared<L>) {
                     let open = &open;
                     scope.spawn(move || {
                         // The process at the other end sees that its connection is over, and that is all it needs.
-                        drop(shared.answer(stream));
+                        drop(log().map(|mut log| answer(stream, &mut log, ends)));
                         open.fetch_sub(1, Ordering::SeqCst);
                     });
                 }

@@ -294,10 +294,10 @@ fn a_file_that_loses_its_last_record_is_caught() {
 #[cfg(target_os = "linux")]
 mod over_a_socket {
     use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    use punctual_logs::socket::{LogClient, LogServer, Shared};
+    use punctual_logs::socket::{LogClient, LogServer, Shared, answer};
 
     use super::*;
 
@@ -306,11 +306,11 @@ mod over_a_socket {
 
     /// `log`, asked from here by a thread at the other end of a socket.
     fn asked<L: CommitLog + Send + 'static>(log: L) -> LogClient {
-        let shared = Arc::new(Shared::new(log));
+        let shared = Shared::new(log);
         let connect = move || {
             let (ours, theirs) = UnixStream::pair()?;
-            let shared = Arc::clone(&shared);
-            std::thread::spawn(move || shared.answer(theirs));
+            let mut shared = shared.clone();
+            std::thread::spawn(move || answer(theirs, &mut shared, &AtomicBool::new(false)));
             Ok(ours)
         };
         LogClient::by(connect, PATIENCE)
@@ -355,7 +355,9 @@ mod over_a_socket {
         let path = folder.path().join("socket");
         let mut log = Memory::default();
         log.open(OURS).unwrap();
-        let server = LogServer::start(&path, log).unwrap();
+        let log = Shared::new(log);
+        let shared = log.clone();
+        let _server = LogServer::start(&path, move || Some(shared.clone())).unwrap();
         let threads: Vec<_> = (0..4_u8)
             .map(|number| {
                 let path = path.clone();
@@ -377,7 +379,7 @@ mod over_a_socket {
             })
             .collect();
         let places: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-        let all = server.shared().log().read_from(Revision::ZERO, usize::MAX).unwrap();
+        let all = log.log().read_from(Revision::ZERO, usize::MAX).unwrap();
         assert_eq!(all.last, Revision(200));
         for (number, places) in places.iter().enumerate() {
             for at in places {
@@ -402,5 +404,113 @@ mod over_a_socket {
         let folder = tempfile::tempdir().unwrap();
         let mut log = LogClient::at(&folder.path().join("none"), PATIENCE);
         assert_eq!(log.open(OURS), Err(LogError::NoAnswer));
+    }
+}
+
+#[cfg(all(feature = "etcd", target_os = "linux"))]
+mod in_etcd {
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use punctual_logs::etcd::{Members, Program, bridge};
+    use punctual_logs::socket::{LogClient, LogServer};
+    use punctual_logs::{Appended, Etcd};
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(60);
+
+    /// Whether the suite is content with logs in so many members, while `beside` happens to them.
+    fn etcd_passes(count: usize, cases: u32, beside: impl Fn(&mut Members, &AtomicBool) + Sync) {
+        let program = match Program::find() {
+            Ok(program) => program,
+            Err(why) => return println!("skipped: no etcd ({why})"),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let members = Members::start(&program, folder.path(), count, WITHIN, |program| Command::new(program));
+        let mut members = members.unwrap();
+        let address = members.address("log");
+        let (places, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let result = std::thread::scope(|scope| {
+            let trouble = scope.spawn(|| beside(&mut members, &ends));
+            let result = passes_in(cases, |_| {
+                let mut address = address.clone();
+                address.name = format!("log/{}", places.fetch_add(1, Ordering::SeqCst));
+                Etcd::new(&address, true).unwrap()
+            });
+            ends.store(true, Ordering::SeqCst);
+            trouble.join().unwrap();
+            result
+        });
+        result.unwrap();
+    }
+
+    #[test]
+    fn a_log_in_one_member_conforms() {
+        etcd_passes(1, SLOW_CASES / 2, |_, _| {});
+    }
+
+    #[test]
+    fn a_log_in_three_members_conforms_while_its_leaders_are_killed() {
+        etcd_passes(3, SLOW_CASES / 5, |members, ends| {
+            while !ends.load(Ordering::SeqCst) {
+                if let Some(leader) = members.leader().unwrap() {
+                    members.kill(leader);
+                    std::thread::sleep(Duration::from_millis(200));
+                    members.restart(leader).unwrap();
+                }
+                members.await_leader(WITHIN).unwrap();
+            }
+        });
+    }
+
+    /// As a node asks it, but that the place is claimed beforehand, as a run does.
+    #[test]
+    fn a_log_over_the_bridge_of_a_node_conforms() {
+        let Ok(program) = Program::find() else {
+            return println!("skipped: no etcd (see the other tests)");
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let members = Members::start(&program, folder.path(), 1, WITHIN, |program| Command::new(program));
+        let members = members.unwrap();
+        let places = AtomicUsize::new(0);
+        passes_in(SLOW_CASES / 4, |_| {
+            let place = places.fetch_add(1, Ordering::SeqCst);
+            let address = members.address(&format!("log/{place}"));
+            let mut log = Etcd::new(&address, true).unwrap();
+            while log.open(OURS).is_err() {}
+            let path = folder.path().join(format!("socket-{place}"));
+            let server = bridge(&address.to_string(), &path).unwrap();
+            Bridged(LogClient::at(&path, WITHIN), server)
+        })
+        .unwrap();
+    }
+
+    struct Bridged(
+        LogClient,
+        #[expect(dead_code, reason = "it serves as long as it is there")] LogServer,
+    );
+
+    impl CommitLog for Bridged {
+        fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+            self.0.open(identity)
+        }
+
+        fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+            self.0.append(last, entry)
+        }
+
+        fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {
+            self.0.read_from(after, max)
+        }
+
+        fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+            self.0.watch_from(after, max)
+        }
+
+        fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
+            self.0.trim(upto)
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use punctual_logs::Local;
-use punctual_logs::socket::LogServer;
+use punctual_logs::socket::{LogServer, Shared};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register;
 
@@ -34,7 +34,9 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     let log = Local::open(file).map_err(|error| input(&error))?;
     let shown = listen.display();
     clear(listen)?;
-    let server = LogServer::start(listen, log).map_err(|error| {
+    let log = Shared::new(log);
+    let served = log.clone();
+    let server = LogServer::start(listen, move || Some(served.clone())).map_err(|error| {
         input(&format!(
             "{shown}: {error}; name a socket in a folder that this user may write"
         ))
@@ -46,7 +48,7 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     let mut failed = None;
     while !ends.load(Ordering::SeqCst) && failed.is_none() {
         std::thread::sleep(LOOK_EVERY);
-        failed = server.shared().log().failure().map(str::to_owned);
+        failed = log.log().failure().map(str::to_owned);
     }
     drop(server);
     drop(fs::remove_file(listen));

@@ -24,6 +24,7 @@ use signal_hook::iterator::Signals;
 
 use super::membership::{LogAddress, Membership};
 use super::node::{EXECUTORS, open};
+use super::run::log_in_etcd;
 use crate::commands::print;
 use crate::failure::Failure;
 use crate::serve::file::NodeFile;
@@ -71,11 +72,22 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let listening = Listening::bind(file.listen, peers, access.clone()).map_err(|error| input(&error))?;
     let replica = open(&file.store, membership.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
-    let (node, LogAddress::Socket(log)) = (membership.node, &membership.log);
+    let node = membership.node;
+    // What serves a log in etcd to this node, and its folder, which other users do not see into.
+    let (log, _served) = match &membership.log {
+        LogAddress::Socket(log) => (log.clone(), None),
+        LogAddress::Etcd(address) => {
+            let folder = tempfile::Builder::new().prefix("punctual-node-").tempdir();
+            let folder = folder.map_err(|error| input(&format!("a folder for a socket: {error}")))?;
+            let log = folder.path().join("log.socket");
+            let served = log_in_etcd(address, &log).map_err(|error| input(&format!("federation.log: {error}")))?;
+            (log, Some((served, folder)))
+        }
+    };
     print(&format!(
         "node {node}: clients at {clients}, nodes at {peers}, store {}, log {}; Ctrl-C has it leave\n",
         file.store.display(),
-        log.display()
+        membership.log
     ))?;
 
     let (control, orders) = std::sync::mpsc::channel();
@@ -115,7 +127,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         gate: Gate::Timely(Timely::new(TIME_LEFT)),
     };
     // A line that does not fit is not told: the loop never waits for a reader.
-    let ended = listening.run(&setup, log.clone(), replica, LinuxOs, orders, move |seen| {
+    let ended = listening.run(&setup, log, replica, LinuxOs, orders, move |seen| {
         drop(tell.try_send(seen));
     });
     has_ended.store(true, Ordering::SeqCst);

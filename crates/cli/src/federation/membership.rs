@@ -1,5 +1,6 @@
 //! What the file of a node says of its federation: the section `[federation]`.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -34,6 +35,17 @@ pub struct Membership {
 pub enum LogAddress {
     /// Behind a socket of this machine (`punctual federation log`).
     Socket(PathBuf),
+    /// In an etcd, by its address; `punctual federation found` has made the place the federation's.
+    Etcd(String),
+}
+
+impl fmt::Display for LogAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogAddress::Socket(path) => write!(f, "unix:{}", path.display()),
+            LogAddress::Etcd(address) => write!(f, "{address}"),
+        }
+    }
 }
 
 impl FromStr for LogAddress {
@@ -42,7 +54,11 @@ impl FromStr for LogAddress {
     fn from_str(text: &str) -> Result<LogAddress, &'static str> {
         match text.strip_prefix("unix:") {
             Some(path) if !path.is_empty() => Ok(LogAddress::Socket(path.into())),
-            _ => Err("expected \"unix:PATH\", the socket of `punctual federation log`"),
+            None if text.starts_with("etcd://") || text.starts_with("etcds://") => Ok(LogAddress::Etcd(text.into())),
+            _ => Err(
+                "expected \"unix:PATH\", the socket of `punctual federation log`, or an address of etcd such as \
+                      \"etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/plant\"",
+            ),
         }
     }
 }
@@ -128,6 +144,9 @@ mod tests {
     #[test]
     fn a_log_has_an_address() {
         assert_eq!("unix:/run/log".parse(), Ok(LogAddress::Socket("/run/log".into())));
+        for shown in ["unix:/run/log", "etcd://a:1/x", "etcds://a:1?ca=x"] {
+            assert_eq!(shown.parse::<LogAddress>().map(|log| log.to_string()), Ok(shown.into()));
+        }
         for wrong in ["", "unix:", "/run/log", "etcd:"] {
             assert!(wrong.parse::<LogAddress>().is_err(), "{wrong}");
         }

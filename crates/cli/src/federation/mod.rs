@@ -64,7 +64,13 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
         FederationCommand::Sim(arguments) => sim(arguments, command),
         FederationCommand::Run(arguments) => run::run(arguments),
         FederationCommand::Log { file, listen } => log::log(file, listen),
+        FederationCommand::Found { name, log } => run::found(name, log),
         FederationCommand::Node => node::node(),
+        FederationCommand::Member {
+            parent,
+            program,
+            arguments,
+        } => Err(node::member(*parent, program, arguments)),
         FederationCommand::Sweep { folder } => node::sweep(folder),
     }
 }

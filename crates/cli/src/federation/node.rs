@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread;
@@ -46,6 +47,8 @@ pub(super) struct Begin {
     pub nodes: Vec<NodeId>,
     /// The socket of the log.
     pub log: PathBuf,
+    /// The address of an etcd: then the node itself serves that socket.
+    pub etcd: Option<String>,
     /// The folder of its store.
     pub store: PathBuf,
     /// Where it listens; port 0 takes a free one.
@@ -121,14 +124,28 @@ pub(super) fn node() -> Result<(), Failure> {
         executors: EXECUTORS,
         gate: Gate::Timely(Timely::new(TIME_LEFT)),
     };
+    let log = begin
+        .etcd
+        .as_deref()
+        .map(|address| super::run::log_in_etcd(address, &begin.log));
+    let log = log
+        .transpose()
+        .map_err(|error| input(&format!("node {}: {error}", begin.node)))?;
     let ended = {
         let tell = tell.clone();
         let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
         listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
-    drop(tell);
+    drop((tell, log));
     drop(writing.join());
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
+}
+
+/// Carries out `punctual federation member`: becomes a member of etcd; why it could not.
+pub(super) fn member(parent: i32, program: &Path, arguments: &[String]) -> Failure {
+    process::die_with(parent);
+    let error = std::process::Command::new(program).args(arguments).exec();
+    Failure::input([format!("{}: cannot be started: {error}", program.display())])
 }
 
 /// What a store takes beyond twice its records: what is in the log must be applied, and a batch of many small changes

@@ -8,7 +8,7 @@ use punctual_lab::neighbours::Stranger;
 use punctual_lab::{dna, dps};
 use punctual_units::Nanos;
 
-use crate::args::{Change, Controller, Platform, json_file};
+use crate::args::{Change, Controller, LogKind, Platform, json_file};
 use crate::scenario::{Override, parse_time};
 
 /// Reads one of `all` by its name.
@@ -161,7 +161,7 @@ pub enum Bench {
     /// Kill and stop the masters of a federation of processes, one after the other under load, and measure the gap
     /// between acknowledgements
     ///
-    /// A fault every 2.5 s; the log is one file of this machine. Ends with 1 where a promise was broken.
+    /// A fault every 2.5 s. Ends with 1 where a promise was broken.
     Failover(Failover),
 }
 
@@ -174,6 +174,16 @@ pub struct Failover {
     /// How often a master stands still for a second (SIGSTOP), after that
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub stops: u32,
+    /// How often the process that leads the log is killed, after that; with --log etcd
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub leader_kills: u32,
+    /// How often it is killed with the master, after that; with --log etcd
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub both_kills: u32,
+    /// Where the order of commits is kept: local is one file of this machine; etcd starts one of three members here;
+    /// etcd://HOST:PORT,HOST:PORT/NAME is an etcd that runs
+    #[arg(long, value_name = "LOG", default_value = "local")]
+    pub log: LogKind,
     /// How many nodes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub nodes: u32,

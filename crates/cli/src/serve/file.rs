@@ -85,8 +85,9 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
         let of_nodes = node.federation.as_mut().map(|federation| {
-            let LogAddress::Socket(path) = &mut federation.log;
-            *path = folder.join(&path);
+            if let LogAddress::Socket(path) = &mut federation.log {
+                *path = folder.join(&path);
+            }
             &mut federation.tls
         });
         for tls in [Some(&mut node.tls), of_nodes].into_iter().flatten().flatten() {

@@ -181,7 +181,7 @@ impl LogLink {
 /// What an answer is to the state machine.
 fn event(ticket: Ticket, after: Revision, said: Result<Said, LogError>, federation: FederationId) -> Option<Event> {
     let answer = match said {
-        Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. })) => {
+        Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. } | LogError::Gone)) => {
             return Some(Event::Unreadable(Stop::Log(error)));
         }
         _ if ticket == OPENING => return None,
@@ -192,6 +192,8 @@ fn event(ticket: Ticket, after: Revision, said: Result<Said, LogError>, federati
             Ok(entries) => Ok(LogAnswer::Read { entries, last }),
             Err(stop) => return Some(Event::Unreadable(stop)),
         },
+        // Nothing new is no sign that the log is there: the state machine reads it after a silence.
+        Ok(Said::Watched(entries)) if entries.is_empty() => return None,
         Ok(Said::Watched(entries)) => {
             return Some(match placed(after, &entries, federation) {
                 Ok(entries) => Event::Watched(entries),

@@ -72,7 +72,7 @@ impl CommitLog for Audited {
 }
 
 impl Audit {
-    fn note(&mut self, at: Revision, bytes: &[u8], federation: FederationId) {
+    pub fn note(&mut self, at: Revision, bytes: &[u8], federation: FederationId) {
         self.entries += 1;
         let Ok(Entry { id, body }) = Entry::decode(bytes, at, federation) else {
             self.unreadable += 1;

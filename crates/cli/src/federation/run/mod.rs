@@ -2,7 +2,13 @@
 
 mod audit;
 mod client;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(not(feature = "etcd"))]
+#[path = "no_etcd.rs"]
+mod etcd;
 mod load;
+mod log;
 mod processes;
 mod report;
 pub mod settings;
@@ -19,8 +25,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_logs::Local;
-use punctual_logs::socket::LogServer;
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
 use punctual_server::resp::Value;
@@ -30,9 +34,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 pub use self::audit::Faults;
-use self::audit::{Audited, compare};
+use self::audit::compare;
 use self::client::Nodes;
+pub use self::etcd::{found, log_in_etcd};
 use self::load::{Load, Offer, Outcome};
+use self::log::Backing;
 use self::processes::Processes;
 pub use self::settings::Settings;
 use super::node::FOLDER_PREFIX;
@@ -57,6 +63,10 @@ pub enum Fault {
     Kill,
     /// Its process stands still (SIGSTOP) for a second.
     Stop,
+    /// The process that leads the log is killed, and started again after a second (with --log etcd).
+    Leader,
+    /// The master is killed with it.
+    Both,
 }
 
 impl Fault {
@@ -65,6 +75,8 @@ impl Fault {
         match self {
             Fault::Kill => "killed",
             Fault::Stop => "stopped",
+            Fault::Leader => "left alone: the log's leader killed",
+            Fault::Both => "killed with the log's leader",
         }
     }
 }
@@ -88,6 +100,8 @@ pub struct Outage {
     pub acknowledged: Option<Time>,
     /// The longest time between two acknowledgements from the fault on until that.
     pub gap: Option<Nanos>,
+    /// The longest time in which the log itself acknowledged nothing to a client of its own, where there is one.
+    pub log_gap: Option<Nanos>,
 }
 
 /// What a run came to.
@@ -117,13 +131,13 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
     let middle = Nanos(settings.duration.0 / 2);
     let faults = [(middle, arguments.fault)];
     let said = format!(
-        "{} nodes, log: local (one file of this machine, not replicated), {} requests/s for {}\n",
-        settings.nodes, settings.rate, settings.duration
+        "{} nodes, log: {}, {} requests/s for {}\n",
+        settings.nodes,
+        settings.log.described(),
+        settings.rate,
+        settings.duration
     );
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
-    if is_apart {
-        print(&said)?;
-    }
     let report = federation(&settings, &faults, |addresses, master| {
         let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let line = format!(
@@ -132,7 +146,7 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
             shown.join(", ")
         );
         match is_apart {
-            true => print(&line),
+            true => print(&(said + &line)),
             // A closed standard error is no reason to stop.
             false => {
                 drop(std::io::stderr().write_all(line.as_bytes()));
@@ -173,10 +187,10 @@ pub fn federation(
     let _sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
     // Other machines may have processes of the same number as this one.
     let federation = FederationId(RandomState::new().hash_one(std::process::id()));
-    let log = Local::open(&folder.path().join("log")).map_err(|error| input(&error))?;
     let socket = folder.path().join("log.socket");
-    let server = LogServer::start(&socket, Audited::new(log, federation)).map_err(|error| input(&error))?;
-    let mut processes = Processes::start(settings.nodes, federation, folder.path(), socket, settings, &ends)?;
+    let mut log = log::open(&settings.log, folder.path(), &socket, federation)?;
+    let place = (socket, log.address());
+    let mut processes = Processes::start(settings.nodes, federation, folder.path(), place, settings, &ends)?;
     let first = processes.master.map_or(NodeId(0), |(node, _)| node);
     began(&processes.addresses(), first)?;
     let nodes = Arc::new(Nodes {
@@ -192,8 +206,7 @@ pub fn federation(
     };
     let load = Load::start(&nodes, offer);
     let start = LinuxOs.now();
-    let failure = || server.shared().log().failure().map(str::to_owned);
-    let troubled = trouble(settings, faults, start, &mut processes, &nodes, &failure);
+    let troubled = trouble(settings, faults, start, &mut processes, &nodes, &mut *log);
     let offered_for = LinuxOs.now().since(start);
     if troubled.is_err() {
         // Clients need not ask for outcomes that are told to none.
@@ -203,8 +216,8 @@ pub fn federation(
     let mut outages = troubled?;
     processes.listen(LOOK_EVERY)?;
 
-    let log = server.shared().log().audit.clone();
-    let mut faults = compare(&log, &outcome.requests);
+    let audit = log.audit()?;
+    let mut faults = compare(&audit, &outcome.requests);
     if ends.load(Ordering::SeqCst) {
         // Clients did not ask to the end: that says nothing of promises.
         faults.answers_missing = 0;
@@ -212,7 +225,7 @@ pub fn federation(
     if !ends.load(Ordering::SeqCst) {
         faults.nodes_that_differ = differ(&mut processes, &outcome.counters, &ends)?;
     }
-    if let Some(failure) = failure() {
+    if let Some(failure) = log.failure() {
         return Err(Failure::input([failure]));
     }
     let interrupted = ends.load(Ordering::SeqCst);
@@ -222,6 +235,7 @@ pub fn federation(
     let acknowledged = outcome.acknowledged();
     for outage in &mut outages {
         outage.explain(&processes.seen, &acknowledged);
+        outage.log_gap = log.own_gap(outage.at, outage.at + DEAD);
     }
     processes.leave();
     Ok(Report {
@@ -230,8 +244,8 @@ pub fn federation(
         offered_for,
         outages,
         faults,
-        entries: log.entries,
-        takeovers: log.reigns,
+        entries: audit.entries,
+        takeovers: audit.reigns,
         interrupted,
     })
 }
@@ -243,7 +257,7 @@ fn trouble(
     start: Time,
     processes: &mut Processes,
     nodes: &Nodes,
-    failure: &dyn Fn() -> Option<String>,
+    log: &mut dyn Backing,
 ) -> Result<Vec<Outage>, Failure> {
     let mut outages: Vec<Outage> = Vec::new();
     // Nodes that have yet to come back.
@@ -252,7 +266,7 @@ fn trouble(
     let mut next = planned.next();
     loop {
         let interrupted = nodes.ends.load(Ordering::SeqCst);
-        if let Some(failure) = failure() {
+        if let Some(failure) = log.failure() {
             return Err(Failure::input([failure]));
         }
         let now = LinuxOs.now();
@@ -265,6 +279,11 @@ fn trouble(
             match fault {
                 Fault::Kill => processes.restart(node)?,
                 Fault::Stop => _ = processes.signal(node, libc::SIGCONT),
+                Fault::Leader => log.restart()?,
+                Fault::Both => {
+                    log.restart()?;
+                    processes.restart(node)?;
+                }
             }
         }
         if ends {
@@ -276,6 +295,12 @@ fn trouble(
             let at = match fault {
                 Fault::Kill => processes.kill(node),
                 Fault::Stop => processes.signal(node, libc::SIGSTOP),
+                Fault::Leader => log.kill_leader()?,
+                Fault::Both => {
+                    let at = log.kill_leader()?;
+                    processes.kill(node);
+                    at
+                }
             };
             away.push((at + DEAD, node, *fault));
             outages.push(Outage::new(*fault, node, at));
@@ -303,6 +328,7 @@ impl Outage {
             decided: None,
             acknowledged: None,
             gap: None,
+            log_gap: None,
         }
     }
 
@@ -325,7 +351,13 @@ impl Outage {
             caught_up.map(|(_, seen)| seen.at).max()
         });
         self.decided = decided;
-        let Some((_, decided)) = decided else { return };
+        let decided = match (self.fault, decided) {
+            // The master may stay; while the log is without a leader, nodes may also ask for the reign one after the
+            // other.
+            (Fault::Leader, _) => self.at + DEAD,
+            (_, Some((_, decided))) => decided,
+            (_, None) => return,
+        };
         let first = acknowledged.partition_point(|at| *at < decided);
         self.acknowledged = acknowledged.get(first).copied();
         let before = acknowledged.partition_point(|at| *at < self.at).saturating_sub(1);

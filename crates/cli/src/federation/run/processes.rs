@@ -57,11 +57,12 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Starts `count` nodes of a federation, with their stores in `folder`, and waits until one of them is the master.
+    /// They ask the log at the socket `log`, or at an address of `etcd`.
     pub fn start(
         count: u32,
         federation: FederationId,
         folder: &Path,
-        log: PathBuf,
+        (log, etcd): (PathBuf, Option<String>),
         settings: &Settings,
         ends: &Arc<AtomicBool>,
     ) -> Result<Processes, Failure> {
@@ -73,7 +74,11 @@ impl Processes {
             node,
             federation,
             nodes: nodes.clone(),
-            log: log.clone(),
+            log: match etcd {
+                Some(_) => folder.join(format!("log-{node}.socket")),
+                None => log.clone(),
+            },
+            etcd: etcd.clone(),
             store: folder.join(format!("node-{node}")),
             clients: free,
             peers: free,

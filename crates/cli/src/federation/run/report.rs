@@ -46,9 +46,12 @@ fn line(outage: &Outage) -> String {
     let after = |at: Option<Time>| at.map_or("never".into(), |at| ms(at.since(outage.at)));
     let gap = outage.gap.map_or("no end".into(), ms);
     let next = outage.decided.map_or("none".into(), |(node, _)| format!("node {node}"));
+    let of_log = outage
+        .log_gap
+        .map_or(String::new(), |gap| format!(" (of the log alone {})", ms(gap)));
     format!(
         "node {} {}, the master: suspected after {}, next master caught up after {}, decided ({next}) after {}, first \
-         acknowledgement after {}; gap between acknowledgements {gap}",
+         acknowledgement after {}; gap between acknowledgements {gap}{of_log}",
         outage.node,
         outage.fault.name(),
         after(outage.suspected),
@@ -91,11 +94,17 @@ pub(super) fn document(report: &Report) -> Value {
                 "next_master": outage.decided.map(|(node, _)| node),
                 "acknowledged_ms": after(outage.acknowledged),
                 "gap_ms": span(outage.gap),
+                "log_gap_ms": span(outage.log_gap),
             })
         })
         .collect();
     json!({
-        "log": {"kind": "local", "replicated": false, "entries": report.entries, "takeovers": report.takeovers},
+        "log": {
+            "kind": report.settings.log.name(),
+            "replicated": report.settings.log.is_replicated(),
+            "entries": report.entries,
+            "takeovers": report.takeovers,
+        },
         "nodes": report.settings.nodes,
         "rate_per_s": report.settings.rate,
         "clients": report.settings.clients,

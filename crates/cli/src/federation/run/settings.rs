@@ -4,7 +4,7 @@ use std::path::Path;
 
 use punctual_units::Nanos;
 
-use crate::args::FederationRun;
+use crate::args::{FederationRun, LogKind};
 use crate::failure::Failure;
 use crate::scenario::{Section, read_document};
 
@@ -37,6 +37,8 @@ pub struct Settings {
     pub store_bytes_max: u64,
     /// Of the load's instants.
     pub seed: u64,
+    /// Where the order of commits is kept.
+    pub log: LogKind,
 }
 
 impl Default for Settings {
@@ -50,6 +52,7 @@ impl Default for Settings {
             log_entries_max: 10_000,
             store_bytes_max: 1 << 30,
             seed: 1,
+            log: LogKind::Local,
         }
     }
 }
@@ -69,6 +72,7 @@ impl Settings {
         if let Some(seconds) = arguments.seconds {
             settings.duration = Nanos::from_secs(seconds);
         }
+        settings.log = arguments.log.clone();
         settings
             .check()
             .map_err(|(key, what)| Failure::input([format!("{key}: {what}")]))?;
@@ -129,5 +133,6 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
         store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),
         seed: top.count("seed").unwrap_or(usual.seed),
+        log: usual.log,
     }
 }

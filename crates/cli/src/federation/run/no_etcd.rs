@@ -1,0 +1,24 @@
+//! In place of an etcd as the log of a run, in a program that was built without.
+
+use std::path::Path;
+
+use punctual_federation::ids::FederationId;
+use punctual_logs::socket::LogServer;
+
+use super::log::Backing;
+use crate::args::LogKind;
+use crate::failure::Failure;
+
+const WITHOUT: &str = "this program was built without etcd: build it with `cargo build --release --features etcd`";
+
+pub fn log_in_etcd(_: &str, _: &Path) -> Result<LogServer, String> {
+    Err(WITHOUT.into())
+}
+
+pub fn found(_: &str, _: &str) -> Result<(), Failure> {
+    Err(Failure::input([WITHOUT]))
+}
+
+pub(super) fn open(_: &LogKind, _: &Path, _: FederationId) -> Result<Box<dyn Backing>, Failure> {
+    Err(Failure::input([WITHOUT]))
+}

@@ -1,0 +1,307 @@
+//! An etcd of one's own: its program, and members of it as processes of this machine.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Address, Etcd, EtcdError, VERSION_MIN};
+
+/// How often a leader beats, in milliseconds.
+const BEAT_MS: u32 = 30;
+/// After how long a silence of the leader another one is elected, in milliseconds; etcd adds up to as much by chance.
+const ELECTION_MS: u32 = 300;
+/// How often members that start are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The most of what a member said that is shown, in bytes.
+const SAID_MAX: usize = 600;
+
+/// A program that is an etcd, new enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its version.
+    pub version: String,
+}
+
+impl Program {
+    /// The one that PUNCTUAL_ETCD names; without that, the first in PATH that is new enough, or `target/etcd` in this
+    /// folder or one above.
+    ///
+    /// # Errors
+    /// [`EtcdError::TooOld`] where there are only older ones, [`EtcdError::NoProgram`].
+    pub fn find() -> Result<Program, EtcdError> {
+        if let Some(named) = std::env::var_os("PUNCTUAL_ETCD").filter(|named| !named.is_empty()) {
+            return Program::at(PathBuf::from(named));
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let in_path = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
+        let here = std::env::current_dir().unwrap_or_default();
+        let built = here.ancestors().map(|folder| folder.join("target/etcd"));
+        let mut old = None;
+        for candidate in in_path.chain(built).filter(|candidate| candidate.is_file()) {
+            match Program::at(candidate) {
+                Ok(program) => return Ok(program),
+                Err(error) => _ = old.get_or_insert(error),
+            }
+        }
+        Err(old.unwrap_or(EtcdError::NoProgram))
+    }
+
+    /// The program at `path`.
+    ///
+    /// # Errors
+    /// [`EtcdError::TooOld`], also where it is no etcd.
+    pub fn at(path: PathBuf) -> Result<Program, EtcdError> {
+        let told = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
+        let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let version = told.ok().and_then(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("etcd Version:"))?;
+            Some(line.trim().to_owned())
+        });
+        match version {
+            Some(version) if is_new_enough(&version) => Ok(Program { path, version }),
+            version => Err(EtcdError::TooOld {
+                place: path.display().to_string(),
+                found: version.unwrap_or("of no version that it tells".into()),
+            }),
+        }
+    }
+}
+
+/// Whether a version as etcd writes it (3.6.1, 3.7.0-rc.0) is at least [`VERSION_MIN`].
+pub(super) fn is_new_enough(version: &str) -> bool {
+    let mut parts = version.split(['.', '-', '+']).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= VERSION_MIN,
+        _ => false,
+    }
+}
+
+/// Members of an etcd as processes of this machine, at loopback addresses, which end with this.
+pub struct Members {
+    program: Program,
+    /// What starts the program.
+    command: fn(&Path) -> Command,
+    folder: PathBuf,
+    addresses: Vec<String>,
+    peers: Vec<String>,
+    children: Vec<Option<Child>>,
+}
+
+impl Members {
+    /// Starts `count` members with their data in `folder`, where each file's name begins with `log`, and waits until
+    /// all of them have a leader, for at most `within`. `command` makes the command for a program.
+    ///
+    /// # Errors
+    /// [`EtcdError::Member`], [`EtcdError::Unreachable`], [`EtcdError::Io`].
+    pub fn start(
+        program: &Program,
+        folder: &Path,
+        count: usize,
+        within: Duration,
+        command: fn(&Path) -> Command,
+    ) -> Result<Members, EtcdError> {
+        let mut ports = free_ports(2 * count)?.into_iter();
+        let mut address = || format!("127.0.0.1:{}", ports.next().unwrap_or_default());
+        let addresses = (0..count).map(|_| address()).collect();
+        let peers = (0..count).map(|_| address()).collect();
+        let mut members = Members {
+            program: program.clone(),
+            command,
+            folder: folder.to_path_buf(),
+            addresses,
+            peers,
+            children: (0..count).map(|_| None).collect(),
+        };
+        (0..count).try_for_each(|member| members.restart(member))?;
+        members.await_leader(within)?;
+        Ok(members)
+    }
+
+    /// Where they are, for keys that begin with `name`.
+    pub fn address(&self, name: &str) -> Address {
+        Address {
+            members: self.addresses.clone(),
+            name: name.to_owned(),
+            tls: None,
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.children.len()
+    }
+
+    /// The version of all of them.
+    pub fn version(&self) -> &str {
+        &self.program.version
+    }
+
+    /// The folder with a member's data.
+    pub fn data(&self, member: usize) -> PathBuf {
+        self.folder.join(format!("log-etcd-{member}"))
+    }
+
+    /// Starts a member that does not run, with the data that it has.
+    ///
+    /// # Errors
+    /// [`EtcdError::Io`].
+    pub fn restart(&mut self, member: usize) -> Result<(), EtcdError> {
+        let io = |source| EtcdError::Io {
+            action: "a member of etcd cannot be started",
+            source,
+        };
+        let said = File::create(self.said(member)).map_err(io)?;
+        let (client, peer) = (&self.addresses[member], &self.peers[member]);
+        let all: Vec<String> = (self.peers.iter().enumerate())
+            .map(|(number, peer)| format!("m{number}=http://{peer}"))
+            .collect();
+        let mut command = (self.command)(&self.program.path);
+        command
+            .args(["--name", &format!("m{member}"), "--data-dir"])
+            .arg(self.data(member))
+            .args(["--listen-client-urls", &format!("http://{client}")])
+            .args(["--advertise-client-urls", &format!("http://{client}")])
+            .args(["--listen-peer-urls", &format!("http://{peer}")])
+            .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
+            .args(["--initial-cluster", &all.join(",")])
+            .args(["--initial-cluster-token", &self.peers.join("-")])
+            .args(["--heartbeat-interval", &BEAT_MS.to_string()])
+            .args(["--election-timeout", &ELECTION_MS.to_string()])
+            .args(["--log-level", "error"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said);
+        // etcd refuses to start where its environment says something of what its arguments say.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ETCD_") {
+                command.env_remove(name);
+            }
+        }
+        self.children[member] = Some(command.spawn().map_err(io)?);
+        Ok(())
+    }
+
+    /// Kills a member that runs.
+    pub fn kill(&mut self, member: usize) {
+        if let Some(mut child) = self.children[member].take() {
+            // One that has ended already is as dead.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+
+    /// The member that leads, if there is one.
+    ///
+    /// # Errors
+    /// [`EtcdError::Io`].
+    pub fn leader(&self) -> Result<Option<usize>, EtcdError> {
+        let health = Etcd::new(&self.address("none"), false)?.health();
+        let leads = |health: &Result<super::Health, String>| health.as_ref().is_ok_and(|health| health.leads);
+        Ok(health.iter().position(leads))
+    }
+
+    /// A member that has ended by itself, and what it said.
+    ///
+    /// # Errors
+    /// [`EtcdError::Member`].
+    pub fn look(&mut self) -> Result<(), EtcdError> {
+        for member in 0..self.count() {
+            let child = &mut self.children[member];
+            if let Some(Ok(Some(status))) = child.as_mut().map(Child::try_wait) {
+                self.children[member] = None;
+                let said = std::fs::read_to_string(self.said(member)).unwrap_or_default();
+                let end = said.char_indices().rev().nth(SAID_MAX).map_or(0, |(at, _)| at);
+                return Err(EtcdError::Member {
+                    member,
+                    what: format!("ended by itself: {status}; it said: {}", said[end..].trim()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all that run have a leader.
+    ///
+    /// # Errors
+    /// As [`start`](Members::start).
+    pub fn await_leader(&mut self, within: Duration) -> Result<(), EtcdError> {
+        let until = Instant::now() + within;
+        let mut etcd = Etcd::new(&self.address("none"), false)?;
+        loop {
+            self.look()?;
+            let health = etcd.health();
+            let is_led = |health: &Result<super::Health, String>| health.as_ref().is_ok_and(|health| health.is_led);
+            let mut asked = health.iter().zip(&self.children);
+            if asked.all(|(health, child)| child.is_none() || is_led(health)) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return etcd.check();
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn said(&self, member: usize) -> PathBuf {
+        self.folder.join(format!("log-etcd-{member}.txt"))
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        (0..self.count()).for_each(|member| self.kill(member));
+    }
+}
+
+/// Ports that are free now; another program may take one before a member does, which then says so.
+pub(super) fn free_ports(count: usize) -> Result<Vec<u16>, EtcdError> {
+    let taken = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)));
+    let taken: std::io::Result<Vec<TcpListener>> = taken.collect();
+    let ports = taken.and_then(|taken| taken.iter().map(|port| Ok(port.local_addr()?.port())).collect());
+    ports.map_err(|source| EtcdError::Io {
+        action: "ports for members of etcd",
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_told_apart() {
+        for (version, right) in [
+            ("3.6.0", true),
+            ("3.7.0-rc.0", true),
+            ("3.10.1", true),
+            ("4.0.0", true),
+            ("3.5.21", false),
+            ("3.4.23", false),
+            ("2.6.9", false),
+            ("", false),
+            ("x.y", false),
+        ] {
+            assert_eq!(is_new_enough(version), right, "{version}");
+        }
+    }
+
+    #[test]
+    fn an_old_program_is_refused_with_the_reason_and_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("etcd");
+        for (says, found) in [("etcd Version: 3.4.23", "3.4.23"), ("hello", "no version")] {
+            std::fs::write(&path, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+            let error = Program::at(path.clone()).unwrap_err().to_string();
+            for part in [found, "at least 3.6", ".ci/etcd build"] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,722 @@
+//! A log in etcd: replicated, and there as long as most of its members are.
+//!
+//! **Keys**, which all begin with the name of the [`Address`]: `federation` says whose log it is, `format` the newest
+//! format of its entries, `head` the revision of the last entry, `trimmed` that of the last one that is gone, and
+//! `log/` and a revision of 20 digits are an entry. An append is one transaction: if `head` is as expected, it is
+//! raised by one and the entry written. etcd's transactions are strictly serializable, so of two appends at one
+//! revision one succeeds, and revisions rise by one whatever else this etcd is used for.
+//!
+//! **No answer.** A call asks one member after the other, each for as long as answers usually take (15 to 90 ms), and
+//! ends without an answer after [`CALL_MAX`]: the caller asks again if it still needs to know.
+//!
+//! **Watching.** Entries come by etcd's watch from the place in etcd's history that was seen last, so that one after
+//! the other comes, also after a connection broke. A watch that says nothing for [`QUIET_MAX`] is opened at the next
+//! member: this one may stand still.
+//!
+//! **Trimming** deletes entries, and etcd is told to forget its history up to where it was at least [`COMPACT_EVERY`]
+//! ago, at most every so often. That is the history of all keys, so this etcd is best used for federations alone.
+
+mod address;
+mod client;
+mod members;
+mod messages;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use prost::bytes::Bytes;
+use tokio::runtime::{Builder, Runtime};
+use tonic::{Code, Status, Streaming};
+
+pub use self::address::{Address, Tls};
+pub use self::client::CALL_MAX;
+use self::client::{Client, with_sources};
+pub use self::members::{Members, Program};
+use self::messages::{
+    Compact, Compare, Create, Delete, Done, Operand, Order, Put, Range, Request, RequestOp, Response, Target, Txn,
+    TxnDone, Watched,
+};
+use crate::socket::LogServer;
+use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, Record, Revision, Stretch};
+
+/// The oldest version that is used: watches of older ones have lost what happened around a compaction.
+pub const VERSION_MIN: (u32, u32) = (3, 6);
+/// How long a watch may be silent before it is opened at another member.
+pub const QUIET_MAX: Duration = Duration::from_millis(300);
+/// How often etcd is told to forget its history.
+pub const COMPACT_EVERY: Duration = Duration::from_secs(10);
+/// The most entries of one answer; an entry has at most 1 MiB. Half as many are asked for after each one that did not
+/// come in time, down to one.
+const PAGE: usize = 64;
+/// Read from here to learn where the log ends.
+const BEYOND: Revision = Revision(u64::MAX - 1);
+/// How long [`CommitLog::watch_from`] waits for what is on its way.
+const GLANCE: Duration = Duration::from_millis(5);
+/// The wait before a watch that was refused is opened again.
+const REOPEN_AFTER: Duration = Duration::from_millis(10);
+
+/// Why an etcd is not used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EtcdError {
+    /// The address makes no sense.
+    #[error("{text}: {what}; an address of etcd is etcd://HOST:PORT,HOST:PORT/NAME")]
+    Address {
+        /// The address.
+        text: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file for TLS cannot be read.
+    #[error("{}: {source}; name a file in PEM that this user may read", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No member answers, or too few for a leader.
+    #[error("{address}: {what}; start etcd there, or correct the address")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// What each member said.
+        what: String,
+    },
+    /// It answers, and refuses what it is asked.
+    #[error(
+        "{address}: etcd refuses to write: {what}; users of etcd are not supported: have it tell programs by their \
+         certificates; where it has no space left, compact and defragment it, and disarm its alarm"
+    )]
+    Refused {
+        /// The address.
+        address: String,
+        /// What it said.
+        what: String,
+    },
+    /// An etcd that is too old.
+    #[error(
+        "{place}: this is etcd {found}, at least {}.{} is needed: watches of older ones lose entries; update it, or \
+         build one with `.ci/etcd build`", VERSION_MIN.0, VERSION_MIN.1
+    )]
+    TooOld {
+        /// The member or the program.
+        place: String,
+        /// Its version.
+        found: String,
+    },
+    /// There is no program.
+    #[error(
+        "no etcd found: build one with `.ci/etcd build` (Go 1.26, some minutes), name one in PUNCTUAL_ETCD, or put one \
+         of version {}.{} or newer into PATH", VERSION_MIN.0, VERSION_MIN.1
+    )]
+    NoProgram,
+    /// Members of our own did not start.
+    #[error("etcd member {member}: {what}")]
+    Member {
+        /// Its number, from 0.
+        member: usize,
+        /// What went wrong.
+        what: String,
+    },
+    /// The system refused.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// How a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Its version.
+    pub version: String,
+    /// Whether it leads.
+    pub leads: bool,
+    /// Whether it knows of a leader.
+    pub is_led: bool,
+}
+
+/// A log in etcd. It belongs to one thread; others have one of their own.
+pub struct Etcd {
+    /// Of this thread: connections are served while a call waits.
+    runtime: Runtime,
+    client: Client,
+    address: Address,
+    /// Whether an empty place may be made this federation's.
+    claims: bool,
+    /// What it was last opened as, perhaps without an answer: then it is opened before anything else.
+    asked: Option<Identity>,
+    /// Whose log it is, once that was answered.
+    ours: Option<Bytes>,
+    /// Known to be trimmed as far.
+    trimmed: Revision,
+    /// So many entries are asked for at once.
+    page: usize,
+    /// When etcd was last told to forget, and up to where it will be told next.
+    compacted: (Instant, i64),
+    watch: Following,
+}
+
+/// What is watched.
+#[derive(Default)]
+struct Following {
+    /// All entries up to this revision are in etcd's history up to that place.
+    place: Option<(Revision, i64)>,
+    /// Entries up to `place` that nothing has asked for yet: those of one answer.
+    waiting: VecDeque<Record>,
+    stream: Option<(Streaming<Watched>, Instant)>,
+}
+
+impl Etcd {
+    /// The log at `address`. It connects when it is asked something. Only with `claims` does
+    /// [`open`](CommitLog::open) make an empty place the caller's: a node does not, because a log that has become empty
+    /// has lost what the node has.
+    ///
+    /// # Errors
+    /// [`EtcdError`].
+    pub fn new(address: &Address, claims: bool) -> Result<Etcd, EtcdError> {
+        Etcd::with(address, claims, None)
+    }
+
+    /// The same, but that it waits for each answer for `wait`, however long answers take.
+    ///
+    /// # Errors
+    /// [`EtcdError`].
+    pub fn with_wait(address: &Address, wait: Duration) -> Result<Etcd, EtcdError> {
+        Etcd::with(address, false, Some(wait))
+    }
+
+    fn with(address: &Address, claims: bool, fixed: Option<Duration>) -> Result<Etcd, EtcdError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|source| EtcdError::Io {
+            action: "connections to etcd",
+            source,
+        })?;
+        let client = {
+            let _within = runtime.enter();
+            Client::new(address, fixed)?
+        };
+        Ok(Etcd {
+            runtime,
+            client,
+            address: address.clone(),
+            claims,
+            asked: None,
+            ours: None,
+            trimmed: Revision::ZERO,
+            page: PAGE,
+            compacted: (Instant::now(), 0),
+            watch: Following::default(),
+        })
+    }
+
+    /// How each member is; an error says why one does not answer.
+    pub fn health(&mut self) -> Vec<Result<Health, String>> {
+        let statuses = self.runtime.block_on(self.client.statuses());
+        let health = |status: messages::Status| Health {
+            leads: status.header.is_some_and(|header| header.member_id == status.leader),
+            is_led: status.leader != 0,
+            version: status.version,
+        };
+        let why = |status: Status| format!("{}: {}", status.code(), with_sources(&status));
+        statuses
+            .into_iter()
+            .map(|status| status.map(health).map_err(why))
+            .collect()
+    }
+
+    /// Checks that a member answers that knows of a leader, that none is too old, and that a key of our own can be
+    /// written.
+    ///
+    /// # Errors
+    /// [`EtcdError::Unreachable`], [`EtcdError::TooOld`], [`EtcdError::Refused`].
+    pub fn check(&mut self) -> Result<(), EtcdError> {
+        let health = self.health();
+        for (member, health) in self.address.members.iter().zip(&health) {
+            if let Ok(Health { version, .. }) = health
+                && !members::is_new_enough(version)
+            {
+                return Err(EtcdError::TooOld {
+                    place: member.clone(),
+                    found: version.clone(),
+                });
+            }
+        }
+        if health.iter().flatten().any(|health| health.is_led) {
+            return match self.write() {
+                Err(status) if client::is_final(&status) => Err(EtcdError::Refused {
+                    address: self.address.to_string(),
+                    what: status.message().to_owned(),
+                }),
+                _ => Ok(()), // what was not answered is asked again
+            };
+        }
+        let said = self
+            .address
+            .members
+            .iter()
+            .zip(health)
+            .map(|(member, health)| match health {
+                Ok(_) => format!("{member} has no leader"),
+                Err(why) => format!("{member} ({why})"),
+            });
+        Err(EtcdError::Unreachable {
+            address: self.address.to_string(),
+            what: format!(
+                "no member answers that has a leader: {}",
+                said.collect::<Vec<_>>().join(", ")
+            ),
+        })
+    }
+
+    /// Writes to a key of its own; whether that was acknowledged. For a witness of how long etcd answers nothing.
+    pub fn beat(&mut self) -> bool {
+        self.write().is_ok()
+    }
+
+    fn write(&mut self) -> Result<Done, Status> {
+        let put = Put {
+            key: self.key("beat"),
+            value: Bytes::new(),
+        };
+        self.runtime.block_on(self.client.ask(messages::PUT, &put))
+    }
+
+    /// Removes the log and all that is beside it: another federation may take the place.
+    ///
+    /// # Errors
+    /// [`LogError::NoAnswer`].
+    pub fn remove(&mut self) -> Result<(), LogError> {
+        let delete = Delete {
+            key: self.key(""),
+            range_end: Bytes::from(format!("{}0", self.address.name)), // '0' comes after '/'
+        };
+        self.ask::<_, Done>(messages::DELETE, &delete).map(drop)
+    }
+
+    fn key(&self, name: &str) -> Bytes {
+        Bytes::from(format!("{}/{name}", self.address.name))
+    }
+
+    fn entry_key(&self, revision: Revision) -> Bytes {
+        self.key(&format!("log/{:020}", revision.0))
+    }
+
+    fn ask<Q, A>(&mut self, path: &'static str, question: &Q) -> Result<A, LogError>
+    where
+        Q: prost::Message + Clone + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        let answer = self.runtime.block_on(self.client.ask(path, question));
+        answer.map_err(|_| LogError::NoAnswer)
+    }
+
+    /// Holds while the log is ours.
+    fn is_ours(&mut self) -> Result<Compare, LogError> {
+        if self.ours.is_none()
+            && let Some(identity) = self.asked
+        {
+            self.open(identity)?;
+        }
+        // A log that was never opened is not known to be ours.
+        let ours = self.ours.clone().ok_or(LogError::NoAnswer)?;
+        Ok(compare(self.key("federation"), Order::Equal, ours))
+    }
+
+    /// Why a transaction that compares the federation found it otherwise; `Ok` where it is ours.
+    fn whose(&self, found: Option<&Bytes>) -> Result<(), LogError> {
+        let found = found.ok_or(LogError::Gone)?;
+        if Some(found) == self.ours.as_ref() {
+            return Ok(());
+        }
+        Err(LogError::OtherFederation {
+            found: federation_of(found),
+            expected: self.ours.as_ref().map(federation_of).unwrap_or_default(),
+        })
+    }
+
+    /// Up to `max` entries after `after`, at most a page, and the place in etcd's history at which that was so.
+    fn page(&mut self, after: Revision, max: usize) -> Result<(Stretch, i64), LogError> {
+        let count = max.min(self.page);
+        let mut success = vec![get(self.key("head")), get(self.key("trimmed"))];
+        if count > 0 {
+            let end = Revision(after.0.saturating_add(1 + count as u64));
+            success.push(op(Request::Range(Range {
+                key: self.entry_key(after.next()),
+                range_end: self.entry_key(end),
+                limit: 0,
+            })));
+        }
+        let txn = Txn {
+            compare: vec![self.is_ours()?],
+            success,
+            failure: vec![get(self.key("federation"))],
+        };
+        let done = self.ask::<_, TxnDone>(messages::TXN, &txn);
+        self.page = match done {
+            Ok(_) => (self.page * 2).min(PAGE),
+            Err(_) => (count / 2).max(1),
+        };
+        let done = done?;
+        if !done.succeeded {
+            self.whose(value(&done, 0))?;
+            return Err(LogError::NoAnswer); // it is ours by now
+        }
+        let last = number(&done, 0).map(Revision).ok_or(LogError::Gone)?;
+        let trimmed = number(&done, 1).map(Revision).ok_or(LogError::Gone)?;
+        self.trimmed = self.trimmed.max(trimmed);
+        if after < trimmed {
+            return Err(LogError::Compacted { trimmed });
+        }
+        if after > last && after != BEYOND {
+            return Err(LogError::Gone); // the caller has entries that the log has not
+        }
+        let mut records = Vec::new();
+        if let Some(Some(Response::Range(ranged))) = done.responses.get(2).map(|response| &response.response) {
+            for kv in &ranged.kvs {
+                records.extend(self.record(kv));
+            }
+        }
+        let due = last.0.saturating_sub(after.0).min(count as u64);
+        let placed = |(index, record): (usize, &Record)| record.revision.0 == after.0 + 1 + index as u64;
+        let in_order = records.iter().enumerate().all(placed);
+        if records.len() as u64 != due || !in_order {
+            return Err(LogError::Gone); // another program has removed entries
+        }
+        let at = done.header.map_or(0, |header| header.revision);
+        Ok((Stretch { records, last }, at))
+    }
+
+    fn record(&self, kv: &messages::KeyValue) -> Option<Record> {
+        let digits = kv.key.strip_prefix(&*self.key("log/"))?;
+        Some(Record {
+            revision: Revision(std::str::from_utf8(digits).ok()?.parse().ok()?),
+            bytes: kv.value.as_ref().into(),
+        })
+    }
+
+    /// Takes what the watch brings, until there is something, or `until`.
+    fn listen(&mut self, until: Instant) {
+        let Some((upto, at)) = self.watch.place else { return };
+        let now = Instant::now();
+        let Some((stream, heard)) = &mut self.watch.stream else {
+            let create = Create {
+                key: self.key("log/"),
+                range_end: self.key("log0"),
+                start_revision: at + 1,
+                filters: vec![1], // nothing of what is trimmed
+                fragment: true,
+            };
+            match self.runtime.block_on(self.client.watch(create)) {
+                Ok(stream) => self.watch.stream = Some((stream, now)),
+                Err(_) => self.pass_on(),
+            }
+            return;
+        };
+        let silent_at = *heard + QUIET_MAX;
+        let wait = until.min(silent_at).saturating_duration_since(now);
+        let said = self
+            .runtime
+            .block_on(async { tokio::time::timeout(wait, stream.message()).await });
+        match said {
+            Ok(Ok(Some(watched))) if watched.canceled => {
+                if watched.compact_revision > 0 {
+                    self.watch = Following::default();
+                } else {
+                    self.pass_on();
+                }
+            }
+            Ok(Ok(Some(watched))) => {
+                *heard = Instant::now();
+                self.take(upto, watched);
+            }
+            Ok(_) => self.pass_on(),
+            Err(_) if Instant::now() >= silent_at => {
+                self.watch.stream = None;
+                self.client.turn();
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Goes on at the next member, in a moment.
+    fn pass_on(&mut self) {
+        self.watch.stream = None;
+        self.client.turn();
+        // A timer is made within the runtime.
+        self.runtime.block_on(async { tokio::time::sleep(REOPEN_AFTER).await });
+    }
+
+    /// Takes entries of a watch that follow `upto`.
+    fn take(&mut self, mut upto: Revision, watched: Watched) {
+        for event in watched.events {
+            let Some(kv) = event.kv.filter(|_| event.kind == 0) else {
+                continue;
+            };
+            let Some(record) = self.record(&kv) else { continue };
+            if record.revision > upto.next() {
+                self.watch = Following::default(); // one is missing: the log is read again
+                return;
+            }
+            if record.revision == upto.next() {
+                upto = record.revision;
+                self.watch.waiting.push_back(record);
+            }
+            self.watch.place = Some((upto, kv.mod_revision));
+        }
+    }
+
+    /// Tells etcd to forget what it was `COMPACT_EVERY` ago; `at` is where its history is now.
+    fn compact(&mut self, at: i64) {
+        let (since, upto) = self.compacted;
+        if since.elapsed() < COMPACT_EVERY {
+            return;
+        }
+        self.compacted = (Instant::now(), at);
+        if upto > 0 {
+            // What is not forgotten now is forgotten the next time; another program may have been faster.
+            drop(self.ask::<_, Done>(messages::COMPACT, &Compact { revision: upto }));
+        }
+    }
+}
+
+/// Serves the log at `address` at a socket at `path`, for a node of this process: its event loop asks there as it asks
+/// the log of another process. A file that an earlier start has left at `path` is removed.
+///
+/// # Errors
+/// [`EtcdError`]: an address or file that is wrong. Whether etcd answers is not asked.
+pub fn bridge(address: &str, path: &Path) -> Result<LogServer, EtcdError> {
+    let address: Address = address.parse()?;
+    Etcd::new(&address, false)?;
+    drop(std::fs::remove_file(path));
+    let served = LogServer::start(path, move || Etcd::new(&address, false).ok());
+    served.map_err(|source| EtcdError::Io {
+        action: "the socket between node and etcd",
+        source,
+    })
+}
+
+impl CommitLog for Etcd {
+    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+        let Identity { federation, format } = identity;
+        (self.asked, self.ours) = (Some(identity), None);
+        let ours = Bytes::from(federation.to_string());
+        let keys = ["federation", "format", "head"].map(|name| self.key(name));
+        let [of, form, head] = &keys;
+        let read = || keys.iter().cloned().map(get).collect::<Vec<_>>();
+        let absent = Compare {
+            result: Order::Equal.into(),
+            target: Target::Version.into(),
+            key: of.clone(),
+            operand: Some(Operand::Version(0)),
+        };
+        let new = [
+            put(of.clone(), ours.clone()),
+            put(form.clone(), digits(format.into())),
+            put(head.clone(), digits(0)),
+            put(self.key("trimmed"), digits(0)),
+        ];
+        let txn = Txn {
+            compare: vec![absent],
+            success: if self.claims { new.into() } else { Vec::new() },
+            failure: read(),
+        };
+        let done: TxnDone = self.ask(messages::TXN, &txn)?;
+        self.ours = Some(ours);
+        if done.succeeded {
+            return if self.claims {
+                Ok(Revision::ZERO)
+            } else {
+                Err(LogError::Gone)
+            };
+        }
+        let found = Identity {
+            federation: value(&done, 0).map(federation_of).ok_or(LogError::Gone)?,
+            format: u32::try_from(number(&done, 1).unwrap_or_default()).unwrap_or(u32::MAX),
+        };
+        if let Err(error) = found.admit(identity) {
+            self.ours = None; // nothing is asked of it
+            return Err(error);
+        }
+        if found.format < format {
+            let raise = Txn {
+                compare: vec![
+                    self.is_ours()?,
+                    compare(form.clone(), Order::Less, digits(format.into())),
+                ],
+                success: vec![put(form.clone(), digits(format.into()))],
+                failure: Vec::new(),
+            };
+            self.ask::<_, TxnDone>(messages::TXN, &raise)?;
+        }
+        number(&done, 2).map(Revision).ok_or(LogError::Gone)
+    }
+
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+        let len = entry.len();
+        if len > ENTRY_BYTES_MAX {
+            return Err(LogError::EntryTooLong { len });
+        }
+        let at = last.next();
+        let (head, of) = (self.key("head"), self.key("federation"));
+        let txn = Txn {
+            compare: vec![self.is_ours()?, compare(head.clone(), Order::Equal, digits(last.0))],
+            success: vec![
+                put(head.clone(), digits(at.0)),
+                put(self.entry_key(at), Bytes::copy_from_slice(entry)),
+            ],
+            failure: vec![get(of), get(head)],
+        };
+        let done = self
+            .runtime
+            .block_on(self.client.ask::<_, TxnDone>(messages::TXN, &txn));
+        let done = done.map_err(|status| match status.code() {
+            // An etcd with a smaller bound than its own default.
+            Code::InvalidArgument if status.message().contains("too large") => LogError::EntryTooLong { len },
+            _ => LogError::NoAnswer,
+        })?;
+        if done.succeeded {
+            return Ok(Appended::At(at));
+        }
+        self.whose(value(&done, 0))?;
+        match number(&done, 1).map(Revision) {
+            Some(end) if end > last => Ok(Appended::Lost { last: end }),
+            Some(end) if end == last => Err(LogError::NoAnswer),
+            _ => Err(LogError::Gone), // the caller has entries that the log has not
+        }
+    }
+
+    fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {
+        let (mut all, _) = self.page(after, max)?;
+        let due = usize::try_from(all.last.0.saturating_sub(after.0)).map_or(max, |due| due.min(max));
+        while all.records.len() < due {
+            let from = Revision(after.0 + all.records.len() as u64);
+            let (page, _) = self.page(from, due - all.records.len())?;
+            all.records.extend(page.records);
+        }
+        Ok(all)
+    }
+
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+        self.await_from(after, max, GLANCE)
+    }
+
+    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<Record>, LogError> {
+        let until = Instant::now() + wait;
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        loop {
+            let waiting = &mut self.watch.waiting;
+            while waiting.front().is_some_and(|record| record.revision <= after) {
+                waiting.pop_front();
+            }
+            if waiting.front().is_some_and(|record| record.revision == after.next()) {
+                return Ok(waiting.iter().take(max).cloned().collect());
+            }
+            if waiting.is_empty() && self.watch.place.is_some_and(|(upto, _)| upto <= after) {
+                self.listen(until);
+            } else {
+                // What is asked for does not follow what was watched.
+                let (found, at) = self.page(after, max)?;
+                let upto = Revision(after.0 + found.records.len() as u64).min(found.last);
+                self.watch = Following {
+                    place: (upto == found.last).then_some((upto, at)),
+                    ..Following::default()
+                };
+                if !found.records.is_empty() {
+                    return Ok(found.records);
+                }
+            }
+            let is_there = self.watch.waiting.front().is_some_and(|record| record.revision > after);
+            if !is_there && Instant::now() >= until {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
+        if upto <= self.trimmed {
+            return Ok(());
+        }
+        // The end of the log, also where all before it is trimmed.
+        let (Stretch { last, .. }, _) = self.page(BEYOND, 0)?;
+        let upto = upto.min(last);
+        if upto <= self.trimmed {
+            return Ok(());
+        }
+        let trimmed = self.key("trimmed");
+        let delete = Delete {
+            key: self.entry_key(Revision::ZERO),
+            range_end: self.entry_key(upto.next()),
+        };
+        let txn = Txn {
+            compare: vec![self.is_ours()?, compare(trimmed.clone(), Order::Less, digits(upto.0))],
+            success: vec![put(trimmed, digits(upto.0)), op(Request::Delete(delete))],
+            failure: Vec::new(),
+        };
+        let done: TxnDone = self.ask(messages::TXN, &txn)?;
+        self.trimmed = self.trimmed.max(upto); // where the comparison failed, another one has trimmed further
+        self.compact(done.header.map_or(0, |header| header.revision));
+        Ok(())
+    }
+}
+
+/// What the key says whose log it is; 0 where another program has written it.
+fn federation_of(bytes: &Bytes) -> FederationId {
+    let hex = std::str::from_utf8(bytes).ok();
+    FederationId(
+        hex.and_then(|hex| u64::from_str_radix(hex, 16).ok())
+            .unwrap_or_default(),
+    )
+}
+
+fn op(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+fn get(key: Bytes) -> RequestOp {
+    op(Request::Range(Range {
+        key,
+        ..Range::default()
+    }))
+}
+
+fn put(key: Bytes, value: Bytes) -> RequestOp {
+    op(Request::Put(Put { key, value }))
+}
+
+fn compare(key: Bytes, result: Order, with: Bytes) -> Compare {
+    Compare {
+        result: result.into(),
+        target: Target::Value.into(),
+        key,
+        operand: Some(Operand::Value(with)),
+    }
+}
+
+/// All numbers are as long, so that they compare as text does.
+fn digits(number: u64) -> Bytes {
+    Bytes::from(format!("{number:020}"))
+}
+
+/// What the operation of that number has read.
+fn value(done: &TxnDone, index: usize) -> Option<&Bytes> {
+    match &done.responses.get(index)?.response {
+        Some(Response::Range(ranged)) => ranged.kvs.first().map(|kv| &kv.value),
+        _ => None,
+    }
+}
+
+fn number(done: &TxnDone, index: usize) -> Option<u64> {
+    std::str::from_utf8(value(done, index)?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;
