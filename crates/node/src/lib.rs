@@ -15,5 +15,6 @@ pub mod outgoing;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod seen;
+#[cfg(target_os = "linux")]
 pub mod stores;
 pub mod wire;

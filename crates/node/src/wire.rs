@@ -3,10 +3,13 @@
 //! The node that dials sends [`Packet::Hello`] first, then messages; nothing comes back on that connection. So a
 //! connection that breaks tells that the node at its other end is gone, or cannot be heard, which is the same.
 //!
+//! A front dials nodes, and says [`Packet::Front`] first. Its connection goes both ways: the node says its name, then
+//! what it says of itself on each beat, and answers requests by their numbers.
+//!
 //! Deadlines travel as time left: a message that waited before it was sent is shortened by that ([`shortened`]).
 
 use punctual_federation::ids::{FederationId, Member};
-use punctual_federation::message::Message;
+use punctual_federation::message::{Message, Reply, Request};
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +33,12 @@ pub enum Packet {
     },
     /// A message.
     Message(Message),
+    /// The sender is a front, first.
+    Front,
+    /// A front's request, under a number of its own.
+    Request(u64, Request),
+    /// The answer to that.
+    Reply(u64, Reply),
 }
 
 /// A message that has waited for `waited` before it was sent; `None` where no time is left.
@@ -49,7 +58,7 @@ mod tests {
 
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
-    use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Request, Said, Work};
+    use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Work};
     use punctual_logs::frame::{Frames, write};
     use punctual_store::batch::Image;
 
@@ -147,7 +156,24 @@ mod tests {
             federation: FederationId(federation),
             from,
         });
-        prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message)]
+        let asked = (any::<u64>(), id(), work(), any::<(u64, u64)>());
+        let asked = asked.prop_map(|(ticket, id, work, (time_left, seen))| {
+            let (time_left, seen) = (Nanos(time_left), Revision(seen));
+            Packet::Request(
+                ticket,
+                Request {
+                    id,
+                    work,
+                    time_left,
+                    seen,
+                },
+            )
+        });
+        let replied = (any::<u64>(), id()).prop_map(|(ticket, id)| {
+            let (answer, said) = (Answer::Unknown, Said::default());
+            Packet::Reply(ticket, Reply { id, answer, said })
+        });
+        prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message), 1 => Just(Packet::Front), 2 => asked, 2 => replied]
     }
 
     proptest! {

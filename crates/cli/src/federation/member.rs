@@ -157,6 +157,7 @@ fn access(file: &mut NodeFile, membership: &Membership) -> Result<Access, Failur
         let load = |paths: &Option<_>| paths.as_ref().map(crate::serve::certificates::load).transpose();
         Ok(Access {
             users,
+            is_private: false,
             clients: load(&file.tls)?,
             peers: load(&membership.tls)?,
         })
@@ -166,7 +167,10 @@ fn access(file: &mut NodeFile, membership: &Membership) -> Result<Access, Failur
         true => Err(Failure::input([
             "tls: this build of punctual has no TLS: build it with `--features tls`",
         ])),
-        false => Ok(Access { users }),
+        false => Ok(Access {
+            users,
+            is_private: false,
+        }),
     }
 }
 

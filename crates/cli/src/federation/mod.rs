@@ -1,8 +1,11 @@
-//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`).
+//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`),
+//! whose parts are there alone, too (`balance`, `load`).
 
+pub mod balance;
 mod chart;
 mod drawing;
 mod export;
+pub mod load;
 mod log;
 pub mod member;
 pub mod membership;
@@ -63,6 +66,8 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
     match &arguments.what {
         FederationCommand::Sim(arguments) => sim(arguments, command),
         FederationCommand::Run(arguments) => run::run(arguments),
+        FederationCommand::Balance(arguments) => balance::balance(arguments),
+        FederationCommand::Load(arguments) => load::load(arguments),
         FederationCommand::Log { file, listen } => log::log(file, listen),
         FederationCommand::Found { name, log } => run::found(name, log),
         FederationCommand::Node => node::node(),

@@ -54,8 +54,12 @@ pub(super) struct Begin {
     /// Where it listens; port 0 takes a free one.
     pub clients: SocketAddr,
     pub peers: SocketAddr,
+    /// Whether these addresses are of a network that no other machine reaches.
+    pub private: bool,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
+    /// The processor time that each request takes, besides what it needs.
+    pub work: Nanos,
 }
 
 /// What it is told after that, each as a line. The end of the input is the end of the node.
@@ -90,7 +94,12 @@ pub(super) fn node() -> Result<(), Failure> {
     })?;
     process::die_with(begin.parent);
     process::leave_signals_to_parent();
-    let listening = Listening::bind(begin.clients, begin.peers, Access::default()).map_err(|error| input(&error))?;
+    let access = Access {
+        is_private: begin.private,
+        ..Access::default()
+    };
+    let mut listening = Listening::bind(begin.clients, begin.peers, access).map_err(|error| input(&error))?;
+    listening.work = begin.work;
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 

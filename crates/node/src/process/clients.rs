@@ -1,16 +1,23 @@
-//! One client's connection.
+//! Clients' connections, of a node or of a balancer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 
+use mio::net::{TcpListener, TcpStream};
+use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Request};
 use punctual_server::login::{Claimed, Login};
+use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
 use punctual_server::stream::Stream;
+use punctual_server::work::Handle;
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
+use super::places::Places;
+use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
 use crate::conversation::{Conversation, Step};
 
 /// How much of one request is taken: what a transaction may have.
@@ -32,8 +39,194 @@ const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
+/// All of them.
+pub(super) struct Clients {
+    listener: TcpListener,
+    places: Places<Box<Client>>,
+    /// The client of each request that has no answer.
+    tickets: BTreeMap<u64, usize>,
+    /// Those that have something to do without an event.
+    again: Vec<usize>,
+    /// Where the numbers of requests begin that belong to no session.
+    first: u64,
+    access: Access,
+    /// Checks passwords, where there are users.
+    prover: Option<Prover>,
+}
+
+impl Clients {
+    /// Those of a listener. `first` is drawn at random when the process starts ([`Conversation::new`]); `wake` has the
+    /// event loop look for passwords that were checked.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(
+        listener: TcpListener,
+        first: u64,
+        access: Access,
+        wake: impl Fn() + Send + 'static,
+    ) -> io::Result<Clients> {
+        let users = &access.users;
+        let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
+        Ok(Clients {
+            listener,
+            places: Places::new(CLIENTS_MAX, FIRST_CLIENT),
+            tickets: BTreeMap::new(),
+            again: Vec::new(),
+            first,
+            prover: prover.transpose()?,
+            access,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn accept(&mut self, registry: &Registry, now: Time) {
+        let (first, access) = (self.first, &self.access);
+        let take = |stream, number| {
+            let login = Login::new(Arc::clone(&access.users));
+            let stream = access.accept(stream, true)?;
+            Some(Box::new(Client::new(stream, login, first, number, now)))
+        };
+        let refuse = |mut stream: TcpStream| {
+            // As far as the socket takes it at once.
+            drop(io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n"));
+        };
+        self.places.accept(&self.listener, registry, take, refuse);
+    }
+
+    /// A socket has told something.
+    pub fn ready(&mut self, token: Token, is_readable: bool, is_writable: bool) {
+        let place = self.places.of(token);
+        if let Some(client) = self.places.get_mut(place) {
+            client.link.ready(is_readable, is_writable);
+            self.again.push(place);
+        }
+    }
+
+    /// Tells clients whose passwords were checked.
+    fn take_judged(&mut self) {
+        for Judged { connection, user } in self.prover.iter().flat_map(Prover::take) {
+            let client = self.places.get_mut(connection.place);
+            if let Some(client) = client.filter(|client| u64::from(client.number) == connection.id) {
+                client.judged(user);
+                self.again.push(connection.place);
+            }
+        }
+    }
+
+    /// Whether one has something to do without an event.
+    pub fn has_more(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// The places of those that have something to do: each is to have its [`turn`](Clients::turn), until it wants
+    /// nothing.
+    pub fn due(&mut self) -> Vec<usize> {
+        self.take_judged();
+        let mut due = std::mem::take(&mut self.again);
+        due.sort_unstable();
+        due.dedup();
+        let mut handshakes = 0;
+        due.retain(|place| {
+            let link = self.places.get_mut(*place).map(|client| &client.link);
+            let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
+            handshakes += usize::from(is_handshaking);
+            let has_turn = !is_handshaking || handshakes <= HANDSHAKES_TURN;
+            if !has_turn {
+                self.again.push(*place);
+            }
+            has_turn
+        });
+        due
+    }
+
+    /// Does all that can be done for a client now, up to the next thing that it wants.
+    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time) -> Wanted {
+        let Some(client) = self.places.get_mut(place) else {
+            return Wanted::Nothing;
+        };
+        let wanted = client.turn(scratch, now);
+        if let Some(claimed) = client.claimed.take() {
+            let claim = Claim {
+                connection: Handle {
+                    place,
+                    id: u64::from(client.number),
+                },
+                user: claimed.user,
+                password: claimed.password,
+            };
+            if !self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
+                client.not_checked(&format!(
+                    "ERR {CLAIMS_MAX} passwords are being checked already: try again"
+                ));
+                self.again.push(place);
+            }
+        }
+        match wanted {
+            Wanted::Over => self.close(place),
+            Wanted::Nothing if client.has_more() => self.again.push(place),
+            _ => {}
+        }
+        wanted
+    }
+
+    /// What a client wanted has this number.
+    pub fn asked(&mut self, place: usize, ticket: u64) {
+        if let Some(client) = self.places.get_mut(place) {
+            client.ticket = Some(ticket);
+            self.tickets.insert(ticket, place);
+        }
+    }
+
+    /// The answer to a request; what its client wants next, and its place.
+    pub fn answered(&mut self, ticket: u64, answer: Answer, now: Time) -> Option<(usize, Request)> {
+        // Without a place its client has gone.
+        let place = self.tickets.remove(&ticket)?;
+        let next = self.places.get_mut(place)?.answered(answer, now);
+        self.again.push(place);
+        next.map(|request| (place, request))
+    }
+
+    /// A reply that describes the process.
+    pub fn described(&mut self, place: usize, text: &str) {
+        if let Some(client) = self.places.get_mut(place) {
+            Writer::new(&mut client.link.out, client.conversation.version()).bulk(text.as_bytes());
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        if let Some(mut client) = self.places.remove(place) {
+            client.link.stream.end();
+            if let Some(ticket) = client.ticket {
+                self.tickets.remove(&ticket);
+            }
+        }
+    }
+
+    /// Ends connections that stall.
+    pub fn look(&mut self, registry: &Registry, now: Time) {
+        let stalled = self.places.iter_mut().filter(|(_, client)| client.is_stalled(now));
+        let stalled: Vec<usize> = stalled.map(|(place, _)| place).collect();
+        stalled.into_iter().for_each(|place| self.close(place));
+        // A listener without descriptors to give tells nothing further by itself.
+        self.accept(registry, now);
+    }
+
+    /// What is answered is sent, as far as sockets take it at once.
+    pub fn say_goodbye(&mut self) {
+        for (_, client) in self.places.iter_mut() {
+            client.link.is_writable = true;
+            // The connection ends in any case.
+            drop(client.link.flush());
+        }
+    }
+}
+
 /// A client.
-pub(super) struct Client {
+struct Client {
     /// The number of its connection.
     pub number: u32,
     pub link: Link<Stream>,
@@ -41,6 +234,8 @@ pub(super) struct Client {
     waiting: VecDeque<(Words, Time)>,
     waiting_bytes: usize,
     conversation: Conversation,
+    /// A password that is to be checked before anything else.
+    claimed: Option<Claimed>,
     /// The request that the node has.
     pub ticket: Option<u64>,
     /// What was wrong with its bytes: said behind all replies.
@@ -59,10 +254,8 @@ pub(super) enum Wanted {
     Nothing,
     /// To ask the node.
     Ask(Request),
-    /// To describe the node, in a reply.
+    /// To describe the process, in a reply.
     Info,
-    /// To have a password checked.
-    Check(Claimed),
     /// Its connection is over.
     Over,
 }
@@ -76,6 +269,7 @@ impl Client {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             conversation: Conversation::new(login, first, number),
+            claimed: None,
             ticket: None,
             broken: None,
             is_ended: false,
@@ -183,7 +377,10 @@ impl Client {
                 }
                 Step::Ask(request) => return Wanted::Ask(request),
                 Step::Info => return Wanted::Info,
-                Step::Check(claimed) => return Wanted::Check(claimed),
+                Step::Check(claimed) => {
+                    self.claimed = Some(claimed);
+                    return Wanted::Nothing;
+                }
             }
         }
     }
@@ -206,11 +403,6 @@ impl Client {
     /// Its password cannot be checked now.
     pub fn not_checked(&mut self, why: &str) {
         self.conversation.not_checked(why, &mut self.link.out);
-    }
-
-    /// A reply that describes the node.
-    pub fn described(&mut self, text: &str) {
-        Writer::new(&mut self.link.out, self.conversation.version()).bulk(text.as_bytes());
     }
 }
 
@@ -257,7 +449,8 @@ mod tests {
                 client.waiting.push_back((words, Time::ZERO));
             }
         }
-        client.described(&"x".repeat(REPLIES_PAUSE + (64 << 10)));
+        let long = "x".repeat(REPLIES_PAUSE + (64 << 10));
+        Writer::new(&mut client.link.out, client.conversation.version()).bulk(long.as_bytes());
         (client.link.is_readable, client.link.is_writable) = (false, true);
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {

@@ -7,6 +7,7 @@ mod failover;
 mod migration;
 mod movie;
 mod neighbours;
+mod overload;
 mod rates;
 mod referees;
 mod series;
@@ -39,6 +40,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Referees(arguments) => referees::referees(arguments, command),
         Bench::Neighbours(arguments) => neighbours::neighbours(arguments),
         Bench::Failover(arguments) => failover::failover(arguments),
+        Bench::Overload(arguments) => overload::overload(arguments),
     }
 }
 
