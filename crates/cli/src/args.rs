@@ -234,6 +234,11 @@ pub enum FederationCommand {
     /// The log is one file of this machine, behind this process: it is not replicated. At the end, what clients were
     /// told is held against the log; ends with 1 where the two do not agree. Nothing is left behind.
     Run(FederationRun),
+    /// Show what nodes tell of themselves: roles, lag, requests done and late, why and where, ages of readings
+    ///
+    /// A live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Ends with 2 where
+    /// no node answers.
+    Watch(FederationWatch),
     /// Pass requests of any client of Redis on to the nodes of a federation
     ///
     /// Queries go where a balancer says, transactions to the master, so a client needs this one address. It keeps
@@ -320,6 +325,32 @@ pub struct FederationRun {
     /// Write the result as JSON; without FILE to standard output, and no text
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
+    /// Write what the nodes were along the run as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// No live view
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// `federation watch`
+#[derive(Debug, Args)]
+pub struct FederationWatch {
+    /// Where the nodes are, as clients reach them
+    #[arg(required = true, num_args = 1..=64, value_name = "ADDRESS")]
+    pub addresses: Vec<SocketAddr>,
+    /// For how long, in seconds [default: until Ctrl-C]
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+    /// Lines in place of the live view
+    #[arg(long)]
+    pub plain: bool,
+    /// Write what was told as JSON at the end; "-" is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write what was told as a page at the end
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `federation balance`

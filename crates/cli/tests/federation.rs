@@ -99,7 +99,7 @@ fn bad_input_ends_with_2_and_says_where() {
 #[cfg(target_os = "linux")]
 mod run {
     use std::collections::BTreeSet;
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpStream;
     use std::os::unix::process::CommandExt;
     use std::path::Path;
@@ -417,6 +417,100 @@ mod run {
                 found => assert!(Instant::now() < until, "{found:?}"),
             }
         }
+    }
+
+    /// Whichever node they are set on, all have them, and know how old they are at most. And what nodes tell is seen.
+    #[test]
+    fn temporal_objects_are_set_on_any_node_and_nodes_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, _, nodes) = started(folder.path());
+        let clients = nodes.iter().map(|node| Client::of(TcpStream::connect(node).unwrap()));
+        let mut clients: Vec<Client> = clients.collect();
+        let mut ask = |node: usize, words: &str| {
+            clients[node].send(words);
+            clients[node].try_reply().expect("a reply")
+        };
+        // The second and the third take the object over.
+        for source in 0..3 {
+            let value = format!("at-{source}");
+            comes_to(
+                || ask(source, &format!("DEADLINE 20000 TSET pose {value}")),
+                &Value::Simple("OK".into()),
+            );
+            for node in 0..3 {
+                let mut age = 0;
+                let mut read = || match ask(node, "GETFRESH pose 3600000") {
+                    Value::Array(found) => {
+                        let Some(Value::Integer(told)) = found.get(1) else {
+                            panic!("{found:?}")
+                        };
+                        age = *told;
+                        found[0].clone()
+                    }
+                    other => other,
+                };
+                comes_to(&mut read, &Value::bulk(&value));
+                assert!(age > 0, "time has passed since then");
+                let Value::Error(stale) = ask(node, "GETFRESH pose 0") else {
+                    panic!("it is older")
+                };
+                assert!(stale.starts_with("STALE age-ms="), "{stale}");
+            }
+        }
+        assert_eq!(
+            ask(2, "TSET pose older AGE 3600000"),
+            Value::Null,
+            "a younger one is there"
+        );
+        assert!(matches!(ask(0, "GETFRESH none 5"), Value::Error(text) if text.contains("no temporal object")));
+        assert!(matches!(ask(0, "POST / HTTP/1.1"), Value::Error(text) if text.contains("HTTP")));
+
+        let Value::Bulk(info) = ask(1, "INFO federation temporal") else {
+            panic!("INFO")
+        };
+        let info = String::from_utf8_lossy(&info).into_owned();
+        assert!(info.contains("objects:1\r\n") && !info.contains("# Peers"), "{info}");
+        let page = info.lines().find_map(|line| line.strip_prefix("metrics:")).unwrap();
+        comes("the page has figures", || {
+            let mut stream = TcpStream::connect(page).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text.contains("punctual_node_object_age_seconds{key=\"pose\"}") && text.contains("punctual_node_epoch ")
+        });
+
+        let (json, html) = (folder.path().join("seen.json"), folder.path().join("seen.html"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["federation", "watch", "--seconds", "2"]).args(&nodes);
+        command.arg("--json").arg(&json).arg("--html").arg(&html);
+        let (lines, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+        assert!(lines.contains(" epoch ") || lines.contains("no answer yet"), "{lines}");
+        let seen: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+        assert_eq!(seen["nodes"].as_array().unwrap().len(), 3);
+        let told: Vec<_> = (0..3)
+            .filter(|node| seen["nodes"][node]["figures"]["objects"] == "1")
+            .collect();
+        assert!(!told.is_empty(), "{seen}");
+        assert!(std::fs::read_to_string(html).unwrap().contains("<svg"));
+        drop(child);
+        comes("its files are removed", || {
+            std::fs::read_dir(folder.path())
+                .unwrap()
+                .flatten()
+                .all(|entry| !entry.path().is_dir())
+        });
+    }
+
+    #[test]
+    fn where_no_node_is_nothing_is_seen() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let address = free.to_string();
+        let error = refused(folder.path(), &["federation", "watch", "--seconds", "1", &address]);
+        assert!(error.contains(&address), "{error}");
     }
 
     #[test]

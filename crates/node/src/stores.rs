@@ -21,7 +21,7 @@ use punctual_os::{Os, Scheduling};
 use punctual_store::StoreError;
 use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
-use punctual_units::Nanos;
+use punctual_units::{Clock, Nanos, Time};
 
 /// As what queries run: what decides which of them are let in, and tells peers that the node lives, is woken before
 /// them, and so is the one writer.
@@ -56,8 +56,16 @@ pub enum Failed {
     Panicked,
 }
 
-/// What came of it.
-pub type Done = Result<Event, Failed>;
+/// What came of a task.
+#[derive(Debug)]
+pub struct Done {
+    /// What to tell the state machine.
+    pub result: Result<Event, Failed>,
+    /// When a thread began with it: until then it waited for that thread.
+    pub begun: Time,
+    /// When the thread had ended it.
+    pub ended: Time,
+}
 
 fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task) -> Result<Event, StoreError> {
     Ok(match task {
@@ -124,7 +132,7 @@ impl Stores {
             for _ in 0..count {
                 let (replica, tasks, told, wake) =
                     (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
-                let thread = thread::Builder::new().name(name.into());
+                let (thread, clock) = (thread::Builder::new().name(name.into()), os.clone());
                 let carry_out = move |task| carry_out(&replica, each, task);
                 let os = os.clone();
                 threads.push(thread.spawn(move || {
@@ -132,7 +140,7 @@ impl Stores {
                         // Where it is refused, the thread has as much of a share as the others.
                         drop(os.set_scheduling(os.this_thread(), scheduling));
                     }
-                    work(carry_out, &tasks, &told, &wake);
+                    work(carry_out, &tasks, &told, &clock, &wake);
                 })?);
             }
             io::Result::Ok(Some(send))
@@ -179,6 +187,7 @@ fn work(
     carry_out: impl Fn(Task) -> Result<Event, StoreError>,
     tasks: &Mutex<Receiver<Task>>,
     told: &Sender<Done>,
+    clock: &impl Clock,
     wake: &impl Fn(),
 ) {
     loop {
@@ -186,9 +195,11 @@ fn work(
         let Ok(task) = task else { return };
         // A node whose store is silent would beat on, and keep others from its place: a panic is told as a failure,
         // with which the node ends.
-        let done = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
-        let done = done.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
-        if told.send(done).is_err() {
+        let begun = clock.now();
+        let result = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
+        let result = result.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
+        let ended = clock.now();
+        if told.send(Done { result, begun, ended }).is_err() {
             return;
         }
         wake();
@@ -210,8 +221,9 @@ mod tests {
             Task::Sync => panic!("planted"),
             _ => Ok(Event::Synced(Revision(7))),
         };
-        work(carry_out, &Mutex::new(tasks), &told, &|| {});
-        assert!(matches!(done.recv(), Ok(Err(Failed::Panicked))));
-        assert!(matches!(done.recv(), Ok(Ok(Event::Synced(Revision(7))))));
+        work(carry_out, &Mutex::new(tasks), &told, &punctual_os::LinuxOs, &|| {});
+        let next = || done.recv().unwrap().result;
+        assert!(matches!(next(), Err(Failed::Panicked)));
+        assert!(matches!(next(), Ok(Event::Synced(Revision(7)))));
     }
 }

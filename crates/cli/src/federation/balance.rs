@@ -46,6 +46,7 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
             tell(&Told::Listens {
                 clients: listens,
                 peers: listens,
+                metrics: None,
             });
         }
         None => {

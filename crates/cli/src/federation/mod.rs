@@ -1,5 +1,5 @@
 //! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`),
-//! whose parts are there alone, too (`balance`, `load`).
+//! whose parts are there alone, too (`balance`, `load`), and seen (`watch`).
 
 pub mod balance;
 mod chart;
@@ -13,6 +13,7 @@ mod node;
 mod page;
 pub mod run;
 mod settings;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -65,7 +66,8 @@ struct Failed {
 pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> {
     match &arguments.what {
         FederationCommand::Sim(arguments) => sim(arguments, command),
-        FederationCommand::Run(arguments) => run::run(arguments),
+        FederationCommand::Run(arguments) => run::run(arguments, command),
+        FederationCommand::Watch(arguments) => watch::watch(arguments, command),
         FederationCommand::Balance(arguments) => balance::balance(arguments),
         FederationCommand::Load(arguments) => load::load(arguments),
         FederationCommand::Log { file, listen } => log::log(file, listen),

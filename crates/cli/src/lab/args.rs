@@ -164,11 +164,38 @@ pub enum Bench {
     /// A fault every 2.5 s. Cuts need the rights to make network namespaces (root). Ends with 1 where a promise was
     /// broken.
     Failover(Failover),
+    /// Set temporal objects on one node of a federation of processes at a steady rate, and measure what its peers get
+    ///
+    /// Readings delivered, superseded and lost, their ages, and each node's share of a core.
+    Replication(Replication),
     /// Offer `punctual serve`, Redis, and HAProxy before Redis more than they serve, and count what is answered in time
     ///
     /// Requests at random instants, timed from when they were to be sent; the servers take turns on the same cores.
     /// What is not installed is left out. Takes some three minutes with the defaults.
     Overload(Overload),
+}
+
+/// `bench replication`
+#[derive(Debug, Args)]
+pub struct Replication {
+    /// How many peers the node has: one federation after the other
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub peers: Vec<u32>,
+    /// Readings a second
+    #[arg(long, value_name = "R", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub rate: u32,
+    /// Objects, each set in turn
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub objects: u32,
+    /// The length of a value in bytes
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=256))]
+    pub bytes: u32,
+    /// For how long, in seconds
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub seconds: u64,
+    /// Write the figures as JSON; without FILE to standard output, and no text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
 }
 
 /// `bench overload`

@@ -18,12 +18,14 @@ use punctual_federation::message::{Answer, Message, Reason, Reply, Request, Said
 use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
+use punctual_server::resp::Writer;
 use punctual_units::{Nanos, Time};
 
 use super::clients::{Clients, Wanted};
 use super::link::Turn;
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
+use crate::conversation::Local;
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
 /// While so many bytes wait for a node's socket, it is sent no further request.
@@ -362,7 +364,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 }
             }
             FrontAction::Answer(ticket, _, answer) => {
-                if let Some((place, request)) = self.clients.answered(ticket, answer, now) {
+                if let Some((place, request, _)) = self.clients.answered(ticket, answer, now) {
                     self.ask(place, request);
                 }
             }
@@ -380,10 +382,10 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         let now = self.os.now();
         for place in self.clients.due() {
             loop {
-                match self.clients.turn(place, &mut self.scratch, now) {
+                match self.clients.turn(place, &mut self.scratch, now, &mut send_to_node) {
                     Wanted::Nothing | Wanted::Over => break,
-                    Wanted::Ask(request) => self.ask(place, request),
-                    Wanted::Info => {
+                    Wanted::Ask(request, _) => self.ask(place, request),
+                    Wanted::Info(_) => {
                         let text = self.info(now);
                         self.clients.described(place, &text);
                     }
@@ -418,4 +420,10 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
         text
     }
+}
+
+/// A balancer has no readings. It could pass them on, but the age that it told would be that of its own reply.
+fn send_to_node(_: u32, _: Local, out: &mut Writer<'_>) -> bool {
+    out.error("ERR a balancer has no temporal objects: ask a node itself, at its address for clients");
+    true
 }

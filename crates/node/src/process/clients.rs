@@ -18,7 +18,8 @@ use punctual_units::{Nanos, Time};
 use super::link::{Link, Turn};
 use super::places::Places;
 use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
-use crate::conversation::{Conversation, Step};
+use crate::conversation::{Conversation, Local, Step};
+use crate::figures::Bytes;
 
 /// How much of one request is taken: what a transaction may have.
 static BOUNDS: Bounds = Bounds {
@@ -49,6 +50,8 @@ pub(super) struct Clients {
     again: Vec<usize>,
     /// Where the numbers of requests begin that belong to no session.
     first: u64,
+    /// Of all of them.
+    pub bytes: Bytes,
     access: Access,
     /// Checks passwords, where there are users.
     prover: Option<Prover>,
@@ -76,11 +79,17 @@ impl Clients {
             first,
             prover: prover.transpose()?,
             access,
+            bytes: Bytes::default(),
         })
     }
 
     pub fn len(&self) -> usize {
         self.places.len()
+    }
+
+    /// How many have ever come.
+    pub fn begun(&self) -> u32 {
+        self.places.begun()
     }
 
     pub fn accept(&mut self, registry: &Registry, now: Time) {
@@ -143,12 +152,16 @@ impl Clients {
         due
     }
 
-    /// Does all that can be done for a client now, up to the next thing that it wants.
-    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time) -> Wanted {
+    /// Does all that can be done for a client now, up to the next thing that it wants. What is about temporal objects
+    /// `here` answers at once, or says that the reply comes later.
+    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
         let Some(client) = self.places.get_mut(place) else {
             return Wanted::Nothing;
         };
-        let wanted = client.turn(scratch, now);
+        let wanted = client.turn(scratch, now, here);
+        let bytes = std::mem::take(&mut client.link.bytes);
+        self.bytes.read += bytes.read;
+        self.bytes.written += bytes.written;
         if let Some(claimed) = client.claimed.take() {
             let claim = Claim {
                 connection: Handle {
@@ -181,13 +194,25 @@ impl Clients {
         }
     }
 
-    /// The answer to a request; what its client wants next, and its place.
-    pub fn answered(&mut self, ticket: u64, answer: Answer, now: Time) -> Option<(usize, Request)> {
+    /// The answer to a request; its client's place, what that wants next, and when that was read.
+    pub fn answered(&mut self, ticket: u64, answer: Answer, now: Time) -> Option<(usize, Request, Time)> {
         // Without a place its client has gone.
         let place = self.tickets.remove(&ticket)?;
-        let next = self.places.get_mut(place)?.answered(answer, now);
+        let client = self.places.get_mut(place)?;
+        let (next, arrived) = (client.answered(answer, now), client.arrived);
         self.again.push(place);
-        next.map(|request| (place, request))
+        next.map(|request| (place, request, arrived))
+    }
+
+    /// The reply to a reading whose object had to be made, for the client with that connection.
+    pub fn has_set(&mut self, place: usize, connection: u32, reply: impl FnOnce(&mut Writer<'_>)) {
+        let client = self.places.get_mut(place);
+        // Otherwise the client has gone.
+        if let Some(client) = client.filter(|client| client.conversation.connection() == connection) {
+            reply(&mut Writer::new(&mut client.link.out, client.conversation.version()));
+            client.conversation.has_set();
+            self.again.push(place);
+        }
     }
 
     /// A reply that describes the process.
@@ -238,6 +263,8 @@ struct Client {
     claimed: Option<Claimed>,
     /// The request that the node has.
     pub ticket: Option<u64>,
+    /// When that was read.
+    pub arrived: Time,
     /// What was wrong with its bytes: said behind all replies.
     broken: Option<String>,
     is_ended: bool,
@@ -247,15 +274,19 @@ struct Client {
     taken: Time,
 }
 
+/// What answers a request about temporal objects, of the connection with that number; false where the reply comes
+/// later.
+pub(super) type Here<'h> = dyn FnMut(u32, Local, &mut Writer<'_>) -> bool + 'h;
+
 /// What a turn of a client came to.
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// Nothing further now.
     Nothing,
-    /// To ask the node.
-    Ask(Request),
-    /// To describe the process, in a reply.
-    Info,
+    /// To ask the node, what was read at that instant.
+    Ask(Request, Time),
+    /// To describe the process, in a reply with these sections.
+    Info(Vec<String>),
     /// Its connection is over.
     Over,
 }
@@ -271,6 +302,7 @@ impl Client {
             conversation: Conversation::new(login, first, number),
             claimed: None,
             ticket: None,
+            arrived: now,
             broken: None,
             is_ended: false,
             is_closing: false,
@@ -312,11 +344,11 @@ impl Client {
     }
 
     /// Does all that can be done now, up to the next thing that is wanted.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Wanted {
-        self.try_turn(scratch, now).unwrap_or(Wanted::Over)
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
+        self.try_turn(scratch, now, here).unwrap_or(Wanted::Over)
     }
 
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> io::Result<Wanted> {
+    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> io::Result<Wanted> {
         if self.reads() && self.link.is_readable {
             let (parser, came) = (&mut self.parser, &mut self.came);
             let turn = self.link.read(scratch, |bytes| {
@@ -325,19 +357,19 @@ impl Client {
             })?;
             self.is_ended |= turn == Turn::Ended;
         }
-        let wanted = self.advance(now);
+        let wanted = self.advance(now, here);
         if self.link.unsent() == 0 || self.link.flush()? {
             self.taken = now;
         }
         let is_done = self.is_closing || self.is_ended && self.waiting.is_empty();
-        if is_done && self.ticket.is_none() && self.link.unsent() == 0 && matches!(wanted, Wanted::Nothing) {
+        if is_done && !self.conversation.is_waiting() && self.link.unsent() == 0 && matches!(wanted, Wanted::Nothing) {
             return Ok(Wanted::Over);
         }
         Ok(wanted)
     }
 
     /// Takes requests as they come, one at a time: the next one after the answer to the one before.
-    fn advance(&mut self, now: Time) -> Wanted {
+    fn advance(&mut self, now: Time, here: &mut Here<'_>) -> Wanted {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
             let max = match self.conversation.login().is_stranger() {
@@ -375,8 +407,18 @@ impl Client {
                     self.waiting.clear();
                     self.waiting_bytes = 0;
                 }
-                Step::Ask(request) => return Wanted::Ask(request),
-                Step::Info => return Wanted::Info,
+                Step::Ask(request) => {
+                    self.arrived = arrived;
+                    return Wanted::Ask(request, arrived);
+                }
+                Step::Info(sections) => return Wanted::Info(sections),
+                Step::Local(local) => {
+                    let (number, version) = (self.conversation.connection(), self.conversation.version());
+                    if !here(number, local, &mut Writer::new(&mut self.link.out, version)) {
+                        self.conversation.sets();
+                        return Wanted::Nothing;
+                    }
+                }
                 Step::Check(claimed) => {
                     self.claimed = Some(claimed);
                     return Wanted::Nothing;
@@ -435,7 +477,7 @@ mod tests {
         let mut scratch = Vec::new();
         loop {
             client.link.is_readable = true;
-            if let Wanted::Info = client.turn(&mut scratch, Time::ZERO) {
+            if let Wanted::Info(_) = client.turn(&mut scratch, Time::ZERO, &mut |_, _, _| true) {
                 break;
             }
         }
@@ -454,7 +496,8 @@ mod tests {
         (client.link.is_readable, client.link.is_writable) = (false, true);
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {
-            assert!(matches!(client.turn(&mut scratch, Time::ZERO), Wanted::Nothing));
+            let wanted = client.turn(&mut scratch, Time::ZERO, &mut |_, _, _| true);
+            assert!(matches!(wanted, Wanted::Nothing));
             match client.link.unsent() {
                 0 if !client.has_more() => break,
                 _ => client.link.is_writable = true,

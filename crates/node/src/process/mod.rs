@@ -8,14 +8,17 @@ mod link;
 mod log;
 mod peers;
 mod places;
+mod telling;
+mod temporal;
 mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
@@ -26,6 +29,8 @@ use punctual_federation::message::{Heartbeat, Message, Reply, Request, Standing,
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
+use punctual_server::metrics::Page;
+use punctual_server::resp::Writer;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
@@ -35,7 +40,12 @@ use self::clients::{Clients, Wanted};
 use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
+use self::temporal::{Here, Waiting};
+use crate::figures::{Bytes, Figures, Tally};
+use crate::making::Maker;
 use crate::seen::{Seen, What};
+use crate::sensing::{Sensing, Temporal};
+use crate::spans::Spans;
 use crate::stores::{Failed, Stores, Task};
 use crate::wire::Packet;
 
@@ -59,6 +69,9 @@ const WATCHES: Ticket = 1 << 63;
 const BEATS_MAX: usize = 1 << 20;
 /// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
 const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
+
+/// The ticket of requests for objects that clients have set; those of clients begin at 1.
+const MAKER: u64 = 0;
 
 const WAKER: Token = Token(0);
 const CLIENTS: Token = Token(1);
@@ -150,6 +163,10 @@ pub struct Listening {
     access: Access,
     /// What each request takes of its thread's processor time beside what it needs: 0 but for a load that is stated.
     pub work: Nanos,
+    /// The temporal objects; the number of this start is at least `boot`.
+    pub temporal: Temporal,
+    /// A page of figures for Prometheus.
+    pub page: Option<Page>,
 }
 
 impl Listening {
@@ -170,6 +187,8 @@ impl Listening {
             peers,
             access,
             work: Nanos::ZERO,
+            temporal: Temporal::default(),
+            page: None,
         })
     }
 
@@ -201,6 +220,10 @@ impl Listening {
         tell: impl FnMut(Seen),
     ) -> Result<(), NodeError> {
         let replica = Arc::new(replica);
+        let temporal = Temporal {
+            boot: replica.count_boot(self.temporal.boot)?,
+            ..self.temporal
+        };
         let waker = self.waker();
         // A waker that fails leaves the loop to its next beat.
         let wake = move || drop(waker.wake());
@@ -210,7 +233,20 @@ impl Listening {
             .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
-        let federation = setup.federation;
+        let (federation, me) = (setup.federation, setup.me);
+        let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
+        let page_at = self.page.as_ref().map(Page::address).transpose();
+        let page_at = page_at.map_err(io("the address"))?;
+        let page = self.page.map(|page| {
+            let published = Arc::clone(&published);
+            let text = move || {
+                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
+                figures.as_ref().map(Figures::metrics).unwrap_or_default()
+            };
+            page.serve(text, Arc::clone(&stop))
+                .map_err(io("the thread for figures"))
+        });
+        let page = page.transpose()?;
         let process = Process {
             poll: self.poll,
             access: self.access,
@@ -239,9 +275,28 @@ impl Listening {
             left: None,
             ends: None,
             scratch: Vec::new(),
+            replica,
+            sensing: Sensing::new(me.node, temporal),
+            maker: Maker::new(me.node, temporal, me.boot.0),
+            waiting: Vec::new(),
+            spans: Spans::default(),
+            batch: Vec::new(),
+            querying: BTreeMap::new(),
+            queries: Tally::default(),
+            transactions: Tally::default(),
+            peer_bytes: Bytes::default(),
+            started: now,
+            published,
+            page: page_at,
             tell,
         };
-        process.run()
+        let ended = process.run();
+        stop.store(true, Ordering::SeqCst);
+        if let Some(page) = page {
+            // It has told all that it could.
+            drop(page.join());
+        }
+        ended
     }
 }
 
@@ -254,7 +309,7 @@ struct Passed {
     ticket: u64,
 }
 
-struct Process<O: Os, T: FnMut(Seen)> {
+struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     poll: Poll,
     access: Access,
     clients: Clients,
@@ -289,10 +344,28 @@ struct Process<O: Os, T: FnMut(Seen)> {
     /// Why the loop is to end.
     ends: Option<Result<(), NodeError>>,
     scratch: Vec<u8>,
+    /// For readings of temporal objects alone, which are in memory: all else of the store is for its threads.
+    replica: Arc<Replica<E, O>>,
+    sensing: Sensing,
+    maker: Maker,
+    /// Readings whose objects are being made.
+    waiting: Vec<Waiting>,
+    spans: Spans,
+    /// The tickets of the master's batch, as far as they are of this node's clients and fronts.
+    batch: Vec<u64>,
+    /// The ticket of each query that the store is asked for.
+    querying: BTreeMap<Ticket, u64>,
+    queries: Tally,
+    transactions: Tally,
+    peer_bytes: Bytes,
+    started: Time,
+    /// For the page's thread; and where that is, if it is.
+    published: Arc<Mutex<Option<Figures>>>,
+    page: Option<SocketAddr>,
     tell: T,
 }
 
-impl<O: Os, T: FnMut(Seen)> Process<O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     fn run(mut self) -> Result<(), NodeError> {
         let mut events = Events::with_capacity(1024);
         let mut looked = self.os.now();
@@ -363,12 +436,9 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         let now = self.os.now();
         let links = [self.ask.next_due(), self.watch.next_due()];
         let peers = self.peers.values().map(|peer| peer.way.next_due());
-        let due = links
-            .into_iter()
-            .chain(peers)
-            .chain(self.left)
-            .min()
-            .unwrap_or(Time::MAX);
+        let local = [self.maker.next_due(), self.settle_by()];
+        let due = links.into_iter().chain(local).chain(peers).chain(self.left);
+        let due = due.min().unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
     }
 
@@ -385,7 +455,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         }
         loop {
             while let Some(done) = self.stores.done() {
-                match done {
+                self.worked(&done);
+                match done.result {
                     Ok(event) => self.events.push_back(event),
                     Err(failed) => _ = self.ends.get_or_insert(Err(failed.into())),
                 }
@@ -399,6 +470,7 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             if self.left.is_some_and(|at| at <= now) {
                 self.ends.get_or_insert(Ok(()));
             }
+            self.make(now);
             if self.events.is_empty() || self.ends.is_some() {
                 break;
             }
@@ -414,8 +486,19 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 self.again.push(place); // it was not read while its answers waited
             }
         }
+        if !self.waiting.is_empty() {
+            self.settle(now);
+        }
+        let (sensing, os) = (&mut self.sensing, &self.os);
         for (node, peer) in &mut self.peers {
-            let trouble = peer.turn(&mut self.scratch, now);
+            let mut more = || match sensing.tells(*node, os.since_boot()) {
+                Some((stamp, taken)) => Some(Packet::Taken(stamp, taken)),
+                None => Some(sensing.reports(*node, now))
+                    .filter(|reports| !reports.is_empty())
+                    .map(Packet::Readings),
+            };
+            let (trouble, written) = peer.turn(&mut self.scratch, now, &mut more);
+            self.peer_bytes.written += written;
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         for (node, trouble) in troubles {
@@ -443,10 +526,23 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 self.watch_at = self.os.now() + WATCH_AGAIN;
                 return;
             }
+            Event::Message(_, Message::Answered(id, answer)) => {
+                let now = self.os.now();
+                if let Some(refused) = self.maker.answered(*id, answer, now) {
+                    if let Some((key, refusal)) = refused {
+                        self.unmade(&key, &refusal.to_string());
+                    }
+                    return;
+                }
+            }
             _ => {}
         }
         let now = self.os.now();
+        let applies = matches!(event, Event::Applied(_) | Event::Installed(..));
         let actions = self.node.step(event, now);
+        if applies {
+            self.sensing.applied(&self.replica, now, self.os.since_boot());
+        }
         for action in actions {
             self.act(action, now);
         }
@@ -454,8 +550,12 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
     }
 
     fn act(&mut self, action: Action, now: Time) {
+        self.trace(&action, now);
         match action {
             Action::Send(to, message) => {
+                if let Message::Heartbeat(_) = message {
+                    self.sensing.beats(to);
+                }
                 if let Some(peer) = self.peers.get_mut(&to) {
                     peer.outgoing.push(message, now);
                 }
@@ -544,14 +644,24 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         let now = self.os.now();
         for place in self.clients.due() {
             loop {
-                match self.clients.turn(place, &mut self.scratch, now) {
+                let mut here = Here {
+                    replica: &self.replica,
+                    sensing: &mut self.sensing,
+                    maker: &mut self.maker,
+                    waiting: &mut self.waiting,
+                    place,
+                    applied: self.node.applied(),
+                    now,
+                };
+                let mut answer = |number, local, out: &mut Writer<'_>| here.answer(number, local, out);
+                match self.clients.turn(place, &mut self.scratch, now, &mut answer) {
                     Wanted::Nothing | Wanted::Over => break,
-                    Wanted::Ask(request) => {
-                        let ticket = self.request(request);
+                    Wanted::Ask(request, arrived) => {
+                        let ticket = self.request(request, arrived);
                         self.clients.asked(place, ticket);
                     }
-                    Wanted::Info => {
-                        let text = self.info(now);
+                    Wanted::Info(sections) => {
+                        let text = self.figures(now).info(&sections);
                         self.clients.described(place, &text);
                     }
                 }
@@ -560,16 +670,25 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
     }
 
     /// Asks the node; the number of the request.
-    fn request(&mut self, request: Request) -> u64 {
+    fn request(&mut self, request: Request, arrived: Time) -> u64 {
         self.asked += 1;
+        self.spans.begins(self.asked, &request, arrived);
         self.events.push_back(Event::Request(self.asked, request));
         self.asked
     }
 
     fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
+        if ticket == MAKER {
+            let answered = self.maker.answered(reply.id, &reply.answer, now);
+            if let Some((key, refusal)) = answered.flatten() {
+                self.unmade(&key, &refusal.to_string());
+            }
+            return;
+        }
+        self.ends(ticket, &reply.answer, now);
         let Some(passed) = self.passed.remove(&ticket) else {
-            if let Some((place, request)) = self.clients.answered(ticket, reply.answer, now) {
-                let ticket = self.request(request);
+            if let Some((place, request, arrived)) = self.clients.answered(ticket, reply.answer, now) {
+                let ticket = self.request(request, arrived);
                 self.clients.asked(place, ticket);
             }
             return;
@@ -594,13 +713,17 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         };
         let (number, was) = (peer.number, peer.from);
         let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
+        let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
         let mut greets = false;
         let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
             Heard::Front => greets = true,
             Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
+            Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
+            Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
             Heard::Request(ticket, request) => {
                 *asked += 1;
                 let connection = number;
+                spans.begins(*asked, &request, os.now());
                 passed.insert(
                     *asked,
                     Passed {
@@ -612,6 +735,7 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 events.push_back(Event::Request(*asked, request));
             }
         });
+        self.peer_bytes.read += std::mem::take(&mut peer.link.bytes.read);
         if greets {
             let (federation, from) = (self.setup.federation, self.setup.me);
             peer.push(&Packet::Hello { federation, from });
@@ -651,6 +775,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         for place in stalled {
             self.peers_in.remove(place);
         }
+        self.sensing.look(&self.replica);
+        self.publish(now);
         // A listener without descriptors to give tells nothing further by itself.
         self.accept();
     }
@@ -663,36 +789,5 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             // The connection ends in any case.
             drop(peer.link.flush());
         }
-    }
-
-    /// What INFO answers.
-    fn info(&self, now: Time) -> String {
-        let (said, reign) = (self.node.said(now), self.node.reign());
-        let role = if self.node.is_master() { "master" } else { "slave" };
-        let master = self.node.master(now).map_or("none".into(), |node| node.to_string());
-        let lines = [
-            ("node", self.setup.me.node.to_string()),
-            ("federation", self.setup.federation.to_string()),
-            ("role", role.into()),
-            ("master_node", master),
-            ("epoch", reign.epoch.to_string()),
-            ("applied", self.node.applied().to_string()),
-            ("standing", format!("{:?}", said.standing).to_lowercase()),
-            ("transactions_waiting", said.transactions.to_string()),
-            ("log_silent", u8::from(said.log_silent).to_string()),
-            ("connected_clients", self.clients.len().to_string()),
-        ];
-        let mut text = "# Federation\r\n".to_owned();
-        for (name, value) in lines {
-            text.push_str(&format!("{name}:{value}\r\n"));
-        }
-        for (node, peer) in &self.peers {
-            let (superseded, dropped) = peer.outgoing.lost();
-            let address = peer.way.address.socket;
-            text.push_str(&format!(
-                "peer{node}:address={address},superseded={superseded},dropped={dropped}\r\n"
-            ));
-        }
-        text
     }
 }

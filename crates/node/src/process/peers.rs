@@ -5,9 +5,10 @@ use std::io;
 use mio::{Registry, Token};
 use punctual_federation::ids::{FederationId, Member, NodeId};
 use punctual_federation::message::{Message, Request};
+use punctual_federation::temporal::{Report, Stamp};
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_server::stream::Stream;
-use punctual_units::{Nanos, Time};
+use punctual_units::{Made, Nanos, Seq, Time};
 
 use super::clients::STALLED_MAX;
 use super::link::{Link, Turn};
@@ -18,6 +19,8 @@ use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
 /// While so many bytes wait for a peer's socket, further messages wait as messages.
 const UNSENT_MAX: usize = 256 << 10;
+/// While so many bytes wait for a peer's socket, no further readings are taken from their feed.
+const READINGS_UNSENT_MAX: usize = 32 << 10;
 /// While so many bytes of answers wait for a front's socket, no further request of it is read.
 const UNSENT_PAUSE: usize = 4 << 20;
 /// How long one that calls may be silent before it says what it is.
@@ -27,6 +30,8 @@ const NAME_WITHIN: Nanos = Nanos::from_secs(2);
 pub(super) struct PeerOut {
     pub way: Way,
     pub outgoing: Outgoing,
+    /// Bytes that were written to it.
+    pub written: u64,
 }
 
 /// What an operator should know of the way to a peer.
@@ -42,6 +47,7 @@ impl PeerOut {
         PeerOut {
             way: Way::new(address, token),
             outgoing: Outgoing::default(),
+            written: 0,
         }
     }
 
@@ -65,11 +71,21 @@ impl PeerOut {
         self.way.connect(registry, access, &name, now).map(Trouble::Refused)
     }
 
-    /// Sends what waits; what the operator should know of it.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Option<Trouble> {
+    /// Sends what waits, then what `more` tells as long as the socket takes it; what the operator should know of it,
+    /// and the bytes that were written.
+    pub fn turn(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        now: Time,
+        more: &mut dyn FnMut() -> Option<Packet>,
+    ) -> (Option<Trouble>, u64) {
         let mut too_long = None;
-        let ended = match self.try_turn(scratch, now, &mut too_long) {
-            Ok(true) => return too_long.map(Trouble::TooLong),
+        let turned = self.try_turn(scratch, now, &mut too_long, more);
+        let link = self.way.link.as_mut();
+        let written = link.map_or(0, |link| std::mem::take(&mut link.bytes).written);
+        self.written += written;
+        let ended = match turned {
+            Ok(true) => return (too_long.map(Trouble::TooLong), written),
             Ok(false) => None,
             Err(error) => Some(error),
         };
@@ -77,13 +93,18 @@ impl PeerOut {
         self.outgoing.clear();
         // What TLS does not accept; all else is a peer that is gone.
         let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
-        refused
-            .and_then(|error| self.way.refused(error.to_string()))
-            .map(Trouble::Refused)
+        let refused = refused.and_then(|error| self.way.refused(error.to_string()));
+        (refused.map(Trouble::Refused), written)
     }
 
     /// Whether the connection goes on.
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time, too_long: &mut Option<usize>) -> io::Result<bool> {
+    fn try_turn(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        now: Time,
+        too_long: &mut Option<usize>,
+        more: &mut dyn FnMut() -> Option<Packet>,
+    ) -> io::Result<bool> {
         // Peers say nothing here: what comes is the end.
         if self.way.read(scratch, now, |_| {})? == Turn::Ended {
             return Ok(false);
@@ -100,6 +121,17 @@ impl PeerOut {
             if len > FRAME_BYTES_MAX {
                 link.out.truncate(before);
                 *too_long = Some(len);
+            }
+        }
+        link.flush()?;
+        // Readings wait in their feed, where a newer one takes the place of an older, until the socket has room.
+        while link.is_writable
+            && link.unsent() < READINGS_UNSENT_MAX
+            && let Some(packet) = more()
+        {
+            frame::write(&mut link.out, VERSION, &packet);
+            if link.unsent() >= READINGS_UNSENT_MAX {
+                link.flush()?;
             }
         }
         link.flush()?;
@@ -121,6 +153,10 @@ pub(super) enum Heard {
     Front,
     /// Of a peer.
     Message(NodeId, Message),
+    /// Readings of a peer's objects.
+    Readings(NodeId, Vec<Report>),
+    /// A peer's stamp, and readings that it has.
+    Taken(NodeId, Stamp, Vec<(Made, Seq)>),
     /// Of a front, under its number.
     Request(u64, Request),
 }
@@ -195,6 +231,8 @@ impl PeerIn {
                 // The end of a connection with two would be told of neither.
                 (Packet::Hello { .. } | Packet::Front, Some(_)) => return Err(PeerGone::SecondName),
                 (Packet::Message(message), Some(Named::Node(from))) => take(Heard::Message(from.node, message)),
+                (Packet::Readings(reports), Some(Named::Node(from))) => take(Heard::Readings(from.node, reports)),
+                (Packet::Taken(stamp, taken), Some(Named::Node(from))) => take(Heard::Taken(from.node, stamp, taken)),
                 (Packet::Request(ticket, request), Some(Named::Front)) => take(Heard::Request(ticket, request)),
                 (_, None) => return Err(PeerGone::NoName),
                 (_, Some(_)) => return Err(PeerGone::OutOfPlace),

@@ -33,6 +33,11 @@ impl<T> Places<T> {
         token.0 - self.first
     }
 
+    /// How many have ever come.
+    pub fn begun(&self) -> u32 {
+        self.begun
+    }
+
     pub fn len(&self) -> usize {
         self.all.len() - self.free.len()
     }

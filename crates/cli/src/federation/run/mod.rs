@@ -6,6 +6,8 @@ mod etcd;
 #[cfg(not(feature = "etcd"))]
 #[path = "no_etcd.rs"]
 mod etcd;
+#[cfg(feature = "lab")]
+pub mod idle;
 mod load;
 mod log;
 mod network;
@@ -46,10 +48,12 @@ pub use self::settings::{RATE_MAX, Settings};
 use self::usage::Usage;
 use super::load::{Offer, Tally};
 use super::node::FOLDER_PREFIX;
+use super::watch::{self, Watching};
 use crate::args::{FederationRun, LogKind};
 use crate::commands::print;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, apart};
+use crate::terminal::Live;
 
 /// How often a run looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -94,9 +98,14 @@ pub struct Began<'r> {
 }
 
 /// Carries out `punctual federation run`.
-pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
+pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
     let settings = Settings::of(arguments)?;
+    apart(&[
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+    ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
     let faults = match arguments.fault_every {
         None => vec![(Nanos(settings.duration.0 / 2), arguments.fault)],
         Some(every) => now_and_then(every, &settings)?,
@@ -116,6 +125,7 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
         settings.work,
     );
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
+    let mut watching = None;
     let report = federation(&settings, &faults, |began| {
         let shown = |addresses: &[SocketAddr]| {
             let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -129,20 +139,28 @@ pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
             shown(began.peers).replace(", ", " "),
         );
         match is_apart {
-            true => print(&(said + &line)),
+            true => print(&(said + &line))?,
             // A closed standard error is no reason to stop.
-            false => {
-                drop(std::io::stderr().write_all(line.as_bytes()));
-                Ok(())
-            }
+            false => drop(std::io::stderr().write_all(line.as_bytes())),
         }
-    })?;
+        let is_live = is_apart && watch::is_live(arguments.plain);
+        if is_live || html.is_some() {
+            let live = is_live.then(Live::take).transpose()?;
+            watching = Some(Watching::start(began.nodes, live));
+        }
+        Ok(())
+    });
+    let past = watching.and_then(Watching::end);
+    let report = report?;
     if is_apart {
         print(&report::text(&report))?;
     }
-    if let Some(json) = json {
-        json.json(&report::document(&report))?;
-    }
+    let written = [
+        json.map(|file| file.json(&report::document(&report))),
+        html.zip(past)
+            .map(|(file, past)| file.text(&watch::written(&past, command))),
+    ];
+    Failure::all(written.into_iter().flatten())?;
     report.verdict()
 }
 

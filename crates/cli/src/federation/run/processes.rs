@@ -100,6 +100,7 @@ impl Processes {
                 store: folder.join(format!("node-{node}")),
                 clients: SocketAddr::new(reach, 0),
                 peers: SocketAddr::new(reach, 0),
+                metrics: SocketAddr::from(([127, 0, 0, 1], 0)),
                 private: network.is_some(),
                 log_entries_max: settings.log_entries_max,
                 store_bytes_max: settings.store_bytes_max,
@@ -269,8 +270,16 @@ impl Processes {
                 process.listens = Some((clients, clients));
                 process.serves = Some(LinuxOs.now());
             }
-            (Told::Listens { clients, peers }, Role::Node(begin)) => {
+            (
+                Told::Listens {
+                    clients,
+                    peers,
+                    metrics,
+                },
+                Role::Node(begin),
+            ) => {
                 (begin.clients, begin.peers) = (clients, peers);
+                begin.metrics = metrics.unwrap_or(begin.metrics);
                 process.listens = Some((clients, peers));
                 if starts > 1 {
                     self.introduce(part);

@@ -10,6 +10,7 @@ mod neighbours;
 mod overload;
 mod rates;
 mod referees;
+mod replication;
 mod series;
 mod store;
 
@@ -40,6 +41,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Referees(arguments) => referees::referees(arguments, command),
         Bench::Neighbours(arguments) => neighbours::neighbours(arguments),
         Bench::Failover(arguments) => failover::failover(arguments),
+        Bench::Replication(arguments) => replication::replication(arguments),
         Bench::Overload(arguments) => overload::overload(arguments),
     }
 }
