@@ -11,7 +11,7 @@ use punctual_pipeline::WhenFull;
 use punctual_runtime::linux::pipeline::Mechanism;
 use punctual_scenario::{Fault, Governor};
 use punctual_store::engine::Durability;
-use punctual_units::CoreId;
+use punctual_units::{CoreId, Nanos};
 #[cfg(feature = "lab")]
 use punctual_workload::ControllerKind;
 
@@ -228,11 +228,26 @@ pub enum FederationCommand {
     /// Ends with 1 at the first seed that breaks a promise, and shows what led to it as a message chart: a column for
     /// each node, time downwards. The same settings and seed give the same run.
     Sim(FederationSim),
-    /// Run nodes as processes of this machine under load, kill the master half-way, and show the outage part by part
+    /// Run balancers and nodes as processes of this machine, offer twice the load that they can serve, kill the master
+    /// half-way, and show the outage part by part
     ///
     /// The log is one file of this machine, behind this process: it is not replicated. At the end, what clients were
     /// told is held against the log; ends with 1 where the two do not agree. Nothing is left behind.
     Run(FederationRun),
+    /// Show what nodes tell of themselves: roles, lag, requests done and late, why and where, ages of readings
+    ///
+    /// A live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Ends with 2 where
+    /// no node answers.
+    Watch(FederationWatch),
+    /// Pass requests of any client of Redis on to the nodes of a federation
+    ///
+    /// Queries go where a balancer says, transactions to the master, so a client needs this one address. It keeps
+    /// nothing: run several. Ctrl-C ends it.
+    Balance(FederationBalance),
+    /// Offer requests at random instants (Poisson) to balancers or nodes, each timed from when it was to be sent
+    ///
+    /// Each client has a session and a counter of its own; ends with 1 where an answer is not what it has counted.
+    Load(FederationLoad),
     /// Keep a log in one file, for nodes of this machine that `punctual serve NODE.toml` starts
     ///
     /// It is not replicated: with the machine the log is gone.
@@ -279,27 +294,112 @@ pub enum FederationCommand {
 /// `federation run`
 #[derive(Debug, Args)]
 pub struct FederationRun {
-    /// Settings in TOML; docs/federation.md names the keys [default: three nodes, 200 requests/s, 10 s]
+    /// Settings in TOML; docs/federation.md names the keys [default: two balancers, three nodes, twice their capacity,
+    /// 10 s]
     pub file: Option<PathBuf>,
     /// How many nodes, 1 to 16
     #[arg(long, value_name = "N")]
     pub nodes: Option<u32>,
+    /// How many balancers, 1 to 8
+    #[arg(long, value_name = "N")]
+    pub balancers: Option<u32>,
     /// Where the order of commits is kept: local is one file of this machine; etcd://HOST:PORT,HOST:PORT/NAME is an
     /// etcd that runs; etcd starts one of three members here
     #[arg(long, value_name = "LOG", default_value = "local")]
     pub log: LogKind,
-    /// What becomes of the master half-way
+    /// What happens half-way
     #[arg(long, value_enum, default_value = "kill")]
     pub fault: FederationFault,
+    /// A fault of a kind drawn at random each so often (such as 5s), in place of the one half-way
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub fault_every: Option<Nanos>,
     /// For how long the load is offered, in seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
-    /// Requests a second
+    /// Requests a second [default: twice what was served as fast as it could be, measured first]
     #[arg(long, value_name = "R")]
     pub rate: Option<f64>,
+    /// The processor time that a node spends on each request, besides what it needs (such as 0.3ms) [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub work: Option<Nanos>,
     /// Write the result as JSON; without FILE to standard output, and no text
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
+    /// Write what the nodes were along the run as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// No live view
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// `federation watch`
+#[derive(Debug, Args)]
+pub struct FederationWatch {
+    /// Where the nodes are, as clients reach them
+    #[arg(required = true, num_args = 1..=64, value_name = "ADDRESS")]
+    pub addresses: Vec<SocketAddr>,
+    /// For how long, in seconds [default: until Ctrl-C]
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+    /// Lines in place of the live view
+    #[arg(long)]
+    pub plain: bool,
+    /// Write what was told as JSON at the end; "-" is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write what was told as a page at the end
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `federation balance`
+#[derive(Debug, Args)]
+pub struct FederationBalance {
+    /// Where the nodes hear their peers, as `federation run` prints it
+    #[arg(value_name = "NODE", required = true)]
+    pub nodes: Vec<SocketAddr>,
+    /// Where clients of Redis reach it: an address of this machine; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value_t = crate::federation::balance::LISTEN)]
+    pub listen: SocketAddr,
+    /// The process that starts it: it ends with that.
+    #[arg(long, hide = true)]
+    pub parent: Option<i32>,
+}
+
+/// `federation load`
+#[derive(Debug, Args)]
+pub struct FederationLoad {
+    /// Balancers or nodes: clients are shared out evenly, and go to the next where a connection ends
+    #[arg(value_name = "ADDRESS", required = true)]
+    pub addresses: Vec<SocketAddr>,
+    /// Requests a second [default: --times what was served as fast as it could be, measured first]
+    #[arg(long, value_name = "R")]
+    pub rate: Option<f64>,
+    /// How many times of what is served are offered
+    #[arg(long, value_name = "X", default_value_t = 2.0, conflicts_with = "rate")]
+    pub times: f64,
+    /// The share of requests that count (INCR), 0 to 1; the others read (GET)
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    pub writes: f64,
+    /// Clients, each with one request at a time
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: u32,
+    /// The time that each request has, from when it was to be sent
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(5..=60_000))]
+    pub deadline_ms: u64,
+    /// For how long, in seconds
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Of the random instants
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the result as JSON; without FILE to standard output, and no text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+    /// The process that starts it: it is told what comes of it, and this one ends with that.
+    #[arg(long, hide = true)]
+    pub parent: Option<i32>,
 }
 
 /// Where a federation's log is.

@@ -9,6 +9,10 @@
 //! balancer's choice, a transaction to the node that the refusal names. A transaction is not sent again where its node
 //! is gone: its client asks for the outcome.
 //!
+//! **Between two masters** a front keeps transactions for [`HOLD`] at most, and sends them to the next one: a node that
+//! leaves, or that dies, costs those the time of a takeover which have it. What is kept was sent nowhere, or refused,
+//! so it can still be late.
+//!
 //! **Stateless.** What a front knows it has heard within the last 200 ms, so any other one can take its place, and
 //! several work beside each other. A client of a front that dies goes to another, as where a connection breaks.
 //!
@@ -31,6 +35,10 @@ use crate::records::RETRY_AFTER;
 pub const FLIGHTS_MAX: usize = 65_536;
 /// What the ways to a node and back may take of a request's time: the node gets so much less.
 pub const WAY: Nanos = Nanos::from_millis(1);
+
+/// For how long from when it last knew a master a front keeps transactions for the next one: four beats that are missed
+/// and a takeover, twice. Beyond, transactions are late at once.
+pub const HOLD: Nanos = Nanos(SUSPECT_AFTER.0 * 5 / 2);
 
 /// Something that happened to a front.
 #[derive(Clone, Debug)]
@@ -88,6 +96,10 @@ pub struct Front {
     nodes: BTreeMap<NodeId, Known>,
     flights: BTreeMap<u64, Flight>,
     due: BTreeSet<(Time, u64)>,
+    /// Transactions that wait for the next master, by when they are late.
+    held: BTreeMap<(Time, u64), Flight>,
+    /// Until when they may wait: there is no master now, and there was one.
+    hold_until: Option<Time>,
     tickets: u64,
     joins: u64,
     /// Requests that may still be sent once more, beside those that the balancer sends again.
@@ -102,6 +114,8 @@ impl Front {
             nodes: BTreeMap::new(),
             flights: BTreeMap::new(),
             due: BTreeSet::new(),
+            held: BTreeMap::new(),
+            hold_until: None,
             tickets: draw >> 8, // far from the end
             joins: 0,
             budget: BUDGET_MAX / 10.0,
@@ -110,12 +124,13 @@ impl Front {
 
     /// How many requests are under way.
     pub fn under_way(&self) -> usize {
-        self.flights.len()
+        self.flights.len() + self.held.len()
     }
 
     /// Takes an event at the front's own time `now`; what is to be done.
     pub fn step(&mut self, event: FrontEvent, now: Time) -> Vec<FrontAction> {
         let mut out = Vec::new();
+        let had_master = self.master().is_some();
         match event {
             FrontEvent::Wake => {}
             FrontEvent::Request(client, request) => self.request(client, request, now, &mut out),
@@ -127,6 +142,11 @@ impl Front {
             }
         }
         self.suspect(now, &mut out);
+        match self.master() {
+            Some(master) => self.release(master, now, &mut out),
+            None if had_master => self.hold_until = Some(now + HOLD),
+            None => {}
+        }
         self.expire(now, &mut out);
         out
     }
@@ -135,7 +155,8 @@ impl Front {
     pub fn wake_at(&self) -> Time {
         let silence = self.nodes.values().map(|known| known.at + SUSPECT_AFTER);
         let due = self.due.first().map(|(at, _)| *at);
-        silence.chain(due).min().unwrap_or(Time::MAX)
+        let held = self.held.first_key_value().map(|((at, _), _)| *at);
+        silence.chain(due).chain(held).min().unwrap_or(Time::MAX)
     }
 
     fn request(&mut self, client: u64, request: Request, now: Time, out: &mut Vec<FrontAction>) {
@@ -144,7 +165,7 @@ impl Front {
             out.push(FrontAction::Answer(client, id, Answer::Refused(refusal)));
         } else if request.time_left <= WAY + MARGIN {
             out.push(FrontAction::Answer(client, id, Answer::late(Reason::Expired, None)));
-        } else if self.flights.len() >= FLIGHTS_MAX {
+        } else if self.under_way() >= FLIGHTS_MAX {
             out.push(FrontAction::Answer(client, id, Answer::late(Reason::Backlog, None)));
         } else {
             self.budget = (self.budget + BUDGET).min(BUDGET_MAX);
@@ -160,8 +181,28 @@ impl Front {
             };
             match self.choose(&flight, now) {
                 Some(node) => self.send(flight, node, now, out),
-                None => out.push(FrontAction::Answer(client, id, flight.nowhere())),
+                None => self.hold(flight, now, out),
             }
+        }
+    }
+
+    /// Keeps a transaction for the next master, where there was one until just now; anything else is late.
+    fn hold(&mut self, flight: Flight, now: Time, out: &mut Vec<FrontAction>) {
+        let (until, last) = (self.hold_until.unwrap_or(now), flight.deadline - flight.needs());
+        if flight.request.work.for_master() && until.min(last) > now {
+            self.tickets += 1;
+            self.held.insert((until.min(last), self.tickets), flight);
+        } else {
+            let id = flight.request.id;
+            out.push(FrontAction::Answer(flight.client, id, flight.nowhere()));
+        }
+    }
+
+    /// Sends what was kept to the master that is there now.
+    fn release(&mut self, master: NodeId, now: Time, out: &mut Vec<FrontAction>) {
+        self.hold_until = None;
+        for flight in std::mem::take(&mut self.held).into_values() {
+            self.send(flight, master, now, out);
         }
     }
 
@@ -173,10 +214,16 @@ impl Front {
         }
     }
 
-    /// The node that says that it is the master; of two, the one of the later reign.
-    fn master(&self) -> Option<NodeId> {
+    /// What it has heard of each node, and how long ago.
+    pub fn nodes(&self, now: Time) -> impl Iterator<Item = (Heartbeat, Nanos)> {
+        let known = self.nodes.values();
+        known.map(move |known| (known.heartbeat, now.since(known.at)))
+    }
+
+    /// The node that says that it is the master, and takes requests; of two, the one of the later reign.
+    pub fn master(&self) -> Option<NodeId> {
         let masters = self.nodes.values().map(|known| known.heartbeat);
-        let masters = masters.filter(|heartbeat| heartbeat.master && heartbeat.may_reign());
+        let masters = masters.filter(|heartbeat| heartbeat.master && heartbeat.may_reign() && heartbeat.serves());
         masters
             .max_by_key(|heartbeat| heartbeat.epoch)
             .map(|heartbeat| heartbeat.from.node)
@@ -272,10 +319,27 @@ impl Front {
         let Some(flight) = flight else {
             return; // it was given up
         };
+        let is_no_master = late.is_some_and(|late| late.reason == Reason::NoMaster);
+        if is_no_master && let Some(known) = self.nodes.get_mut(&node) {
+            known.heartbeat.master = false; // whatever it said before
+        }
         match self.elsewhere(&flight, &answer, late, now) {
             Some(other) => self.send(Flight { again: true, ..flight }, other, now, out),
+            None if is_no_master && self.may_hold(&flight, now) => {
+                self.hold(Flight { again: true, ..flight }, now, out);
+            }
             None => out.push(FrontAction::Answer(flight.client, id, answer)),
         }
+    }
+
+    /// Whether a transaction that was refused, because its node is not the master, is kept for the next one.
+    fn may_hold(&mut self, flight: &Flight, now: Time) -> bool {
+        let may = !flight.again && flight.request.work.for_master() && flight.has_time(now) && self.once_more();
+        if may && self.master().is_none() {
+            // That it was refused is the first that shows that there is none.
+            self.hold_until.get_or_insert(now + HOLD);
+        }
+        may
     }
 
     fn learn(&mut self, flight: &Flight, late: Option<Late>, said: Said, now: Time) {
@@ -368,6 +432,10 @@ impl Front {
 
     /// Answers what its node has not answered by the deadline.
     fn expire(&mut self, now: Time, out: &mut Vec<FrontAction>) {
+        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
+            let flight = first.remove();
+            out.push(FrontAction::Answer(flight.client, flight.request.id, flight.nowhere()));
+        }
         while let Some((_, ticket)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             let Some(flight) = self.remove(ticket) else { return };
             // A query leaves nothing behind: without an answer it was not executed.
@@ -415,7 +483,12 @@ impl Flight {
 
     /// Whether another node could still answer.
     fn has_time(&self, now: Time) -> bool {
-        self.deadline.since(now) > WAY * 2 + MARGIN
+        self.deadline.since(now) > self.needs()
+    }
+
+    /// The least time that a node needs to answer it.
+    fn needs(&self) -> Nanos {
+        WAY * 2 + MARGIN
     }
 
     /// What to say where there is no node for it.

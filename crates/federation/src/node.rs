@@ -181,6 +181,27 @@ impl Node {
         self.core.reign
     }
 
+    /// So many entries that another node has applied are not applied here.
+    pub fn lag(&self, now: Time) -> u64 {
+        let most = self.core.liveness.live(now).map(|peer| peer.applied).max();
+        most.unwrap_or_default().0.saturating_sub(self.applied().0)
+    }
+
+    /// The peers that it counts on.
+    pub fn live(&self, now: Time) -> impl Iterator<Item = NodeId> {
+        self.core.liveness.live(now).map(|peer| peer.from.node)
+    }
+
+    /// The request that the store is asked for by [`Action::Query`].
+    pub fn asked_by(&self, ticket: Ticket) -> Option<(Caller, RequestId)> {
+        self.queries.asked_by(ticket)
+    }
+
+    /// How many queries it has taken and not answered.
+    pub fn queries(&self) -> usize {
+        self.queries.count()
+    }
+
     /// The master, if it is this node or one that this node counts on.
     pub fn master(&self, now: Time) -> Option<NodeId> {
         match self.role {
@@ -338,7 +359,6 @@ impl Node {
                     slave.copy(&self.core, copy, out);
                 }
             }
-            Message::PassedOn(request) if request.work.for_master() => {} // only queries are passed on
             Message::PassedOn(request) => self.request(Caller::Node(from), request, now, out),
             Message::Answered(id, answer) => self.passed_answer(id, answer, out),
         }

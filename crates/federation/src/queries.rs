@@ -118,6 +118,12 @@ impl Queries {
             .any(|waiting| waiting.request.id == id && waiting.caller == caller)
     }
 
+    /// Where the answer to that query goes, and its name.
+    pub fn asked_by(&self, ticket: Ticket) -> Option<(Caller, RequestId)> {
+        let waiting = self.waiting.get(&ticket)?;
+        Some((waiting.caller, waiting.request.id))
+    }
+
     /// How many queries wait.
     pub fn count(&self) -> usize {
         self.waiting.len()

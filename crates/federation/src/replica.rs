@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use punctual_os::Os;
-use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image};
+use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image, WriteSet};
 use punctual_store::engine::Engine;
 use punctual_store::temporal::{Creation, Sample};
 use punctual_store::{Deadline, Freshness, Store, StoreError};
@@ -72,6 +72,15 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<StoreError>> {
         if self.is_full {
             return Err(Undo::Refused(Refusal::StoreFull));
+        }
+        let key = &creation.spec.key;
+        // Otherwise the object would hide the record.
+        if let Err(StoreError::NotTemporal { .. }) = self.transaction.get_fresh(key, Nanos::ZERO)
+            && self.get(key)?.is_some()
+        {
+            let why = "it holds an ordinary record: remove that first, or give the object another key".into();
+            let key = key.clone();
+            return Err(Undo::Refused(Refusal::NotCreated { key, why }));
         }
         self.transaction.create(creation.clone()).map_err(|error| match error {
             StoreError::DuplicateObject { .. } | StoreError::ReservedKey { .. } | StoreError::TooManyObjects { .. } => {
@@ -167,11 +176,18 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// # Errors
     /// Those of the store.
     pub fn apply(&self, revision: Revision, entry: &Entry) -> Result<(), StoreError> {
-        let sets = records::sets(entry);
+        self.apply_sets(revision, &records::sets(entry))
+    }
+
+    /// Applies what an entry of the log says, transaction by transaction.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn apply_sets(&self, revision: Revision, sets: &[WriteSet]) -> Result<(), StoreError> {
         let changes = sets.iter().flat_map(|set| &set.changes);
         let bytes = changes.map(|(key, value)| CHANGE_BYTES + (key.len() + value.as_ref().map_or(0, Vec::len)) as u64);
         let bytes: u64 = bytes.sum();
-        self.store.apply(revision, &sets)?;
+        self.store.apply(revision, sets)?;
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         room.left = room.left.saturating_sub(bytes);
         Ok(())
@@ -207,6 +223,44 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// Whether an object of that name is here.
     pub fn has_object(&self, object: Made) -> bool {
         self.store.object_made(object).is_some()
+    }
+
+    /// The key of each temporal object that was created, and its present name.
+    pub fn created(&self) -> Vec<(Key, Made)> {
+        self.store.created()
+    }
+
+    /// Counts a start of this node, see [`Store::count_boot`].
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn count_boot(&self, at_least: u64) -> Result<u64, StoreError> {
+        self.store.count_boot(at_least)
+    }
+
+    /// What a temporal object reads here, from memory alone: its latest reading into `value`, and how old that shows.
+    /// `None` where there is no such object, `Some(None)` where it has no reading yet.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn latest(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Option<Nanos>>, StoreError> {
+        let Some(object) = self.store.object(key) else {
+            return Ok(None);
+        };
+        let sample = self.store.read(object, value)?;
+        Ok(Some(sample.map(|sample| sample.age(self.store.os().since_boot()))))
+    }
+
+    /// How old what a temporal object reads here shows; `None` where it has no reading.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn age(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
+        let Some(object) = self.store.object(key) else {
+            return Ok(None);
+        };
+        let sample = self.store.sample(object)?;
+        Ok(sample.map(|sample| sample.age(self.store.os().since_boot())))
     }
 
     /// What a temporal object reads here.

@@ -34,7 +34,7 @@
 //! not. The source's clock may be wrong and jump as it likes once the feed has the reading; before that, an age is what
 //! the source's store says. A stamp is lost, late, doubled or overtaken: the bound only becomes looser.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use punctual_store::updates::{AdmissionOptions, Counts, OfferError, Pending, Reconciliation, SensorSpec, Updates};
 use punctual_units::{Made, Nanos, SensorId, Seq, Share, Time};
@@ -151,10 +151,16 @@ pub struct Feed {
     bounds: FeedBounds,
     stamp: Stamp,
     updates: Updates,
-    numbers: BTreeMap<Made, SensorId>,
+    /// Only looked up, never gone through: its order is another one in each process.
+    numbers: HashMap<Made, SensorId>,
     objects: Vec<Made>,
-    /// At most one per object, and `bounds.under_way` together.
-    under_way: BTreeMap<SensorId, UnderWay>,
+    /// What is under way of each object, by its number; `count` of them, `bounds.under_way` at most.
+    under_way: Vec<Option<UnderWay>>,
+    count: usize,
+    /// Room for a value and what travels with it.
+    framed: Vec<u8>,
+    /// When each of them was sent, in that order; some of these have ended since.
+    sent: VecDeque<(Time, SensorId, Seq)>,
 }
 
 /// What travels with a value through the queue: its age and the stamp.
@@ -178,10 +184,19 @@ impl Feed {
             bounds,
             stamp,
             updates: Updates::new(&vec![spec; bounds.objects as usize], admission),
-            numbers: BTreeMap::new(),
+            numbers: HashMap::new(),
             objects: Vec::new(),
-            under_way: BTreeMap::new(),
+            under_way: Vec::new(),
+            count: 0,
+            framed: Vec::new(),
+            sent: VecDeque::new(),
         }
+    }
+
+    /// The same, without objects, for the same peer: some objects are its source's no more. What the source has is to
+    /// be offered anew.
+    pub fn emptied(&self) -> Feed {
+        Feed::new(self.bounds, self.stamp)
     }
 
     /// Takes note of a stamp of the peer's.
@@ -211,16 +226,17 @@ impl Feed {
                 return Err(FeedError::TooManyObjects { object, max });
             }
         };
-        let mut framed = Vec::with_capacity(HEADER + value.len());
+        self.framed.clear();
         for number in [age.0, self.stamp.boot, self.stamp.at.0] {
-            framed.extend_from_slice(&number.to_le_bytes());
+            self.framed.extend_from_slice(&number.to_le_bytes());
         }
-        framed.extend_from_slice(value);
+        self.framed.extend_from_slice(value);
         // Everything is admitted, at an instant that says nothing: this queue has no clock.
-        let offered = self.updates.offer(sensor, seq, Time::ZERO, &framed, Time::ZERO);
+        let offered = self.updates.offer(sensor, seq, Time::ZERO, &self.framed, Time::ZERO);
         offered.map_err(|source| FeedError::Refused { object, source })?;
         if known.is_none() {
             self.objects.push(object);
+            self.under_way.push(None);
             self.numbers.insert(object, sensor);
         }
         Ok(())
@@ -232,20 +248,21 @@ impl Feed {
         if let Some(report) = self.resend(now) {
             return Some(report);
         }
-        if self.under_way.len() >= self.bounds.under_way {
+        if self.count >= self.bounds.under_way {
             return None;
         }
-        let mut framed = Vec::new();
-        let pending = self.updates.next(&mut framed)?;
-        let report = self.report(&pending, &framed);
+        let pending = self.updates.next(&mut self.framed)?;
+        let report = self.report(&pending, &self.framed);
         let sent = UnderWay {
             pending,
             report: report.clone(),
             sent_at: now,
         };
-        if let Some(older) = self.under_way.insert(pending.sensor, sent) {
-            self.updates.overtaken(&older.pending);
+        match self.under_way[pending.sensor.index()].replace(sent) {
+            Some(older) => self.updates.overtaken(&older.pending),
+            None => self.count += 1,
         }
+        self.note_sent(pending.sensor, pending.seq, now);
         Some(report)
     }
 
@@ -254,10 +271,10 @@ impl Feed {
         let Some(sensor) = self.numbers.get(&object) else {
             return;
         };
+        let sent = &mut self.under_way[sensor.index()];
         // An acknowledgement of one that was sent again, or given up for a newer one, says nothing new.
-        if self.under_way.get(sensor).is_some_and(|sent| sent.pending.seq == seq)
-            && let Some(sent) = self.under_way.remove(sensor)
-        {
+        if let Some(sent) = sent.take_if(|sent| sent.pending.seq == seq) {
+            self.count -= 1;
             self.updates.installed(&sent.pending);
         }
     }
@@ -272,21 +289,47 @@ impl Feed {
         self.updates.reconcile()
     }
 
+    /// Notes when a reading was sent, and forgets those that have ended in front, or all of them where they are many.
+    /// So it keeps twice as many as may be under way.
+    fn note_sent(&mut self, sensor: SensorId, seq: Seq, now: Time) {
+        let under_way = &self.under_way;
+        let waits = |(at, sensor, seq): &(Time, SensorId, Seq)| {
+            let sent = under_way[sensor.index()].as_ref();
+            sent.is_some_and(|sent| sent.pending.seq == *seq && sent.sent_at == *at)
+        };
+        self.sent.push_back((now, sensor, seq));
+        while self.sent.front().is_some_and(|front| !waits(front)) {
+            self.sent.pop_front();
+        }
+        if self.sent.len() > 2 * self.bounds.under_way {
+            self.sent.retain(waits);
+        }
+    }
+
     /// The reading that has been under way longest, if that is too long. One that a newer reading waits behind is
     /// given up for it.
     fn resend(&mut self, now: Time) -> Option<Report> {
         loop {
-            let (&sensor, sent) = self.under_way.iter_mut().min_by_key(|(_, sent)| sent.sent_at)?;
+            let (at, sensor, seq) = *self.sent.front()?;
             // A clock that was set back must not keep a reading under way for ever.
-            let waited = now.since(sent.sent_at).max(sent.sent_at.since(now));
-            if waited < self.bounds.resend_after {
+            let is_due = now.since(at).max(at.since(now)) >= self.bounds.resend_after;
+            let sent = self.under_way[sensor.index()].as_mut();
+            let Some(sent) = sent.filter(|sent| sent.pending.seq == seq && sent.sent_at == at) else {
+                self.sent.pop_front();
+                continue;
+            };
+            if !is_due {
                 return None;
             }
-            if self.updates.last(sensor) == Ok(sent.pending.seq) {
+            self.sent.pop_front();
+            if self.updates.last(sensor) == Ok(seq) {
                 sent.sent_at = now;
-                return Some(sent.report.clone());
+                let report = sent.report.clone();
+                self.note_sent(sensor, seq, now);
+                return Some(report);
             }
-            if let Some(sent) = self.under_way.remove(&sensor) {
+            if let Some(sent) = self.under_way[sensor.index()].take() {
+                self.count -= 1;
                 self.updates.overtaken(&sent.pending);
             }
         }
@@ -371,6 +414,8 @@ pub struct InboxCounts {
     pub newer: u64,
     /// All others.
     pub older: u64,
+    /// Numbers left out between two newer reports of an object: superseded at the source, or lost and superseded then.
+    pub skipped: u64,
 }
 
 impl Inbox {
@@ -405,6 +450,9 @@ impl Inbox {
         }
         self.newest.insert(object, report.seq);
         self.counts.newer += 1;
+        // Before the first that came there is no gap: the peer has come later.
+        let skipped = report.seq.0 - newest.0 - 1;
+        self.counts.skipped += if newest == Seq(0) { 0 } else { skipped };
         let age_at_most = age_at_most(report, boot, now, self.bounds.drift_ppm);
         Ok(Received::Newer { age_at_most })
     }
@@ -412,6 +460,11 @@ impl Inbox {
     /// What came.
     pub fn counts(&self) -> InboxCounts {
         self.counts
+    }
+
+    /// Forgets objects that are this source's no more.
+    pub fn keep(&mut self, mut is_there: impl FnMut(Made) -> bool) {
+        self.newest.retain(|made, _| is_there(*made));
     }
 }
 
@@ -432,8 +485,10 @@ pub fn sampled_at(age_at_most: Option<Nanos>, now: Time, horizon: Nanos, drift_p
     now.0.checked_sub(before.0).map(Time)
 }
 
-/// The time that has passed at most while a clock that is off by at most `drift_ppm` showed `shown`.
-fn true_at_most(shown: Nanos, drift_ppm: u32) -> Nanos {
+/// The time that has passed at most while a clock that is off by at most `drift_ppm` showed `shown`: also the age at
+/// most of a reading that a store shows as `shown` old, though that was installed by [`sampled_at`] longer ago than its
+/// horizon.
+pub fn true_at_most(shown: Nanos, drift_ppm: u32) -> Nanos {
     const PPM: u128 = 1_000_000;
     let slowest = PPM - u128::from(drift_ppm).min(PPM - 1);
     let most = (u128::from(shown.0) * PPM).div_ceil(slowest);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use punctual_federation::admission::Report;
 use punctual_federation::balancer::{BUDGET, BUDGET_MAX, Home};
-use punctual_federation::front::{Front, FrontAction, FrontEvent, WAY};
+use punctual_federation::front::{Front, FrontAction, FrontEvent, HOLD, WAY};
 use punctual_federation::ids::{Boot, Epoch, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{
@@ -339,6 +339,59 @@ fn a_transaction_that_was_refused_goes_to_the_master_that_the_refusal_names() {
     assert_eq!(play.answers[&1].0, late(Reason::Backlog, Some(NodeId(2))));
 }
 
+fn late_without_master() -> Answer {
+    Answer::late(Reason::NoMaster, None)
+}
+
+fn asks_to_count(play: &mut Play, millis: u64) {
+    let query = false;
+    play.happen(Happens::Asks { query, millis }).unwrap();
+}
+
+fn says(play: &mut Play, node: u32, standing: Standing, master: bool) {
+    play.happen(Happens::Says { node, standing, master }).unwrap();
+}
+
+#[test]
+fn between_two_masters_transactions_wait_for_the_next_one_and_not_for_ever() {
+    let mut play = front();
+    play.happen(Happens::Dies(0)).unwrap();
+    asks_to_count(&mut play, 2000);
+    play.pass(HEARTBEAT).unwrap();
+    assert!(!play.sent.contains_key(&1) && !play.answers.contains_key(&1));
+    says(&mut play, 1, Standing::Serving, true);
+    assert_eq!(play.sent[&1], [NodeId(1)]);
+    // Where none comes, what waits is late when the hold is over, and what comes then at once.
+    let mut play = front();
+    play.happen(Happens::Dies(0)).unwrap();
+    let since = play.now;
+    asks_to_count(&mut play, 2000);
+    play.pass(HOLD).unwrap();
+    assert_eq!(play.answers[&1], (late_without_master(), since + HOLD));
+    asks_to_count(&mut play, 2000);
+    assert_eq!(play.answers[&2].0, late_without_master());
+}
+
+#[test]
+fn a_master_that_leaves_refuses_no_transaction_of_a_client() {
+    let mut play = front();
+    asks_to_count(&mut play, 500);
+    // The one under way crosses the word that it leaves.
+    play.standings.insert(NodeId(0), Standing::Leaving);
+    let id = play.asked[&1].0.id;
+    let (ticket, node, _) = play.under_way.remove(0);
+    let (answer, said) = (late_without_master(), said(Standing::Leaving));
+    play.tell(FrontEvent::Reply(node, ticket, Reply { id, answer, said }))
+        .unwrap();
+    asks_to_count(&mut play, 500);
+    assert!(play.answers.is_empty() && play.sent.len() == 1, "{:?}", play.answers);
+    says(&mut play, 2, Standing::Serving, true);
+    assert_eq!(
+        (&play.sent[&1][..], &play.sent[&2][..]),
+        (&[NodeId(0), NodeId(2)][..], &[NodeId(2)][..])
+    );
+}
+
 #[test]
 fn a_silent_node_is_sent_nothing_and_what_has_no_time_is_late_at_once() {
     let mut play = front();
@@ -360,13 +413,10 @@ fn a_silent_node_is_sent_nothing_and_what_has_no_time_is_late_at_once() {
             ..
         }
     ));
-    assert!(matches!(
-        play.answers[&2].0,
-        Answer::Late {
-            reason: Reason::NoMaster,
-            ..
-        }
-    ));
+    // A transaction waits for the next master as long as it can.
+    assert!(!play.answers.contains_key(&2));
+    play.pass(Nanos::from_millis(100)).unwrap();
+    assert_eq!(play.answers[&2].0, late_without_master());
     let mut play = front();
     let no_time = request(1, true, WAY + MARGIN);
     play.asked.insert(1, (no_time.clone(), play.now + no_time.time_left));

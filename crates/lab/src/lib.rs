@@ -34,6 +34,8 @@ pub mod movie;
 #[cfg(target_os = "linux")]
 pub mod neighbours;
 mod outcome;
+#[cfg(target_os = "linux")]
+pub mod overload;
 pub mod packing;
 mod parallel;
 pub mod qedb;

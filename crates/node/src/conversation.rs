@@ -2,7 +2,8 @@
 //!
 //! The commands are those of Redis that a transaction of a federation can carry out, plain: `GET`, `MGET`, `SET`,
 //! `DEL`, `APPEND`, `INCR` and its kin, `MULTI` with these in it. `GET` and `MGET` outside of `MULTI` are queries,
-//! which any node answers; all else is a transaction, which the master executes. What is not known is refused.
+//! which any node answers; all else is a transaction, which the master executes. What is not known is refused. `TSET`
+//! and `GETFRESH` outside of `MULTI` are about temporal objects, which are in this node's memory: the loop answers.
 //!
 //! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
 //! there, each by the next number. So a client that has asked for its `SESSION` knows, where its connection breaks, the
@@ -10,7 +11,7 @@
 //! refused is `-REFUSED`, what had none is `-ERR`.
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Request, Work};
+use punctual_federation::message::{Answer, Fate, Key, Operation, Output, Refusal, Request, Work};
 use punctual_federation::session::Session;
 use punctual_server::commands;
 use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http};
@@ -72,8 +73,34 @@ enum Stage {
     /// A session is being opened; then this. `None`: the client asked for the session itself.
     Opening(Option<Box<Pending>>),
     Asked(Box<Pending>),
+    /// A temporal object is being made.
+    Setting,
     /// The password in it is being checked.
     Checked(Box<Words>),
+}
+
+/// What the loop itself does for a client, with temporal objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// `TSET`.
+    Set(Setting),
+    /// `GETFRESH`: the object, and how old its reading may be.
+    Fresh(Key, Nanos),
+}
+
+/// A reading of a client's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The object.
+    pub key: Key,
+    /// The value.
+    pub value: Vec<u8>,
+    /// How old the client says that it was at `arrived`.
+    pub age: Nanos,
+    /// When the request was read.
+    pub arrived: Time,
+    /// Until when its reply is worth something.
+    pub deadline: Time,
 }
 
 /// What is to be done about a client's request.
@@ -85,8 +112,10 @@ pub enum Step {
     Close,
     /// To ask the node.
     Ask(Request),
-    /// To describe the node.
-    Info,
+    /// To describe the node, in these sections; all where none is named.
+    Info(Vec<String>),
+    /// To be done by the loop.
+    Local(Local),
     /// To check a password ([`Conversation::judged`]).
     Check(Claimed),
 }
@@ -145,6 +174,23 @@ impl Conversation {
         !matches!(self.stage, Stage::Idle)
     }
 
+    /// The number of its connection.
+    pub fn connection(&self) -> u32 {
+        self.connection
+    }
+
+    /// The reply to a reading comes later, because its object is being made.
+    pub fn sets(&mut self) {
+        self.stage = Stage::Setting;
+    }
+
+    /// That reply is written.
+    pub fn has_set(&mut self) {
+        if matches!(self.stage, Stage::Setting) {
+            self.stage = Stage::Idle;
+        }
+    }
+
     /// Takes a request that was read at `arrived`; its deadline counts from there.
     pub fn take(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Step {
         match self.interpret(words, arrived, now, out) {
@@ -160,30 +206,39 @@ impl Conversation {
     }
 
     fn interpret(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
-        let mut words = words.clone();
-        let mut time_left = self.time_left;
-        if name(&words) == "DEADLINE" {
+        let rest;
+        let (mut words, mut time_left) = (words, self.time_left);
+        if words.argument(0).eq_ignore_ascii_case(b"deadline") {
             if words.len() < 3 {
                 return Err("ERR syntax error: DEADLINE MS COMMAND ..".into());
             }
             time_left = millis(words.argument(1))?;
-            words.skip(2);
+            let mut skipped = words.clone();
+            skipped.skip(2);
+            rest = skipped;
+            words = &rest;
         }
         let deadline = arrived + time_left;
-        if is_http(&words) {
+        if is_http(words) {
             Writer::new(out, self.version).error(NO_HTTP);
             return Ok(Step::Close);
         }
-        self.allow(&words)?;
-        if let Some(step) = self.entry(&words, out)? {
+        self.allow(words)?;
+        if self.multi.is_none()
+            && let Some(local) = local(words, arrived, deadline)?
+        {
+            return Ok(Step::Local(local));
+        }
+        if let Some(step) = self.entry(words, out)? {
             return Ok(step);
         }
-        if let Some(step) = self.connection_command(&words, out)? {
+        if let Some(step) = self.connection_command(words, out)? {
             return Ok(step);
         }
-        match name(&words).as_str() {
+        match name(words).as_str() {
+            "TSET" => return Err("ERR TSET is no part of a transaction: send it outside of MULTI".into()),
             "EXEC" => {
-                expect(&words, words.len() == 1)?;
+                expect(words, words.len() == 1)?;
                 let multi = self.multi.take().ok_or("ERR EXEC without MULTI")?;
                 if multi.broken {
                     return Err("EXECABORT Transaction discarded because of previous errors.".into());
@@ -193,15 +248,15 @@ impl Conversation {
                 let work = Work::Transaction(operations.collect());
                 return Ok(self.send(work, deadline, shapes, true, now));
             }
-            "SESSION" => return self.session_command(&words, deadline, now, out),
+            "SESSION" => return self.session_command(words, deadline, now, out),
             "OUTCOME" => {
-                expect(&words, words.len() == 2 && self.multi.is_none())?;
+                expect(words, words.len() == 2 && self.multi.is_none())?;
                 let id = request_id(words.argument(1))?;
                 return Ok(self.send(Work::Outcome(id), deadline, Vec::new(), false, now));
             }
             _ => {}
         }
-        let command = command(&words)?;
+        let command = command(words)?;
         if let Some(multi) = &mut self.multi {
             multi.bytes += words.bytes();
             if multi.commands.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX {
@@ -298,7 +353,10 @@ impl Conversation {
                 writer.simple("OK");
                 return Ok(Some(Step::Close));
             }
-            "INFO" => return Ok(Some(Step::Info)),
+            "INFO" => {
+                let sections = (1..words.len()).map(|at| word(words, at).to_lowercase());
+                return Ok(Some(Step::Info(sections.collect())));
+            }
             "SELECT" => match words.argument(1) {
                 b"0" => writer.simple("OK"),
                 _ => return Err("ERR there is database 0".into()),
@@ -428,7 +486,7 @@ impl Conversation {
     pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
         match std::mem::take(&mut self.stage) {
             // No node was asked.
-            stage @ (Stage::Idle | Stage::Checked(_)) => {
+            stage @ (Stage::Idle | Stage::Setting | Stage::Checked(_)) => {
                 self.stage = stage;
                 Step::Answered
             }
@@ -550,6 +608,10 @@ fn command(words: &Words) -> Result<Command, String> {
             has(words.len() > 1)?;
             (keys().map(get).collect(), Shape::Values(words.len() - 1))
         }
+        "GETFRESH" => {
+            has(words.len() == 3)?;
+            (vec![Operation::Fresh(key(1), span(words.argument(2))?)], Shape::Value)
+        }
         "SET" => {
             has(words.len() >= 3)?;
             if words.len() > 3 {
@@ -598,6 +660,39 @@ fn command(words: &Words) -> Result<Command, String> {
         }
     };
     Ok(Command { operations, shape })
+}
+
+/// What the loop itself can do.
+fn local(words: &Words, arrived: Time, deadline: Time) -> Result<Option<Local>, String> {
+    let key = || words.argument(1).to_vec();
+    if words.argument(0).eq_ignore_ascii_case(b"tset") {
+        expect(words, words.len() >= 3)?;
+        let age = match words.len() {
+            3 => Nanos::ZERO,
+            5 if words.argument(3).eq_ignore_ascii_case(b"age") => span(words.argument(4))?,
+            _ => return Err("ERR syntax error".into()),
+        };
+        let value = words.argument(2).to_vec();
+        return Ok(Some(Local::Set(Setting {
+            key: key(),
+            value,
+            age,
+            arrived,
+            deadline,
+        })));
+    }
+    if words.argument(0).eq_ignore_ascii_case(b"getfresh") {
+        expect(words, words.len() == 3)?;
+        return Ok(Some(Local::Fresh(key(), span(words.argument(2))?)));
+    }
+    Ok(None)
+}
+
+/// An age in milliseconds.
+fn span(text: &[u8]) -> Result<Nanos, String> {
+    let ms = number(text).and_then(|ms| ms.checked_mul(1_000_000));
+    ms.map(Nanos)
+        .ok_or_else(|| "ERR an age is a number of milliseconds, not negative".into())
 }
 
 fn name(words: &Words) -> String {

@@ -4,16 +4,24 @@
 //! in real time, and carry out what it wants, in the order in which it wants it.
 //!
 //! **Method.** One thread, the event loop ([`process`]), owns the state machine and all sockets: those of clients,
-//! which speak RESP ([`conversation`]), of peers ([`wire`], [`outgoing`]), and of the log. It never calls the store:
-//! threads do ([`stores`]), and what comes of it is the next event. The loop sleeps until something comes, or until the
-//! instant at which the state machine wants to be woken.
+//! which speak RESP ([`conversation`]), of peers ([`wire`], [`outgoing`]), and of the log. It leaves the store to
+//! threads ([`stores`]), and what comes of it is the next event. The loop sleeps until something comes, or until the
+//! instant at which the state machine wants to be woken. Readings of temporal objects it installs itself ([`sensing`],
+//! [`making`]): they are copied in memory. What it did is told as figures ([`figures`]), with where the time of late
+//! requests went ([`spans`]).
 //!
 //! **Bounds.** Connections, requests that wait, bytes of a message, messages that wait for a peer: each has a name.
 
+pub mod ages;
 pub mod conversation;
+pub mod figures;
+pub mod making;
 pub mod outgoing;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod seen;
+pub mod sensing;
+pub mod spans;
+#[cfg(target_os = "linux")]
 pub mod stores;
 pub mod wire;

@@ -16,11 +16,16 @@ use punctual_federation::entry::Entry;
 use punctual_federation::ids::{BatchId, NodeId, Revision};
 use punctual_federation::message::{Key, Request};
 use punctual_federation::replica::Replica;
-use punctual_os::Os;
+use punctual_os::linux::thread::thread_cpu_time;
+use punctual_os::{Os, Scheduling};
 use punctual_store::StoreError;
 use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
-use punctual_units::Nanos;
+use punctual_units::{Clock, Nanos, Time};
+
+/// As what queries run: what decides which of them are let in, and tells peers that the node lives, is woken before
+/// them, and so is the one writer.
+const QUERIES: Scheduling = Scheduling::Batch { nice: 5 };
 
 /// Something that a node wants of its store.
 #[derive(Debug)]
@@ -51,17 +56,29 @@ pub enum Failed {
     Panicked,
 }
 
-/// What came of it.
-pub type Done = Result<Event, Failed>;
+/// What came of a task.
+#[derive(Debug)]
+pub struct Done {
+    /// What to tell the state machine.
+    pub result: Result<Event, Failed>,
+    /// When a thread began with it: until then it waited for that thread.
+    pub begun: Time,
+    /// When the thread had ended it.
+    pub ended: Time,
+}
 
-fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, task: Task) -> Result<Event, StoreError> {
+fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task) -> Result<Event, StoreError> {
     Ok(match task {
-        Task::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),
+        Task::Execute(batch, revision, requests) => {
+            spend(Nanos(each.0.saturating_mul(requests.len() as u64)));
+            Event::Executed(batch, replica.execute(revision, &requests)?)
+        }
         Task::Apply(revision, entry) => {
             replica.apply(revision, &entry)?;
             Event::Applied(revision)
         }
         Task::Query(ticket, keys, max_age) => {
+            spend(each);
             let (revision, values) = replica.query(&keys, max_age)?;
             Event::Queried(ticket, revision, values)
         }
@@ -72,6 +89,16 @@ fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, task: Task) -> Result<Ev
             Event::Installed(image.revision, replica.reign()?)
         }
     })
+}
+
+/// Uses so much processor time of the calling thread.
+fn spend(work: Nanos) {
+    if work > Nanos::ZERO {
+        let until = thread_cpu_time() + work;
+        while thread_cpu_time() < until {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// The threads. They end when this is dropped, after what they have.
@@ -85,33 +112,43 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Starts the threads, with `executors` for queries; `wake` is called after each task.
+    /// Starts the threads, with `executors` for queries; `wake` is called after each task. Each request takes `each` of
+    /// its thread's processor time beside what it needs, so that a load can be stated for any machine.
     ///
     /// # Errors
     /// Those of the system.
     pub fn start<E: Engine + 'static, O: Os>(
         replica: &Arc<Replica<E, O>>,
+        os: &O,
         executors: usize,
+        each: Nanos,
         wake: &(impl Fn() + Clone + Send + 'static),
     ) -> io::Result<Stores> {
         let (told, done) = channel();
         let mut threads = Vec::new();
-        let mut lane = |name: &str, count: usize| {
+        let mut lane = |name: &str, count: usize, scheduling: Option<Scheduling>| {
             let (send, tasks) = channel();
             let tasks = Arc::new(Mutex::new(tasks));
             for _ in 0..count {
                 let (replica, tasks, told, wake) =
                     (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
-                let thread = thread::Builder::new().name(name.into());
-                let carry_out = move |task| carry_out(&replica, task);
-                threads.push(thread.spawn(move || work(carry_out, &tasks, &told, &wake))?);
+                let (thread, clock) = (thread::Builder::new().name(name.into()), os.clone());
+                let carry_out = move |task| carry_out(&replica, each, task);
+                let os = os.clone();
+                threads.push(thread.spawn(move || {
+                    if let Some(scheduling) = scheduling {
+                        // Where it is refused, the thread has as much of a share as the others.
+                        drop(os.set_scheduling(os.this_thread(), scheduling));
+                    }
+                    work(carry_out, &tasks, &told, &clock, &wake);
+                })?);
             }
             io::Result::Ok(Some(send))
         };
         let (writes, reads, slow) = (
-            lane("store-write", 1)?,
-            lane("store-read", executors)?,
-            lane("store-slow", 1)?,
+            lane("store-write", 1, None)?,
+            lane("store-read", executors, Some(QUERIES))?,
+            lane("store-slow", 1, None)?,
         );
         Ok(Stores {
             writes,
@@ -150,6 +187,7 @@ fn work(
     carry_out: impl Fn(Task) -> Result<Event, StoreError>,
     tasks: &Mutex<Receiver<Task>>,
     told: &Sender<Done>,
+    clock: &impl Clock,
     wake: &impl Fn(),
 ) {
     loop {
@@ -157,9 +195,11 @@ fn work(
         let Ok(task) = task else { return };
         // A node whose store is silent would beat on, and keep others from its place: a panic is told as a failure,
         // with which the node ends.
-        let done = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
-        let done = done.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
-        if told.send(done).is_err() {
+        let begun = clock.now();
+        let result = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
+        let result = result.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
+        let ended = clock.now();
+        if told.send(Done { result, begun, ended }).is_err() {
             return;
         }
         wake();
@@ -181,8 +221,9 @@ mod tests {
             Task::Sync => panic!("planted"),
             _ => Ok(Event::Synced(Revision(7))),
         };
-        work(carry_out, &Mutex::new(tasks), &told, &|| {});
-        assert!(matches!(done.recv(), Ok(Err(Failed::Panicked))));
-        assert!(matches!(done.recv(), Ok(Ok(Event::Synced(Revision(7))))));
+        work(carry_out, &Mutex::new(tasks), &told, &punctual_os::LinuxOs, &|| {});
+        let next = || done.recv().unwrap().result;
+        assert!(matches!(next(), Err(Failed::Panicked)));
+        assert!(matches!(next(), Ok(Event::Synced(Revision(7)))));
     }
 }

@@ -3,15 +3,19 @@
 //! The node that dials sends [`Packet::Hello`] first, then messages; nothing comes back on that connection. So a
 //! connection that breaks tells that the node at its other end is gone, or cannot be heard, which is the same.
 //!
+//! A front dials nodes, and says [`Packet::Front`] first. Its connection goes both ways: the node says its name, then
+//! what it says of itself on each beat, and answers requests by their numbers.
+//!
 //! Deadlines travel as time left: a message that waited before it was sent is shortened by that ([`shortened`]).
 
 use punctual_federation::ids::{FederationId, Member};
-use punctual_federation::message::Message;
-use punctual_units::Nanos;
+use punctual_federation::message::{Message, Reply, Request};
+use punctual_federation::temporal::{Report, Stamp};
+use punctual_units::{Made, Nanos, Seq};
 use serde::{Deserialize, Serialize};
 
 /// The version of this conversation.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The longest frame of a peer that has not said its name.
 pub const STRANGER_BYTES_MAX: usize = 256;
 /// The longest frame of a peer: a copy of a store, in one message. The loop of a node that sends or takes one does
@@ -30,6 +34,16 @@ pub enum Packet {
     },
     /// A message.
     Message(Message),
+    /// The sender is a front, first.
+    Front,
+    /// A front's request, under a number of its own.
+    Request(u64, Request),
+    /// The answer to that.
+    Reply(u64, Reply),
+    /// Readings of the sender's objects, at most [`crate::sensing::TOGETHER_MAX`].
+    Readings(Vec<Report>),
+    /// Readings of the receiver's that the sender has, and an instant of the sender's clock.
+    Taken(Stamp, Vec<(Made, Seq)>),
 }
 
 /// A message that has waited for `waited` before it was sent; `None` where no time is left.
@@ -49,9 +63,10 @@ mod tests {
 
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
-    use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Request, Said, Work};
+    use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Work};
     use punctual_logs::frame::{Frames, write};
     use punctual_store::batch::Image;
+    use punctual_units::Time;
 
     use super::*;
 
@@ -147,7 +162,37 @@ mod tests {
             federation: FederationId(federation),
             from,
         });
-        prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message)]
+        let made = || any::<(u32, u64, u64)>().prop_map(|(source, boot, sequence)| Made { source, boot, sequence });
+        let stamp = || any::<(u64, u64)>().prop_map(|(boot, at)| Stamp { boot, at: Time(at) });
+        let report = (made(), any::<(u64, u64)>(), stamp(), any::<Vec<u8>>());
+        let report = report.prop_map(|(object, (seq, age), stamp, value)| Report {
+            object,
+            seq: Seq(seq),
+            age: Nanos(age),
+            stamp,
+            value,
+        });
+        let readings = prop::collection::vec(report, 0..4).prop_map(Packet::Readings);
+        let taken = prop::collection::vec((made(), any::<u64>().prop_map(Seq)), 0..4);
+        let taken = (stamp(), taken).prop_map(|(stamp, taken)| Packet::Taken(stamp, taken));
+        let asked = (any::<u64>(), id(), work(), any::<(u64, u64)>());
+        let asked = asked.prop_map(|(ticket, id, work, (time_left, seen))| {
+            let (time_left, seen) = (Nanos(time_left), Revision(seen));
+            Packet::Request(
+                ticket,
+                Request {
+                    id,
+                    work,
+                    time_left,
+                    seen,
+                },
+            )
+        });
+        let replied = (any::<u64>(), id()).prop_map(|(ticket, id)| {
+            let (answer, said) = (Answer::Unknown, Said::default());
+            Packet::Reply(ticket, Reply { id, answer, said })
+        });
+        prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message), 1 => Just(Packet::Front), 2 => asked, 2 => replied, 1 => readings, 1 => taken]
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! Figures for Prometheus: a page of text on a port of this machine alone.
+//! Figures for Prometheus: a page of text on a port of this machine alone, of a server or of any other program.
 //!
 //! A thread of its own serves one reader at a time, so that no reader costs the event loop anything: what that knows
 //! alone (connections, bytes) it leaves in `Figures` a few times a second.
@@ -50,6 +50,7 @@ pub(crate) struct Limits {
 }
 
 /// A port that is taken and not served yet.
+#[derive(Debug)]
 pub struct Page {
     listener: TcpListener,
 }
@@ -73,22 +74,20 @@ impl Page {
         self.listener.local_addr()
     }
 
-    /// Serves it on a thread of its own until `stop`.
+    /// Serves what `text` tells on a thread of its own until `stop`.
     ///
     /// # Errors
     /// Where the system gives no thread.
-    pub(crate) fn serve<E: Engine + 'static, O: Os>(
+    pub fn serve(
         self,
-        shared: Arc<Shared<E, O>>,
-        figures: Arc<Figures>,
-        limits: Limits,
+        text: impl Fn() -> String + Send + 'static,
         stop: Arc<AtomicBool>,
     ) -> io::Result<JoinHandle<()>> {
         let serve = move || {
             while !stop.load(Ordering::SeqCst) {
                 match self.listener.accept() {
                     // A reader that goes away, or takes too long, has its reasons.
-                    Ok((stream, _)) => drop(answer(stream, || text(&shared, &figures, &limits))),
+                    Ok((stream, _)) => drop(answer(stream, &text)),
                     Err(_) => std::thread::sleep(LOOK_EVERY),
                 }
             }
@@ -136,8 +135,8 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// One figure, with what it is; samples are labels in braces, or nothing, and a value.
-fn figure(page: &mut String, name: &str, kind: &str, help: &str, samples: &[(String, f64)]) {
+/// Writes one figure, with what it is; samples are labels in braces, or nothing, and a value.
+pub fn figure(page: &mut String, name: &str, kind: &str, help: &str, samples: &[(String, f64)]) {
     let _ = writeln!(page, "# HELP punctual_{name} {help}\n# TYPE punctual_{name} {kind}");
     for (labels, value) in samples {
         let _ = writeln!(page, "punctual_{name}{labels} {value}");
@@ -186,7 +185,7 @@ pub(crate) fn requests(page: &mut String, counts: &Counts) {
     );
 }
 
-fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &Figures, limits: &Limits) -> String {
+pub(crate) fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &Figures, limits: &Limits) -> String {
     let mut page = String::new();
     let counts = &shared.counts;
     requests(&mut page, counts);
@@ -330,8 +329,8 @@ fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &Figures, li
     page
 }
 
-/// A key between the quotes of a label.
-fn label(key: &[u8]) -> String {
+/// A key as it stands between the quotes of a label.
+pub fn label(key: &[u8]) -> String {
     let text = String::from_utf8_lossy(key);
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -11,6 +11,7 @@ use punctual_store::{Store, StoreError};
 use punctual_units::{Nanos, ObjectId, Time};
 
 use crate::cursors::Cursors;
+use crate::forecast::{Ahead, TOGETHER, reserve};
 use crate::queue::{Lane, Open, Queue};
 use crate::work::{Counts, Done, Job, Spent, TAKEN_MAX, Temporal, Worker};
 
@@ -62,11 +63,23 @@ pub struct Shared<E: Engine, O: Os> {
 }
 
 struct State {
-    queue: Queue<Job>,
+    /// Each with what it is forecast to take.
+    queue: Queue<(Job, Nanos)>,
+    /// By lane.
+    ahead: [Ahead; 2],
     /// Whether a thread has work that may write.
     writing: bool,
     /// Threads without work.
     idle: Vec<usize>,
+}
+
+impl State {
+    /// The next work, and what it is forecast to take.
+    fn pop(&mut self, open: Open) -> Option<(Job, Nanos)> {
+        let (job, cost) = self.queue.pop(open)?;
+        self.ahead[job.work.lane() as usize].remove(job.work.deadline(), cost);
+        Some((job, cost))
+    }
 }
 
 /// How a pool is made.
@@ -108,6 +121,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         let shared = Arc::new(Shared {
             state: os.new_lock(State {
                 queue: Queue::new(options.queue_max),
+                ahead: Default::default(),
                 writing: false,
                 idle: Vec::with_capacity(options.threads),
             }),
@@ -145,23 +159,45 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         Ok((shared, Pool(threads)))
     }
 
-    /// Queues work; what does not fit is given back.
-    pub fn submit(&self, jobs: &mut Vec<Job>) -> Vec<Job> {
+    /// Queues work; what does not fit, or cannot end in time, is given back, with the time after which it may.
+    pub fn submit(&self, jobs: &mut Vec<Job>) -> Vec<(Job, Nanos)> {
         let mut refused = Vec::new();
+        let waited = Nanos(self.counts.waited.load(Ordering::Relaxed));
+        let now = self.os.now();
         let mut state = self.state.lock();
         for job in jobs.drain(..) {
             let (lane, deadline) = (job.work.lane(), job.work.deadline());
+            let cost = job.work.cost(&self.counts.costs, self.threads());
             if job.work.has_begun() {
-                state.queue.push_again(lane, deadline, job);
-            } else if let Err(job) = state.queue.push(lane, deadline, job) {
-                refused.push(job);
+                state.queue.push_again(lane, deadline, (job, cost));
+            } else {
+                // What has a command without a deadline is never late as a whole.
+                let last = job.work.last_deadline();
+                let time = last.since(now).saturating_sub(reserve(last.since(now)));
+                let time = time.saturating_sub(cost * self.threads() as u64);
+                let ahead = &state.ahead[lane as usize];
+                let before = ahead.before(deadline, time);
+                if last < Time::MAX && before > time && before > Nanos::ZERO {
+                    refused.push((job, ahead.before(deadline, Nanos::MAX).saturating_sub(time)));
+                    continue;
+                }
+                if let Err((job, _)) = state.queue.push(lane, deadline, (job, cost)) {
+                    refused.push((job, waited));
+                    continue;
+                }
             }
+            state.ahead[lane as usize].add(deadline, cost);
         }
         let awake = state.idle.len().saturating_sub(state.queue.len());
         let woken = state.idle.split_off(awake);
         drop(state);
         woken.into_iter().for_each(|thread| self.parkers[thread].unpark());
         refused
+    }
+
+    /// How many threads carry out work.
+    fn threads(&self) -> usize {
+        (self.parkers.len() - 1).max(1)
     }
 
     /// All temporal objects that are known by their keys.
@@ -187,7 +223,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
     /// Has all threads end: each after the command that it has in the store. What waits is forgotten.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        while let Some(job) = self.state.lock().queue.pop(Open::Both) {
+        while let Some(job) = self.state.lock().pop(Open::Both) {
             drop(job); // not while the lock is held, because arguments take up to 32 MiB
         }
         self.parkers.iter().for_each(Park::unpark);
@@ -221,15 +257,18 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         };
         let mut done = Vec::new();
         loop {
-            let Some((jobs, lane)) = self.take(me) else {
+            let Some((jobs, lane, is_alone)) = self.take(me) else {
                 if self.is_stopping() {
                     return;
                 }
                 self.parkers[me].park_until(Time::MAX);
                 continue;
             };
+            worker.spent.is_alone.set(is_alone);
             worker.carry_out(jobs, &mut done);
             if lane == Lane::Write {
+                let taken = worker.spent.taken();
+                self.counts.costs.learn_turn(self.os.now().since(taken));
                 self.state.lock().writing = false;
             }
             let mut all = self.done.lock();
@@ -242,15 +281,16 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         }
     }
 
-    /// The next work for thread `me`, and more of its kind; else the thread counts as idle.
-    fn take(&self, me: usize) -> Option<(Vec<Job>, Lane)> {
+    /// The next work for thread `me`, more of its kind, and whether no other work waited; else the thread counts as
+    /// idle.
+    fn take(&self, me: usize) -> Option<(Vec<Job>, Lane, bool)> {
         let mut state = self.state.lock();
         let open = if state.writing {
             Open::Only(Lane::Read)
         } else {
             Open::Both
         };
-        let Some(first) = state.queue.pop(open) else {
+        let Some((first, mut cost)) = state.pop(open) else {
             if !state.idle.contains(&me) {
                 state.idle.push(me);
             }
@@ -258,21 +298,25 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         };
         let lane = first.work.lane();
         state.writing |= lane == Lane::Write;
+        let is_alone = state.queue.is_empty();
         let mut commands = first.work.commands();
         let mut jobs = vec![first];
         // Writers share a commit. Readers leave some to the other threads.
         let share = match lane {
             Lane::Write => usize::MAX,
-            Lane::Read => state.queue.len() / (self.parkers.len() - 1),
+            Lane::Read => state.queue.len() / self.threads(),
         };
+        let together = Nanos(TOGETHER.0 / self.threads() as u64);
         while commands < TAKEN_MAX
             && jobs.len() <= share
-            && let Some(more) = state.queue.pop(Open::Only(lane))
+            && (lane == Lane::Write || cost < together)
+            && let Some((more, its_cost)) = state.pop(Open::Only(lane))
         {
             commands += more.work.commands();
+            cost += its_cost;
             jobs.push(more);
         }
-        Some((jobs, lane))
+        Some((jobs, lane, is_alone))
     }
 
     /// Writes temporal objects to the engine, and removes what is due.

@@ -1,7 +1,7 @@
 //! The thread that checks passwords: neither the event loop nor the threads of the store wait for it.
 //!
 //! A check costs a tenth of a second of a core by intention. So what strangers can make this thread do is bounded:
-//! after a wrong password it rests for [`REST`] times as long as the check took, and what finds [`CLAIMS_MAX`] before
+//! after a wrong password it rests for `REST` times as long as the check took, and what finds [`CLAIMS_MAX`] before
 //! it is told to come again.
 
 use std::sync::mpsc::{SyncSender, sync_channel};

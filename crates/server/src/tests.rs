@@ -8,7 +8,7 @@ use punctual_os::{LinuxOs, Os, Refusal, Scheduling, Thread, Tid};
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Clock, Nanos, Time};
 
-use crate::commands;
+use crate::commands::{self, Verb};
 use crate::cursors::Cursors;
 use crate::pool::{Pool, PoolOptions, Shared};
 use crate::resp::Version;
@@ -276,7 +276,8 @@ fn flushdb_lets_others_have_their_turn_and_removes_all_that_was_there() {
         );
     }
     let mut rest = vec![asked("FLUSHDB"), asked("DBSIZE")];
-    rest[0].deadline = store.os().now() + Nanos::from_secs(1000);
+    rest[0].arrived = store.os().now();
+    rest[0].deadline = rest[0].arrived + Nanos::from_secs(1000);
     let (mut steps, mut reply) = (0, Vec::new());
     while !rest.is_empty() {
         let before = bench.counts.commits.load(Ordering::SeqCst);
@@ -326,18 +327,56 @@ fn what_has_begun_is_not_refused() {
         job(2, vec![asked("GET a")]),
         job(0, rest),
     ]);
-    let refused: Vec<_> = refused.iter().map(|job| job.connection.place).collect();
+    let refused: Vec<_> = refused.iter().map(|(job, _)| job.connection.place).collect();
     assert_eq!((refused, shared.waiting()), (vec![2], 2));
     // What waits as the server ends is not begun.
     shared.stop();
     assert_eq!(shared.waiting(), 0);
 }
 
+/// Reads of which each takes 100 ms, and a second for each: those behind the tenth are told at once.
+#[test]
+fn what_cannot_end_in_time_is_refused_as_it_comes() {
+    let (shared, _pool) = pool_for(store(TestOs::ticking()), 0, 100);
+    let costs = &shared.counts.costs;
+    (0..1000).for_each(|_| costs.learn(Verb::Get, Nanos::from_millis(100)));
+    (0..1000).for_each(|_| costs.learn_turn(Nanos::from_millis(6400)));
+    let with = |place, words: &str, deadline: Nanos| {
+        let mut asked = asked(words);
+        asked.deadline = Time(0) + deadline;
+        job(place, vec![asked])
+    };
+    let second = Nanos::from_secs(1);
+    for words in ["GET a", "SET a 1"] {
+        let mut jobs: Vec<_> = (0..20).map(|place| with(place, words, second)).collect();
+        // These have more time, all they need, or begin a run that has no deadline.
+        jobs.push(with(20, words, Nanos::from_secs(1000)));
+        jobs.push(with(21, words, Nanos::from_millis(1)));
+        let mut mixed = with(22, words, second);
+        if let Work::Run(run) = &mut mixed.work {
+            run.push(asked(words));
+        }
+        jobs.push(mixed);
+        jobs.push(job(23, vec![asked(words)]));
+        let refused = shared.submit(&mut jobs);
+        let places: Vec<_> = refused.iter().map(|(job, _)| job.connection.place).collect();
+        assert_eq!(places, (9..20).collect::<Vec<_>>(), "{words}");
+        let after: Vec<_> = refused.iter().map(|(_, after)| after.0 / 1_000_000).collect();
+        assert!(after.iter().all(|after| (1..200).contains(after)), "{after:?}");
+    }
+    shared.stop();
+    assert_eq!(shared.waiting(), 0);
+}
+
 /// A pool with room for one piece of work.
 fn pool(store: Store<Memory, TestOs>, threads: usize) -> (Arc<Shared<Memory, TestOs>>, Pool) {
+    pool_for(store, threads, 1)
+}
+
+fn pool_for(store: Store<Memory, TestOs>, threads: usize, queue_max: usize) -> (Arc<Shared<Memory, TestOs>>, Pool) {
     let options = PoolOptions {
         threads,
-        queue_max: 1,
+        queue_max,
         temporal: Temporal {
             validity: Nanos::from_secs(1),
             max_len: 64,

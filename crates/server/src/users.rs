@@ -231,7 +231,7 @@ impl User {
 /// Whether a command that changes a record answers with what was there, or with what came of it.
 fn tells_a_value(command: &Command, request: &Request) -> bool {
     match command.verb {
-        Verb::GetSet | Verb::GetDel | Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => true,
+        Verb::GetSet | Verb::GetDel | Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy | Verb::HIncrBy => true,
         Verb::Set => request.from(3).any(|option| option.eq_ignore_ascii_case(b"get")),
         _ => false,
     }
@@ -419,6 +419,7 @@ mod tests {
             "SCAN 0",
             "DBSIZE",
             "FLUSHDB",
+            "FLUSHALL",
             "SUBSCRIBE news",
             "INFO",
             "CONFIG GET *",
@@ -442,6 +443,7 @@ mod tests {
             "INCRBY room/a 0",
             "DECR room/a",
             "DECRBY room/a 0",
+            "HINCRBY room/h f 0",
         ] {
             assert!(
                 !may(&writer, words) && !may(&reader, words) && may(&both, words),

@@ -17,6 +17,7 @@ use punctual_units::{Nanos, ObjectId, Time};
 
 use crate::commands::{self, Class, Look, Place, Refused, Verb};
 use crate::cursors::Cursors;
+use crate::forecast::Costs;
 use crate::queue::Lane;
 use crate::resp::request::Request;
 use crate::resp::{Version, Writer};
@@ -92,6 +93,28 @@ impl Work {
             Work::Run(asked) => asked.iter().map(|asked| asked.deadline).min().unwrap_or(Time::MAX),
             Work::Exec(.., deadline) | Work::Watch(_, deadline, _) => *deadline,
             Work::Listen => Time::MAX,
+        }
+    }
+
+    /// The deadline after which all of it is late: [`Time::MAX`] where a part of it has none.
+    pub fn last_deadline(&self) -> Time {
+        match self {
+            Work::Run(asked) => asked.iter().map(|asked| asked.deadline).max().unwrap_or(Time::MAX),
+            Work::Exec(.., deadline) | Work::Watch(_, deadline, _) => *deadline,
+            Work::Listen => Time::MAX,
+        }
+    }
+
+    /// What it is forecast to take from the time of its lane, where so many threads read.
+    pub(crate) fn cost(&self, costs: &Costs, threads: usize) -> Nanos {
+        match (self.lane(), self) {
+            // Of a turn that takes as many as it may.
+            (Lane::Write, _) => Nanos(costs.turn().0.saturating_mul(self.commands() as u64) / TAKEN_MAX as u64),
+            (Lane::Read, Work::Run(asked) | Work::Exec(asked, ..)) => {
+                let each = asked.iter().map(|asked| costs.of(asked.command.verb).0);
+                Nanos(each.fold(0, u64::saturating_add) / threads.max(1) as u64)
+            }
+            (Lane::Read, _) => Nanos::ZERO,
         }
     }
 
@@ -184,6 +207,15 @@ pub struct Spent {
     taken: Cell<Time>,
     /// How long it has waited for the permit to write since.
     locked: Cell<Nanos>,
+    /// Whether nothing else waited when the thread took it.
+    pub is_alone: Cell<bool>,
+}
+
+impl Spent {
+    /// When the thread took its work.
+    pub fn taken(&self) -> Time {
+        self.taken.get()
+    }
 }
 
 /// What is counted.
@@ -203,6 +235,8 @@ pub struct Counts {
     pub commits: AtomicU64,
     /// How long work has waited in the queue lately, in nanoseconds.
     pub waited: AtomicU64,
+    /// What commands take.
+    pub costs: Costs,
 }
 
 impl Counts {
@@ -300,6 +334,7 @@ type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
 /// When a command was read and queued, and until when it has to be done.
 #[derive(Clone, Copy)]
 struct Begun {
+    verb: Verb,
     arrived: Time,
     queued: Time,
     deadline: Time,
@@ -308,6 +343,7 @@ struct Begun {
 impl Asked {
     fn begun(&self, queued: Time) -> Begun {
         Begun {
+            verb: self.command.verb,
             arrived: self.arrived,
             queued,
             deadline: self.deadline,
@@ -350,6 +386,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 Work::Exec(asked, watched, deadline) => {
                     let mut reply = Vec::new();
                     let begun = Begun {
+                        verb: Verb::Exec,
                         arrived: asked.first().map_or(queued, |asked| asked.arrived),
                         queued,
                         deadline,
@@ -361,6 +398,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                     let mut reply = Vec::new();
                     let arrived = queued;
                     let begun = Begun {
+                        verb: Verb::Watch,
                         arrived,
                         queued,
                         deadline,
@@ -414,11 +452,23 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
 
     /// Whether a command is late, and what it is told then.
     fn is_late(&self, begun: Begun, out: &mut Writer<'_>) -> bool {
-        let is_late = begun.deadline < Time::MAX && self.store.os().now() > begun.deadline;
+        let is_late = begun.deadline < Time::MAX && self.is_late_at(begun, self.store.os().now());
         if is_late {
             self.say_late(begun, out);
         }
         is_late
+    }
+
+    /// Whether it is too late to begin a command.
+    fn is_late_at(&self, begun: Begun, now: Time) -> bool {
+        let Begun {
+            verb,
+            arrived,
+            deadline,
+            ..
+        } = begun;
+        let is_alone = self.spent.is_alone.get();
+        now > self.counts.costs.begin_by(verb, arrived, deadline, is_alone)
     }
 
     fn say_late(&self, begun: Begun, out: &mut Writer<'_>) {
@@ -433,7 +483,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         let since = self.store.os().now().since(taken);
         let worked = Nanos(since.0.saturating_sub(locked.0));
         let stage = match () {
-            () if begun.deadline < taken => Stage::Queue,
+            () if self.is_late_at(begun, taken) => Stage::Queue,
             () if locked > worked => Stage::Lock,
             () => Stage::Store,
         };
@@ -484,6 +534,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         let begin = || self.store.read_transaction(Deadline::NONE);
         let mut transaction = begin();
         let mut replies = 0;
+        let mut since = self.store.os().now();
         for Running {
             queued,
             version,
@@ -522,6 +573,19 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             }
             replies += reply.len() - length;
             self.count(*answered - from);
+            let now = self.store.os().now();
+            self.learn(&asked[from..*answered], now.since(since));
+            since = now;
+        }
+    }
+
+    /// Commands took so long together: what one takes is known where all are of one kind.
+    fn learn(&self, asked: &[Asked], taken: Nanos) {
+        if let Some(first) = asked.first()
+            && asked.iter().all(|one| one.command.verb == first.command.verb)
+        {
+            let each = Nanos(taken.0 / asked.len() as u64);
+            self.counts.costs.learn(first.command.verb, each);
         }
     }
 
@@ -598,15 +662,17 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Commits at most `most` commands together.
     fn writes_together(&self, group: &mut [Running], until: usize, most: usize) -> Result<(), Undone> {
         let whole = |error| Undone { error, before: None };
-        let asked = group
-            .iter()
-            .flat_map(|running| &running.asked[running.answered..until.min(running.asked.len())]);
         let now = self.store.os().now();
+        let is_late = |asked: &Asked, queued| self.is_late_at(asked.begun(queued), now);
+        let asked = group.iter().flat_map(|running| {
+            let left = &running.asked[running.answered..until.min(running.asked.len())];
+            left.iter().map(|asked| (asked, running.queued))
+        });
         // Those that are late already are told so, and do not count.
         let deadline = asked
             .take(most)
-            .map(|asked| asked.deadline)
-            .filter(|at| *at >= now)
+            .filter(|(asked, queued)| !is_late(asked, *queued))
+            .map(|(asked, _)| asked.deadline)
             .min()
             .unwrap_or(Time::MAX);
         let mut transaction = self.writing(firm(deadline)).map_err(whole)?;
@@ -621,7 +687,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 let asked = &running.asked[running.answered];
                 running.answered += 1;
                 taken += 1;
-                if asked.deadline < now {
+                if is_late(asked, running.queued) {
                     let error = late("expired", self.waited());
                     Writer::new(&mut running.reply, running.version).error(&error);
                     expired.push(self.spent_on(asked.begun(running.queued)));

@@ -400,6 +400,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.objects.made(made)
     }
 
+    /// The keys of all temporal objects that were created, and the name that each has now.
+    pub fn created(&self) -> Vec<(Vec<u8>, Made)> {
+        self.objects.created().names_by_key()
+    }
+
     /// How many temporal objects there are.
     pub fn objects(&self) -> usize {
         self.objects.len()

@@ -109,7 +109,7 @@ fn what_was_created_and_its_value_are_back_after_a_restart_and_at_a_joiner() {
     let engine = || LmdbOptions::default().open(directory.path()).unwrap();
     let first = creation(made(7, 1, 1), "k");
     let store = open(engine());
-    assert_eq!((store.count_boot().unwrap(), store.count_boot().unwrap()), (1, 2));
+    assert_eq!((store.count_boot(0).unwrap(), store.count_boot(1).unwrap()), (1, 2));
     store
         .apply(Revision(1), &creates(&store, std::slice::from_ref(&first)).unwrap())
         .unwrap();
@@ -119,7 +119,8 @@ fn what_was_created_and_its_value_are_back_after_a_restart_and_at_a_joiner() {
     drop(store);
 
     let store = open(engine());
-    assert_eq!(store.count_boot().unwrap(), 3, "boots are counted across restarts");
+    assert_eq!(store.count_boot(0).unwrap(), 3, "boots are counted across restarts");
+    assert_eq!((store.count_boot(70).unwrap(), store.count_boot(70).unwrap()), (70, 71));
     assert_eq!(store.object_made(first.made), Some(ObjectId(2)));
     assert_eq!(value(&store, "k"), Some(1.5));
     assert_eq!(store.image().unwrap(), image);
@@ -156,12 +157,31 @@ fn a_source_that_restarted_takes_its_object_over_and_counts_from_one() {
     let refused = |creation| matches!(create(3, creation), Err(StoreError::DuplicateObject { .. }));
     assert!(refused(creation(made(1, 2, 1), "k")), "the same name");
     assert!(refused(creation(made(1, 1, 9), "k")), "an older boot");
-    assert!(refused(creation(made(2, 3, 1), "k")), "another source");
     assert!(refused(creation(made(1, 2, 1), "n")), "a name that is used");
     assert!(refused(creation(made(1, 2, 2), "m")), "a registered object");
     let mut longer = creation(made(1, 3, 1), "k");
     longer.spec.max_len = 9;
     assert!(refused(longer), "not the same object");
+}
+
+/// A sensor's client speaks to another node from now on.
+#[test]
+fn another_source_takes_an_object_over_and_counts_from_one() {
+    let store = open(Memory::default());
+    let create = |revision, creation| {
+        let written = creates(&store, &[creation])?;
+        store.apply(Revision(revision), &written)
+    };
+    create(1, creation(made(1, 9, 1), "k")).unwrap();
+    let object = store.object(b"k").unwrap();
+    reading(&store, object, 40, 1.0);
+    create(2, creation(made(2, 3, 1), "k")).unwrap();
+    assert_eq!(store.object_made(made(1, 9, 1)), None, "the source before is none");
+    assert_eq!(store.created(), [(b"k".to_vec(), made(2, 3, 1))]);
+    assert_eq!(reading(&store, object, 1, 2.0), Installation::Installed);
+    create(3, creation(made(1, 9, 2), "k")).unwrap();
+    assert_eq!(reading(&store, object, 1, 3.0), Installation::Installed);
+    assert_eq!((value(&store, "k"), store.objects()), (Some(3.0), 3));
 }
 
 #[test]

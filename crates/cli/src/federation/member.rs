@@ -17,13 +17,14 @@ use punctual_node::conversation::TIME_LEFT;
 use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
+use punctual_server::metrics::Page;
 use punctual_server::users::Users;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
 use super::membership::{LogAddress, Membership};
-use super::node::{EXECUTORS, open};
+use super::node::{EXECUTORS, open, temporal};
 use super::run::log_in_etcd;
 use crate::commands::print;
 use crate::failure::Failure;
@@ -69,7 +70,11 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
             ))
         })?,
     };
-    let listening = Listening::bind(file.listen, peers, access.clone()).map_err(|error| input(&error))?;
+    let mut listening = Listening::bind(file.listen, peers, access.clone()).map_err(|error| input(&error))?;
+    let page = file.metrics.map(Page::bind).transpose();
+    let taken = "metrics: cannot listen there: name a free port of this machine";
+    listening.page = page.map_err(|error| input(&format!("{taken}: {error}")))?;
+    listening.temporal = temporal();
     let replica = open(&file.store, membership.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
     let node = membership.node;
@@ -157,6 +162,7 @@ fn access(file: &mut NodeFile, membership: &Membership) -> Result<Access, Failur
         let load = |paths: &Option<_>| paths.as_ref().map(crate::serve::certificates::load).transpose();
         Ok(Access {
             users,
+            is_private: false,
             clients: load(&file.tls)?,
             peers: load(&membership.tls)?,
         })
@@ -166,7 +172,10 @@ fn access(file: &mut NodeFile, membership: &Membership) -> Result<Access, Failur
         true => Err(Failure::input([
             "tls: this build of punctual has no TLS: build it with `--features tls`",
         ])),
-        false => Ok(Access { users }),
+        false => Ok(Access {
+            users,
+            is_private: false,
+        }),
     }
 }
 

@@ -1,8 +1,11 @@
-//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`).
+//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`),
+//! whose parts are there alone, too (`balance`, `load`), and seen (`watch`).
 
+pub mod balance;
 mod chart;
 mod drawing;
 mod export;
+pub mod load;
 mod log;
 pub mod member;
 pub mod membership;
@@ -10,6 +13,7 @@ mod node;
 mod page;
 pub mod run;
 mod settings;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -62,7 +66,10 @@ struct Failed {
 pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> {
     match &arguments.what {
         FederationCommand::Sim(arguments) => sim(arguments, command),
-        FederationCommand::Run(arguments) => run::run(arguments),
+        FederationCommand::Run(arguments) => run::run(arguments, command),
+        FederationCommand::Watch(arguments) => watch::watch(arguments, command),
+        FederationCommand::Balance(arguments) => balance::balance(arguments),
+        FederationCommand::Load(arguments) => load::load(arguments),
         FederationCommand::Log { file, listen } => log::log(file, listen),
         FederationCommand::Found { name, log } => run::found(name, log),
         FederationCommand::Node => node::node(),

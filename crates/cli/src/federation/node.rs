@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_federation::admission::{Gate, Timely};
@@ -19,8 +19,10 @@ use punctual_federation::replica::Replica;
 use punctual_node::conversation::TIME_LEFT;
 use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::Seen;
+use punctual_node::sensing::Temporal;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
+use punctual_server::metrics::Page;
 use punctual_store::engine::Durability;
 use punctual_store::{Store, StoreOptions};
 use punctual_units::Nanos;
@@ -54,8 +56,14 @@ pub(super) struct Begin {
     /// Where it listens; port 0 takes a free one.
     pub clients: SocketAddr,
     pub peers: SocketAddr,
+    /// Where its figures are for Prometheus.
+    pub metrics: SocketAddr,
+    /// Whether these addresses are of a network that no other machine reaches.
+    pub private: bool,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
+    /// The processor time that each request takes, besides what it needs.
+    pub work: Nanos,
 }
 
 /// What it is told after that, each as a line. The end of the input is the end of the node.
@@ -74,6 +82,8 @@ pub(super) enum Told {
     Listens {
         clients: SocketAddr,
         peers: SocketAddr,
+        /// Its figures for Prometheus; a balancer has none.
+        metrics: Option<SocketAddr>,
     },
     Seen(Seen),
 }
@@ -90,7 +100,16 @@ pub(super) fn node() -> Result<(), Failure> {
     })?;
     process::die_with(begin.parent);
     process::leave_signals_to_parent();
-    let listening = Listening::bind(begin.clients, begin.peers, Access::default()).map_err(|error| input(&error))?;
+    let access = Access {
+        is_private: begin.private,
+        ..Access::default()
+    };
+    let mut listening = Listening::bind(begin.clients, begin.peers, access).map_err(|error| input(&error))?;
+    listening.work = begin.work;
+    let page = Page::bind(begin.metrics)
+        .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
+    let metrics = page.address().map_err(|error| input(&error))?;
+    (listening.temporal, listening.page) = (temporal(), Some(page));
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
@@ -108,7 +127,11 @@ pub(super) fn node() -> Result<(), Failure> {
         }
     });
     // A line that does not fit is not told: the loop never waits for a reader.
-    drop(tell.try_send(Told::Listens { clients, peers }));
+    drop(tell.try_send(Told::Listens {
+        clients,
+        peers,
+        metrics: Some(metrics),
+    }));
     let (control, orders) = std::sync::mpsc::channel();
     let waker = listening.waker();
     thread::spawn(move || obey(lines, &control, &|| drop(waker.wake())));
@@ -141,6 +164,15 @@ pub(super) fn node() -> Result<(), Failure> {
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
 }
 
+/// As `punctual serve` has them. Starts are counted by the time of day at least: a node that lost its store goes on.
+pub(super) fn temporal() -> Temporal {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Temporal {
+        boot: since.as_millis() as u64,
+        ..Temporal::default()
+    }
+}
+
 /// Carries out `punctual federation member`: becomes a member of etcd; why it could not.
 pub(super) fn member(parent: i32, program: &Path, arguments: &[String]) -> Failure {
     process::die_with(parent);
@@ -163,13 +195,14 @@ pub(super) fn open(
         quota: 2 * bytes_max as usize + BEYOND_BYTES,
         ..LmdbOptions::default()
     };
+    let temporal = Temporal::default();
     let options = StoreOptions {
         replicated: true,
+        created_max: temporal.objects_max,
         ..StoreOptions::default()
     };
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
-    // There are no temporal objects yet, so that no reading is too old.
-    Ok(Replica::new(store, Nanos::MAX).bounded(bytes_max))
+    Ok(Replica::new(store, temporal.validity).bounded(bytes_max))
 }
 
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {

@@ -158,11 +158,78 @@ pub enum Bench {
     /// Run programs that know nothing of punctual (a linker in a loop, hogs) alone, beside a core set apart by hand,
     /// and beside exclusive tasks; count what fails, what each gets, and what is not put back
     Neighbours(Neighbours),
-    /// Kill and stop the masters of a federation of processes, one after the other under load, and measure the gap
-    /// between acknowledgements
+    /// Kill, stop, cut off and replace processes of a federation, one after the other under load, and measure the gap
+    /// between answers
     ///
-    /// A fault every 2.5 s. Ends with 1 where a promise was broken.
+    /// A fault every 2.5 s. Cuts need the rights to make network namespaces (root). Ends with 1 where a promise was
+    /// broken.
     Failover(Failover),
+    /// Set temporal objects on one node of a federation of processes at a steady rate, and measure what its peers get
+    ///
+    /// Readings delivered, superseded and lost, their ages, and each node's share of a core.
+    Replication(Replication),
+    /// Offer `punctual serve`, Redis, and HAProxy before Redis more than they serve, and count what is answered in time
+    ///
+    /// Requests at random instants, timed from when they were to be sent; the servers take turns on the same cores.
+    /// What is not installed is left out. Takes some three minutes with the defaults.
+    Overload(Overload),
+}
+
+/// `bench replication`
+#[derive(Debug, Args)]
+pub struct Replication {
+    /// How many peers the node has: one federation after the other
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub peers: Vec<u32>,
+    /// Readings a second
+    #[arg(long, value_name = "R", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    pub rate: u32,
+    /// Objects, each set in turn
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub objects: u32,
+    /// The length of a value in bytes
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=256))]
+    pub bytes: u32,
+    /// For how long, in seconds
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub seconds: u64,
+    /// Write the figures as JSON; without FILE to standard output, and no text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+}
+
+/// `bench overload`
+#[derive(Debug, Args)]
+pub struct Overload {
+    /// Connections to each server
+    #[arg(long, value_name = "N", default_value_t = 7500, value_parser = clap::value_parser!(u32).range(16..=60_000))]
+    pub connections: u32,
+    /// What is offered, in multiples of what a server serves unloaded
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.5,1,2,3", value_parser = parse_multiple)]
+    pub multiples: Vec<f64>,
+    /// How long each multiple is offered to each server
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub seconds: u32,
+    /// How often each multiple is offered to each server
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// The time that each request has
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, allow_hyphen_values = true)]
+    pub deadline: Nanos,
+    /// What a request takes a server
+    #[arg(long, value_name = "TIME", default_value = "300us", value_parser = parse_time, allow_hyphen_values = true)]
+    pub work: Nanos,
+    /// The seed of the instants
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the figures as JSON; without FILE to standard output, and no text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+}
+
+fn parse_multiple(text: &str) -> Result<f64, String> {
+    let multiple = text.parse().ok().filter(|multiple| (0.01..=100.0).contains(multiple));
+    multiple.ok_or_else(|| "give numbers from 0.01 to 100, such as 0.5,1,2".into())
 }
 
 /// `bench failover`
@@ -174,6 +241,18 @@ pub struct Failover {
     /// How often a master stands still for a second (SIGSTOP), after that
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub stops: u32,
+    /// How often a master's network cable is out for a second, after that
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub cuts: u32,
+    /// How often a slave is killed, after that
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub slave_kills: u32,
+    /// How often a balancer is killed, after that
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub balancer_kills: u32,
+    /// How often the master is told to leave and replaced, after that
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub upgrades: u32,
     /// How often the process that leads the log is killed, after that; with --log etcd
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub leader_kills: u32,

@@ -129,7 +129,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
 }
 
 /// Raises what this process may have open up to what it may set itself; how many that are.
-fn raise_descriptors() -> Option<u64> {
+pub fn raise_descriptors() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

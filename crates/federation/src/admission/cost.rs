@@ -49,6 +49,11 @@ impl Cost {
         self.each
     }
 
+    /// Mean items of a request.
+    pub(super) fn size(&self) -> f64 {
+        self.size
+    }
+
     /// Seconds of one executor for a request of mean size.
     pub(super) fn request(&self) -> f64 {
         self.each * self.size

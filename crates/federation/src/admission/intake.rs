@@ -104,8 +104,11 @@ impl<T> Intake<T> {
         if backlog > self.backlog_max {
             return Err(self.late(Reason::Backlog, self.drained_in(backlog - self.backlog_max)));
         }
-        // A node without any other request learns from this one whether its margin has become too careful.
-        let probe = self.requests() == 0 && forecast.seconds() <= left;
+        // A node without any other request learns from this one whether its margin has become too careful; and from one
+        // of usual size, whether the cost that it has learned is too large. With a cost above all deadlines it would
+        // take nothing, and learn no other.
+        let is_usual = f64::from(ask.items) <= self.cost.size();
+        let probe = self.requests() == 0 && (is_usual || forecast.seconds() <= left);
         match &self.gate {
             Gate::Open | Gate::Dropping => Ok(forecast),
             Gate::Timely(law) => match law.excess(forecast, left) {
@@ -139,7 +142,11 @@ impl<T> Intake<T> {
             return None;
         }
         let ask = self.queue.earliest()?;
-        let own = f64::from(ask.items) * self.cost.each();
+        // Where nothing runs it starts now, and shows how long it takes.
+        let own = match self.running {
+            0 => 0.0,
+            _ => f64::from(ask.items) * self.cost.each(),
+        };
         Some(ask.deadline - Nanos::from_secs_f64(own))
     }
 
@@ -337,6 +344,33 @@ mod tests {
         let (work, late) = intake.expired(expiry).unwrap();
         assert_eq!((work, late.reason, late.node), (0, Reason::Expired, NodeId(7)));
         assert_eq!((intake.expired(expiry), intake.next_expiry()), (None, None));
+    }
+
+    /// A burst on a busy machine once cost more than any deadline: a request of usual size shows that it is over.
+    #[test]
+    fn a_cost_above_all_deadlines_is_unlearned() {
+        let mut intake = timely(2);
+        let mut now = Time(0);
+        for _ in 0..2000 {
+            offer(&mut intake, 100, now.0 + 60_000 * MS, 0, now).unwrap();
+            let start = intake.start(now, 0).unwrap();
+            now = now + Nanos::from_secs(2);
+            intake.finish(start.executor, now);
+        }
+        assert!(intake.cost.request() > 1.0);
+        let mut served = 0;
+        for _ in 0..4000 {
+            now = now + Nanos::from_millis(200);
+            assert_eq!(intake.expired(now), None);
+            if offer(&mut intake, 100, now.0 + 1000 * MS, 0, now).is_ok() {
+                assert_eq!(intake.expired(now), None);
+                let start = intake.start(now, 0).unwrap();
+                intake.finish(start.executor, now + Nanos::from_millis(100));
+                served += 1;
+            }
+        }
+        assert_eq!(served, 4000);
+        assert!(intake.cost.request() < 0.11, "{}", intake.cost.request());
     }
 
     #[test]

@@ -225,6 +225,56 @@ fn a_session_that_was_forgotten_is_followed_by_another() {
 }
 
 #[test]
+fn temporal_objects_are_for_the_loop() {
+    let mut table = Table::with_session();
+    let set = |ms, value: &[u8], left| Setting {
+        key: b"pose".to_vec(),
+        value: value.to_vec(),
+        age: Nanos::from_millis(ms),
+        arrived: NOW,
+        deadline: NOW + Nanos::from_millis(left),
+    };
+    assert_eq!(table.say("TSET pose 1"), Step::Local(Local::Set(set(0, b"1", 1000))));
+    assert_eq!(
+        table.say("DEADLINE 70 tset pose 2 age 5"),
+        Step::Local(Local::Set(set(5, b"2", 70)))
+    );
+    let fresh = Local::Fresh(b"pose".to_vec(), Nanos::from_millis(20));
+    assert_eq!(table.say("GETFRESH pose 20"), Step::Local(fresh));
+    for wrong in [
+        "TSET pose",
+        "TSET pose 1 AGE",
+        "TSET pose 1 OLD 5",
+        "GETFRESH pose",
+        "GETFRESH pose -1",
+    ] {
+        assert_eq!(table.say(wrong), Step::Answered);
+        assert!(
+            matches!(&table.told()[0], Value::Error(text) if text.starts_with("ERR")),
+            "{wrong}"
+        );
+    }
+    // Within a transaction the state machine reads it, and none is set.
+    table.say("MULTI");
+    table.say("GETFRESH pose 20");
+    let request = table.asks("EXEC");
+    let read = Operation::Fresh(b"pose".to_vec(), Nanos::from_millis(20));
+    assert_eq!(request.work, Work::Transaction(vec![read]));
+    table.answer(Answer::Unknown);
+    table.say("MULTI");
+    table.told();
+    table.say("TSET pose 1");
+    assert!(matches!(&table.told()[0], Value::Error(text) if text.contains("outside of MULTI")));
+}
+
+#[test]
+fn a_browser_is_sent_away() {
+    for line in ["POST / HTTP/1.1", "Host: 127.0.0.1"] {
+        assert_eq!(Table::with_session().say(line), Step::Close);
+    }
+}
+
+#[test]
 fn what_is_wrong_within_multi_ends_it() {
     let mut table = Table::with_session();
     table.say("MULTI");
@@ -253,7 +303,7 @@ proptest! {
             prop_assert_eq!(before, 0);
             match table.say(&words.join(" ")) {
                 Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
-                Step::Info => prop_assert_eq!(table.told().len(), 0),
+                Step::Info(_) | Step::Local(_) => prop_assert_eq!(table.told().len(), 0),
                 Step::Check(_) => prop_assert!(false, "there are no users"),
                 Step::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());

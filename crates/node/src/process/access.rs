@@ -16,6 +16,8 @@ use super::NodeError;
 pub struct Access {
     /// Which client may do what; with none, each may do all, and this machine alone reaches the node.
     pub users: Arc<Users>,
+    /// No other machine reaches the addresses, as the caller knows: they are of network namespaces of its own.
+    pub is_private: bool,
     /// If given, what clients speak: TLS with these certificates, and nothing else.
     #[cfg(feature = "tls")]
     pub clients: Option<Arc<Tls>>,
@@ -44,16 +46,22 @@ impl PeerAddress {
 }
 
 impl Access {
+    /// Whether clients may come to this address.
+    pub(super) fn check_clients(&self, clients: SocketAddr) -> Result<(), NodeError> {
+        match clients.ip().is_loopback() || self.is_private || !self.users.is_empty() {
+            true => Ok(()),
+            false => Err(NodeError::OpenToClients(clients)),
+        }
+    }
+
     /// Whether a node may listen at these addresses.
     pub(super) fn check(&self, clients: SocketAddr, peers: SocketAddr) -> Result<(), NodeError> {
-        if !clients.ip().is_loopback() && self.users.is_empty() {
-            return Err(NodeError::OpenToClients(clients));
-        }
+        self.check_clients(clients)?;
         #[cfg(feature = "tls")]
-        let is_private = self.peers.is_some();
+        let is_closed = self.peers.is_some();
         #[cfg(not(feature = "tls"))]
-        let is_private = false;
-        if !peers.ip().is_loopback() && !is_private {
+        let is_closed = false;
+        if !peers.ip().is_loopback() && !self.is_private && !is_closed {
             return Err(NodeError::OpenToPeers(peers));
         }
         Ok(())

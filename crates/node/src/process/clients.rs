@@ -1,17 +1,25 @@
-//! One client's connection.
+//! Clients' connections, of a node or of a balancer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 
+use mio::net::{TcpListener, TcpStream};
+use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Request};
 use punctual_server::login::{Claimed, Login};
+use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
 use punctual_server::stream::Stream;
+use punctual_server::work::Handle;
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
-use crate::conversation::{Conversation, Step};
+use super::places::Places;
+use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
+use crate::conversation::{Conversation, Local, Step};
+use crate::figures::Bytes;
 
 /// How much of one request is taken: what a transaction may have.
 static BOUNDS: Bounds = Bounds {
@@ -32,8 +40,218 @@ const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
+/// All of them.
+pub(super) struct Clients {
+    listener: TcpListener,
+    places: Places<Box<Client>>,
+    /// The client of each request that has no answer.
+    tickets: BTreeMap<u64, usize>,
+    /// Those that have something to do without an event.
+    again: Vec<usize>,
+    /// Where the numbers of requests begin that belong to no session.
+    first: u64,
+    /// Of all of them.
+    pub bytes: Bytes,
+    access: Access,
+    /// Checks passwords, where there are users.
+    prover: Option<Prover>,
+}
+
+impl Clients {
+    /// Those of a listener. `first` is drawn at random when the process starts ([`Conversation::new`]); `wake` has the
+    /// event loop look for passwords that were checked.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(
+        listener: TcpListener,
+        first: u64,
+        access: Access,
+        wake: impl Fn() + Send + 'static,
+    ) -> io::Result<Clients> {
+        let users = &access.users;
+        let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
+        Ok(Clients {
+            listener,
+            places: Places::new(CLIENTS_MAX, FIRST_CLIENT),
+            tickets: BTreeMap::new(),
+            again: Vec::new(),
+            first,
+            prover: prover.transpose()?,
+            access,
+            bytes: Bytes::default(),
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// How many have ever come.
+    pub fn begun(&self) -> u32 {
+        self.places.begun()
+    }
+
+    pub fn accept(&mut self, registry: &Registry, now: Time) {
+        let (first, access) = (self.first, &self.access);
+        let take = |stream, number| {
+            let login = Login::new(Arc::clone(&access.users));
+            let stream = access.accept(stream, true)?;
+            Some(Box::new(Client::new(stream, login, first, number, now)))
+        };
+        let refuse = |mut stream: TcpStream| {
+            // As far as the socket takes it at once.
+            drop(io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n"));
+        };
+        self.places.accept(&self.listener, registry, take, refuse);
+    }
+
+    /// A socket has told something.
+    pub fn ready(&mut self, token: Token, is_readable: bool, is_writable: bool) {
+        let place = self.places.of(token);
+        if let Some(client) = self.places.get_mut(place) {
+            client.link.ready(is_readable, is_writable);
+            self.again.push(place);
+        }
+    }
+
+    /// Tells clients whose passwords were checked.
+    fn take_judged(&mut self) {
+        for Judged { connection, user } in self.prover.iter().flat_map(Prover::take) {
+            let client = self.places.get_mut(connection.place);
+            if let Some(client) = client.filter(|client| u64::from(client.number) == connection.id) {
+                client.judged(user);
+                self.again.push(connection.place);
+            }
+        }
+    }
+
+    /// Whether one has something to do without an event.
+    pub fn has_more(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// The places of those that have something to do: each is to have its [`turn`](Clients::turn), until it wants
+    /// nothing.
+    pub fn due(&mut self) -> Vec<usize> {
+        self.take_judged();
+        let mut due = std::mem::take(&mut self.again);
+        due.sort_unstable();
+        due.dedup();
+        let mut handshakes = 0;
+        due.retain(|place| {
+            let link = self.places.get_mut(*place).map(|client| &client.link);
+            let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
+            handshakes += usize::from(is_handshaking);
+            let has_turn = !is_handshaking || handshakes <= HANDSHAKES_TURN;
+            if !has_turn {
+                self.again.push(*place);
+            }
+            has_turn
+        });
+        due
+    }
+
+    /// Does all that can be done for a client now, up to the next thing that it wants. What is about temporal objects
+    /// `here` answers at once, or says that the reply comes later.
+    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
+        let Some(client) = self.places.get_mut(place) else {
+            return Wanted::Nothing;
+        };
+        let wanted = client.turn(scratch, now, here);
+        let bytes = std::mem::take(&mut client.link.bytes);
+        self.bytes.read += bytes.read;
+        self.bytes.written += bytes.written;
+        if let Some(claimed) = client.claimed.take() {
+            let claim = Claim {
+                connection: Handle {
+                    place,
+                    id: u64::from(client.number),
+                },
+                user: claimed.user,
+                password: claimed.password,
+            };
+            if !self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
+                client.not_checked(&format!(
+                    "ERR {CLAIMS_MAX} passwords are being checked already: try again"
+                ));
+                self.again.push(place);
+            }
+        }
+        match wanted {
+            Wanted::Over => self.close(place),
+            Wanted::Nothing if client.has_more() => self.again.push(place),
+            _ => {}
+        }
+        wanted
+    }
+
+    /// What a client wanted has this number.
+    pub fn asked(&mut self, place: usize, ticket: u64) {
+        if let Some(client) = self.places.get_mut(place) {
+            client.ticket = Some(ticket);
+            self.tickets.insert(ticket, place);
+        }
+    }
+
+    /// The answer to a request; its client's place, what that wants next, and when that was read.
+    pub fn answered(&mut self, ticket: u64, answer: Answer, now: Time) -> Option<(usize, Request, Time)> {
+        // Without a place its client has gone.
+        let place = self.tickets.remove(&ticket)?;
+        let client = self.places.get_mut(place)?;
+        let (next, arrived) = (client.answered(answer, now), client.arrived);
+        self.again.push(place);
+        next.map(|request| (place, request, arrived))
+    }
+
+    /// The reply to a reading whose object had to be made, for the client with that connection.
+    pub fn has_set(&mut self, place: usize, connection: u32, reply: impl FnOnce(&mut Writer<'_>)) {
+        let client = self.places.get_mut(place);
+        // Otherwise the client has gone.
+        if let Some(client) = client.filter(|client| client.conversation.connection() == connection) {
+            reply(&mut Writer::new(&mut client.link.out, client.conversation.version()));
+            client.conversation.has_set();
+            self.again.push(place);
+        }
+    }
+
+    /// A reply that describes the process.
+    pub fn described(&mut self, place: usize, text: &str) {
+        if let Some(client) = self.places.get_mut(place) {
+            Writer::new(&mut client.link.out, client.conversation.version()).bulk(text.as_bytes());
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        if let Some(mut client) = self.places.remove(place) {
+            client.link.stream.end();
+            if let Some(ticket) = client.ticket {
+                self.tickets.remove(&ticket);
+            }
+        }
+    }
+
+    /// Ends connections that stall.
+    pub fn look(&mut self, registry: &Registry, now: Time) {
+        let stalled = self.places.iter_mut().filter(|(_, client)| client.is_stalled(now));
+        let stalled: Vec<usize> = stalled.map(|(place, _)| place).collect();
+        stalled.into_iter().for_each(|place| self.close(place));
+        // A listener without descriptors to give tells nothing further by itself.
+        self.accept(registry, now);
+    }
+
+    /// What is answered is sent, as far as sockets take it at once.
+    pub fn say_goodbye(&mut self) {
+        for (_, client) in self.places.iter_mut() {
+            client.link.is_writable = true;
+            // The connection ends in any case.
+            drop(client.link.flush());
+        }
+    }
+}
+
 /// A client.
-pub(super) struct Client {
+struct Client {
     /// The number of its connection.
     pub number: u32,
     pub link: Link<Stream>,
@@ -41,8 +259,12 @@ pub(super) struct Client {
     waiting: VecDeque<(Words, Time)>,
     waiting_bytes: usize,
     conversation: Conversation,
+    /// A password that is to be checked before anything else.
+    claimed: Option<Claimed>,
     /// The request that the node has.
     pub ticket: Option<u64>,
+    /// When that was read.
+    pub arrived: Time,
     /// What was wrong with its bytes: said behind all replies.
     broken: Option<String>,
     is_ended: bool,
@@ -52,17 +274,19 @@ pub(super) struct Client {
     taken: Time,
 }
 
+/// What answers a request about temporal objects, of the connection with that number; false where the reply comes
+/// later.
+pub(super) type Here<'h> = dyn FnMut(u32, Local, &mut Writer<'_>) -> bool + 'h;
+
 /// What a turn of a client came to.
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// Nothing further now.
     Nothing,
-    /// To ask the node.
-    Ask(Request),
-    /// To describe the node, in a reply.
-    Info,
-    /// To have a password checked.
-    Check(Claimed),
+    /// To ask the node, what was read at that instant.
+    Ask(Request, Time),
+    /// To describe the process, in a reply with these sections.
+    Info(Vec<String>),
     /// Its connection is over.
     Over,
 }
@@ -76,7 +300,9 @@ impl Client {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             conversation: Conversation::new(login, first, number),
+            claimed: None,
             ticket: None,
+            arrived: now,
             broken: None,
             is_ended: false,
             is_closing: false,
@@ -118,11 +344,11 @@ impl Client {
     }
 
     /// Does all that can be done now, up to the next thing that is wanted.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Wanted {
-        self.try_turn(scratch, now).unwrap_or(Wanted::Over)
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
+        self.try_turn(scratch, now, here).unwrap_or(Wanted::Over)
     }
 
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> io::Result<Wanted> {
+    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> io::Result<Wanted> {
         if self.reads() && self.link.is_readable {
             let (parser, came) = (&mut self.parser, &mut self.came);
             let turn = self.link.read(scratch, |bytes| {
@@ -131,19 +357,19 @@ impl Client {
             })?;
             self.is_ended |= turn == Turn::Ended;
         }
-        let wanted = self.advance(now);
+        let wanted = self.advance(now, here);
         if self.link.unsent() == 0 || self.link.flush()? {
             self.taken = now;
         }
         let is_done = self.is_closing || self.is_ended && self.waiting.is_empty();
-        if is_done && self.ticket.is_none() && self.link.unsent() == 0 && matches!(wanted, Wanted::Nothing) {
+        if is_done && !self.conversation.is_waiting() && self.link.unsent() == 0 && matches!(wanted, Wanted::Nothing) {
             return Ok(Wanted::Over);
         }
         Ok(wanted)
     }
 
     /// Takes requests as they come, one at a time: the next one after the answer to the one before.
-    fn advance(&mut self, now: Time) -> Wanted {
+    fn advance(&mut self, now: Time, here: &mut Here<'_>) -> Wanted {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
             let max = match self.conversation.login().is_stranger() {
@@ -181,9 +407,22 @@ impl Client {
                     self.waiting.clear();
                     self.waiting_bytes = 0;
                 }
-                Step::Ask(request) => return Wanted::Ask(request),
-                Step::Info => return Wanted::Info,
-                Step::Check(claimed) => return Wanted::Check(claimed),
+                Step::Ask(request) => {
+                    self.arrived = arrived;
+                    return Wanted::Ask(request, arrived);
+                }
+                Step::Info(sections) => return Wanted::Info(sections),
+                Step::Local(local) => {
+                    let (number, version) = (self.conversation.connection(), self.conversation.version());
+                    if !here(number, local, &mut Writer::new(&mut self.link.out, version)) {
+                        self.conversation.sets();
+                        return Wanted::Nothing;
+                    }
+                }
+                Step::Check(claimed) => {
+                    self.claimed = Some(claimed);
+                    return Wanted::Nothing;
+                }
             }
         }
     }
@@ -206,11 +445,6 @@ impl Client {
     /// Its password cannot be checked now.
     pub fn not_checked(&mut self, why: &str) {
         self.conversation.not_checked(why, &mut self.link.out);
-    }
-
-    /// A reply that describes the node.
-    pub fn described(&mut self, text: &str) {
-        Writer::new(&mut self.link.out, self.conversation.version()).bulk(text.as_bytes());
     }
 }
 
@@ -243,7 +477,7 @@ mod tests {
         let mut scratch = Vec::new();
         loop {
             client.link.is_readable = true;
-            if let Wanted::Info = client.turn(&mut scratch, Time::ZERO) {
+            if let Wanted::Info(_) = client.turn(&mut scratch, Time::ZERO, &mut |_, _, _| true) {
                 break;
             }
         }
@@ -257,11 +491,13 @@ mod tests {
                 client.waiting.push_back((words, Time::ZERO));
             }
         }
-        client.described(&"x".repeat(REPLIES_PAUSE + (64 << 10)));
+        let long = "x".repeat(REPLIES_PAUSE + (64 << 10));
+        Writer::new(&mut client.link.out, client.conversation.version()).bulk(long.as_bytes());
         (client.link.is_readable, client.link.is_writable) = (false, true);
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {
-            assert!(matches!(client.turn(&mut scratch, Time::ZERO), Wanted::Nothing));
+            let wanted = client.turn(&mut scratch, Time::ZERO, &mut |_, _, _| true);
+            assert!(matches!(wanted, Wanted::Nothing));
             match client.link.unsent() {
                 0 if !client.has_more() => break,
                 _ => client.link.is_writable = true,

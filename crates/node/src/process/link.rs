@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use mio::net::UnixStream;
 use punctual_server::stream::Stream;
 
+use crate::figures::Bytes;
+
 /// The bytes of one read.
 const READ_AT_ONCE: usize = 64 << 10;
 /// How many bytes of one connection are read before others have their turn.
@@ -47,6 +49,8 @@ pub(super) struct Link<S> {
     sent: usize,
     pub is_readable: bool,
     pub is_writable: bool,
+    /// Bytes since they were last looked at.
+    pub bytes: Bytes,
 }
 
 /// What a turn of reading came to.
@@ -69,6 +73,7 @@ impl<S: Socket> Link<S> {
             sent: 0,
             is_readable: false,
             is_writable: false,
+            bytes: Bytes::default(),
         }
     }
 
@@ -93,6 +98,7 @@ impl<S: Socket> Link<S> {
                 Ok(0) => return Ok(Turn::Ended),
                 Ok(count) => {
                     take(&scratch[..count]);
+                    self.bytes.read += count as u64;
                     budget = budget.saturating_sub(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
@@ -117,6 +123,7 @@ impl<S: Socket> Link<S> {
                 Ok(count) => {
                     self.sent += count;
                     taken += count;
+                    self.bytes.written += count as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -1,70 +1,89 @@
-//! The event loop of a node: its state machine, all of its sockets, and nothing that waits.
+//! The event loop of a node: its state machine, all of its sockets, and nothing that waits. That of a balancer
+//! ([`balance`]) is made of the same parts.
 
 mod access;
+pub mod balance;
 mod clients;
 mod link;
 mod log;
 mod peers;
+mod places;
+mod telling;
+mod temporal;
+mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
 use punctual_federation::ids::{NodeId, Revision};
-use punctual_federation::message::{Reply, Request, Standing, Stop};
+use punctual_federation::liveness::HEARTBEAT;
+use punctual_federation::message::{Heartbeat, Message, Reply, Request, Standing, Stop};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
-use punctual_server::login::{Claimed, Login};
-use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
-use punctual_server::stream::Stream;
-use punctual_server::work::Handle;
+use punctual_server::metrics::Page;
+use punctual_server::resp::Writer;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 pub use self::access::{Access, PeerAddress};
-use self::clients::{Client, Wanted};
-use self::link::Link;
+use self::clients::{Clients, Wanted};
 use self::log::LogLink;
-use self::peers::{PeerGone, PeerIn, PeerOut, Trouble};
+use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
+use self::places::Places;
+use self::temporal::{Here, Waiting};
+use crate::figures::{Bytes, Figures, Tally};
+use crate::making::Maker;
 use crate::seen::{Seen, What};
+use crate::sensing::{Sensing, Temporal};
+use crate::spans::Spans;
 use crate::stores::{Failed, Stores, Task};
+use crate::wire::Packet;
 
 /// The first wait before a connection that failed is tried again; each next one is twice as long, up to [`RETRY_MAX`].
 pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
 /// See [`RETRY_FIRST`].
 pub const RETRY_MAX: Nanos = Nanos::from_millis(250);
-/// The most clients at a time.
-pub const CLIENTS_MAX: usize = 1024;
-/// The most connections of peers at a time: two for each node that there may be.
-pub const PEERS_MAX: usize = 128;
-/// How long one that calls may be silent before it says which node it is.
-const NAME_WITHIN: Nanos = Nanos::from_secs(2);
-/// How often the loop looks for connections that stall.
-const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// Handshakes of TLS that go on before others have their turn: each costs a signature, some tenths of a millisecond.
 const HANDSHAKES_TURN: usize = 8;
+/// The most clients at a time.
+pub const CLIENTS_MAX: usize = 1024;
+/// The most connections of peers and fronts at a time: two for each node that there may be.
+pub const PEERS_MAX: usize = 128;
+/// How long a node goes on that has left: what was sent to it before its last word was heard is refused, not lost.
+pub const LEAVES_AFTER: Nanos = Nanos(2 * HEARTBEAT.0);
+/// How often the loop looks for connections that stall.
+const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// Watches of the log have numbers above those of the state machine's questions.
 const WATCHES: Ticket = 1 << 63;
+/// A front that leaves so many bytes untaken is not told of further beats.
+const BEATS_MAX: usize = 1 << 20;
 /// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
 const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
+
+/// The ticket of requests for objects that clients have set; those of clients begin at 1.
+const MAKER: u64 = 0;
 
 const WAKER: Token = Token(0);
 const CLIENTS: Token = Token(1);
 const PEERS: Token = Token(2);
 const ASK: Token = Token(3);
 const WATCH: Token = Token(4);
+/// Connections that clients have dialled.
+const FIRST_CLIENT: usize = 1 << 16;
+/// Connections that peers and fronts have dialled.
+const FIRST_PEER: usize = 1 << 32;
 /// The ways to peers, by node number; node numbers are 32 bits.
 const OUT: usize = 1 << 33;
-/// Connections that came.
-const FIRST: usize = 16;
 
 /// What the process that started a node wants of it.
 #[derive(Clone, Debug)]
@@ -119,6 +138,17 @@ pub enum NodeError {
     Stopped(#[from] Stop),
 }
 
+/// Takes an address; port 0 takes a free one.
+fn listen(registry: &Registry, address: SocketAddr, token: Token) -> Result<TcpListener, NodeError> {
+    let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => NodeError::InUse(address),
+        _ => io("cannot listen")(source),
+    })?;
+    let registered = registry.register(&mut listener, token, Interest::READABLE);
+    registered.map_err(io("the event loop"))?;
+    Ok(listener)
+}
+
 fn io(action: &'static str) -> impl Fn(io::Error) -> NodeError {
     move |source| NodeError::Io { action, source }
 }
@@ -131,6 +161,12 @@ pub struct Listening {
     clients: TcpListener,
     peers: TcpListener,
     access: Access,
+    /// What each request takes of its thread's processor time beside what it needs: 0 but for a load that is stated.
+    pub work: Nanos,
+    /// The temporal objects; the number of this start is at least `boot`.
+    pub temporal: Temporal,
+    /// A page of figures for Prometheus.
+    pub page: Option<Page>,
 }
 
 impl Listening {
@@ -142,22 +178,17 @@ impl Listening {
         access.check(clients, peers)?;
         let poll = Poll::new().map_err(io("the event loop"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(io("the event loop"))?;
-        let bind = |address: SocketAddr, token| -> Result<TcpListener, NodeError> {
-            let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
-                io::ErrorKind::AddrInUse => NodeError::InUse(address),
-                _ => io("cannot listen")(source),
-            })?;
-            let registered = poll.registry().register(&mut listener, token, Interest::READABLE);
-            registered.map_err(io("the event loop"))?;
-            Ok(listener)
-        };
-        let (clients, peers) = (bind(clients, CLIENTS)?, bind(peers, PEERS)?);
+        let clients = listen(poll.registry(), clients, CLIENTS)?;
+        let peers = listen(poll.registry(), peers, PEERS)?;
         Ok(Listening {
             poll,
             waker: Arc::new(waker),
             clients,
             peers,
             access,
+            work: Nanos::ZERO,
+            temporal: Temporal::default(),
+            page: None,
         })
     }
 
@@ -189,22 +220,39 @@ impl Listening {
         tell: impl FnMut(Seen),
     ) -> Result<(), NodeError> {
         let replica = Arc::new(replica);
+        let temporal = Temporal {
+            boot: replica.count_boot(self.temporal.boot)?,
+            ..self.temporal
+        };
         let waker = self.waker();
         // A waker that fails leaves the loop to its next beat.
         let wake = move || drop(waker.wake());
-        let stores = Stores::start(&replica, setup.executors, &wake).map_err(io("the store's threads"))?;
-        let users = &self.access.users;
-        let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
-        let prover = prover.transpose().map_err(io("the thread that checks passwords"))?;
+        let stores =
+            Stores::start(&replica, &os, setup.executors, self.work, &wake).map_err(io("the store's threads"))?;
+        let clients = Clients::new(self.clients, setup.me.boot.0, self.access.clone(), wake)
+            .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
         let node = Node::new(setup, replica.revision(), replica.reign()?, now);
-        let federation = setup.federation;
+        let (federation, me) = (setup.federation, setup.me);
+        let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
+        let page_at = self.page.as_ref().map(Page::address).transpose();
+        let page_at = page_at.map_err(io("the address"))?;
+        let page = self.page.map(|page| {
+            let published = Arc::clone(&published);
+            let text = move || {
+                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
+                figures.as_ref().map(Figures::metrics).unwrap_or_default()
+            };
+            page.serve(text, Arc::clone(&stop))
+                .map_err(io("the thread for figures"))
+        });
+        let page = page.transpose()?;
         let process = Process {
             poll: self.poll,
             access: self.access,
-            prover,
-            clients: self.clients,
-            peers_in: self.peers,
+            clients,
+            listener: self.peers,
+            peers_in: Places::new(PEERS_MAX, FIRST_PEER),
             ask: LogLink::new(log.clone(), federation, ASK),
             watch: LogLink::new(log, federation, WATCH),
             watched: replica.revision(),
@@ -216,11 +264,7 @@ impl Listening {
             stores,
             peers: BTreeMap::new(),
             latest: BTreeMap::new(),
-            connections: Vec::new(),
-            free: Vec::new(),
-            begun: 0,
-            open: (0, 0),
-            tickets: BTreeMap::new(),
+            passed: BTreeMap::new(),
             asked: 0,
             events: VecDeque::from([Event::Wake]),
             again: Vec::new(),
@@ -228,28 +272,49 @@ impl Listening {
             trusts: None,
             reigned: false,
             served: false,
+            left: None,
             ends: None,
             scratch: Vec::new(),
+            replica,
+            sensing: Sensing::new(me.node, temporal),
+            maker: Maker::new(me.node, temporal, me.boot.0),
+            waiting: Vec::new(),
+            spans: Spans::default(),
+            batch: Vec::new(),
+            querying: BTreeMap::new(),
+            queries: Tally::default(),
+            transactions: Tally::default(),
+            peer_bytes: Bytes::default(),
+            started: now,
+            published,
+            page: page_at,
             tell,
         };
-        process.run()
+        let ended = process.run();
+        stop.store(true, Ordering::SeqCst);
+        if let Some(page) = page {
+            // It has told all that it could.
+            drop(page.join());
+        }
+        ended
     }
 }
 
-/// A connection that came.
-enum Connection {
-    Client(Box<Client>),
-    /// With the number of the connection.
-    Peer(Box<PeerIn>, u32),
+/// A front's request.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    place: usize,
+    /// The number of the connection: places are used again.
+    connection: u32,
+    ticket: u64,
 }
 
-struct Process<O: Os, T: FnMut(Seen)> {
+struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     poll: Poll,
     access: Access,
-    /// Checks passwords, where there are users.
-    prover: Option<Prover>,
-    clients: TcpListener,
-    peers_in: TcpListener,
+    clients: Clients,
+    listener: TcpListener,
+    peers_in: Places<Box<PeerIn>>,
     ask: LogLink,
     watch: LogLink,
     /// All up to here has been watched.
@@ -264,29 +329,43 @@ struct Process<O: Os, T: FnMut(Seen)> {
     peers: BTreeMap<NodeId, PeerOut>,
     /// The newest connection of each peer, by its number: only the end of that one tells that the peer is gone.
     latest: BTreeMap<NodeId, u32>,
-    connections: Vec<Option<Connection>>,
-    free: Vec<usize>,
-    /// So many connections have come.
-    begun: u32,
-    /// Clients and peers that are connected.
-    open: (usize, usize),
-    /// Where the answer to each of the node's requests goes.
-    tickets: BTreeMap<u64, usize>,
+    /// Requests that fronts have passed on, by the numbers that they have here.
+    passed: BTreeMap<u64, Passed>,
     asked: u64,
     events: VecDeque<Event>,
-    /// Connections that have more to do without an event.
+    /// Connections of peers that have more to do without an event.
     again: Vec<usize>,
     control: Receiver<Control>,
     trusts: Option<NodeId>,
     reigned: bool,
     served: bool,
+    /// When it ends that has left.
+    left: Option<Time>,
     /// Why the loop is to end.
     ends: Option<Result<(), NodeError>>,
     scratch: Vec<u8>,
+    /// For readings of temporal objects alone, which are in memory: all else of the store is for its threads.
+    replica: Arc<Replica<E, O>>,
+    sensing: Sensing,
+    maker: Maker,
+    /// Readings whose objects are being made.
+    waiting: Vec<Waiting>,
+    spans: Spans,
+    /// The tickets of the master's batch, as far as they are of this node's clients and fronts.
+    batch: Vec<u64>,
+    /// The ticket of each query that the store is asked for.
+    querying: BTreeMap<Ticket, u64>,
+    queries: Tally,
+    transactions: Tally,
+    peer_bytes: Bytes,
+    started: Time,
+    /// For the page's thread; and where that is, if it is.
+    published: Arc<Mutex<Option<Figures>>>,
+    page: Option<SocketAddr>,
     tell: T,
 }
 
-impl<O: Os, T: FnMut(Seen)> Process<O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     fn run(mut self) -> Result<(), NodeError> {
         let mut events = Events::with_capacity(1024);
         let mut looked = self.os.now();
@@ -308,37 +387,39 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 let is_writable = event.is_writable() || event.is_error();
                 match event.token() {
                     WAKER => self.obey(),
-                    CLIENTS => self.accept(true),
-                    PEERS => self.accept(false),
+                    CLIENTS => self.clients.accept(self.poll.registry(), self.os.now()),
+                    PEERS => self.accept(),
                     ASK => self.ask.ready(is_readable, is_writable),
                     WATCH => self.watch.ready(is_readable, is_writable),
                     Token(out) if out >= OUT => {
                         if let Some(peer) = self.peers.get_mut(&NodeId((out - OUT) as u32)) {
-                            peer.ready(is_readable, is_writable);
+                            peer.way.ready(is_readable, is_writable);
                         }
                     }
-                    Token(token) => {
-                        let place = token - FIRST;
-                        if let Some(link) = self.link(place) {
-                            link.ready(is_readable, is_writable);
+                    token if token.0 >= FIRST_PEER => {
+                        let place = self.peers_in.of(token);
+                        if let Some(peer) = self.peers_in.get_mut(place) {
+                            peer.link.ready(is_readable, is_writable);
                             turn.push(place);
                         }
                     }
+                    token => self.clients.ready(token, is_readable, is_writable),
                 }
             }
-            self.take_judged(&mut turn);
             turn.sort_unstable();
             turn.dedup();
             let mut handshakes = 0;
             for place in turn {
-                let is_handshaking = self.link(place).is_some_and(|link| link.stream.is_handshaking());
+                let link = self.peers_in.get_mut(place).map(|peer| &peer.link);
+                let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
                 handshakes += usize::from(is_handshaking);
                 if is_handshaking && handshakes > HANDSHAKES_TURN {
                     self.again.push(place);
                 } else {
-                    self.turn(place);
+                    self.peer_turn(place);
                 }
             }
+            self.serve();
             let now = self.os.now();
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
@@ -347,51 +428,17 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         }
     }
 
-    fn link(&mut self, place: usize) -> Option<&mut Link<Stream>> {
-        match self.connections.get_mut(place).and_then(Option::as_mut)? {
-            Connection::Client(client) => Some(&mut client.link),
-            Connection::Peer(peer, _) => Some(&mut peer.link),
-        }
-    }
-
-    /// Tells clients whose passwords were checked.
-    fn take_judged(&mut self, turn: &mut Vec<usize>) {
-        for Judged { connection, user } in self.prover.iter().flat_map(Prover::take) {
-            if let Some(Some(Connection::Client(client))) = self.connections.get_mut(connection.place)
-                && u64::from(client.number) == connection.id
-            {
-                client.judged(user);
-                turn.push(connection.place);
-            }
-        }
-    }
-
-    /// Has a client's password checked.
-    fn check(&self, place: usize, client: &mut Client, claimed: Claimed) {
-        let claim = Claim {
-            connection: Handle {
-                place,
-                id: u64::from(client.number),
-            },
-            user: claimed.user,
-            password: claimed.password,
-        };
-        if !self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
-            client.not_checked(&format!(
-                "ERR {CLAIMS_MAX} passwords are being checked already: try again"
-            ));
-        }
-    }
-
     /// Until when there is nothing to do unless something comes.
     fn wait(&self) -> Nanos {
-        if !self.again.is_empty() {
+        if !self.again.is_empty() || self.clients.has_more() {
             return Nanos::ZERO;
         }
         let now = self.os.now();
         let links = [self.ask.next_due(), self.watch.next_due()];
-        let peers = self.peers.values().map(PeerOut::next_due);
-        let due = links.into_iter().chain(peers).min().unwrap_or(Time::MAX);
+        let peers = self.peers.values().map(|peer| peer.way.next_due());
+        let local = [self.maker.next_due(), self.settle_by()];
+        let due = links.into_iter().chain(local).chain(peers).chain(self.left);
+        let due = due.min().unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
     }
 
@@ -408,7 +455,8 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         }
         loop {
             while let Some(done) = self.stores.done() {
-                match done {
+                self.worked(&done);
+                match done.result {
                     Ok(event) => self.events.push_back(event),
                     Err(failed) => _ = self.ends.get_or_insert(Err(failed.into())),
                 }
@@ -419,6 +467,10 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             if self.node.wake_at(now) <= now {
                 self.events.push_back(Event::Wake);
             }
+            if self.left.is_some_and(|at| at <= now) {
+                self.ends.get_or_insert(Ok(()));
+            }
+            self.make(now);
             if self.events.is_empty() || self.ends.is_some() {
                 break;
             }
@@ -427,8 +479,26 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             }
         }
         let now = self.os.now();
+        for (place, front) in self.peers_in.iter_mut() {
+            // Where the connection has ended, reading tells it.
+            drop(front.flush(now));
+            if front.has_more() {
+                self.again.push(place); // it was not read while its answers waited
+            }
+        }
+        if !self.waiting.is_empty() {
+            self.settle(now);
+        }
+        let (sensing, os) = (&mut self.sensing, &self.os);
         for (node, peer) in &mut self.peers {
-            let trouble = peer.turn(&mut self.scratch, now);
+            let mut more = || match sensing.tells(*node, os.since_boot()) {
+                Some((stamp, taken)) => Some(Packet::Taken(stamp, taken)),
+                None => Some(sensing.reports(*node, now))
+                    .filter(|reports| !reports.is_empty())
+                    .map(Packet::Readings),
+            };
+            let (trouble, written) = peer.turn(&mut self.scratch, now, &mut more);
+            self.peer_bytes.written += written;
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         for (node, trouble) in troubles {
@@ -456,10 +526,23 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 self.watch_at = self.os.now() + WATCH_AGAIN;
                 return;
             }
+            Event::Message(_, Message::Answered(id, answer)) => {
+                let now = self.os.now();
+                if let Some(refused) = self.maker.answered(*id, answer, now) {
+                    if let Some((key, refusal)) = refused {
+                        self.unmade(&key, &refusal.to_string());
+                    }
+                    return;
+                }
+            }
             _ => {}
         }
         let now = self.os.now();
+        let applies = matches!(event, Event::Applied(_) | Event::Installed(..));
         let actions = self.node.step(event, now);
+        if applies {
+            self.sensing.applied(&self.replica, now, self.os.since_boot());
+        }
         for action in actions {
             self.act(action, now);
         }
@@ -467,14 +550,18 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
     }
 
     fn act(&mut self, action: Action, now: Time) {
+        self.trace(&action, now);
         match action {
             Action::Send(to, message) => {
+                if let Message::Heartbeat(_) = message {
+                    self.sensing.beats(to);
+                }
                 if let Some(peer) = self.peers.get_mut(&to) {
                     peer.outgoing.push(message, now);
                 }
             }
             Action::Reply(ticket, reply) => self.reply(ticket, reply, now),
-            Action::Tell(_) => {} // no balancer is connected
+            Action::Tell(heartbeat) => self.tell_fronts(heartbeat),
             Action::Log(ticket, ask) => {
                 if let Ask::Append { last, .. } = &ask
                     && !self.node.is_master()
@@ -491,7 +578,7 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
             Action::Install(image) => self.stores.take(Task::Install(image)),
             Action::Left => {
                 self.seen(What::Left);
-                self.ends.get_or_insert(Ok(()));
+                self.left.get_or_insert(now + LEAVES_AFTER);
             }
             Action::Stop(stop) => _ = self.ends.get_or_insert(Err(stop.into())),
         }
@@ -545,126 +632,126 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
         }
     }
 
-    fn accept(&mut self, is_client: bool) {
+    fn accept(&mut self) {
         let now = self.os.now();
-        loop {
-            let listener = if is_client { &self.clients } else { &self.peers_in };
-            let mut stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return,
-            };
-            let room = match is_client {
-                true => self.open.0 < CLIENTS_MAX,
-                false => self.open.1 < PEERS_MAX,
-            };
-            if !room {
-                refuse(&mut stream, is_client);
-                continue;
-            }
-            let place = self.free.pop().unwrap_or(self.connections.len());
-            let both = Interest::READABLE | Interest::WRITABLE;
-            let registered = self.poll.registry().register(&mut stream, Token(place + FIRST), both);
-            let is_ready = registered.is_ok() && stream.set_nodelay(true).is_ok();
-            if place == self.connections.len() {
-                self.connections.push(None);
-            }
-            let stream = is_ready.then(|| self.access.accept(stream, is_client)).flatten();
-            let Some(stream) = stream else {
-                self.free.push(place);
-                continue;
-            };
-            self.begun = self.begun.wrapping_add(1);
-            self.connections[place] = Some(match is_client {
-                true => {
-                    let (login, first) = (Login::new(Arc::clone(&self.access.users)), self.setup.me.boot.0);
-                    Connection::Client(Box::new(Client::new(stream, login, first, self.begun, now)))
-                }
-                false => Connection::Peer(Box::new(PeerIn::new(stream, now)), self.begun),
-            });
-            let count = if is_client { &mut self.open.0 } else { &mut self.open.1 };
-            *count += 1;
-        }
+        let access = &self.access;
+        let take = |stream, number| Some(Box::new(PeerIn::new(access.accept(stream, false)?, number, now)));
+        self.peers_in.accept(&self.listener, self.poll.registry(), take, drop);
     }
 
-    /// Does all that can be done for a connection now.
-    fn turn(&mut self, place: usize) {
-        match self.connections.get_mut(place).and_then(Option::take) {
-            Some(Connection::Client(client)) => self.client_turn(place, client),
-            Some(Connection::Peer(peer, number)) => self.peer_turn(place, peer, number),
-            None => {}
-        }
-    }
-
-    fn client_turn(&mut self, place: usize, mut client: Box<Client>) {
+    /// Does all that can be done for clients now.
+    fn serve(&mut self) {
         let now = self.os.now();
-        loop {
-            match client.turn(&mut self.scratch, now) {
-                Wanted::Nothing => break,
-                Wanted::Ask(request) => client.ticket = Some(self.request(place, request)),
-                Wanted::Info => client.described(&self.info(now)),
-                Wanted::Check(claimed) => self.check(place, &mut client, claimed),
-                Wanted::Over => {
-                    if let Some(ticket) = client.ticket {
-                        self.tickets.remove(&ticket);
+        for place in self.clients.due() {
+            loop {
+                let mut here = Here {
+                    replica: &self.replica,
+                    sensing: &mut self.sensing,
+                    maker: &mut self.maker,
+                    waiting: &mut self.waiting,
+                    place,
+                    applied: self.node.applied(),
+                    now,
+                };
+                let mut answer = |number, local, out: &mut Writer<'_>| here.answer(number, local, out);
+                match self.clients.turn(place, &mut self.scratch, now, &mut answer) {
+                    Wanted::Nothing | Wanted::Over => break,
+                    Wanted::Ask(request, arrived) => {
+                        let ticket = self.request(request, arrived);
+                        self.clients.asked(place, ticket);
                     }
-                    client.link.stream.end();
-                    self.open.0 -= 1;
-                    self.free.push(place);
-                    return;
+                    Wanted::Info(sections) => {
+                        let text = self.figures(now).info(&sections);
+                        self.clients.described(place, &text);
+                    }
                 }
             }
         }
-        if client.has_more() {
-            self.again.push(place);
-        }
-        self.connections[place] = Some(Connection::Client(client));
     }
 
-    /// Asks the node for a client; the number of the request.
-    fn request(&mut self, place: usize, request: Request) -> u64 {
+    /// Asks the node; the number of the request.
+    fn request(&mut self, request: Request, arrived: Time) -> u64 {
         self.asked += 1;
-        self.tickets.insert(self.asked, place);
+        self.spans.begins(self.asked, &request, arrived);
         self.events.push_back(Event::Request(self.asked, request));
         self.asked
     }
 
     fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
-        let Some(place) = self.tickets.remove(&ticket) else {
-            return; // its client has gone
-        };
-        let Some(Some(Connection::Client(client))) = self.connections.get_mut(place) else {
+        if ticket == MAKER {
+            let answered = self.maker.answered(reply.id, &reply.answer, now);
+            if let Some((key, refusal)) = answered.flatten() {
+                self.unmade(&key, &refusal.to_string());
+            }
+            return;
+        }
+        self.ends(ticket, &reply.answer, now);
+        let Some(passed) = self.passed.remove(&ticket) else {
+            if let Some((place, request, arrived)) = self.clients.answered(ticket, reply.answer, now) {
+                let ticket = self.request(request, arrived);
+                self.clients.asked(place, ticket);
+            }
             return;
         };
-        if let Some(request) = client.answered(reply.answer, now) {
-            let ticket = self.request(place, request);
-            if let Some(Some(Connection::Client(client))) = self.connections.get_mut(place) {
-                client.ticket = Some(ticket);
-            }
+        let front = self.peers_in.get_mut(passed.place);
+        if let Some(front) = front.filter(|front| front.number == passed.connection) {
+            front.push(&Packet::Reply(passed.ticket, reply));
         }
-        self.again.push(place);
     }
 
-    fn peer_turn(&mut self, place: usize, mut peer: Box<PeerIn>, number: u32) {
-        let events = &mut self.events;
-        let was_named = peer.from.is_some();
-        let turn = peer.turn(&mut self.scratch, self.setup.federation, |from, message| {
-            events.push_back(Event::Message(from.node, message));
+    /// What the node says of itself, for each front. One that takes nothing hears the next beat instead.
+    fn tell_fronts(&mut self, heartbeat: Heartbeat) {
+        let is_front = |peer: &PeerIn| peer.from == Some(Named::Front) && peer.link.unsent() < BEATS_MAX;
+        for (_, front) in self.peers_in.iter_mut().filter(|(_, peer)| is_front(peer)) {
+            front.push(&Packet::Message(Message::Heartbeat(heartbeat)));
+        }
+    }
+
+    fn peer_turn(&mut self, place: usize) {
+        let Some(peer) = self.peers_in.get_mut(place) else {
+            return;
+        };
+        let (number, was) = (peer.number, peer.from);
+        let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
+        let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
+        let mut greets = false;
+        let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
+            Heard::Front => greets = true,
+            Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
+            Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
+            Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
+            Heard::Request(ticket, request) => {
+                *asked += 1;
+                let connection = number;
+                spans.begins(*asked, &request, os.now());
+                passed.insert(
+                    *asked,
+                    Passed {
+                        place,
+                        connection,
+                        ticket,
+                    },
+                );
+                events.push_back(Event::Request(*asked, request));
+            }
         });
-        if let Some(from) = peer.from.filter(|_| !was_named) {
-            self.latest.insert(from.node, number);
+        self.peer_bytes.read += std::mem::take(&mut peer.link.bytes.read);
+        if greets {
+            let (federation, from) = (self.setup.federation, self.setup.me);
+            peer.push(&Packet::Hello { federation, from });
+        }
+        let node = match peer.from {
+            Some(Named::Node(from)) => Some(from.node),
+            Some(Named::Front) | None => None,
+        };
+        if let Some(node) = node.filter(|_| was.is_none()) {
+            self.latest.insert(node, number);
         }
         match turn {
-            Ok(more) => {
-                if more {
-                    self.again.push(place);
-                }
-                self.connections[place] = Some(Connection::Peer(peer, number));
-            }
+            Ok(true) => self.again.push(place),
+            Ok(false) => {}
             Err(gone) => {
-                self.open.1 -= 1;
-                self.free.push(place);
+                self.peers_in.remove(place);
                 let is_plain = match &gone {
                     PeerGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
                     gone => matches!(gone, PeerGone::Ended),
@@ -672,7 +759,6 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
                 if !is_plain {
                     self.note(format!("a connection of a peer was ended: {gone}"));
                 }
-                let node = peer.from.map(|from| from.node);
                 if let Some(node) = node.filter(|node| self.latest.get(node) == Some(&number)) {
                     self.latest.remove(&node);
                     self.events.push_back(Event::Reset(node));
@@ -683,73 +769,25 @@ impl<O: Os, T: FnMut(Seen)> Process<O, T> {
 
     /// Ends connections that stall.
     fn look(&mut self, now: Time) {
-        for place in 0..self.connections.len() {
-            match &self.connections[place] {
-                Some(Connection::Client(client)) if client.is_stalled(now) => {
-                    if let Some(ticket) = client.ticket {
-                        self.tickets.remove(&ticket);
-                    }
-                    self.open.0 -= 1;
-                }
-                Some(Connection::Peer(peer, _)) if peer.from.is_none() && now.since(peer.began) > NAME_WITHIN => {
-                    self.open.1 -= 1;
-                }
-                _ => continue,
-            }
-            self.connections[place] = None;
-            self.free.push(place);
+        self.clients.look(self.poll.registry(), now);
+        let stalled = self.peers_in.iter_mut().filter(|(_, peer)| peer.is_stalled(now));
+        let stalled: Vec<usize> = stalled.map(|(place, _)| place).collect();
+        for place in stalled {
+            self.peers_in.remove(place);
         }
+        self.sensing.look(&self.replica);
+        self.publish(now);
         // A listener without descriptors to give tells nothing further by itself.
-        self.accept(true);
-        self.accept(false);
+        self.accept();
     }
 
     /// What is answered is sent, as far as sockets take it at once.
     fn say_goodbye(&mut self) {
-        for place in 0..self.connections.len() {
-            if let Some(Some(Connection::Client(client))) = self.connections.get_mut(place) {
-                client.link.is_writable = true;
-                // The connection ends in any case.
-                drop(client.link.flush());
-            }
+        self.clients.say_goodbye();
+        for (_, peer) in self.peers_in.iter_mut() {
+            peer.link.is_writable = true;
+            // The connection ends in any case.
+            drop(peer.link.flush());
         }
-    }
-
-    /// What INFO answers.
-    fn info(&self, now: Time) -> String {
-        let (said, reign) = (self.node.said(now), self.node.reign());
-        let role = if self.node.is_master() { "master" } else { "slave" };
-        let master = self.node.master(now).map_or("none".into(), |node| node.to_string());
-        let lines = [
-            ("node", self.setup.me.node.to_string()),
-            ("federation", self.setup.federation.to_string()),
-            ("role", role.into()),
-            ("master_node", master),
-            ("epoch", reign.epoch.to_string()),
-            ("applied", self.node.applied().to_string()),
-            ("standing", format!("{:?}", said.standing).to_lowercase()),
-            ("transactions_waiting", said.transactions.to_string()),
-            ("log_silent", u8::from(said.log_silent).to_string()),
-            ("connected_clients", self.open.0.to_string()),
-        ];
-        let mut text = "# Federation\r\n".to_owned();
-        for (name, value) in lines {
-            text.push_str(&format!("{name}:{value}\r\n"));
-        }
-        for (node, peer) in &self.peers {
-            let (superseded, dropped) = peer.outgoing.lost();
-            let address = peer.address.socket;
-            text.push_str(&format!(
-                "peer{node}:address={address},superseded={superseded},dropped={dropped}\r\n"
-            ));
-        }
-        text
-    }
-}
-
-fn refuse(stream: &mut TcpStream, is_client: bool) {
-    if is_client {
-        // As far as the socket takes it at once.
-        drop(io::Write::write(stream, b"-ERR max number of clients reached\r\n"));
     }
 }

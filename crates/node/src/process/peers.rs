@@ -1,37 +1,37 @@
-//! Connections between nodes: one that this node dials to each peer, and those that peers have dialled.
+//! Connections between nodes: one that this node dials to each peer, and those that peers and fronts have dialled.
 
 use std::io;
 
-use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
-use punctual_federation::ids::{FederationId, Member};
-use punctual_federation::message::Message;
+use mio::{Registry, Token};
+use punctual_federation::ids::{FederationId, Member, NodeId};
+use punctual_federation::message::{Message, Request};
+use punctual_federation::temporal::{Report, Stamp};
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_server::stream::Stream;
-use punctual_units::{Nanos, Time};
+use punctual_units::{Made, Nanos, Seq, Time};
 
+use super::clients::STALLED_MAX;
 use super::link::{Link, Turn};
-use super::{Access, PeerAddress, RETRY_FIRST, RETRY_MAX};
+use super::way::Way;
+use super::{Access, PeerAddress};
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
 /// While so many bytes wait for a peer's socket, further messages wait as messages.
 const UNSENT_MAX: usize = 256 << 10;
-
-/// A connection that lasted for so long was accepted: the next attempt after its end does not wait.
-const LASTED: Nanos = RETRY_MAX;
+/// While so many bytes wait for a peer's socket, no further readings are taken from their feed.
+const READINGS_UNSENT_MAX: usize = 32 << 10;
+/// While so many bytes of answers wait for a front's socket, no further request of it is read.
+const UNSENT_PAUSE: usize = 4 << 20;
+/// How long one that calls may be silent before it says what it is.
+const NAME_WITHIN: Nanos = Nanos::from_secs(2);
 
 /// The way to a peer.
 pub(super) struct PeerOut {
-    pub address: PeerAddress,
-    token: Token,
-    link: Option<Link<Stream>>,
+    pub way: Way,
     pub outgoing: Outgoing,
-    dialled: Time,
-    retry_at: Time,
-    backoff: Nanos,
-    /// Why the last connection was refused, as it was told.
-    refused: Option<String>,
+    /// Bytes that were written to it.
+    pub written: u64,
 }
 
 /// What an operator should know of the way to a peer.
@@ -45,34 +45,16 @@ pub(super) enum Trouble {
 impl PeerOut {
     pub fn new(address: PeerAddress, token: Token) -> PeerOut {
         PeerOut {
-            address,
-            token,
-            link: None,
+            way: Way::new(address, token),
             outgoing: Outgoing::default(),
-            dialled: Time::ZERO,
-            retry_at: Time::ZERO,
-            backoff: RETRY_FIRST,
-            refused: None,
+            written: 0,
         }
     }
 
     /// The peer is to be found somewhere else.
     pub fn moves(&mut self, address: &PeerAddress) {
-        if self.address != *address {
-            *self = PeerOut::new(address.clone(), self.token);
-        }
-    }
-
-    pub fn next_due(&self) -> Time {
-        match self.link {
-            Some(_) => Time::MAX,
-            None => self.retry_at,
-        }
-    }
-
-    pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
-        if let Some(link) = &mut self.link {
-            link.ready(is_readable, is_writable);
+        if self.way.address != *address {
+            *self = PeerOut::new(address.clone(), self.way.token);
         }
     }
 
@@ -85,66 +67,51 @@ impl PeerOut {
         from: Member,
         now: Time,
     ) -> Option<Trouble> {
-        if self.link.is_some() || self.retry_at > now {
-            return None;
-        }
-        self.dialled = now;
-        self.retry_at = now + self.backoff;
-        self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
-        let socket = TcpStream::connect(self.address.socket).ok()?;
-        let mut stream = match access.dial(socket, &self.address.name) {
-            Ok(stream) => stream,
-            Err(refused) => return self.refused(refused),
-        };
-        let both = Interest::READABLE | Interest::WRITABLE;
-        registry.register(stream.socket(), self.token, both).ok()?;
-        let mut link = Link::new(stream);
-        frame::write(&mut link.out, VERSION, &Packet::Hello { federation, from });
-        self.link = Some(link);
-        None
+        let name = Packet::Hello { federation, from };
+        self.way.connect(registry, access, &name, now).map(Trouble::Refused)
     }
 
-    /// What is to be told of a refusal: the same one once.
-    fn refused(&mut self, why: String) -> Option<Trouble> {
-        if self.refused.as_ref() == Some(&why) {
-            return None;
-        }
-        self.refused = Some(why.clone());
-        Some(Trouble::Refused(why))
-    }
-
-    /// Sends what waits; what the operator should know of it.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Option<Trouble> {
+    /// Sends what waits, then what `more` tells as long as the socket takes it; what the operator should know of it,
+    /// and the bytes that were written.
+    pub fn turn(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        now: Time,
+        more: &mut dyn FnMut() -> Option<Packet>,
+    ) -> (Option<Trouble>, u64) {
         let mut too_long = None;
-        let ended = match self.try_turn(scratch, now, &mut too_long) {
-            Ok(true) => return too_long.map(Trouble::TooLong),
+        let turned = self.try_turn(scratch, now, &mut too_long, more);
+        let link = self.way.link.as_mut();
+        let written = link.map_or(0, |link| std::mem::take(&mut link.bytes).written);
+        self.written += written;
+        let ended = match turned {
+            Ok(true) => return (too_long.map(Trouble::TooLong), written),
             Ok(false) => None,
             Err(error) => Some(error),
         };
-        self.link = None;
+        self.way.link = None;
         self.outgoing.clear();
         // What TLS does not accept; all else is a peer that is gone.
         let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
-        refused.and_then(|error| self.refused(error.to_string()))
+        let refused = refused.and_then(|error| self.way.refused(error.to_string()));
+        (refused.map(Trouble::Refused), written)
     }
 
     /// Whether the connection goes on.
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time, too_long: &mut Option<usize>) -> io::Result<bool> {
-        let Some(link) = &mut self.link else {
-            return Ok(true);
-        };
+    fn try_turn(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        now: Time,
+        too_long: &mut Option<usize>,
+        more: &mut dyn FnMut() -> Option<Packet>,
+    ) -> io::Result<bool> {
         // Peers say nothing here: what comes is the end.
-        if link.read(scratch, |_| {})? == Turn::Ended {
+        if self.way.read(scratch, now, |_| {})? == Turn::Ended {
             return Ok(false);
         }
-        if link.is_writable {
-            // A socket that is ready to write is connected.
-            link.stream.socket().set_nodelay(true)?;
-            if now.since(self.dialled) >= LASTED && !link.stream.is_handshaking() {
-                self.backoff = RETRY_FIRST;
-                self.refused = None;
-            }
-        }
+        let Some(link) = &mut self.way.link else {
+            return Ok(true);
+        };
         while link.unsent() < UNSENT_MAX
             && let Some(message) = self.outgoing.pop(now)
         {
@@ -157,18 +124,55 @@ impl PeerOut {
             }
         }
         link.flush()?;
+        // Readings wait in their feed, where a newer one takes the place of an older, until the socket has room.
+        while link.is_writable
+            && link.unsent() < READINGS_UNSENT_MAX
+            && let Some(packet) = more()
+        {
+            frame::write(&mut link.out, VERSION, &packet);
+            if link.unsent() >= READINGS_UNSENT_MAX {
+                link.flush()?;
+            }
+        }
+        link.flush()?;
         Ok(true)
     }
 }
 
-/// A connection that a peer has dialled.
+/// What has said its name at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    Node(Member),
+    Front,
+}
+
+/// What came over a connection that another process has dialled.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// It is a front.
+    Front,
+    /// Of a peer.
+    Message(NodeId, Message),
+    /// Readings of a peer's objects.
+    Readings(NodeId, Vec<Report>),
+    /// A peer's stamp, and readings that it has.
+    Taken(NodeId, Stamp, Vec<(Made, Seq)>),
+    /// Of a front, under its number.
+    Request(u64, Request),
+}
+
+/// A connection that a peer or a front has dialled.
 pub(super) struct PeerIn {
     pub link: Link<Stream>,
     frames: Frames,
-    /// Which node it is, once it has said so.
-    pub from: Option<Member>,
+    /// What it is, once it has said so.
+    pub from: Option<Named>,
     /// When it came.
     pub began: Time,
+    /// When it last took something of what waits to be sent.
+    taken: Time,
+    /// The number of the connection.
+    pub number: u32,
 }
 
 /// Why a peer's connection is over.
@@ -184,17 +188,21 @@ pub(super) enum PeerGone {
     NoName,
     #[error("a second name")]
     SecondName,
+    #[error("a front's message of a node, or a node's of a front")]
+    OutOfPlace,
     #[error("it has ended")]
     Ended,
 }
 
 impl PeerIn {
-    pub fn new(stream: Stream, now: Time) -> PeerIn {
+    pub fn new(stream: Stream, number: u32, now: Time) -> PeerIn {
         PeerIn {
             link: Link::new(stream),
             frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
             from: None,
             began: now,
+            taken: now,
+            number,
         }
     }
 
@@ -203,8 +211,11 @@ impl PeerIn {
         &mut self,
         scratch: &mut Vec<u8>,
         federation: FederationId,
-        mut take: impl FnMut(Member, Message),
+        mut take: impl FnMut(Heard),
     ) -> Result<bool, PeerGone> {
+        if self.link.unsent() > UNSENT_PAUSE {
+            return Ok(false); // it asks, and takes no answers: see `has_more`
+        }
         let frames = &mut self.frames;
         let turn = self.link.read(scratch, |bytes| frames.feed(bytes));
         while let Some(packet) = self.frames.take()? {
@@ -212,14 +223,19 @@ impl PeerIn {
                 (Packet::Hello { federation: theirs, .. }, _) if theirs != federation => {
                     return Err(PeerGone::OtherFederation(theirs));
                 }
-                // Its end would be told of neither node.
-                (Packet::Hello { .. }, Some(_)) => return Err(PeerGone::SecondName),
-                (Packet::Hello { from, .. }, None) => {
-                    self.from = Some(from);
-                    self.frames.allow(FRAME_BYTES_MAX);
+                (Packet::Hello { from, .. }, None) => self.is(Named::Node(from)),
+                (Packet::Front, None) => {
+                    self.is(Named::Front);
+                    take(Heard::Front);
                 }
-                (Packet::Message(message), Some(from)) => take(from, message),
-                (Packet::Message(_), None) => return Err(PeerGone::NoName),
+                // The end of a connection with two would be told of neither.
+                (Packet::Hello { .. } | Packet::Front, Some(_)) => return Err(PeerGone::SecondName),
+                (Packet::Message(message), Some(Named::Node(from))) => take(Heard::Message(from.node, message)),
+                (Packet::Readings(reports), Some(Named::Node(from))) => take(Heard::Readings(from.node, reports)),
+                (Packet::Taken(stamp, taken), Some(Named::Node(from))) => take(Heard::Taken(from.node, stamp, taken)),
+                (Packet::Request(ticket, request), Some(Named::Front)) => take(Heard::Request(ticket, request)),
+                (_, None) => return Err(PeerGone::NoName),
+                (_, Some(_)) => return Err(PeerGone::OutOfPlace),
             }
         }
         // A handshake has something to say.
@@ -230,6 +246,35 @@ impl PeerIn {
             Turn::Empty => Ok(false),
         }
     }
+
+    fn is(&mut self, named: Named) {
+        self.from = Some(named);
+        self.frames.allow(FRAME_BYTES_MAX);
+    }
+
+    /// Adds a packet to what waits to be sent.
+    pub fn push(&mut self, packet: &Packet) {
+        frame::write(&mut self.link.out, VERSION, packet);
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    pub fn flush(&mut self, now: Time) -> io::Result<()> {
+        if self.link.unsent() == 0 || self.link.flush()? {
+            self.taken = now;
+        }
+        Ok(())
+    }
+
+    /// Whether it can be read without an event.
+    pub fn has_more(&self) -> bool {
+        self.link.is_readable && self.link.unsent() <= UNSENT_PAUSE
+    }
+
+    /// Whether it says no name, or takes nothing of what waits.
+    pub fn is_stalled(&self, now: Time) -> bool {
+        let is_mute = self.from.is_none() && now.since(self.began) > NAME_WITHIN;
+        is_mute || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
+    }
 }
 
 #[cfg(test)]
@@ -237,33 +282,11 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream as Blocking};
 
-    use mio::Poll;
+    use mio::net::TcpStream;
 
     use super::*;
 
     const OURS: FederationId = FederationId(1);
-
-    /// A program that is none of the federation: it takes the connection, and ends it.
-    #[test]
-    fn a_peer_that_accepts_and_closes_is_dialled_less_and_less_often() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let poll = Poll::new().unwrap();
-        let address = PeerAddress::of(listener.local_addr().unwrap());
-        let mut peer = PeerOut::new(address, Token(1));
-        let (mut now, mut waits, mut scratch) = (Time::ZERO, Vec::new(), Vec::new());
-        for _ in 0..8 {
-            peer.connect(poll.registry(), &Access::default(), OURS, Member::default(), now);
-            drop(listener.accept().unwrap());
-            while peer.link.is_some() {
-                peer.ready(true, true);
-                peer.turn(&mut scratch, now);
-            }
-            waits.push(peer.next_due().since(now));
-            now = peer.next_due();
-        }
-        assert!(waits.is_sorted() && waits[0] == RETRY_FIRST, "{waits:?}");
-        assert_eq!(waits[7], RETRY_MAX);
-    }
 
     #[test]
     fn a_second_name_ends_the_connection() {
@@ -271,7 +294,7 @@ mod tests {
         let mut other = Blocking::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), Time::ZERO);
+        let mut peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), 1, Time::ZERO);
         let mut bytes = Vec::new();
         for _ in 0..2 {
             let from = Member::default();
@@ -281,7 +304,7 @@ mod tests {
         let mut scratch = Vec::new();
         let gone = loop {
             peer.link.is_readable = true;
-            if let Err(gone) = peer.turn(&mut scratch, OURS, |_, _| {}) {
+            if let Err(gone) = peer.turn(&mut scratch, OURS, |_| {}) {
                 break gone;
             }
         };

@@ -9,7 +9,7 @@ use punctual_store::engine::Engine;
 use super::look::Look;
 use super::record::{Fields, Pair, of_hash};
 use super::strings::put;
-use super::{Refused, Verb, wrong_number};
+use super::{Refused, Verb, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
@@ -32,6 +32,11 @@ pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Wr
                 let value = |field: &[u8]| places.get(field).map(|place| all[*place].1);
                 request.from(2).for_each(|field| optional(out, value(field)));
             }
+            Verb::HKeys | Verb::HVals => {
+                out.array(fields().count());
+                let is_name = verb == Verb::HKeys;
+                fields().for_each(|(field, value)| out.bulk(if is_name { field } else { value }));
+            }
             _ => {
                 out.map(fields().count());
                 for (field, value) in fields() {
@@ -50,6 +55,7 @@ fn places<'h>(fields: &[Pair<'h>]) -> HashMap<&'h [u8], usize> {
 
 pub(super) fn set<E: Engine, O: Os>(
     transaction: &mut WriteTransaction<'_, E, O>,
+    verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
@@ -61,6 +67,10 @@ pub(super) fn set<E: Engine, O: Os>(
     let mut fields: Vec<_> = Fields(&encoded).collect();
     let mut places = places(&fields);
     let before = fields.len();
+    if verb == Verb::HSetNx && places.contains_key(request.argument(2)) {
+        out.integer(0);
+        return Ok(());
+    }
     for at in (2..request.len()).step_by(2) {
         let (field, value) = (request.argument(at), request.argument(at + 1));
         let place = *places.entry(field).or_insert(fields.len());
@@ -71,6 +81,34 @@ pub(super) fn set<E: Engine, O: Os>(
     }
     put(transaction, key, &of_hash(&fields)?, life)?;
     out.integer((fields.len() - before) as i64);
+    Ok(())
+}
+
+pub(super) fn add<E: Engine, O: Os>(
+    transaction: &mut WriteTransaction<'_, E, O>,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let (key, field) = (request.argument(1), request.argument(2));
+    let by = integer(request.argument(3))?;
+    let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
+    let mut fields: Vec<_> = Fields(&encoded).collect();
+    let place = fields.iter().position(|(name, _)| *name == field);
+    let before = match place.map(|place| integer(fields[place].1)) {
+        None => 0,
+        Some(Ok(before)) => before,
+        Some(Err(_)) => return reply("ERR hash value is not an integer"),
+    };
+    let Some(after) = before.checked_add(by) else {
+        return reply("ERR increment or decrement would overflow");
+    };
+    let text = after.to_string();
+    match place {
+        Some(place) => fields[place].1 = text.as_bytes(),
+        None => fields.push((field, text.as_bytes())),
+    }
+    put(transaction, key, &of_hash(&fields)?, life)?;
+    out.integer(after);
     Ok(())
 }
 

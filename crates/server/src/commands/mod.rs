@@ -100,29 +100,37 @@ table! {
     Exec "exec" 1 (0 0 0) Admin Connection "Carries out what MULTI has queued, in one transaction";
     Exists "exists" -2 (1 -1 1) Read Transaction "Counts which of the keys are there";
     Expire "expire" -3 (1 1 1) Write Transaction "Gives a key so many seconds";
+    FlushAll "flushall" -1 (0 0 0) Write Store "Removes all records but temporal objects";
     FlushDb "flushdb" -1 (0 0 0) Write Store "Removes all records but temporal objects";
     Get "get" 2 (1 1 1) Read Transaction "The value of a string";
     GetDel "getdel" 2 (1 1 1) Write Transaction "The value of a string, which is removed";
     GetFresh "getfresh" 3 (1 1 1) Read Transaction "The value of a temporal object and its age, unless it is too old";
+    GetRange "getrange" 4 (1 1 1) Read Transaction "A part of a string";
     GetSet "getset" 3 (1 1 1) Write Transaction "Sets a string; its value before";
     HDel "hdel" -3 (1 1 1) Write Transaction "Removes fields";
     Hello "hello" -1 (0 0 0) Admin Connection "Chooses the protocol";
     HExists "hexists" 3 (1 1 1) Read Transaction "Whether a field is there";
     HGet "hget" 3 (1 1 1) Read Transaction "The value of a field";
     HGetAll "hgetall" 2 (1 1 1) Read Transaction "All fields and values";
+    HIncrBy "hincrby" 4 (1 1 1) Write Transaction "Adds to a field";
+    HKeys "hkeys" 2 (1 1 1) Read Transaction "All fields";
     HLen "hlen" 2 (1 1 1) Read Transaction "How many fields there are";
     HMGet "hmget" -3 (1 1 1) Read Transaction "The values of fields";
     HSet "hset" -4 (1 1 1) Write Transaction "Sets fields";
+    HSetNx "hsetnx" 4 (1 1 1) Write Transaction "Sets a field that is not there";
+    HVals "hvals" 2 (1 1 1) Read Transaction "The values of all fields";
     Incr "incr" 2 (1 1 1) Write Transaction "Adds one to a number";
     IncrBy "incrby" 3 (1 1 1) Write Transaction "Adds to a number";
     Info "info" -1 (0 0 0) Admin Connection "About the server";
     Keys "keys" 2 (0 0 0) Read Transaction "The keys that match a pattern";
     MGet "mget" -2 (1 -1 1) Read Transaction "The values of strings";
     MSet "mset" -3 (1 -1 2) Write Transaction "Sets strings";
+    MSetNx "msetnx" -3 (1 -1 2) Write Transaction "Sets strings, if none of them is there";
     Multi "multi" 1 (0 0 0) Admin Connection "Queues commands for one transaction";
     Persist "persist" 2 (1 1 1) Write Transaction "Takes the term from a key";
     PExpire "pexpire" -3 (1 1 1) Write Transaction "Gives a key so many milliseconds";
     Ping "ping" -1 (0 0 0) Admin Anywhere "Answers";
+    PSetEx "psetex" 4 (1 1 1) Write Transaction "Sets a string that has so many milliseconds";
     PSubscribe "psubscribe" -2 (0 0 0) Admin Connection "Hears channels that match patterns";
     PTtl "pttl" 2 (1 1 1) Read Transaction "How many milliseconds a key has";
     Publish "publish" 3 (0 0 0) Admin Connection "Says something on a channel";
@@ -134,9 +142,11 @@ table! {
     Scan "scan" -2 (0 0 0) Read Transaction "Some keys, and where to go on";
     Select "select" 2 (0 0 0) Admin Anywhere "There is database 0";
     Set "set" -3 (1 1 1) Write Transaction "Sets a string";
+    SetEx "setex" 4 (1 1 1) Write Transaction "Sets a string that has so many seconds";
     SetNx "setnx" 3 (1 1 1) Write Transaction "Sets a string that is not there";
     StrLen "strlen" 2 (1 1 1) Read Transaction "The length of a string";
     Subscribe "subscribe" -2 (0 0 0) Admin Connection "Hears channels";
+    Touch "touch" -2 (1 -1 1) Read Transaction "Counts which of the keys are there";
     TSet "tset" -3 (1 1 1) Write Store "Gives a temporal object a value, with its age";
     Ttl "ttl" 2 (1 1 1) Read Transaction "How many seconds a key has";
     Type "type" 2 (1 1 1) Read Transaction "string, hash or none";
@@ -240,13 +250,14 @@ pub fn read<L: Look>(
         Verb::MGet => strings::mget(look, request, out),
         Verb::StrLen => strings::strlen(look, request, out),
         Verb::GetFresh => strings::get_fresh(look, request, out),
-        Verb::Exists => keys::exists(look, request, out),
+        Verb::GetRange => strings::get_range(look, request, out),
+        Verb::Exists | Verb::Touch => keys::exists(look, request, out),
         Verb::Type => keys::kind(look, request, out),
         Verb::Ttl | Verb::PTtl => keys::ttl(look, command.verb, request, out),
         Verb::DbSize => keys::count(look, out),
         Verb::Keys => keys::matching(look, request, out),
         Verb::Scan => keys::scan(look, request, cursors, out),
-        Verb::HGet | Verb::HMGet | Verb::HGetAll | Verb::HExists | Verb::HLen => {
+        Verb::HGet | Verb::HMGet | Verb::HGetAll | Verb::HKeys | Verb::HVals | Verb::HExists | Verb::HLen => {
             hashes::read(look, command.verb, request, out)
         }
         _ => anywhere(command.verb, request, out),
@@ -270,12 +281,14 @@ pub fn change<E: Engine, O: Os>(
         Verb::GetSet => strings::get_set(transaction, request, out),
         Verb::GetDel => strings::get_del(transaction, request, out),
         Verb::Append => strings::append(transaction, request, out),
-        Verb::MSet => strings::mset(transaction, request, out),
+        Verb::SetEx | Verb::PSetEx => strings::set_ex(transaction, command, request, out),
+        Verb::MSet | Verb::MSetNx => strings::mset(transaction, command, request, out),
         Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => strings::add(transaction, command.verb, request, out),
         Verb::Del | Verb::Unlink => keys::delete(transaction, request, out),
         Verb::Expire | Verb::PExpire => keys::expire(transaction, command.verb, request, out),
         Verb::Persist => keys::persist(transaction, request, out),
-        Verb::HSet => hashes::set(transaction, request, out),
+        Verb::HSet | Verb::HSetNx => hashes::set(transaction, command.verb, request, out),
+        Verb::HIncrBy => hashes::add(transaction, request, out),
         Verb::HDel => hashes::delete(transaction, request, out),
         _ => read(transaction, command, request, cursors, out),
     }

@@ -7,7 +7,7 @@ use punctual_units::Nanos;
 
 use super::look::Look;
 use super::record::of_text;
-use super::{NOT_AN_INTEGER, Refused, SYNTAX, Verb, integer, reply, wrong_number};
+use super::{Command, NOT_AN_INTEGER, Refused, SYNTAX, Verb, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
@@ -36,6 +36,24 @@ pub(super) fn mget(look: &impl Look, request: &Request, out: &mut Writer<'_>) ->
 
 pub(super) fn strlen(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     out.integer(look.text(request.argument(1), <[u8]>::len)?.unwrap_or(0) as i64);
+    Ok(())
+}
+
+/// The bytes from the first place to the last one, both counted from the end where negative.
+pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+    let [first_asked, last_asked] = [integer(request.argument(2))?, integer(request.argument(3))?];
+    let shown = look.text(request.argument(1), |text| {
+        let length = text.len() as i64;
+        let place = |at: i64| if at < 0 { at.saturating_add(length) } else { at };
+        let (first, last) = (place(first_asked).max(0), place(last_asked).max(0).min(length - 1));
+        // As Redis: of two places behind the end in the wrong order, nothing, wherever they are.
+        let is_none = first_asked < 0 && last_asked < 0 && first_asked > last_asked;
+        let part = text.get(first as usize..(last + 1).max(first) as usize);
+        out.bulk(part.filter(|_| !is_none).unwrap_or_default());
+    });
+    if shown?.is_none() {
+        out.bulk(b"");
+    }
     Ok(())
 }
 
@@ -129,7 +147,6 @@ fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Refused> {
 pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos>, Refused> {
     match amount.checked_mul(unit_ms) {
         Some(..=0) => Ok(None),
-        _ if amount <= 0 => Ok(None),
         _ => life(name, amount, unit_ms).map(Some),
     }
 }
@@ -246,18 +263,52 @@ pub(super) fn append<E: Engine, O: Os>(
     Ok(())
 }
 
+/// `SETEX` and `PSETEX`.
+pub(super) fn set_ex<E: Engine, O: Os>(
+    transaction: &mut Writing<'_, E, O>,
+    command: &Command,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Refused> {
+    let unit_ms = if command.verb == Verb::SetEx { 1_000 } else { 1 };
+    let life = life(command.name, integer(request.argument(2))?, unit_ms)?;
+    put(
+        transaction,
+        request.argument(1),
+        &of_text(request.argument(3)),
+        Some(life),
+    )?;
+    out.simple("OK");
+    Ok(())
+}
+
+/// `MSET` and `MSETNX`.
 pub(super) fn mset<E: Engine, O: Os>(
     transaction: &mut Writing<'_, E, O>,
+    command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
     if request.len().is_multiple_of(2) {
-        return wrong_number("mset");
+        return wrong_number(command.name);
+    }
+    let is_for_new = command.verb == Verb::MSetNx;
+    if is_for_new {
+        for key in request.from(1).step_by(2) {
+            if exists(transaction, key)? {
+                out.integer(0);
+                return Ok(());
+            }
+        }
     }
     for at in (1..request.len()).step_by(2) {
         transaction.put(request.argument(at), &of_text(request.argument(at + 1)))?;
     }
-    out.simple("OK");
+    if is_for_new {
+        out.integer(1);
+    } else {
+        out.simple("OK");
+    }
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use punctual_units::Nanos;
 
 use super::{BYTES_MAX, EventLoop, LISTENER, READ_AT_ONCE, WAKER};
 use crate::info;
-use crate::metrics::{Limits, Page};
+use crate::metrics::{self, Limits, Page};
 use crate::pool::{Pool, PoolOptions, Shared};
 use crate::prover::Prover;
 use crate::resp::Bounds;
@@ -195,16 +195,13 @@ impl Listening {
                 queue: options.queue_max,
                 bytes: options.bytes_max,
             };
-            page.serve(
-                Arc::clone(&event_loop.shared),
-                Arc::clone(&event_loop.figures),
-                limits,
-                Arc::clone(&event_loop.stop),
-            )
-            .map_err(|source| ServeError::Io {
-                action: "the thread for figures".into(),
-                source,
-            })
+            let (shared, figures) = (Arc::clone(&event_loop.shared), Arc::clone(&event_loop.figures));
+            let text = move || metrics::text(&shared, &figures, &limits);
+            page.serve(text, Arc::clone(&event_loop.stop))
+                .map_err(|source| ServeError::Io {
+                    action: "the thread for figures".into(),
+                    source,
+                })
         });
         let page = page.transpose()?;
         let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));

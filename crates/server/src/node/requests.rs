@@ -172,15 +172,14 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         if self.jobs.is_empty() {
             return;
         }
-        let waited = Nanos(self.shared.counts.waited.load(Ordering::Relaxed));
-        for job in self.shared.submit(&mut self.jobs) {
+        for (job, retry_after) in self.shared.submit(&mut self.jobs) {
             let commands = match &job.work {
                 Work::Run(asked) => asked.len(),
                 _ => 1,
             };
             self.shared.counts.backlog.fetch_add(commands as u64, Ordering::Relaxed);
             let mut reply = Vec::new();
-            let error = late("backlog", waited);
+            let error = late("backlog", retry_after);
             (0..commands).for_each(|_| Writer::new(&mut reply, job.version).error(&error));
             let mut turn = Vec::new();
             let done = Done {

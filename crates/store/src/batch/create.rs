@@ -16,9 +16,9 @@ const OBJECT: &[u8] = b"\0punctual/object/";
 const BOOT: &[u8] = b"\0punctual/boot";
 
 impl<E: Engine, O: Os> BatchTransaction<'_, '_, E, O> {
-    /// Creates a temporal object; it is there once the batch is applied. An object that was created with the same key
-    /// by the same source is taken over if its name is older: the source has restarted, and the numbers of its updates
-    /// begin at 1 again.
+    /// Creates a temporal object; it is there once the batch is applied. One of the same key and kind is taken over, by
+    /// its source if that has restarted (an older name of its own takes nothing over), or by another source: the
+    /// numbers of its updates begin at 1 again.
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`EngineError::KeyLength`];
@@ -39,12 +39,13 @@ impl<E: Engine, O: Os> BatchTransaction<'_, '_, E, O> {
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// Counts a start of this node, for good: 1 at the first call. A node calls it once when it starts, and names what
-    /// it makes until it ends by the answer.
+    /// Counts a start of this node, for good: the start before plus 1, or `at_least`. A node calls it once when it
+    /// starts, and names what it makes until it ends by the answer. With the time of day as `at_least`, a node that has
+    /// lost its store goes on counting.
     ///
     /// # Errors
     /// Those of a [write transaction](Store::write_transaction).
-    pub fn count_boot(&self) -> Result<u64, StoreError> {
+    pub fn count_boot(&self, at_least: u64) -> Result<u64, StoreError> {
         let now = self.os.now();
         let (permit, _) = self.permit(Deadline::soft(now), now)?;
         let mut transaction = self.engine.write()?;
@@ -55,10 +56,11 @@ impl<E: Engine, O: Os> Store<E, O> {
                 Err(_) => return Err(corrupt(self.engine.path(), "its count of boots is not a number")),
             },
         };
-        transaction.put(Table::Temporal, BOOT, &(last + 1).to_le_bytes())?;
+        let boot = last.saturating_add(1).max(at_least);
+        transaction.put(Table::Temporal, BOOT, &boot.to_le_bytes())?;
         transaction.commit()?;
         drop(permit);
-        Ok(last + 1)
+        Ok(boot)
     }
 
     /// Whether an object may be created after those that the store has, and `others`.
@@ -120,9 +122,10 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 }
 
-/// Whether the source of an object makes it again.
+/// Whether an object goes on under another name: its source makes it again, or another source takes it over.
 fn goes_on(before: &Creation, now: &Creation) -> bool {
-    before.spec == now.spec && before.made.source == now.made.source && before.made < now.made
+    let is_later = before.made.source != now.made.source || before.made < now.made;
+    before.spec == now.spec && is_later
 }
 
 fn place_key(place: usize) -> Vec<u8> {

@@ -104,6 +104,12 @@ impl Created {
         })
     }
 
+    /// The key and the name of each.
+    pub fn names_by_key(&self) -> Vec<(Vec<u8>, Made)> {
+        let names = self.names();
+        names.iter().map(|(made, at)| (self.key(*at).to_vec(), *made)).collect()
+    }
+
     /// All of them, by place.
     pub fn all(&self) -> Vec<Creation> {
         let keys = (0..self.len()).map(|at| self.key(at));

@@ -6,7 +6,8 @@ use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{FederationId, RequestId, Revision, SessionId};
 use punctual_federation::message::Reign;
 use punctual_logs::{Appended, CommitLog, Identity, Local, LogError, Record, Stretch};
-use punctual_units::Time;
+
+use super::super::load::Fate;
 
 /// A log, and a list of what was appended to it: trimming takes nothing from the list.
 #[derive(Debug)]
@@ -20,8 +21,10 @@ pub(super) struct Audited {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Audit {
     reign: Reign,
-    /// How often each request of a session is in the log, and where last.
-    pub requests: BTreeMap<RequestId, (u32, Revision)>,
+    /// The requests of sessions that are in the log.
+    pub requests: Requests,
+    /// Those that are in it more than once.
+    pub twice: u64,
     pub entries: u64,
     pub reigns: u64,
     /// Entries that the master of their reign has not made.
@@ -93,37 +96,65 @@ impl Audit {
                 self.double_masters += u64::from(!is_masters);
                 // Those of no session open one, or raise a floor: each may be there more than once.
                 for logged in transactions.iter().filter(|logged| logged.id.session != SessionId(0)) {
-                    let (times, place) = self.requests.entry(logged.id).or_default();
-                    *times += 1;
-                    *place = at;
+                    self.twice += u64::from(!self.requests.insert(logged.id));
                 }
             }
         }
     }
 }
 
-/// What became of one request, as its client knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// Acknowledged, with what it returned, and what it should have.
-    Acknowledged { returned: i64, right: i64 },
-    /// Told that it was late, or refused.
-    NotExecuted,
-    /// Its outcome was asked for: it is in the log.
-    Committed,
-    /// Its outcome was asked for: it is not, and never will be.
-    NeverExecuted,
-    /// No answer, and none to the question for its outcome.
-    Missing,
+/// Requests of sessions, a bit each: a session numbers them one by one, so an hour of them takes a few megabytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Requests {
+    /// By session, and by their numbers over 64.
+    words: BTreeMap<(SessionId, u64), u64>,
 }
 
-/// One request of a client.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
-    pub id: RequestId,
-    pub fate: Fate,
-    /// When its last word came.
-    pub ended: Time,
+impl Requests {
+    /// Adds one; whether it was not there.
+    pub fn insert(&mut self, id: RequestId) -> bool {
+        let word = self.words.entry((id.session, id.number / 64)).or_default();
+        let bit = 1 << (id.number % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    /// How many of these are not in `others`, or are.
+    fn count(&self, others: &Requests, are: bool) -> u64 {
+        let each = self.words.iter().map(|(place, word)| {
+            let there = others.words.get(place).copied().unwrap_or(0);
+            u64::from((word & if are { there } else { !there }).count_ones())
+        });
+        each.sum()
+    }
+}
+
+/// What clients were told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clients {
+    /// Requests that were acknowledged, or whose outcome says that they are in the log.
+    committed: Requests,
+    /// Those that were not executed, as clients were told.
+    not_executed: Requests,
+    missing: u64,
+    /// Answers that were not what the client has counted.
+    pub wrong: u64,
+}
+
+impl Clients {
+    /// Takes note of what became of a request.
+    pub fn take(&mut self, id: RequestId, fate: Fate) {
+        match fate {
+            Fate::Acknowledged { returned, right } => {
+                self.wrong += u64::from(returned != right);
+                self.committed.insert(id);
+            }
+            Fate::Committed => _ = self.committed.insert(id),
+            Fate::NotExecuted | Fate::NeverExecuted => _ = self.not_executed.insert(id),
+            Fate::Missing => self.missing += 1,
+        }
+    }
 }
 
 /// What does not agree; all of it is to be 0.
@@ -153,23 +184,14 @@ impl Faults {
 }
 
 /// Holds what clients were told against the log.
-pub(super) fn compare(audit: &Audit, requests: &[Request]) -> Faults {
-    let mut faults = Faults {
+pub(super) fn compare(audit: &Audit, clients: &Clients) -> Faults {
+    Faults {
+        acknowledged_lost: clients.committed.count(&audit.requests, false),
         double_masters: audit.double_masters + audit.unreadable,
-        executed_twice: audit.requests.values().filter(|(times, _)| *times > 1).count() as u64,
-        ..Faults::default()
-    };
-    for request in requests {
-        let is_there = audit.requests.contains_key(&request.id);
-        match request.fate {
-            Fate::Acknowledged { returned, right } => {
-                faults.acknowledged_lost += u64::from(!is_there);
-                faults.wrong_answers += u64::from(returned != right);
-            }
-            Fate::Committed => faults.acknowledged_lost += u64::from(!is_there),
-            Fate::NotExecuted | Fate::NeverExecuted => faults.executed_though_late += u64::from(is_there),
-            Fate::Missing => faults.answers_missing += 1,
-        }
+        answers_missing: clients.missing,
+        executed_twice: audit.twice,
+        executed_though_late: clients.not_executed.count(&audit.requests, true),
+        wrong_answers: clients.wrong,
+        nodes_that_differ: 0,
     }
-    faults
 }

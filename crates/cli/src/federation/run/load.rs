@@ -1,169 +1,209 @@
-//! The load: requests at random instants (Poisson), each timed from the instant at which it was to be sent.
+//! The load of a run: a process of its own, and what it tells.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use punctual_os::LinuxOs;
-use punctual_units::{Clock, Nanos, Time};
+use punctual_federation::ids::{RequestId, SessionId};
+use punctual_units::{Nanos, Time};
 
-use super::audit::{Fate, Request};
-use super::client::{Client, Ending, Nodes};
+use super::super::load::{Ended, Ending, Kind, Offer, Tally, Told};
+use super::audit::Clients;
+use crate::failure::Failure;
 
-/// The most arrivals that wait for a client; what comes on top is late.
-const WAITING_MAX: usize = 10_000;
+/// How long the load may take to begin: to connect, and to measure what is served.
+const BEGIN_MAX: Duration = Duration::from_secs(60);
+/// How long it may take to end: its clients ask for outcomes for a minute at most.
+const END_MAX: Duration = Duration::from_secs(90);
+/// How far back what has ended is kept, for the gaps around a fault.
+const KEPT: Nanos = Nanos::from_secs(10);
 
-/// What is offered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Offer {
-    /// Requests a second.
-    pub rate: f64,
-    /// Clients that send them, one at a time each.
-    pub clients: usize,
-    /// The time that each has, from when it was to be sent.
-    pub deadline: Nanos,
-    pub seed: u64,
-}
-
-/// What came of it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
-    /// How each arrival ended, and how long after it was to be sent.
-    pub endings: Vec<(Ending, Nanos)>,
-    pub requests: Vec<Request>,
-    /// Each client's counter, and what it is to be.
-    pub counters: Vec<(String, i64)>,
-}
-
-impl Outcome {
-    pub fn count(&self, which: Ending) -> u64 {
-        self.endings.iter().filter(|(ending, _)| *ending == which).count() as u64
-    }
-
-    /// The instants of acknowledgements, in order.
-    pub fn acknowledged(&self) -> Vec<Time> {
-        let acknowledged = |request: &&Request| matches!(request.fate, Fate::Acknowledged { .. });
-        let mut at: Vec<Time> = self
-            .requests
-            .iter()
-            .filter(acknowledged)
-            .map(|request| request.ended)
-            .collect();
-        at.sort_unstable();
-        at
-    }
-}
-
-/// Instants at which requests are to be sent.
-#[derive(Default)]
-struct Arrivals {
-    waiting: VecDeque<Time>,
-    /// Those for which there was no room.
-    ended: Vec<(Ending, Nanos)>,
-}
-
-#[derive(Default)]
-struct Queue {
-    arrivals: Mutex<Arrivals>,
-    changed: Condvar,
-    ends: AtomicBool,
-}
-
-/// A load that runs.
+/// The load that runs.
 pub(super) struct Load {
-    queue: Arc<Queue>,
-    threads: Vec<JoinHandle<Outcome>>,
-    arriving: JoinHandle<()>,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    told: Receiver<Told>,
+    /// How requests ended.
+    pub tally: Tally,
+    /// What clients were told.
+    pub clients: Clients,
+    /// Each client's counter, and what it is to be, once it has ended.
+    pub counters: Vec<(String, i64)>,
+    /// What has ended lately, in the order in which it was told: instants rise but for some milliseconds.
+    pub recent: VecDeque<Ended>,
+    began: bool,
 }
 
 impl Load {
-    pub fn start(nodes: &Arc<Nodes>, offer: Offer) -> Load {
-        let queue = Arc::new(Queue::default());
-        let threads = (0..offer.clients).map(|number| {
-            let (queue, nodes) = (Arc::clone(&queue), Arc::clone(nodes));
-            thread::spawn(move || queue.serve(Client::new(&nodes, number), offer.deadline))
-        });
-        let threads = threads.collect();
-        let arriving = {
-            let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.arrive(offer))
+    /// Starts it.
+    pub fn start(offer: &Offer) -> Result<Load, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::input([format!("the load cannot be started: {error}")]);
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .args(["federation", "load", "--parent", &std::process::id().to_string()])
+            .args(offer.addresses.iter().map(SocketAddr::to_string))
+            .args(["--writes", &offer.writes.to_string()])
+            .args(["--clients", &offer.clients.to_string()])
+            .args(["--deadline-ms", &(offer.deadline.0 / 1_000_000).to_string()])
+            .args(["--seed", &offer.seed.to_string()]);
+        match offer.rate {
+            Some(rate) => command.args(["--rate", &rate.to_string()]),
+            None => command.args(["--times", &offer.times.to_string()]),
         };
-        Load {
-            queue,
-            threads,
-            arriving,
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| failed(&error))?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let stdout = stdout.ok_or_else(|| failed(&"it has no pipes"))?;
+        let (tell, told) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Ok(told) = serde_json::from_str(&line)
+                    && tell.send(told).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(Load {
+            child,
+            stdin,
+            told,
+            tally: Tally::new(offer.deadline),
+            clients: Clients::default(),
+            counters: Vec::new(),
+            recent: VecDeque::new(),
+            began: false,
+        })
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until requests come at random instants; `goes_on` is asked meanwhile.
+    pub fn begins(&mut self, mut goes_on: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+        let until = Instant::now() + BEGIN_MAX;
+        while !self.began && goes_on()? {
+            if Instant::now() > until || !self.take()? {
+                return Err(Failure::input([format!("the load did not begin within {BEGIN_MAX:?}")]));
+            }
+        }
+        match self.tally.capacity {
+            Some(capacity) if capacity < 1.0 => Err(Failure::input([
+                "nothing was served while the capacity was measured: give --rate, or a smaller --work",
+            ])),
+            _ => Ok(()),
         }
     }
 
-    /// Offers nothing further, and waits until all that was offered has ended.
-    pub fn end(self) -> Outcome {
-        self.queue.ends.store(true, Ordering::SeqCst);
-        drop(self.arriving.join());
-        self.queue.changed.notify_all();
-        let mut all = Outcome::default();
-        for thread in self.threads {
-            if let Ok(mut outcome) = thread.join() {
-                all.endings.append(&mut outcome.endings);
-                all.requests.append(&mut outcome.requests);
-                all.counters.append(&mut outcome.counters);
+    /// Takes what it has told; whether it still runs.
+    pub fn take(&mut self) -> Result<bool, Failure> {
+        while let Ok(told) = self.told.try_recv() {
+            self.learn(told);
+        }
+        match self.child.try_wait() {
+            Ok(Some(status)) if !status.success() => {
+                Err(Failure::input([format!("the load has ended by itself: {status}")]))
+            }
+            Ok(status) => Ok(status.is_none()),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn learn(&mut self, told: Told) {
+        self.tally.take(&told);
+        match told {
+            Told::Capacity(_) => {}
+            Told::Begins { .. } => self.began = true,
+            Told::Learned {
+                ended,
+                fates,
+                wrong_reads,
+            } => {
+                self.clients.wrong += wrong_reads;
+                for (session, number, fate) in fates {
+                    let session = SessionId(session);
+                    self.clients.take(RequestId { session, number }, fate);
+                }
+                self.recent.extend(ended);
+                let last = self.recent.back().map_or(Time::ZERO, |ended| ended.at);
+                while self.recent.front().is_some_and(|first| last.since(first.at) > KEPT) {
+                    self.recent.pop_front();
+                }
+            }
+            Told::Done(counters) => self.counters = counters,
+        }
+    }
+
+    /// Has it offer nothing further, and waits until it has learned what became of what it has asked; where it is to
+    /// end at once, it is not waited for.
+    pub fn end(&mut self, at_once: &dyn Fn() -> bool) -> Result<(), Failure> {
+        if let Some(stdin) = &mut self.stdin {
+            // One that has ended is seen to have.
+            drop(writeln!(stdin));
+        }
+        let until = Instant::now() + END_MAX;
+        while self.counters.is_empty() && self.take()? {
+            if at_once() || Instant::now() > until {
+                self.stdin = None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        // What it told last came before its end.
+        while let Ok(told) = self.told.recv_timeout(Duration::from_millis(200)) {
+            self.learn(told);
+        }
+        Ok(())
+    }
+
+    /// What was served of a kind from `from` on, as instants in order.
+    pub fn served(&self, kind: Option<Kind>, from: Time) -> Vec<Time> {
+        let is_served = |ended: &&Ended| {
+            matches!(ended.ending, Ending::Timely | Ending::Overdue)
+                && ended.at >= from
+                && kind.is_none_or(|kind| ended.kind == kind)
+        };
+        let mut served: Vec<Time> = self.recent.iter().filter(is_served).map(|ended| ended.at).collect();
+        served.sort_unstable();
+        served
+    }
+
+    /// How many requests that ended within a span were not served in time.
+    pub fn not_served(&self, from: Time, until: Time) -> u64 {
+        let is_so = |ended: &&Ended| ended.ending != Ending::Timely && (from..=until).contains(&ended.at);
+        self.recent.iter().filter(is_so).count() as u64
+    }
+
+    /// How long the clients that were connected to one address went without an answer from `at` on.
+    pub fn gap_of(&self, place: usize, at: Time) -> Option<Nanos> {
+        let before = self.recent.iter().filter(|ended| ended.at < at && served(ended));
+        let mut last = std::collections::BTreeMap::new();
+        for ended in before {
+            if let Some((client, place)) = ended.by {
+                last.insert(client, (place, ended.at));
             }
         }
-        let mut arrivals = self.queue.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        all.endings.append(&mut arrivals.ended);
-        all
+        last.retain(|_, (found, _)| usize::from(*found) == place);
+        let from = last.values().map(|(_, at)| *at).max()?;
+        let after = self.recent.iter().filter(|ended| ended.at >= at && served(ended));
+        let theirs = after.filter(|ended| ended.by.is_some_and(|(client, _)| last.contains_key(&client)));
+        theirs.map(|ended| ended.at).min().map(|first| first.since(from))
     }
 }
 
-impl Queue {
-    fn arrive(&self, offer: Offer) {
-        let mut random = offer.seed;
-        let mut at = LinuxOs.now();
-        while !self.ends.load(Ordering::SeqCst) {
-            at = at + Nanos((-uniform(&mut random).ln() / offer.rate * 1e9) as u64);
-            LinuxOs.sleep_until(at);
-            let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-            match arrivals.waiting.len() < WAITING_MAX {
-                true => arrivals.waiting.push_back(at),
-                false => arrivals.ended.push((Ending::Late, Nanos::ZERO)),
-            }
-            self.changed.notify_one();
-        }
-    }
-
-    fn serve(&self, mut client: Client<'_>, deadline: Nanos) -> Outcome {
-        let mut endings = Vec::new();
-        while let Some(at) = self.next() {
-            let ending = client.count(at + deadline);
-            endings.push((ending, LinuxOs.now().since(at)));
-        }
-        Outcome {
-            endings,
-            counters: vec![client.counted()],
-            requests: client.requests,
-        }
-    }
-
-    fn next(&self) -> Option<Time> {
-        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(at) = arrivals.waiting.pop_front() {
-                return Some(at);
-            }
-            if self.ends.load(Ordering::SeqCst) {
-                return None;
-            }
-            let look = std::time::Duration::from_millis(50);
-            let waited = self.changed.wait_timeout(arrivals, look);
-            (arrivals, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        }
-    }
+fn served(ended: &Ended) -> bool {
+    matches!(ended.ending, Ending::Timely | Ending::Overdue)
 }
 
-/// Between 0 and 1, without 0 (SplitMix64; Steele, Lea and Flood, 2014).
-fn uniform(random: &mut u64) -> f64 {
-    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (((mixed ^ (mixed >> 31)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stdin = None;
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }

@@ -1,121 +1,84 @@
-//! `punctual federation run`: nodes as processes of this machine, a load, and what an outage is made of.
+//! `punctual federation run`: balancers and nodes as processes of this machine, a load, and what an outage is made of.
 
 mod audit;
-mod client;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(not(feature = "etcd"))]
 #[path = "no_etcd.rs"]
 mod etcd;
+#[cfg(feature = "lab")]
+pub mod idle;
 mod load;
 mod log;
+mod network;
+mod outage;
 mod processes;
 mod report;
 pub mod settings;
+mod usage;
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{PipeWriter, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_federation::ids::{FederationId, NodeId};
-use punctual_node::seen::{Seen, What};
+use punctual_federation::ids::FederationId;
 use punctual_os::LinuxOs;
-use punctual_server::resp::Value;
 use punctual_server::resp::reply::ReplyParser;
+use punctual_server::resp::{Bounds, Value, Version, Writer};
 use punctual_units::{Clock, Nanos, Time};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 pub use self::audit::Faults;
 use self::audit::compare;
-use self::client::Nodes;
 pub use self::etcd::{found, log_in_etcd};
-use self::load::{Load, Offer, Outcome};
+use self::load::Load;
 use self::log::Backing;
-use self::processes::Processes;
-pub use self::settings::Settings;
+use self::network::Network;
+use self::outage::{AFTER, AWAY};
+pub use self::outage::{Fault, Outage};
+use self::processes::{Part, Processes};
+pub use self::settings::{RATE_MAX, Settings};
+use self::usage::Usage;
+use super::load::{Offer, Tally};
 use super::node::FOLDER_PREFIX;
-use crate::args::FederationRun;
+use super::watch::{self, Watching};
+use crate::args::{FederationRun, LogKind};
 use crate::commands::print;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, apart};
+use crate::terminal::Live;
 
-/// How long a killed node stays dead.
-const DEAD: Nanos = Nanos::from_secs(1);
 /// How often a run looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long nodes that came back may take to serve, beyond the run's duration: the load goes on meanwhile.
+/// How long processes that came back may take to serve, beyond the run's duration: the load goes on meanwhile.
 const SERVE_MAX: Nanos = Nanos::from_secs(60);
 /// How long all nodes may take at the end to have what clients were told.
 const AGREE_MAX: Duration = Duration::from_secs(60);
-
-/// What becomes of the master.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Fault {
-    /// Its process is killed, and started again after a second.
-    Kill,
-    /// Its process stands still (SIGSTOP) for a second.
-    Stop,
-    /// The process that leads the log is killed, and started again after a second (with --log etcd).
-    Leader,
-    /// The master is killed with it.
-    Both,
-}
-
-impl Fault {
-    /// In a word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Fault::Kill => "killed",
-            Fault::Stop => "stopped",
-            Fault::Leader => "left alone: the log's leader killed",
-            Fault::Both => "killed with the log's leader",
-        }
-    }
-}
-
-/// One outage, from the fault on.
-#[derive(Clone, Debug)]
-pub struct Outage {
-    /// The fault, the node that had it, and when.
-    pub fault: Fault,
-    /// See [`Outage::fault`].
-    pub node: NodeId,
-    /// See [`Outage::fault`].
-    pub at: Time,
-    /// When the first other node no longer counted on it.
-    pub suspected: Option<Time>,
-    /// When the next master had the whole log, and asked for the reign.
-    pub caught_up: Option<Time>,
-    /// When it had it.
-    pub decided: Option<(NodeId, Time)>,
-    /// The first acknowledgement after that.
-    pub acknowledged: Option<Time>,
-    /// The longest time between two acknowledgements from the fault on until that.
-    pub gap: Option<Nanos>,
-    /// The longest time in which the log itself acknowledged nothing to a client of its own, where there is one.
-    pub log_gap: Option<Nanos>,
-}
+/// The most counters that a node is asked for at once.
+const COUNTERS_MAX: usize = 100;
+/// The most outages that a run names one by one.
+const NAMED_MAX: usize = 20;
 
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// What was asked for.
     pub settings: Settings,
-    outcome: Outcome,
-    /// For how long the load was offered.
-    pub offered_for: Nanos,
+    /// How requests ended.
+    pub tally: Tally,
     /// Each outage.
     pub outages: Vec<Outage>,
     /// What does not agree.
     pub faults: Faults,
+    /// What processes took.
+    pub usage: Usage,
     /// Entries of the log, and takeovers among them.
     pub entries: u64,
     /// See [`Report::entries`].
@@ -124,56 +87,137 @@ pub struct Report {
     pub interrupted: bool,
 }
 
+/// What a run shows when it has begun.
+pub struct Began<'r> {
+    /// Where clients reach balancers.
+    pub balancers: &'r [SocketAddr],
+    /// Where they reach nodes, in the order of their numbers.
+    pub nodes: &'r [SocketAddr],
+    /// Where balancers reach nodes.
+    pub peers: &'r [SocketAddr],
+}
+
 /// Carries out `punctual federation run`.
-pub fn run(arguments: &FederationRun) -> Result<(), Failure> {
+pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
     let settings = Settings::of(arguments)?;
+    apart(&[
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+    ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
-    let middle = Nanos(settings.duration.0 / 2);
-    let faults = [(middle, arguments.fault)];
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let faults = match arguments.fault_every {
+        None => vec![(Nanos(settings.duration.0 / 2), arguments.fault)],
+        Some(every) => now_and_then(every, &settings)?,
+    };
+    let load = match settings.rate {
+        Some(rate) => format!("{rate} requests/s"),
+        None => format!("{} times what they serve", settings.times),
+    };
     let said = format!(
-        "{} nodes, log: {}, {} requests/s for {}\n",
+        "{} balancers, {} nodes, log: {}; {load} for {}, {:.0} % of them \
+         write, each takes {} of a node's processor time\n",
+        settings.balancers,
         settings.nodes,
         settings.log.described(),
-        settings.rate,
-        settings.duration
+        settings.duration,
+        settings.writes * 100.0,
+        settings.work,
     );
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
-    let report = federation(&settings, &faults, |addresses, master| {
-        let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        let line = format!(
-            "redis-cli reaches the nodes at {} (node {master} is the first master; the others refuse writes, and INFO \
-             names the master as master_node)\n",
+    let mut watching = None;
+    let report = federation(&settings, &faults, |began| {
+        let shown = |addresses: &[SocketAddr]| {
+            let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             shown.join(", ")
+        };
+        let line = format!(
+            "redis-cli reaches the federation at {}, and each node alone at {} (slaves refuse writes there, and name the \
+             master); `punctual federation balance` reaches nodes at {}\n",
+            shown(began.balancers),
+            shown(began.nodes),
+            shown(began.peers).replace(", ", " "),
         );
         match is_apart {
-            true => print(&(said + &line)),
+            true => print(&(said + &line))?,
             // A closed standard error is no reason to stop.
-            false => {
-                drop(std::io::stderr().write_all(line.as_bytes()));
-                Ok(())
-            }
+            false => drop(std::io::stderr().write_all(line.as_bytes())),
         }
-    })?;
+        let is_live = is_apart && watch::is_live(arguments.plain);
+        if is_live || html.is_some() {
+            let live = is_live.then(Live::take).transpose()?;
+            watching = Some(Watching::start(began.nodes, live));
+        }
+        Ok(())
+    });
+    let past = watching.and_then(Watching::end);
+    let report = report?;
     if is_apart {
         print(&report::text(&report))?;
     }
-    if let Some(json) = json {
-        json.json(&report::document(&report))?;
+    let written = [
+        json.map(|file| file.json(&report::document(&report))),
+        html.zip(past)
+            .map(|(file, past)| file.text(&watch::written(&past, command))),
+    ];
+    Failure::all(written.into_iter().flatten())?;
+    report.verdict()
+}
+
+impl Report {
+    /// Whether promises were kept, and nothing grew.
+    ///
+    /// # Errors
+    /// [`Failure::Refuted`].
+    pub fn verdict(&self) -> Result<(), Failure> {
+        if self.faults.any() {
+            return Err(Failure::Refuted("a promise was broken, see above".into()));
+        }
+        match self.usage.growth() {
+            grew if grew.is_empty() => Ok(()),
+            grew => Err(Failure::Refuted(grew.join("\n"))),
+        }
     }
-    match report.faults.any() {
-        true => Err(Failure::Refuted("a promise was broken, see above".into())),
-        false => Ok(()),
+}
+
+/// A fault of some kind each so often. Cuts are left out: with them, no other program would reach the run's balancers;
+/// so are those of a log that the run may not have started.
+fn now_and_then(every: Nanos, settings: &Settings) -> Result<Vec<(Nanos, Fault)>, Failure> {
+    if every < AWAY {
+        return Err(Failure::input([format!(
+            "--fault-every: at least {AWAY}, for as long as a fault lasts"
+        )]));
     }
+    let kinds: Vec<Fault> = Fault::ALL
+        .into_iter()
+        .filter(|fault| !matches!(fault, Fault::Cut | Fault::Leader | Fault::Both))
+        .collect();
+    let mut random = settings.seed;
+    let fault = |number: u64| {
+        (
+            Nanos(every.0 * number),
+            kinds[drawn(&mut random) as usize % kinds.len()],
+        )
+    };
+    Ok((1..settings.duration.0.div_ceil(every.0)).map(fault).collect())
+}
+
+/// The next random number (SplitMix64; Steele, Lea and Flood, 2014).
+fn drawn(random: &mut u64) -> u64 {
+    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// Runs a federation under load, with faults at instants from the load's beginning.
 ///
 /// # Errors
-/// Where it cannot start, or a node ends by itself.
+/// Where it cannot start, or a process ends by itself.
 pub fn federation(
     settings: &Settings,
     faults: &[(Nanos, Fault)],
-    began: impl FnOnce(&[SocketAddr], NodeId) -> Result<(), Failure>,
+    began: impl FnOnce(&Began<'_>) -> Result<(), Failure>,
 ) -> Result<Report, Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let ends = Arc::new(AtomicBool::new(false));
@@ -182,6 +226,16 @@ pub fn federation(
         flag::register_conditional_default(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
         flag::register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
     }
+    let cuts = faults.iter().any(|(_, fault)| *fault == Fault::Cut);
+    // Before anything else is started, which is then in it.
+    if cuts && settings.log != LogKind::Local {
+        let why = "cuts: the log would be cut off with its node, by a network that no etcd is in: leave out --log";
+        return Err(Failure::input([why]));
+    }
+    let network = match cuts {
+        true => Some(Network::start().map_err(|error| input(&format!("cuts: {error}")))?),
+        false => None,
+    };
     let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir();
     let folder = folder.map_err(|error| input(&format!("a folder for the nodes' stores: {error}")))?;
     let _sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
@@ -190,179 +244,219 @@ pub fn federation(
     let socket = folder.path().join("log.socket");
     let mut log = log::open(&settings.log, folder.path(), &socket, federation)?;
     let place = (socket, log.address());
-    let mut processes = Processes::start(settings.nodes, federation, folder.path(), place, settings, &ends)?;
-    let first = processes.master.map_or(NodeId(0), |(node, _)| node);
-    began(&processes.addresses(), first)?;
-    let nodes = Arc::new(Nodes {
-        addresses: Mutex::new(processes.addresses()),
-        master: AtomicUsize::new(first.0 as usize),
-        ends: Arc::clone(&ends),
-    });
-    let offer = Offer {
+    let mut processes = Processes::start(federation, folder.path(), place, settings, network, &ends)?;
+    let (balancers, nodes) = (processes.addresses(false), processes.addresses(true));
+    began(&Began {
+        balancers: &balancers,
+        nodes: &nodes,
+        peers: &processes.peers(),
+    })?;
+    let mut load = Load::start(&Offer {
+        addresses: balancers,
         rate: settings.rate,
-        clients: settings.clients,
+        times: settings.times,
+        writes: settings.writes,
+        clients: settings.clients(),
         deadline: settings.deadline,
         seed: settings.seed,
+    })?;
+    let is_over = || ends.load(Ordering::SeqCst);
+    load.begins(|| {
+        processes.listen(LOOK_EVERY)?;
+        healthy(&mut *log).map(|()| !is_over())
+    })?;
+    let mut run = Run {
+        settings,
+        start: LinuxOs.now(),
+        processes,
+        load,
+        log,
+        usage: Usage::default(),
+        away: Vec::new(),
+        outages: Vec::new(),
+        random: settings.seed,
     };
-    let load = Load::start(&nodes, offer);
-    let start = LinuxOs.now();
-    let troubled = trouble(settings, faults, start, &mut processes, &nodes, &mut *log);
-    let offered_for = LinuxOs.now().since(start);
-    if troubled.is_err() {
-        // Clients need not ask for outcomes that are told to none.
-        ends.store(true, Ordering::SeqCst);
-    }
-    let outcome = load.end();
-    let mut outages = troubled?;
-    processes.listen(LOOK_EVERY)?;
-
+    let troubled = run.trouble(faults, &is_over);
+    // Where it is to end at once, outcomes are told to none.
+    let ended = run.load.end(&|| is_over() || troubled.is_err());
+    troubled.and(ended)?;
+    run.explain(true);
+    let Run {
+        mut processes,
+        load,
+        mut log,
+        outages,
+        usage,
+        ..
+    } = run;
     let audit = log.audit()?;
-    let mut faults = compare(&audit, &outcome.requests);
-    if ends.load(Ordering::SeqCst) {
-        // Clients did not ask to the end: that says nothing of promises.
-        faults.answers_missing = 0;
+    let mut faults = compare(&audit, &load.clients);
+    if !is_over() {
+        faults.nodes_that_differ = differ(&mut processes, &load.counters, &ends)?;
     }
-    if !ends.load(Ordering::SeqCst) {
-        faults.nodes_that_differ = differ(&mut processes, &outcome.counters, &ends)?;
-    }
-    if let Some(failure) = log.failure() {
-        return Err(Failure::input([failure]));
-    }
-    let interrupted = ends.load(Ordering::SeqCst);
+    healthy(&mut *log)?;
+    let interrupted = is_over();
     if interrupted {
-        faults.nodes_that_differ = 0; // nodes were not waited for to the end
-    }
-    let acknowledged = outcome.acknowledged();
-    for outage in &mut outages {
-        outage.explain(&processes.seen, &acknowledged);
-        outage.log_gap = log.own_gap(outage.at, outage.at + DEAD);
+        // Neither did clients ask to the end, nor were nodes waited for: that says nothing of promises.
+        (faults.answers_missing, faults.nodes_that_differ) = (0, 0);
     }
     processes.leave();
     Ok(Report {
         settings: settings.clone(),
-        outcome,
-        offered_for,
+        tally: load.tally.clone(),
         outages,
         faults,
+        usage,
         entries: audit.entries,
         takeovers: audit.reigns,
         interrupted,
     })
 }
 
-/// Waits for the end of the run, or a signal, and does to the master what was planned.
-fn trouble(
-    settings: &Settings,
-    faults: &[(Nanos, Fault)],
+/// Whether the log answers, as far as this process knows.
+fn healthy(log: &mut dyn Backing) -> Result<(), Failure> {
+    log.failure().map_or(Ok(()), |failure| Err(Failure::input([failure])))
+}
+
+/// A run under way.
+struct Run<'s> {
+    settings: &'s Settings,
+    /// When the load began.
     start: Time,
-    processes: &mut Processes,
-    nodes: &Nodes,
-    log: &mut dyn Backing,
-) -> Result<Vec<Outage>, Failure> {
-    let mut outages: Vec<Outage> = Vec::new();
-    // Nodes that have yet to come back.
-    let mut away: Vec<(Time, NodeId, Fault)> = Vec::new();
-    let mut planned = faults.iter();
-    let mut next = planned.next();
-    loop {
-        let interrupted = nodes.ends.load(Ordering::SeqCst);
-        if let Some(failure) = log.failure() {
-            return Err(Failure::input([failure]));
+    processes: Processes,
+    load: Load,
+    log: Box<dyn Backing>,
+    usage: Usage,
+    /// Processes that have yet to come back, and from when on.
+    away: Vec<(Time, Part, Fault)>,
+    outages: Vec<Outage>,
+    random: u64,
+}
+
+impl Run<'_> {
+    /// Waits for the end of the run, or a signal, and does to processes what was planned.
+    fn trouble(&mut self, faults: &[(Nanos, Fault)], is_over: &dyn Fn() -> bool) -> Result<(), Failure> {
+        let mut planned = faults.iter();
+        let mut next = planned.next();
+        loop {
+            healthy(&mut *self.log)?;
+            let now = LinuxOs.now();
+            let after = now.since(self.start);
+            if self.usage.is_due(after) {
+                self.look(after);
+            }
+            // A process that came back serves again, however long that takes on a busy machine; `differ` has the last
+            // word on one that does not.
+            let served = self.processes.all_serve() || after >= self.settings.duration + SERVE_MAX;
+            let settled = self.outages.last().is_none_or(|outage| outage.is_settled(now)) || served && is_over();
+            let all = next.is_none() && self.away.is_empty() && served && settled;
+            let ends = is_over() || after >= self.settings.duration && all;
+            self.bring_back(now, ends)?;
+            if ends {
+                return Ok(());
+            }
+            if let Some((_, fault)) = next.filter(|(at, _)| self.start + *at <= now)
+                && self.away.is_empty()
+                && served
+                && settled
+            {
+                self.strike(*fault)?;
+                next = planned.next();
+            }
+            self.processes.listen(LOOK_EVERY)?;
+            self.load.take()?;
+            self.explain(false);
         }
-        let now = LinuxOs.now();
-        // A node that came back serves again, however long that takes on a busy machine; `differ` has the last word on
-        // one that does not.
-        let serve = processes.all_serve() || now.since(start) >= settings.duration + SERVE_MAX;
-        let is_over = now.since(start) >= settings.duration && next.is_none() && away.is_empty() && serve;
-        let ends = interrupted || is_over;
-        while let Some((_, node, fault)) = away.pop_if(|(back, ..)| ends || *back <= now) {
+    }
+
+    fn strike(&mut self, fault: Fault) -> Result<(), Failure> {
+        let draw = drawn(&mut self.random);
+        let Some(part) = fault.victim(&self.processes, draw) else {
+            return Ok(());
+        };
+        let at = match fault {
+            Fault::Kill | Fault::SlaveKill | Fault::BalancerKill => self.processes.kill(part),
+            Fault::Stop => self.processes.signal(part, libc::SIGSTOP),
+            Fault::Cut => self.processes.cut(part, true)?,
+            Fault::Upgrade => self.processes.drain(part),
+            Fault::Leader => self.log.kill_leader()?,
+            Fault::Both => {
+                let at = self.log.kill_leader()?;
+                self.processes.kill(part);
+                at
+            }
+        };
+        // One that is replaced is away as long as it takes to end.
+        let until = if fault == Fault::Upgrade { at } else { at + AWAY };
+        self.away.push((until, part, fault));
+        let name = self.processes.name(part);
+        self.outages.push(Outage::new(fault, part, name, at));
+        Ok(())
+    }
+
+    /// Brings processes back whose time has come; all of them at the end.
+    fn bring_back(&mut self, now: Time, ends: bool) -> Result<(), Failure> {
+        let Run {
+            away, processes, log, ..
+        } = self;
+        let has_left = |part: Part, fault| fault != Fault::Upgrade || processes.has_ended(part);
+        let due = away.extract_if(.., |(until, part, fault)| {
+            ends || *until <= now && has_left(*part, *fault)
+        });
+        for (_, part, fault) in due.collect::<Vec<_>>() {
             match fault {
-                Fault::Kill => processes.restart(node)?,
-                Fault::Stop => _ = processes.signal(node, libc::SIGCONT),
+                Fault::Kill | Fault::SlaveKill | Fault::BalancerKill => processes.restart(part)?,
+                Fault::Stop => _ = processes.signal(part, libc::SIGCONT),
+                Fault::Cut => _ = processes.cut(part, false)?,
                 Fault::Leader => log.restart()?,
                 Fault::Both => {
                     log.restart()?;
-                    processes.restart(node)?;
+                    processes.restart(part)?;
                 }
+                Fault::Upgrade if processes.has_ended(part) => processes.restart(part)?,
+                Fault::Upgrade => {}
             }
         }
-        if ends {
-            return Ok(outages);
-        }
-        if let Some((_, fault)) = next.filter(|(at, _)| start + *at <= now && away.is_empty())
-            && let Some((node, _)) = processes.master
-        {
-            let at = match fault {
-                Fault::Kill => processes.kill(node),
-                Fault::Stop => processes.signal(node, libc::SIGSTOP),
-                Fault::Leader => log.kill_leader()?,
-                Fault::Both => {
-                    let at = log.kill_leader()?;
-                    processes.kill(node);
-                    at
-                }
+        Ok(())
+    }
+
+    /// Explains the last outage; each is settled before the next one begins.
+    fn explain(&mut self, is_last: bool) {
+        let now = LinuxOs.now();
+        let Some(outage) = self
+            .outages
+            .last_mut()
+            .filter(|outage| is_last || !outage.is_settled(now))
+        else {
+            return;
+        };
+        let is_away = self.away.iter().any(|(_, part, _)| *part == outage.part);
+        if outage.back.is_none() && !is_away {
+            outage.back = match outage.fault {
+                // It never said that it does not serve.
+                Fault::Stop | Fault::Cut | Fault::Leader => Some(outage.at + AWAY),
+                _ => self.processes.serves(outage.part),
             };
-            away.push((at + DEAD, node, *fault));
-            outages.push(Outage::new(*fault, node, at));
-            next = planned.next();
         }
-        let before = processes.master;
-        processes.listen(LOOK_EVERY)?;
-        // As a service would that tells clients where the master is.
-        if let Some((master, _)) = processes.master.filter(|_| processes.master != before) {
-            nodes.master.store(master.0 as usize, Ordering::SeqCst);
+        outage.explain(&self.processes.seen, &self.load, self.processes.nodes(), now);
+        outage.log_gap = self.log.own_gap(outage.at, outage.at + AWAY);
+    }
+
+    /// Notes what each process takes.
+    fn look(&mut self, after: Nanos) {
+        for (part, _, id) in self.processes.ids().collect::<Vec<_>>() {
+            self.usage.look(self.processes.name(part), id, after);
         }
-        let addresses = processes.addresses();
-        *nodes.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        self.usage.look("load".into(), self.load.id(), after);
+        self.usage.look("run".into(), std::process::id(), after);
     }
 }
 
 impl Outage {
-    fn new(fault: Fault, node: NodeId, at: Time) -> Outage {
-        Outage {
-            fault,
-            node,
-            at,
-            suspected: None,
-            caught_up: None,
-            decided: None,
-            acknowledged: None,
-            gap: None,
-            log_gap: None,
-        }
-    }
-
-    /// From what nodes have told, and from the instants of acknowledgements, in order.
-    fn explain(&mut self, seen: &[(NodeId, Seen)], acknowledged: &[Time]) {
-        let after = || {
-            seen.iter()
-                .filter(|(node, seen)| *node != self.node && seen.at >= self.at)
-        };
-        let first = |is: fn(&What) -> bool| {
-            after()
-                .filter(move |(_, seen)| is(&seen.what))
-                .min_by_key(|(_, seen)| seen.at)
-        };
-        self.suspected = first(|what| matches!(what, What::Suspects)).map(|(_, seen)| seen.at);
-        let decided = first(|what| matches!(what, What::Reigns(_))).map(|(node, seen)| (*node, seen.at));
-        self.caught_up = decided.and_then(|(next, until)| {
-            let of_next = after().filter(|(node, seen)| *node == next && seen.at <= until);
-            let caught_up = of_next.filter(|(_, seen)| matches!(seen.what, What::CaughtUp(_)));
-            caught_up.map(|(_, seen)| seen.at).max()
-        });
-        self.decided = decided;
-        let decided = match (self.fault, decided) {
-            // The master may stay; while the log is without a leader, nodes may also ask for the reign one after the
-            // other.
-            (Fault::Leader, _) => self.at + DEAD,
-            (_, Some((_, decided))) => decided,
-            (_, None) => return,
-        };
-        let first = acknowledged.partition_point(|at| *at < decided);
-        self.acknowledged = acknowledged.get(first).copied();
-        let before = acknowledged.partition_point(|at| *at < self.at).saturating_sub(1);
-        let around = acknowledged.get(before..=first).unwrap_or_default();
-        self.gap = around.windows(2).map(|pair| pair[1].since(pair[0])).max();
+    /// Whether nothing more will be known of it.
+    fn is_settled(&self, now: Time) -> bool {
+        self.back
+            .is_some_and(|back| now.since(back) > AFTER + Nanos::from_millis(100))
     }
 }
 
@@ -371,22 +465,24 @@ impl Outage {
 fn differ(processes: &mut Processes, counters: &[(String, i64)], ends: &AtomicBool) -> Result<u64, Failure> {
     let until = Instant::now() + AGREE_MAX;
     let agrees = |address: &SocketAddr| -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect(address)?;
+        let mut stream = TcpStream::connect_timeout(address, Duration::from_secs(1))?;
         let mut parser = ReplyParser::default();
-        for (counter, count) in counters {
-            let found = client::ask(&mut stream, &mut parser, &["GET", counter], Nanos::from_secs(5))?;
-            let right = match count {
+        for counters in counters.chunks(COUNTERS_MAX) {
+            let names = counters.iter().map(|(counter, _)| counter.as_str());
+            let words: Vec<&str> = ["MGET"].into_iter().chain(names).collect();
+            let found = ask(&mut stream, &mut parser, &words, Nanos::from_secs(5))?;
+            let right = counters.iter().map(|(_, count)| match count {
                 0 => Value::Null,
                 count => Value::bulk(count.to_string()),
-            };
-            if found != right {
+            });
+            if found != Value::Array(right.collect()) {
                 return Ok(false);
             }
         }
         Ok(true)
     };
     loop {
-        let addresses = processes.addresses();
+        let addresses = processes.addresses(true);
         let differing = addresses
             .iter()
             .filter(|address| !agrees(address).unwrap_or(false))
@@ -395,6 +491,33 @@ fn differ(processes: &mut Processes, counters: &[(String, i64)], ends: &AtomicBo
             return Ok(differing as u64);
         }
         processes.listen(LOOK_EVERY)?;
+    }
+}
+
+/// Sends a request, and waits for its reply.
+fn ask(stream: &mut TcpStream, parser: &mut ReplyParser, words: &[&str], patience: Nanos) -> std::io::Result<Value> {
+    use std::io::{Error, ErrorKind, Read};
+    let until = LinuxOs.now() + patience;
+    let mut out = Vec::new();
+    let words = Value::Array(words.iter().map(Value::bulk).collect());
+    Writer::new(&mut out, Version::Two).value(&words);
+    stream.set_write_timeout(Some(patience.into()))?;
+    stream.write_all(&out)?;
+    let mut bytes = [0; 4096];
+    loop {
+        let reply = parser.next(&Bounds::ADMITTED);
+        if let Some(reply) = reply.map_err(|error| Error::new(ErrorKind::InvalidData, error))? {
+            return Ok(reply);
+        }
+        let left = until.since(LinuxOs.now());
+        if left == Nanos::ZERO {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left.into()))?;
+        match stream.read(&mut bytes)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            count => parser.feed(&bytes[..count]),
+        }
     }
 }
 
@@ -428,19 +551,6 @@ impl Drop for Sweeper {
         self.input = None;
         drop(self.child.wait());
     }
-}
-
-/// How many endings of each kind there are, by name.
-fn endings(outcome: &Outcome) -> BTreeMap<&'static str, u64> {
-    use client::Ending::{Late, Overdue, Refused, Timely, Unknown};
-    let kinds = [
-        ("timely", Timely),
-        ("overdue", Overdue),
-        ("late", Late),
-        ("unknown", Unknown),
-        ("refused", Refused),
-    ];
-    kinds.map(|(name, kind)| (name, outcome.count(kind))).into()
 }
 
 #[cfg(test)]

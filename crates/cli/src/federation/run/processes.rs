@@ -1,8 +1,8 @@
-//! The nodes of a run as processes of this program.
+//! The balancers and nodes of a run as processes of this program.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use punctual_federation::ids::{Epoch, FederationId, NodeId};
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
-use punctual_units::{Clock, Time};
+use punctual_units::{Clock, Nanos, Time};
 
 use super::super::node::{Begin, Order, Told};
+use super::network::Network;
 use super::settings::Settings;
 use crate::failure::Failure;
 
@@ -28,120 +29,193 @@ const LEAVE_MAX: Duration = Duration::from_secs(5);
 const NOTES_MAX: usize = 32;
 /// How often a node that has died by itself is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How far back what nodes have told is kept, for what an outage is made of.
+const KEPT: Nanos = Nanos::from_secs(60);
 
-/// A node that runs, or has run.
+/// A process, by its place in the run: nodes by their numbers, then balancers.
+pub(super) type Part = usize;
+
+enum Role {
+    Node(Box<Begin>),
+    /// Where it listens: somewhere, then there again.
+    Balancer(SocketAddr),
+}
+
+/// One that runs, or has run.
 struct Process {
-    begin: Begin,
+    role: Role,
     child: Option<(Child, ChildStdin)>,
     /// How many times it was started: what an earlier start tells late is of the past.
     starts: u32,
-    /// Whether this start has told that it serves.
-    serves: bool,
+    /// Where clients and peers reach it, once it has told.
+    listens: Option<(SocketAddr, SocketAddr)>,
+    /// When this start has told that it serves.
+    serves: Option<Time>,
+    /// It was told to leave, so that its end is no trouble.
+    leaves: bool,
 }
 
 /// All of them.
 pub(super) struct Processes {
-    nodes: Vec<Process>,
-    tell: Sender<(usize, u32, Told)>,
-    told: Receiver<(usize, u32, Told)>,
-    /// What each has told, in the order in which it came.
+    all: Vec<Process>,
+    tell: Sender<(Part, u32, Told)>,
+    told: Receiver<(Part, u32, Told)>,
+    /// What nodes have told, in the order in which it came.
     pub seen: Vec<(NodeId, Seen)>,
     /// The last that has told that it reigns, and in which reign.
     pub master: Option<(NodeId, Epoch)>,
-    listens: BTreeMap<NodeId, (SocketAddr, SocketAddr)>,
-    /// How many notes of nodes were shown.
+    network: Option<Network>,
+    /// How many notes were shown.
     notes: usize,
     /// A signal has asked for the end.
     ends: Arc<AtomicBool>,
 }
 
 impl Processes {
-    /// Starts `count` nodes of a federation, with their stores in `folder`, and waits until one of them is the master.
-    /// They ask the log at the socket `log`, or at an address of `etcd`.
+    /// Starts the nodes of a federation, with their stores in `folder`, then its balancers, and waits until there is a
+    /// master. Nodes ask the log at the socket `log`, or at an address of `etcd`.
     pub fn start(
-        count: u32,
         federation: FederationId,
         folder: &Path,
         (log, etcd): (PathBuf, Option<String>),
         settings: &Settings,
+        network: Option<Network>,
         ends: &Arc<AtomicBool>,
     ) -> Result<Processes, Failure> {
         let (tell, told) = channel();
-        let nodes: Vec<NodeId> = (0..count).map(NodeId).collect();
-        let free = SocketAddr::from(([127, 0, 0, 1], 0));
-        let begin = |node: NodeId| Begin {
-            parent: std::process::id() as i32,
-            node,
-            federation,
-            nodes: nodes.clone(),
-            log: match etcd {
-                Some(_) => folder.join(format!("log-{node}.socket")),
-                None => log.clone(),
-            },
-            etcd: etcd.clone(),
-            store: folder.join(format!("node-{node}")),
-            clients: free,
-            peers: free,
-            log_entries_max: settings.log_entries_max,
-            store_bytes_max: settings.store_bytes_max,
+        let nodes: Vec<NodeId> = (0..settings.nodes).map(NodeId).collect();
+        let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let begin = |node: &NodeId| {
+            let reach = network.as_ref().map_or(own, |network| network.of(node.0 as usize));
+            Role::Node(Box::new(Begin {
+                parent: std::process::id() as i32,
+                node: *node,
+                federation,
+                nodes: nodes.clone(),
+                log: match etcd {
+                    Some(_) => folder.join(format!("log-{node}.socket")),
+                    None => log.clone(),
+                },
+                etcd: etcd.clone(),
+                store: folder.join(format!("node-{node}")),
+                clients: SocketAddr::new(reach, 0),
+                peers: SocketAddr::new(reach, 0),
+                metrics: SocketAddr::from(([127, 0, 0, 1], 0)),
+                private: network.is_some(),
+                log_entries_max: settings.log_entries_max,
+                store_bytes_max: settings.store_bytes_max,
+                work: settings.work,
+            }))
         };
-        let process = |node: &NodeId| Process {
-            begin: begin(*node),
+        let balancers = (0..settings.balancers).map(|_| Role::Balancer(SocketAddr::new(own, 0)));
+        let process = |role| Process {
+            role,
             child: None,
             starts: 0,
-            serves: false,
+            listens: None,
+            serves: None,
+            leaves: false,
         };
         let mut processes = Processes {
-            nodes: nodes.iter().map(process).collect(),
+            all: nodes.iter().map(begin).chain(balancers).map(process).collect(),
             tell,
             told,
             seen: Vec::new(),
             master: None,
-            listens: BTreeMap::new(),
+            network,
             notes: 0,
             ends: Arc::clone(ends),
         };
-        for node in &nodes {
-            processes.spawn(*node)?;
-        }
-        processes.wait(|all| all.listens.len() == count as usize, "did not listen")?;
-        nodes.iter().for_each(|node| processes.introduce(*node));
-        processes.wait(|all| all.master.is_some(), "had no master")?;
+        let listen = |all: &Processes, parts: std::ops::Range<Part>| {
+            all.all[parts].iter().all(|process| process.listens.is_some())
+        };
+        let (first, end) = (nodes.len(), processes.all.len());
+        (0..first).try_for_each(|part| processes.spawn(part))?;
+        processes.wait(|all| listen(all, 0..first), "did not listen")?;
+        (0..first).for_each(|part| processes.introduce(part));
+        (first..end).try_for_each(|part| processes.spawn(part))?;
+        processes.wait(|all| listen(all, first..end), "did not listen")?;
+        processes.wait(|all| all.master.is_some() && all.all_serve(), "did not serve")?;
         Ok(processes)
     }
 
-    fn process(&mut self, node: NodeId) -> Option<&mut Process> {
-        self.nodes.get_mut(node.0 as usize)
+    /// In words.
+    pub fn name(&self, part: Part) -> String {
+        match part.checked_sub(self.nodes()) {
+            None => format!("node {part}"),
+            Some(balancer) => format!("balancer {balancer}"),
+        }
     }
 
-    /// Starts a node; once it listened somewhere, it listens there again. It ends with the calling thread.
-    fn spawn(&mut self, node: NodeId) -> Result<(), Failure> {
-        let failed =
-            |error: &dyn std::fmt::Display| Failure::input([format!("node {node} cannot be started: {error}")]);
+    /// How many of them are nodes; the others are balancers.
+    pub fn nodes(&self) -> usize {
+        let is_node = |process: &Process| matches!(process.role, Role::Node(_));
+        self.all.partition_point(is_node)
+    }
+
+    /// All of them.
+    pub fn parts(&self) -> std::ops::Range<Part> {
+        0..self.all.len()
+    }
+
+    /// Their numbers for the system, and how often each was started.
+    pub fn ids(&self) -> impl Iterator<Item = (Part, u32, u32)> {
+        let with = |(part, process): (Part, &Process)| {
+            let (child, _) = process.child.as_ref()?;
+            Some((part, process.starts, child.id()))
+        };
+        self.all.iter().enumerate().filter_map(with)
+    }
+
+    /// Starts one; once it listened somewhere, it listens there again. It ends with the calling thread.
+    fn spawn(&mut self, part: Part) -> Result<(), Failure> {
+        let name = self.name(part);
+        let failed = |error: &dyn std::fmt::Display| Failure::input([format!("{name} cannot be started: {error}")]);
+        let nodes: Vec<String> = self
+            .all
+            .iter()
+            .filter(|process| matches!(process.role, Role::Node(_)))
+            .filter_map(|process| process.listens.map(|(_, peers)| peers.to_string()))
+            .collect();
         let tell = self.tell.clone();
-        let Some(process) = self.process(node) else {
+        let Some(process) = self.all.get_mut(part) else {
             return Ok(());
         };
         let mut command = Command::new("/proc/self/exe");
-        command
-            .args(["federation", "node"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        match &process.role {
+            Role::Node(_) => _ = command.args(["federation", "node"]),
+            Role::Balancer(listen) => {
+                command
+                    .args(["federation", "balance", "--listen", &listen.to_string()])
+                    .args(["--parent", &std::process::id().to_string()])
+                    .args(nodes);
+            }
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let network = self.network.as_ref().filter(|_| matches!(process.role, Role::Node(_)));
+        if let Some(network) = network {
+            network.apart(&mut command);
+        }
         let mut child = command.spawn().map_err(|error| failed(&error))?;
         process.starts += 1;
-        process.serves = false;
+        (process.serves, process.leaves) = (None, false);
         let starts = process.starts;
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(&"it has no pipes"));
         };
-        // It ends with an error of its own if this one has no end.
-        let begin = serde_json::to_string(&process.begin).unwrap_or_default();
-        drop(writeln!(stdin, "{begin}"));
+        if let Some(network) = network {
+            network.join(part, child.id()).map_err(|error| failed(&error))?;
+        }
+        if let Role::Node(begin) = &process.role {
+            // It ends with an error of its own if this one has no end.
+            let begin = serde_json::to_string(begin).unwrap_or_default();
+            drop(writeln!(stdin, "{begin}"));
+        }
         process.child = Some((child, stdin));
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Ok(told) = serde_json::from_str(&line)
-                    && tell.send((node.0 as usize, starts, told)).is_err()
+                    && tell.send((part, starts, told)).is_err()
                 {
                     return;
                 }
@@ -151,30 +225,34 @@ impl Processes {
     }
 
     /// Tells a node where all of them are.
-    fn introduce(&mut self, node: NodeId) {
-        let addresses = self.listens.iter().map(|(node, (_, peers))| (*node, *peers)).collect();
-        self.order(node, &Order::Peers(addresses));
+    fn introduce(&mut self, part: Part) {
+        let address = |process: &Process| match &process.role {
+            Role::Node(begin) => process.listens.map(|(_, peers)| (begin.node, peers)),
+            Role::Balancer(_) => None,
+        };
+        let addresses: BTreeMap<NodeId, SocketAddr> = self.all.iter().filter_map(address).collect();
+        self.order(part, &Order::Peers(addresses));
     }
 
-    fn order(&mut self, node: NodeId, order: &Order) {
+    fn order(&mut self, part: Part, order: &Order) {
         if let Some(Process {
             child: Some((_, stdin)),
             ..
-        }) = self.process(node)
+        }) = self.all.get_mut(part)
         {
             // One that has ended is seen to have.
             drop(writeln!(stdin, "{}", serde_json::to_string(order).unwrap_or_default()));
         }
     }
 
-    /// Takes what nodes tell, for so long, or until another node is the master.
+    /// Takes what they tell, for so long, or until another node is the master.
     pub fn listen(&mut self, span: Duration) -> Result<(), Failure> {
         let until = Instant::now() + span;
         let master = self.master;
         while self.master == master {
             let left = until.saturating_duration_since(Instant::now());
             match self.told.recv_timeout(left.min(LOOK_EVERY)) {
-                Ok((node, starts, told)) => self.take(node, starts, told),
+                Ok((part, starts, told)) => self.take(part, starts, told),
                 Err(RecvTimeoutError::Timeout) if left > LOOK_EVERY => self.look()?,
                 Err(_) => return self.look(),
             }
@@ -182,60 +260,90 @@ impl Processes {
         Ok(())
     }
 
-    fn take(&mut self, node: usize, starts: u32, told: Told) {
-        let Some(process) = self.nodes.get_mut(node).filter(|process| process.starts == starts) else {
+    fn take(&mut self, part: Part, starts: u32, told: Told) {
+        let Some(process) = self.all.get_mut(part).filter(|process| process.starts == starts) else {
             return;
         };
-        let node = process.begin.node;
-        match told {
-            Told::Listens { clients, peers } => {
-                (process.begin.clients, process.begin.peers) = (clients, peers);
-                self.listens.insert(node, (clients, peers));
+        match (told, &mut process.role) {
+            (Told::Listens { clients, .. }, Role::Balancer(listen)) => {
+                *listen = clients;
+                process.listens = Some((clients, clients));
+                process.serves = Some(LinuxOs.now());
+            }
+            (
+                Told::Listens {
+                    clients,
+                    peers,
+                    metrics,
+                },
+                Role::Node(begin),
+            ) => {
+                (begin.clients, begin.peers) = (clients, peers);
+                begin.metrics = metrics.unwrap_or(begin.metrics);
+                process.listens = Some((clients, peers));
                 if starts > 1 {
-                    self.introduce(node);
+                    self.introduce(part);
                 }
             }
-            Told::Seen(seen) => {
+            (
+                Told::Seen(Seen {
+                    what: What::Note(text), ..
+                }),
+                _,
+            ) => self.note(part, &text),
+            (Told::Seen(_), Role::Balancer(_)) => {}
+            (Told::Seen(seen), Role::Node(begin)) => {
+                let node = begin.node;
                 if let What::Reigns(epoch) = seen.what
                     && self.master.is_none_or(|(_, before)| epoch > before)
                 {
                     self.master = Some((node, epoch));
                 }
-                process.serves |= matches!(seen.what, What::Serves);
-                match seen.what {
-                    What::Note(text) => self.note(node, &text),
-                    _ => self.seen.push((node, seen)),
+                if matches!(seen.what, What::Serves) {
+                    process.serves = Some(seen.at);
                 }
+                let old = self.seen.partition_point(|(_, before)| seen.at.since(before.at) > KEPT);
+                self.seen.drain(..old);
+                self.seen.push((node, seen));
             }
         }
     }
 
-    /// What a node's operator should know.
-    fn note(&mut self, node: NodeId, text: &str) {
+    /// What an operator should know.
+    fn note(&mut self, part: Part, text: &str) {
         self.notes += 1;
+        let name = self.name(part);
         let line = match self.notes {
-            ..NOTES_MAX => format!("node {node}: {text}\n"),
-            NOTES_MAX => format!("node {node}: {text}; further notes of nodes are not shown\n"),
+            ..NOTES_MAX => format!("{name}: {text}\n"),
+            NOTES_MAX => format!("{name}: {text}; further notes are not shown\n"),
             _ => return,
         };
         // A closed standard error is no reason to stop.
         drop(std::io::stderr().write_all(line.as_bytes()));
     }
 
-    /// Whether each node that was started serves, as far as it has told.
+    /// Whether each that was started serves, as far as it has told.
     pub fn all_serve(&self) -> bool {
-        self.nodes.iter().all(|process| process.serves)
+        self.all.iter().all(|process| process.serves.is_some())
     }
 
-    /// A node that has ended by itself has said why, on standard error.
+    /// When its present start has told that it serves.
+    pub fn serves(&self, part: Part) -> Option<Time> {
+        self.all.get(part)?.serves
+    }
+
+    /// One that has ended by itself has said why, on standard error.
     fn look(&mut self) -> Result<(), Failure> {
-        for process in &mut self.nodes {
+        for part in self.parts() {
+            let process = &mut self.all[part];
             if let Some((child, _)) = &mut process.child
                 && let Ok(Some(status)) = child.try_wait()
             {
-                let node = process.begin.node;
                 process.child = None;
-                return Err(Failure::input([format!("node {node} has ended by itself: {status}")]));
+                if !process.leaves {
+                    let name = self.name(part);
+                    return Err(Failure::input([format!("{name} has ended by itself: {status}")]));
+                }
             }
         }
         Ok(())
@@ -245,7 +353,7 @@ impl Processes {
         let until = Instant::now() + START_MAX;
         while !is_so(self) {
             if Instant::now() > until {
-                return Err(Failure::input([format!("the nodes {not_so} within {START_MAX:?}")]));
+                return Err(Failure::input([format!("the processes {not_so} within {START_MAX:?}")]));
             }
             if self.ends.load(Ordering::SeqCst) {
                 return Err(Failure::input(["ended by a signal before there was a master"]));
@@ -255,29 +363,41 @@ impl Processes {
         Ok(())
     }
 
-    /// Where clients reach each node.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listens.values().map(|(clients, _)| *clients).collect()
+    /// Where clients reach nodes, or balancers.
+    pub fn addresses(&self, of_nodes: bool) -> Vec<SocketAddr> {
+        let nodes = self.nodes();
+        let parts = if of_nodes { 0..nodes } else { nodes..self.all.len() };
+        let listening = self.all[parts].iter().filter_map(|process| process.listens);
+        listening.map(|(clients, _)| clients).collect()
     }
 
-    /// Kills a node, as a power cut of its machine would end it, but that its sockets are reset; when.
-    pub fn kill(&mut self, node: NodeId) -> Time {
+    /// Where balancers reach nodes.
+    pub fn peers(&self) -> Vec<SocketAddr> {
+        let listening = self.all[..self.nodes()].iter().filter_map(|process| process.listens);
+        listening.map(|(_, peers)| peers).collect()
+    }
+
+    /// Kills one, as a power cut of its machine would end it, but that its sockets are reset; when.
+    pub fn kill(&mut self, part: Part) -> Time {
         let at = LinuxOs.now();
-        if let Some((mut child, _)) = self.process(node).and_then(|process| process.child.take()) {
+        if let Some((mut child, _)) = self.all.get_mut(part).and_then(|process| process.child.take()) {
             // One that has ended already is as dead.
             drop(child.kill());
             drop(child.wait());
         }
+        if let Some(process) = self.all.get_mut(part) {
+            process.serves = None;
+        }
         at
     }
 
-    /// Sends a node's process a signal (SIGSTOP, SIGCONT); when.
-    pub fn signal(&mut self, node: NodeId, signal: i32) -> Time {
+    /// Sends a process a signal (SIGSTOP, SIGCONT); when.
+    pub fn signal(&mut self, part: Part, signal: i32) -> Time {
         let at = LinuxOs.now();
         if let Some(Process {
             child: Some((child, _)),
             ..
-        }) = self.process(node)
+        }) = self.all.get_mut(part)
         {
             // SAFETY: plain numbers; the process is a child that was not waited for, so the number is its own.
             unsafe { libc::kill(child.id() as i32, signal) };
@@ -285,17 +405,50 @@ impl Processes {
         at
     }
 
-    /// Starts a node again that was killed.
-    pub fn restart(&mut self, node: NodeId) -> Result<(), Failure> {
-        self.spawn(node)
+    /// Pulls a node's cable out, or plugs it in again; when.
+    ///
+    /// # Errors
+    /// Where there is no network of the run's own, or it refuses.
+    pub fn cut(&mut self, part: Part, is_cut: bool) -> Result<Time, Failure> {
+        let at = LinuxOs.now();
+        let Some(network) = &self.network else {
+            return Err(Failure::Internal("a cut without a network of the run's own".into()));
+        };
+        network.cut(part, is_cut).map_err(|error| Failure::input([error]))?;
+        Ok(at)
+    }
+
+    /// Tells a node to finish what it has, and end; when.
+    pub fn drain(&mut self, part: Part) -> Time {
+        let at = LinuxOs.now();
+        if let Some(process) = self.all.get_mut(part) {
+            (process.leaves, process.serves) = (true, None);
+        }
+        self.order(part, &Order::Leave);
+        at
+    }
+
+    /// Whether it runs no more.
+    pub fn has_ended(&self, part: Part) -> bool {
+        self.all.get(part).is_none_or(|process| process.child.is_none())
+    }
+
+    /// Starts one again that has ended.
+    pub fn restart(&mut self, part: Part) -> Result<(), Failure> {
+        self.spawn(part)
     }
 
     /// Has all nodes leave, and ends those that do not.
     pub fn leave(mut self) {
-        let nodes: Vec<NodeId> = self.nodes.iter().map(|process| process.begin.node).collect();
-        nodes.into_iter().for_each(|node| self.order(node, &Order::Leave));
+        for part in self.parts() {
+            match self.all[part].role {
+                Role::Node(_) => self.order(part, &Order::Leave),
+                // It has nothing that could get lost.
+                Role::Balancer(_) => _ = self.kill(part),
+            }
+        }
         let until = Instant::now() + LEAVE_MAX;
-        for process in &mut self.nodes {
+        for process in &mut self.all {
             while let Some((child, _)) = &mut process.child
                 && matches!(child.try_wait(), Ok(None))
                 && Instant::now() < until
@@ -308,7 +461,7 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        for process in &mut self.nodes {
+        for process in &mut self.all {
             if let Some((mut child, _)) = process.child.take() {
                 drop(child.kill());
                 drop(child.wait());

@@ -2,32 +2,35 @@
 
 use std::fmt::Write;
 
-use punctual_units::{Nanos, Time, percentile};
+use punctual_units::{Nanos, Time};
 use serde_json::{Value, json};
 
-use super::client::Ending;
-use super::{Outage, Report, endings};
+use super::{Fault, NAMED_MAX, Outage, Report};
 use crate::summary::count;
 
 /// The text.
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
-    let each: Vec<String> = endings(&report.outcome)
-        .iter()
-        .map(|(name, number)| format!("{name} {}", count(*number)))
-        .collect();
-    let interrupted = if report.interrupted { ", ended by a signal" } else { "" };
-    let _ = writeln!(
-        text,
-        "answers, timed from the instant at which the request was to be sent (deadline {}): {}{interrupted}",
-        report.settings.deadline,
-        each.join(", ")
-    );
-    if let [Some(half), Some(most)] = latencies(report) {
-        let _ = writeln!(text, "timely answers took {} (p50), {} (p99)", ms(half), ms(most));
+    if report.interrupted {
+        text.push_str("ended by a signal\n");
     }
-    for outage in &report.outages {
+    text.push_str(&report.tally.text());
+    for outage in report.outages.iter().take(NAMED_MAX) {
         let _ = writeln!(text, "{}", line(outage));
+    }
+    if report.outages.len() > NAMED_MAX {
+        let _ = writeln!(text, "and {} more faults", report.outages.len() - NAMED_MAX);
+    }
+    for (name, [early, late]) in report.usage.rows() {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let _ = writeln!(
+            text,
+            "{name} took at most {:.1} MiB and {} descriptors in the second quarter, {:.1} MiB and {} in the last",
+            mib(early.bytes),
+            early.descriptors,
+            mib(late.bytes),
+            late.descriptors
+        );
     }
     let _ = writeln!(
         text,
@@ -43,43 +46,50 @@ pub(super) fn text(report: &Report) -> String {
 }
 
 fn line(outage: &Outage) -> String {
-    let after = |at: Option<Time>| at.map_or("never".into(), |at| ms(at.since(outage.at)));
-    let gap = outage.gap.map_or("no end".into(), ms);
-    let next = outage.decided.map_or("none".into(), |(node, _)| format!("node {node}"));
-    let of_log = outage
-        .log_gap
-        .map_or(String::new(), |gap| format!(" (of the log alone {})", ms(gap)));
-    format!(
-        "node {} {}, the master: suspected after {}, next master caught up after {}, decided ({next}) after {}, first \
-         acknowledgement after {}; gap between acknowledgements {gap}{of_log}",
-        outage.node,
-        outage.fault.name(),
-        after(outage.suspected),
-        after(outage.caught_up),
-        after(outage.decided.map(|(_, at)| at)),
-        after(outage.acknowledged),
-    )
+    let Outage { name, fault, at, .. } = outage;
+    let after = |instant: Option<Time>| instant.map_or("never".into(), |instant| ms(instant.since(*at)));
+    let gap = |gap: Option<Nanos>| gap.map_or("no end".into(), ms);
+    let cost = format!(
+        "gap between answers to reads {}, {} requests not answered in time until it was back after {}",
+        gap(outage.reads_gap),
+        count(outage.not_served),
+        after(outage.back),
+    );
+    match fault {
+        Fault::SlaveKill => format!(
+            "{name} killed, a slave: gap between acknowledgements {}, {cost}",
+            gap(outage.gap)
+        ),
+        Fault::BalancerKill => format!(
+            "{name} killed: its clients had no answer for {}; {cost}",
+            gap(outage.gap)
+        ),
+        _ => {
+            let of_log = outage
+                .log_gap
+                .map_or(String::new(), |gap| format!(" (of the log alone {})", ms(gap)));
+            let next = outage.decided.map_or("none".into(), |(node, _)| format!("node {node}"));
+            format!(
+                "{name} {}, the master: suspected after {}, next master caught up after {}, decided ({next}) after {}, \
+                 first acknowledgement after {}; gap between acknowledgements {}{of_log}; {cost}",
+                fault.name(),
+                after(outage.suspected),
+                after(outage.caught_up),
+                after(outage.decided.map(|(_, at)| at)),
+                after(outage.acknowledged),
+                gap(outage.gap),
+            )
+        }
+    }
 }
 
 fn ms(span: Nanos) -> String {
     format!("{:.1} ms", span.0 as f64 * 1e-6)
 }
 
-fn latencies(report: &Report) -> [Option<Nanos>; 2] {
-    let timely = || {
-        report
-            .outcome
-            .endings
-            .iter()
-            .filter(|(ending, _)| *ending == Ending::Timely)
-    };
-    [0.5, 0.99].map(|share| percentile(timely().map(|(_, took)| *took), share))
-}
-
 /// All of it.
 pub(super) fn document(report: &Report) -> Value {
     let span = |span: Option<Nanos>| span.map(|span| span.0 as f64 * 1e-6);
-    let [half, most] = latencies(report);
     let outages: Vec<Value> = report
         .outages
         .iter()
@@ -87,34 +97,40 @@ pub(super) fn document(report: &Report) -> Value {
             let after = |at: Option<Time>| span(at.map(|at| at.since(outage.at)));
             json!({
                 "fault": outage.fault.name(),
-                "node": outage.node,
+                "process": outage.name,
                 "suspected_ms": after(outage.suspected),
                 "caught_up_ms": after(outage.caught_up),
                 "decided_ms": after(outage.decided.map(|(_, at)| at)),
                 "next_master": outage.decided.map(|(node, _)| node),
                 "acknowledged_ms": after(outage.acknowledged),
                 "gap_ms": span(outage.gap),
+                "reads_gap_ms": span(outage.reads_gap),
                 "log_gap_ms": span(outage.log_gap),
+                "back_ms": after(outage.back),
+                "not_served": outage.not_served,
             })
         })
         .collect();
+    let settings = &report.settings;
     json!({
         "log": {
-            "kind": report.settings.log.name(),
-            "replicated": report.settings.log.is_replicated(),
+            "kind": settings.log.name(),
+            "replicated": settings.log.is_replicated(),
             "entries": report.entries,
             "takeovers": report.takeovers,
         },
-        "nodes": report.settings.nodes,
-        "rate_per_s": report.settings.rate,
-        "clients": report.settings.clients,
-        "deadline_ms": span(Some(report.settings.deadline)),
-        "offered_for_s": report.offered_for.as_secs_f64(),
+        "nodes": settings.nodes,
+        "balancers": settings.balancers,
+        "clients": settings.clients(),
+        "writes": settings.writes,
+        "work_ms": span(Some(settings.work)),
         "interrupted": report.interrupted,
-        "answers": endings(&report.outcome),
-        "timely_ms": {"p50": span(half), "p99": span(most)},
+        "load": report.tally.document(),
+        "answers": report.tally.answers(),
         "outages": outages,
         "gap_ms": span(report.outages.iter().filter_map(|outage| outage.gap).max()),
+        "usage": report.usage.samples,
+        "grew": report.usage.growth(),
         "checked": report.faults,
         "acknowledged_lost": report.faults.acknowledged_lost,
         "double_masters": report.faults.double_masters,

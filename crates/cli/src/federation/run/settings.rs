@@ -10,10 +10,14 @@ use crate::scenario::{Section, read_document};
 
 /// The most nodes of a run on one machine.
 const NODES_MAX: u32 = 16;
-/// The most requests a second: what the load's own threads make.
-const RATE_MAX: f64 = 20_000.0;
-/// The most clients, a thread each.
-const CLIENTS_MAX: usize = 256;
+/// The most balancers.
+const BALANCERS_MAX: u32 = 8;
+/// The most requests a second: what one process that makes them keeps up with.
+pub const RATE_MAX: f64 = 50_000.0;
+/// The most clients: what a balancer takes, because all go to one where the others are gone.
+const CLIENTS_MAX: usize = 1000;
+/// The most that a request may be stated to cost a node.
+const WORK_MAX: Nanos = Nanos::from_secs(1);
 
 /// What a store may be given, in bytes; the log has entries of 1 MiB.
 pub const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
@@ -23,12 +27,20 @@ pub const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
 pub struct Settings {
     /// Nodes.
     pub nodes: u32,
+    /// Balancers between them and clients.
+    pub balancers: u32,
     /// For how long the load is offered.
     pub duration: Nanos,
-    /// Requests a second.
-    pub rate: f64,
-    /// Clients, each with one request at a time.
-    pub clients: usize,
+    /// Requests a second; `None`: `times` what was served as fast as it could be, measured first.
+    pub rate: Option<f64>,
+    /// See [`Settings::rate`].
+    pub times: f64,
+    /// The processor time that a node spends on each request, besides what it needs.
+    pub work: Nanos,
+    /// The share of requests that write, 0 to 1.
+    pub writes: f64,
+    /// Clients, each with one request at a time; `None`: enough ([`Settings::clients`]).
+    pub clients: Option<usize>,
     /// The time that each request has.
     pub deadline: Nanos,
     /// The most entries that the log keeps for nodes that are behind.
@@ -45,9 +57,13 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             nodes: 3,
+            balancers: 2,
             duration: Nanos::from_secs(10),
-            rate: 200.0,
-            clients: 128,
+            rate: None,
+            times: 2.0,
+            work: Nanos::from_millis(1),
+            writes: 0.2,
+            clients: None,
             deadline: Nanos::from_millis(500),
             log_entries_max: 10_000,
             store_bytes_max: 1 << 30,
@@ -68,7 +84,9 @@ impl Settings {
             None => Settings::default(),
         };
         settings.nodes = arguments.nodes.unwrap_or(settings.nodes);
-        settings.rate = arguments.rate.unwrap_or(settings.rate);
+        settings.balancers = arguments.balancers.unwrap_or(settings.balancers);
+        settings.rate = arguments.rate.or(settings.rate);
+        settings.work = arguments.work.unwrap_or(settings.work);
         if let Some(seconds) = arguments.seconds {
             settings.duration = Nanos::from_secs(seconds);
         }
@@ -79,6 +97,13 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Clients: twice as many as have a request under way if each takes all of its time, 16 at least.
+    pub fn clients(&self) -> usize {
+        let usual = |rate: f64| (2.0 * rate * self.deadline.as_secs_f64()) as usize;
+        let usual = self.rate.map_or(CLIENTS_MAX, usual).clamp(16, CLIENTS_MAX);
+        self.clients.unwrap_or(usual)
+    }
+
     fn check(&self) -> Result<(), (&'static str, String)> {
         if !(1..=NODES_MAX).contains(&self.nodes) {
             return Err(("nodes", format!("1 to {NODES_MAX} nodes run on one machine")));
@@ -86,10 +111,25 @@ impl Settings {
         if !(Nanos::from_secs(1)..=Nanos::from_secs(86_400)).contains(&self.duration) {
             return Err(("duration", "a run takes 1 s to 24 h".into()));
         }
-        if !(self.rate >= 1.0 && self.rate <= RATE_MAX) {
+        if !(1..=BALANCERS_MAX).contains(&self.balancers) {
+            return Err((
+                "balancers",
+                format!("1 to {BALANCERS_MAX} balancers run on one machine"),
+            ));
+        }
+        if self.rate.is_some_and(|rate| !(1.0..=RATE_MAX).contains(&rate)) {
             return Err(("rate", format!("the load has 1 to {RATE_MAX} requests a second")));
         }
-        if !(1..=CLIENTS_MAX).contains(&self.clients) {
+        if !(0.1..=100.0).contains(&self.times) {
+            return Err(("times", "0.1 to 100 times of what is served are offered".into()));
+        }
+        if self.work > WORK_MAX {
+            return Err(("work", format!("a request costs a node at most {WORK_MAX}")));
+        }
+        if !(0.0..=1.0).contains(&self.writes) {
+            return Err(("writes", "a share of the requests, 0 to 1".into()));
+        }
+        if !(1..=CLIENTS_MAX).contains(&self.clients()) {
             return Err(("clients", format!("1 to {CLIENTS_MAX} clients send the load")));
         }
         if !(Nanos::from_millis(10)..=Nanos::from_secs(60)).contains(&self.deadline) {
@@ -127,8 +167,12 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
     Settings {
         nodes: top.count("nodes").unwrap_or(usual.nodes),
         duration: top.time("duration").unwrap_or(usual.duration),
-        rate: top.number("rate").unwrap_or(usual.rate),
-        clients: top.count("clients").unwrap_or(usual.clients),
+        balancers: top.count("balancers").unwrap_or(usual.balancers),
+        rate: top.number("rate").or(usual.rate),
+        times: top.number("times").unwrap_or(usual.times),
+        work: top.time("work").unwrap_or(usual.work),
+        writes: top.number("writes").unwrap_or(usual.writes),
+        clients: top.count("clients").or(usual.clients),
         deadline: top.time("deadline").unwrap_or(usual.deadline),
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
         store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),

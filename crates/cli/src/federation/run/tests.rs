@@ -4,9 +4,9 @@ use punctual_federation::entry::{Body, Entry, Logged};
 use punctual_federation::ids::{BatchId, Boot, Epoch, FederationId, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_logs::{CommitLog, Local};
 use punctual_store::batch::WriteSet;
-use punctual_units::Time;
 
-use super::audit::{Audit, Audited, Fate, Faults, Request, compare};
+use super::super::load::Fate;
+use super::audit::{Audit, Audited, Clients, Faults, compare};
 
 const OURS: FederationId = FederationId(1);
 
@@ -53,14 +53,12 @@ fn audit(entries: &[Vec<u8>]) -> Audit {
     log.audit.clone()
 }
 
-fn requests(fates: &[Fate]) -> Vec<Request> {
-    let numbered = (1..).zip(fates);
-    let request = |(number, fate): (u64, &Fate)| Request {
-        id: id(number),
-        fate: *fate,
-        ended: Time(number),
-    };
-    numbered.map(request).collect()
+fn told(fates: &[Fate]) -> Clients {
+    let mut clients = Clients::default();
+    (1..)
+        .zip(fates)
+        .for_each(|(number, fate)| clients.take(id(number), *fate));
+    clients
 }
 
 const DONE: Fate = Fate::Acknowledged { returned: 1, right: 1 };
@@ -73,14 +71,14 @@ fn what_agrees_is_not_complained_of() {
         entry(1, 2, Body::Reign),
         batch(1, 2, &[3]),
     ]);
-    let told = requests(&[DONE, Fate::Committed, DONE, Fate::NotExecuted, Fate::NeverExecuted]);
+    let told = told(&[DONE, Fate::Committed, DONE, Fate::NotExecuted, Fate::NeverExecuted]);
     assert_eq!(compare(&log, &told), Faults::default());
 }
 
 #[test]
 fn each_planted_fault_is_found() {
     let reign = || entry(0, 1, Body::Reign);
-    let found = |entries: &[Vec<u8>], fates: &[Fate]| compare(&audit(entries), &requests(fates));
+    let found = |entries: &[Vec<u8>], fates: &[Fate]| compare(&audit(entries), &told(fates));
     let none = Faults::default;
 
     let lost = found(&[reign()], &[DONE, Fate::Committed]);

@@ -7,8 +7,10 @@ mod failover;
 mod migration;
 mod movie;
 mod neighbours;
+mod overload;
 mod rates;
 mod referees;
+mod replication;
 mod series;
 mod store;
 
@@ -39,6 +41,8 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
         Bench::Referees(arguments) => referees::referees(arguments, command),
         Bench::Neighbours(arguments) => neighbours::neighbours(arguments),
         Bench::Failover(arguments) => failover::failover(arguments),
+        Bench::Replication(arguments) => replication::replication(arguments),
+        Bench::Overload(arguments) => overload::overload(arguments),
     }
 }
 

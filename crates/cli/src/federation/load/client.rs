@@ -1,0 +1,490 @@
+//! One client of the load: a session of the federation, which counts and reads its count, and knows what became of each
+//! of its requests. Pure: the driver has the socket and the clock.
+
+use punctual_server::resp::{Value, Version, Writer};
+use punctual_units::{Nanos, Time};
+use serde::{Deserialize, Serialize};
+
+/// How long a client waits for an answer beyond the deadline that it gave: a node answers before the deadline, and the
+/// rest is for this machine's scheduler.
+const GRACE: Nanos = Nanos::from_millis(250);
+/// How long a client asks for the outcome of a request before it gives up.
+const OUTCOME_MAX: Nanos = Nanos::from_secs(60);
+/// How long one question for an outcome, or for a session, may take.
+const ASK_MAX: Nanos = Nanos::from_millis(500);
+/// The shortest wait before something is asked again.
+pub(super) const AGAIN: Nanos = Nanos::from_millis(5);
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// `INCR` of the client's own counter.
+    Count,
+    /// `GET` of it.
+    Read,
+}
+
+/// How an arrival ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Ending {
+    /// Acknowledged before its deadline.
+    Timely,
+    /// Acknowledged after it.
+    Overdue,
+    /// It was not executed: what is admitted already leaves too little time.
+    Backlog,
+    /// It was not executed: its time was over.
+    Expired,
+    /// It was not executed: there was no master.
+    NoMaster,
+    /// It was told that the outcome is unknown, or its connection broke.
+    Unknown,
+    /// It cannot be executed.
+    Refused,
+    /// No client was free to send it in time: the driver has too few.
+    Unsent,
+}
+
+/// What became of one transaction, as its client knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// Acknowledged, with what it returned, and what it should have.
+    Acknowledged {
+        /// What it returned.
+        returned: i64,
+        /// What it should have.
+        right: i64,
+    },
+    /// Told that it was late, or refused.
+    NotExecuted,
+    /// Its outcome was asked for: it is in the log.
+    Committed,
+    /// Its outcome was asked for: it is not, and never will be.
+    NeverExecuted,
+    /// No answer, and none to the question for its outcome.
+    Missing,
+}
+
+/// What a client has learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Learned {
+    /// How an arrival ended that was due at `at`.
+    Ended { kind: Kind, at: Time, ending: Ending },
+    /// What became of a transaction: its session and number.
+    Fate(u64, u64, Fate),
+    /// A read answered what it cannot have read.
+    WrongRead,
+}
+
+/// What a client waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A connection.
+    Away,
+    /// Its session.
+    Greeting,
+    /// A request to send.
+    Idle,
+    Asked {
+        kind: Kind,
+        at: Time,
+        deadline: Time,
+    },
+    /// The outcome of its last transaction.
+    Resolving,
+    /// To ask for that again.
+    Pausing,
+}
+
+/// What the driver is to do about a client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Go on.
+    Stay,
+    /// End it, and connect to the next address.
+    Move,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// The name of its counter.
+    counter: String,
+    session: u64,
+    number: u64,
+    /// What its counter is.
+    count: i64,
+    /// Whether its session has seen that, so that a read must find it: a session that goes on by another connection
+    /// names no revision.
+    has_seen: bool,
+    /// Its last transaction has no fate, since then.
+    unresolved: Option<Time>,
+    stage: Stage,
+    /// When it does something by itself.
+    due: Time,
+    pub learned: Vec<Learned>,
+}
+
+impl Client {
+    pub fn new(counter: String) -> Client {
+        Client {
+            counter,
+            session: 0,
+            number: 0,
+            count: 0,
+            has_seen: true,
+            unresolved: None,
+            stage: Stage::Away,
+            due: Time::MAX,
+            learned: Vec::new(),
+        }
+    }
+
+    /// The name of its counter, and what it is to be.
+    pub fn counted(&self) -> (String, i64) {
+        (self.counter.clone(), self.count)
+    }
+
+    /// Whether a request may be given to it.
+    pub fn is_idle(&self) -> bool {
+        self.stage == Stage::Idle
+    }
+
+    /// Whether it waits for what became of something.
+    pub fn is_open(&self) -> bool {
+        self.unresolved.is_some() || matches!(self.stage, Stage::Asked { .. })
+    }
+
+    /// When it wants [`Client::wake`].
+    pub fn due(&self) -> Time {
+        self.due
+    }
+
+    /// It has a connection: it tells its session.
+    pub fn connected(&mut self, now: Time, out: &mut Vec<u8>) {
+        self.stage = Stage::Greeting;
+        self.due = now + ASK_MAX + GRACE;
+        match self.session {
+            0 => say(out, &["DEADLINE", &millis(ASK_MAX), "SESSION"]),
+            session => {
+                self.has_seen = false;
+                say(out, &["SESSION", &session.to_string(), &self.number.to_string(), "0"]);
+            }
+        }
+    }
+
+    /// Its connection has ended, or could not be made.
+    pub fn disconnected(&mut self, now: Time) {
+        if let Stage::Asked { kind, at, .. } = self.stage {
+            let ending = Ending::Unknown;
+            self.learned.push(Learned::Ended { kind, at, ending });
+            if kind == Kind::Count {
+                self.unresolved = Some(now);
+            }
+        }
+        self.give_up(now);
+        (self.stage, self.due) = (Stage::Away, Time::MAX);
+    }
+
+    /// A request that was due at `at`, for an idle client.
+    pub fn ask(&mut self, kind: Kind, at: Time, deadline: Time, now: Time, out: &mut Vec<u8>) {
+        let ms = millis(deadline.since(now));
+        let command = match kind {
+            Kind::Count => {
+                self.number += 1;
+                "INCR"
+            }
+            Kind::Read => "GET",
+        };
+        say(out, &["DEADLINE", &ms, command, &self.counter]);
+        self.stage = Stage::Asked { kind, at, deadline };
+        self.due = deadline + GRACE;
+    }
+
+    /// An instant has come.
+    pub fn wake(&mut self, now: Time, out: &mut Vec<u8>) -> Then {
+        if now < self.due {
+            return Then::Stay;
+        }
+        self.give_up(now);
+        match self.stage {
+            Stage::Pausing => {
+                self.settle(now, out);
+                Then::Stay
+            }
+            // There was no answer.
+            Stage::Greeting | Stage::Asked { .. } | Stage::Resolving => Then::Move,
+            Stage::Away | Stage::Idle => {
+                self.due = Time::MAX;
+                Then::Stay
+            }
+        }
+    }
+
+    /// A reply has come.
+    pub fn hear(&mut self, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
+        match self.stage {
+            Stage::Greeting => self.greeted(reply, now, out),
+            Stage::Asked { kind, at, deadline } => self.answered(kind, at, deadline, reply, now, out),
+            Stage::Resolving => self.resolved(reply, now, out),
+            Stage::Away | Stage::Idle | Stage::Pausing => Then::Move, // it has asked for nothing
+        }
+    }
+
+    fn greeted(&mut self, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
+        let Value::Array(numbers) = reply else {
+            return Then::Move; // there is no master, or the server knows no sessions
+        };
+        if let Some(Value::Integer(session)) = numbers.first() {
+            self.session = *session as u64;
+        }
+        self.settle(now, out);
+        Then::Stay
+    }
+
+    /// Asks for the outcome that it has to know before it goes on.
+    fn settle(&mut self, now: Time, out: &mut Vec<u8>) {
+        match self.unresolved {
+            None => (self.stage, self.due) = (Stage::Idle, Time::MAX),
+            Some(_) => {
+                let id = format!("{}.{}", self.session, self.number);
+                say(out, &["DEADLINE", &millis(ASK_MAX), "OUTCOME", &id]);
+                (self.stage, self.due) = (Stage::Resolving, now + ASK_MAX + GRACE);
+            }
+        }
+    }
+
+    fn answered(&mut self, kind: Kind, at: Time, deadline: Time, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
+        let served = if now <= deadline {
+            Ending::Timely
+        } else {
+            Ending::Overdue
+        };
+        let mut then = Then::Stay;
+        let ending = match (kind, reply) {
+            (Kind::Count, Value::Integer(returned)) => {
+                self.count += 1;
+                self.has_seen = true;
+                let (returned, right) = (*returned, self.count);
+                self.fate(Fate::Acknowledged { returned, right });
+                served
+            }
+            (Kind::Read, Value::Bulk(_) | Value::Null) => {
+                self.read(reply);
+                served
+            }
+            (_, Value::Error(text)) if text.starts_with("UNKNOWN") => {
+                self.unresolved = Some(now);
+                Ending::Unknown
+            }
+            (_, Value::Error(text)) => {
+                match kind {
+                    // It had no number.
+                    Kind::Count if text.starts_with("ERR") => self.number -= 1,
+                    Kind::Count => self.fate(Fate::NotExecuted),
+                    Kind::Read => {}
+                }
+                if text.contains("there is no session") {
+                    self.session = 0;
+                    self.number = 0;
+                    then = Then::Move;
+                }
+                late(text).unwrap_or(Ending::Refused)
+            }
+            // No answer to this question.
+            _ => return Then::Move,
+        };
+        self.learned.push(Learned::Ended { kind, at, ending });
+        self.settle(now, out);
+        then
+    }
+
+    /// A read finds the count, or an earlier one where the session did not name a revision.
+    fn read(&mut self, reply: &Value) {
+        let found = match reply {
+            Value::Bulk(bytes) => std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()),
+            _ => Some(0),
+        };
+        let is_right = found.is_some_and(|found: i64| found == self.count || !self.has_seen && found < self.count);
+        if !is_right {
+            self.learned.push(Learned::WrongRead);
+        }
+    }
+
+    fn resolved(&mut self, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
+        let fate = match reply {
+            Value::Simple(text) if text.starts_with("committed") => {
+                self.count += 1;
+                self.has_seen = true;
+                Fate::Committed
+            }
+            Value::Simple(text) if text == "not-executed" => Fate::NeverExecuted,
+            Value::Simple(_) => Fate::Missing,
+            Value::Error(text) => {
+                let word = |word: &str| word.strip_prefix("retry-after-ms=").and_then(|ms| ms.parse().ok());
+                let after = Nanos::from_millis(text.split(' ').find_map(word).unwrap_or(0));
+                (self.stage, self.due) = (Stage::Pausing, now + after.clamp(AGAIN, ASK_MAX));
+                return Then::Stay;
+            }
+            _ => return Then::Move,
+        };
+        self.fate(fate);
+        self.settle(now, out);
+        Then::Stay
+    }
+
+    fn fate(&mut self, fate: Fate) {
+        self.unresolved = None;
+        self.learned.push(Learned::Fate(self.session, self.number, fate));
+    }
+
+    /// Gives an outcome up that was asked for long enough.
+    fn give_up(&mut self, now: Time) {
+        if self.unresolved.is_some_and(|since| now.since(since) >= OUTCOME_MAX) {
+            self.fate(Fate::Missing);
+        }
+    }
+}
+
+/// Which kind of late an error says, if it does.
+fn late(text: &str) -> Option<Ending> {
+    let told = text.strip_prefix("LATE ")?;
+    let reason = told.split(' ').find_map(|word| word.strip_prefix("reason="))?;
+    match reason {
+        "backlog" => Some(Ending::Backlog),
+        "no-master" => Some(Ending::NoMaster),
+        _ => Some(Ending::Expired),
+    }
+}
+
+/// The whole milliseconds of a span, at least one.
+fn millis(span: Nanos) -> String {
+    (span.0 / 1_000_000).max(1).to_string()
+}
+
+fn say(out: &mut Vec<u8>, words: &[&str]) {
+    let words = Value::Array(words.iter().map(Value::bulk).collect());
+    Writer::new(out, Version::Two).value(&words);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    /// A client with session 3 that has nothing to do, and what it sends.
+    fn idle() -> (Client, Vec<u8>) {
+        let (mut client, mut out) = (Client::new("counter:1".into()), Vec::new());
+        client.connected(Time::ZERO, &mut out);
+        let session = Value::Array([3, 0, 0].map(Value::Integer).to_vec());
+        assert_eq!(client.hear(&session, Time::ZERO, &mut out), Then::Stay);
+        assert!(client.is_idle());
+        out.clear();
+        (client, out)
+    }
+
+    fn counts(client: &mut Client, out: &mut Vec<u8>) {
+        client.ask(Kind::Count, Time::ZERO, Time::ZERO + MS * 100, Time::ZERO, out);
+    }
+
+    fn ended(kind: Kind, ending: Ending) -> Learned {
+        let at = Time::ZERO;
+        Learned::Ended { kind, at, ending }
+    }
+
+    fn error(text: &str) -> Value {
+        Value::Error(text.into())
+    }
+
+    #[test]
+    fn what_is_told_ends_an_arrival_as_it_says() {
+        let (mut client, mut out) = idle();
+        counts(&mut client, &mut out);
+        client.hear(&Value::Integer(1), Time::ZERO + MS * 100, &mut out);
+        let right = Fate::Acknowledged { returned: 1, right: 1 };
+        assert_eq!(
+            client.learned,
+            [Learned::Fate(3, 1, right), ended(Kind::Count, Ending::Timely)]
+        );
+        for (number, (text, ending)) in [
+            ("LATE reason=backlog retry-after-ms=3 node=1", Ending::Backlog),
+            ("LATE reason=expired retry-after-ms=0", Ending::Expired),
+            ("LATE reason=no-master retry-after-ms=20", Ending::NoMaster),
+            ("REFUSED 3.5 record is no number", Ending::Refused),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            client.learned.clear();
+            counts(&mut client, &mut out);
+            client.hear(&error(text), Time::ZERO, &mut out);
+            let fate = Learned::Fate(3, number as u64 + 2, Fate::NotExecuted);
+            assert_eq!(client.learned, [fate, ended(Kind::Count, ending)], "{text}");
+        }
+        client.learned.clear();
+        client.ask(Kind::Read, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
+        client.hear(&Value::bulk("1"), Time::ZERO + MS * 2, &mut out);
+        assert_eq!(client.learned, [ended(Kind::Read, Ending::Overdue)]);
+    }
+
+    #[test]
+    fn an_unknown_one_is_asked_for_before_anything_else_wherever_the_client_goes() {
+        let (mut client, mut out) = idle();
+        counts(&mut client, &mut out);
+        client.hear(&error("UNKNOWN 3.1"), Time::ZERO, &mut out);
+        assert!(client.is_open() && !client.is_idle());
+        client.hear(&error("LATE reason=no-master retry-after-ms=20"), Time::ZERO, &mut out);
+        assert_eq!(client.due(), Time::ZERO + MS * 20);
+        client.disconnected(Time::ZERO);
+        out.clear();
+        client.connected(Time::ZERO, &mut out);
+        assert!(
+            String::from_utf8_lossy(&out).contains("SESSION\r\n$1\r\n3\r\n$1\r\n1\r\n"),
+            "{out:?}"
+        );
+        client.hear(&Value::Array(vec![Value::Integer(3)]), Time::ZERO, &mut out);
+        client.hear(&Value::Simple("committed 9".into()), Time::ZERO, &mut out);
+        assert!(client.is_idle());
+        assert_eq!(client.learned.last(), Some(&Learned::Fate(3, 1, Fate::Committed)));
+        assert_eq!(client.counted().1, 1);
+    }
+
+    #[test]
+    fn a_connection_that_breaks_leaves_a_transaction_unknown_and_a_read_unanswered() {
+        for kind in [Kind::Count, Kind::Read] {
+            let (mut client, mut out) = idle();
+            client.ask(kind, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
+            client.disconnected(Time::ZERO);
+            assert_eq!(client.learned, [ended(kind, Ending::Unknown)]);
+            assert_eq!(client.is_open(), kind == Kind::Count);
+        }
+        // Which no node answers for a minute.
+        let (mut client, mut out) = idle();
+        counts(&mut client, &mut out);
+        client.disconnected(Time::ZERO);
+        client.disconnected(Time::ZERO + OUTCOME_MAX);
+        assert_eq!(client.learned.last(), Some(&Learned::Fate(3, 1, Fate::Missing)));
+    }
+
+    #[test]
+    fn a_read_of_what_cannot_be_is_told() {
+        let (mut client, mut out) = idle();
+        counts(&mut client, &mut out);
+        client.hear(&Value::Integer(1), Time::ZERO, &mut out);
+        let mut finds = |client: &mut Client, value: Value| {
+            client.learned.clear();
+            client.ask(Kind::Read, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
+            client.hear(&value, Time::ZERO, &mut out);
+            client.learned.contains(&Learned::WrongRead)
+        };
+        assert!(!finds(&mut client, Value::bulk("1")));
+        assert!(finds(&mut client, Value::Null) && finds(&mut client, Value::bulk("2")));
+        // By another connection it names no revision, and may read the past.
+        client.disconnected(Time::ZERO);
+        let mut greeting = Vec::new();
+        client.connected(Time::ZERO, &mut greeting);
+        client.hear(&Value::Array(vec![Value::Integer(3)]), Time::ZERO, &mut greeting);
+        assert!(!finds(&mut client, Value::Null) && finds(&mut client, Value::bulk("2")));
+    }
+}

@@ -1,0 +1,456 @@
+//! The event loop of the load: requests at random instants, each given to a client that has nothing else to do.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+use punctual_os::LinuxOs;
+use punctual_server::resp::Bounds;
+use punctual_server::resp::reply::ReplyParser;
+use punctual_units::{Clock, Nanos, Time};
+
+use super::client::{AGAIN, Client, Ending, Kind, Learned, Then};
+use super::{Ended, Offer, Told};
+
+/// The most arrivals that wait for a client; what comes on top is not sent.
+const WAITING_MAX: usize = 10_000;
+/// How often what was learned is told.
+const TELL_EVERY: Nanos = Nanos::from_millis(20);
+/// Clients that ask all the time while the capacity is measured: enough for every executor and a batch.
+const BUSY_CLIENTS: usize = 64;
+/// For how long the capacity is measured, after a warm-up of as long.
+const MEASURED: Nanos = Nanos::from_millis(2000);
+/// The time that a request has meanwhile.
+const BUSY_DEADLINE: Nanos = Nanos::from_secs(5);
+/// How long clients have at the start to open their sessions.
+const CONNECT_MAX: Nanos = Nanos::from_secs(20);
+/// How long clients have at the end to learn what became of their requests.
+const SETTLE_MAX: Nanos = Nanos::from_secs(70);
+
+const WAKER: Token = Token(0);
+const FIRST: usize = 1;
+
+/// What the load does at present.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// Clients open their sessions.
+    Connecting { until: Time },
+    /// A number of clients ask all the time, from then on; so many were served since the warm-up.
+    Busy { from: Time, served: u64 },
+    /// Requests come at random instants; the next one then.
+    Open { rate: f64, next: Time },
+    /// Nothing new comes; clients learn what became of what they asked.
+    Settling { until: Time },
+}
+
+/// A client's socket.
+struct Line {
+    stream: Option<TcpStream>,
+    parser: ReplyParser,
+    out: Vec<u8>,
+    sent: usize,
+    /// Which of the addresses it is connected to, or is to be.
+    place: usize,
+    connected: bool,
+    retry_at: Time,
+}
+
+/// The load.
+pub(super) struct Driver<'t> {
+    offer: Offer,
+    poll: Poll,
+    clients: Vec<(Client, Line)>,
+    /// When each client does something by itself: it is in here under its own [`due`].
+    due: BTreeSet<(Time, usize)>,
+    idle: VecDeque<usize>,
+    /// Whether a client is in there.
+    is_idle: Vec<bool>,
+    waiting: VecDeque<(Time, Kind)>,
+    phase: Phase,
+    /// When requests began to come at random instants.
+    began: Time,
+    random: u64,
+    scratch: Vec<u8>,
+    ended: Vec<Ended>,
+    fates: Vec<(u64, u64, super::Fate)>,
+    wrong_reads: u64,
+    told: Time,
+    tell: &'t mut dyn FnMut(Told),
+}
+
+/// When a client or its line does something by itself.
+fn due(client: &Client, line: &Line) -> Time {
+    match line.stream {
+        Some(_) => client.due(),
+        None => line.retry_at,
+    }
+}
+
+impl<'t> Driver<'t> {
+    /// A load for the addresses of an offer; `tell` hears what came of it.
+    pub fn new(offer: Offer, poll: Poll, tell: &'t mut dyn FnMut(Told)) -> Driver<'t> {
+        let now = LinuxOs.now();
+        let client = |number: usize| {
+            let line = Line {
+                stream: None,
+                parser: ReplyParser::default(),
+                out: Vec::new(),
+                sent: 0,
+                place: number % offer.addresses.len().max(1),
+                connected: false,
+                retry_at: now,
+            };
+            (Client::new(format!("counter:{number}")), line)
+        };
+        let clients: Vec<_> = (0..offer.clients).map(client).collect();
+        Driver {
+            due: (0..clients.len()).map(|number| (now, number)).collect(),
+            is_idle: vec![false; clients.len()],
+            idle: VecDeque::new(),
+            waiting: VecDeque::new(),
+            random: offer.seed,
+            offer,
+            poll,
+            clients,
+            phase: Phase::Connecting {
+                until: now + CONNECT_MAX,
+            },
+            began: now,
+            scratch: vec![0; 64 << 10],
+            ended: Vec::new(),
+            fates: Vec::new(),
+            wrong_reads: 0,
+            told: now,
+            tell,
+        }
+    }
+
+    /// What has the loop look at `ends`.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn waker(poll: &Poll) -> io::Result<Waker> {
+        Waker::new(poll.registry(), WAKER)
+    }
+
+    /// Offers requests until `ends` says so, then waits for what became of them; `ends_now` ends it at once.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn run(mut self, ends: &dyn Fn() -> bool, ends_now: &dyn Fn() -> bool) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let now = LinuxOs.now();
+            if ends() && !matches!(self.phase, Phase::Settling { .. }) {
+                self.phase = Phase::Settling {
+                    until: now + SETTLE_MAX,
+                };
+                for (at, kind) in std::mem::take(&mut self.waiting) {
+                    self.end(now, kind, at, Ending::Unsent, None);
+                }
+            }
+            if self.has_settled(now) || ends_now() {
+                break;
+            }
+            self.arrive(now);
+            self.wake(now);
+            if now.since(self.told) >= TELL_EVERY {
+                self.tell_learned(now);
+            }
+            let wait = self.wait(now);
+            if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Err(error);
+            }
+            let now = LinuxOs.now();
+            for event in &events {
+                if event.token() != WAKER {
+                    self.ready(event.token().0 - FIRST, now);
+                }
+            }
+        }
+        let now = LinuxOs.now();
+        self.tell_learned(now);
+        let counters = self.clients.iter().map(|(client, _)| client.counted()).collect();
+        (self.tell)(Told::Done(counters));
+        Ok(())
+    }
+
+    /// Whether nothing new comes, and nothing more will be learned.
+    fn has_settled(&self, now: Time) -> bool {
+        match self.phase {
+            Phase::Settling { until } => until <= now || !self.clients.iter().any(|(client, _)| client.is_open()),
+            Phase::Connecting { .. } | Phase::Busy { .. } | Phase::Open { .. } => false,
+        }
+    }
+
+    fn begin(&mut self, rate: f64) {
+        let now = LinuxOs.now();
+        self.phase = Phase::Open { rate, next: now };
+        self.began = now;
+        (self.tell)(Told::Begins { at: now, rate });
+    }
+
+    /// Gives clients what is due.
+    fn arrive(&mut self, now: Time) {
+        match self.phase {
+            Phase::Connecting { until } => {
+                if self.idle.len() == self.clients.len() || until <= now {
+                    match self.offer.rate {
+                        Some(rate) => self.begin(rate),
+                        None => self.phase = Phase::Busy { from: now, served: 0 },
+                    }
+                }
+            }
+            Phase::Busy { from, served } => {
+                if now.since(from) >= MEASURED * 2 {
+                    let capacity = served as f64 / MEASURED.as_secs_f64();
+                    (self.tell)(Told::Capacity(capacity));
+                    self.begin((capacity * self.offer.times).max(1.0));
+                    return;
+                }
+                let busy = self.clients.len() - self.idle.len();
+                for _ in busy..BUSY_CLIENTS.min(self.clients.len()) {
+                    let kind = self.kind();
+                    self.waiting.push_back((now, kind));
+                    self.give(now);
+                }
+                // Those that are not connected yet are none that ask.
+                self.waiting.clear();
+            }
+            Phase::Open { rate, mut next } => {
+                while next <= now {
+                    let kind = self.kind();
+                    match self.waiting.len() < WAITING_MAX {
+                        true => self.waiting.push_back((next, kind)),
+                        false => self.end(now, kind, next, Ending::Unsent, None),
+                    }
+                    next = next + Nanos((-self.uniform().ln() / rate * 1e9) as u64);
+                }
+                self.phase = Phase::Open { rate, next };
+                self.give(now);
+            }
+            Phase::Settling { .. } => {}
+        }
+    }
+
+    fn kind(&mut self) -> Kind {
+        match self.uniform() <= self.offer.writes {
+            true => Kind::Count,
+            false => Kind::Read,
+        }
+    }
+
+    /// Gives what waits to clients that are idle.
+    fn give(&mut self, now: Time) {
+        let deadline = match self.phase {
+            Phase::Busy { .. } => BUSY_DEADLINE,
+            _ => self.offer.deadline,
+        };
+        while let Some((at, kind)) = self.waiting.front().copied() {
+            if at + deadline <= now {
+                self.waiting.pop_front();
+                self.end(now, kind, at, Ending::Unsent, None);
+                continue;
+            }
+            let Some(number) = self.idle.pop_front() else {
+                return;
+            };
+            self.is_idle[number] = false;
+            if !self.clients[number].0.is_idle() {
+                continue; // it has lost its connection meanwhile
+            }
+            self.waiting.pop_front();
+            self.change(number, now, |client, line| {
+                client.ask(kind, at, at + deadline, now, &mut line.out);
+            });
+            self.flush(number, now);
+        }
+    }
+
+    /// Changes a client, and keeps the books on when it is due and whether it is idle.
+    fn change<R>(&mut self, number: usize, now: Time, change: impl FnOnce(&mut Client, &mut Line) -> R) -> R {
+        let (client, line) = &mut self.clients[number];
+        self.due.remove(&(due(client, line), number));
+        let changed = change(client, line);
+        self.due.insert((due(client, line), number));
+        let place = line.place;
+        let learned = std::mem::take(&mut client.learned);
+        if client.is_idle() && !self.is_idle[number] {
+            self.is_idle[number] = true;
+            self.idle.push_back(number);
+        }
+        for learned in learned {
+            match learned {
+                Learned::Ended { kind, at, ending } => self.end(now, kind, at, ending, Some((number, place))),
+                Learned::Fate(session, number, fate) => self.fates.push((session, number, fate)),
+                Learned::WrongRead => self.wrong_reads += 1,
+            }
+        }
+        changed
+    }
+
+    fn end(&mut self, now: Time, kind: Kind, at: Time, ending: Ending, by: Option<(usize, usize)>) {
+        match &mut self.phase {
+            Phase::Busy { from, served } => {
+                let is_served = matches!(ending, Ending::Timely | Ending::Overdue);
+                *served += u64::from(is_served && now.since(*from) >= MEASURED);
+            }
+            // What was asked before counts for the capacity.
+            _ if at < self.began => {}
+            _ => self.ended.push(Ended {
+                kind,
+                ending,
+                took: now.since(at),
+                at: now,
+                by: by.map(|(client, place)| (client as u32, place as u8)),
+            }),
+        }
+    }
+
+    /// Has clients do what they do by themselves, and connects those that are not.
+    fn wake(&mut self, now: Time) {
+        while let Some((_, number)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+            if self.clients[number].1.stream.is_none() {
+                self.connect(number, now);
+                continue;
+            }
+            match self.change(number, now, |client, line| client.wake(now, &mut line.out)) {
+                Then::Stay => self.flush(number, now),
+                Then::Move => self.lose(number, now),
+            }
+        }
+    }
+
+    fn connect(&mut self, number: usize, now: Time) {
+        let address = self.offer.addresses[self.clients[number].1.place];
+        let stream = open(address, self.poll.registry(), Token(FIRST + number));
+        self.change(number, now, |_, line| {
+            line.retry_at = now + AGAIN;
+            line.connected = false;
+            line.out.clear();
+            line.sent = 0;
+            line.parser = ReplyParser::default();
+            line.stream = stream.ok();
+        });
+        if self.clients[number].1.stream.is_none() {
+            self.lose(number, now);
+        }
+    }
+
+    /// A connection is over: the next one is to the next address.
+    fn lose(&mut self, number: usize, now: Time) {
+        let places = self.offer.addresses.len();
+        self.change(number, now, |client, line| {
+            line.stream = None;
+            line.retry_at = now + AGAIN;
+            client.disconnected(now);
+        });
+        let line = &mut self.clients[number].1;
+        line.place = (line.place + 1) % places;
+    }
+
+    /// A socket has told something.
+    fn ready(&mut self, number: usize, now: Time) {
+        let (client, line) = &mut self.clients[number];
+        let Some(stream) = &mut line.stream else { return };
+        if !line.connected {
+            if !matches!(stream.take_error(), Ok(None)) {
+                return self.lose(number, now);
+            }
+            if stream.peer_addr().is_err() {
+                return; // not yet
+            }
+            line.connected = true;
+            debug_assert!(!client.is_idle());
+            self.change(number, now, |client, line| client.connected(now, &mut line.out));
+        }
+        if self.read(number, now).is_err() {
+            return self.lose(number, now);
+        }
+        self.flush(number, now);
+    }
+
+    fn read(&mut self, number: usize, now: Time) -> io::Result<()> {
+        loop {
+            let line = &mut self.clients[number].1;
+            let Some(stream) = &mut line.stream else { return Ok(()) };
+            match stream.read(&mut self.scratch) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => line.parser.feed(&self.scratch[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            while let Some(reply) = self.clients[number]
+                .1
+                .parser
+                .next(&Bounds::ADMITTED)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
+            {
+                let then = self.change(number, now, |client, line| client.hear(&reply, now, &mut line.out));
+                if then == Then::Move {
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
+            }
+        }
+    }
+
+    fn flush(&mut self, number: usize, now: Time) {
+        let line = &mut self.clients[number].1;
+        let Some(stream) = line.stream.as_mut().filter(|_| line.connected) else {
+            return;
+        };
+        while line.sent < line.out.len() {
+            match stream.write(&line.out[line.sent..]) {
+                Ok(0) => return self.lose(number, now),
+                Ok(count) => line.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.lose(number, now),
+            }
+        }
+        line.out.clear();
+        line.sent = 0;
+    }
+
+    fn wait(&self, now: Time) -> Nanos {
+        let first = self.due.first().map_or(Time::MAX, |(at, _)| *at);
+        let next = match self.phase {
+            Phase::Open { next, .. } => next,
+            Phase::Connecting { .. } | Phase::Busy { .. } => now + AGAIN,
+            Phase::Settling { until } => until,
+        };
+        first.min(next).min(self.told + TELL_EVERY).since(now)
+    }
+
+    fn tell_learned(&mut self, now: Time) {
+        self.told = now;
+        if !self.ended.is_empty() || !self.fates.is_empty() {
+            (self.tell)(Told::Learned {
+                ended: std::mem::take(&mut self.ended),
+                fates: std::mem::take(&mut self.fates),
+                wrong_reads: std::mem::take(&mut self.wrong_reads),
+            });
+        }
+    }
+
+    /// Between 0 and 1, without 0 (SplitMix64; Steele, Lea and Flood, 2014).
+    fn uniform(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (((mixed ^ (mixed >> 31)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+fn open(address: SocketAddr, registry: &mio::Registry, token: Token) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+    // One that is not connected yet refuses this on some systems, and is as good without it.
+    drop(stream.set_nodelay(true));
+    Ok(stream)
+}

@@ -1,0 +1,212 @@
+//! `punctual federation load`: clients that offer requests at random instants (Poisson), each timed from the instant at
+//! which it was to be sent, whether the servers keep up or not.
+
+mod client;
+mod driver;
+mod tally;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use mio::Poll;
+use punctual_platform::linux::process;
+use punctual_units::{Nanos, Time};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+pub use self::client::{Ending, Fate, Kind};
+use self::driver::Driver;
+pub use self::tally::Tally;
+use crate::args::FederationLoad;
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What is offered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Where: clients are shared out evenly, and go to the next one where a connection ends.
+    pub addresses: Vec<SocketAddr>,
+    /// Requests a second; `None`: `times` what was served as fast as it could be, measured first.
+    pub rate: Option<f64>,
+    /// See [`Offer::rate`].
+    pub times: f64,
+    /// The share of requests that count, 0 to 1; the others read.
+    pub writes: f64,
+    /// Clients that send them, one at a time each.
+    pub clients: usize,
+    /// The time that each has, from when it was to be sent.
+    pub deadline: Nanos,
+    /// Of the instants.
+    pub seed: u64,
+}
+
+/// An arrival that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    /// What it was for.
+    pub kind: Kind,
+    /// How it ended.
+    pub ending: Ending,
+    /// From when it was to be sent.
+    pub took: Nanos,
+    /// When it ended.
+    pub at: Time,
+    /// The client, and which address it was connected to; `None`: it was not sent.
+    pub by: Option<(u32, u8)>,
+}
+
+/// What a load tells the process that started it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Told {
+    /// What was served as fast as it could be, requests a second.
+    Capacity(f64),
+    /// Requests come at random instants from then on.
+    Begins {
+        /// When.
+        at: Time,
+        /// So many a second.
+        rate: f64,
+    },
+    /// What was learned since the last one.
+    Learned {
+        /// Arrivals that have ended.
+        ended: Vec<Ended>,
+        /// Sessions, numbers, and what became of these transactions.
+        fates: Vec<(u64, u64, Fate)>,
+        /// Reads that answered what they cannot have read.
+        wrong_reads: u64,
+    },
+    /// All is told; each client's counter, and what it is to be.
+    Done(Vec<(String, i64)>),
+}
+
+/// Carries out `punctual federation load`.
+pub fn load(arguments: &FederationLoad) -> Result<(), Failure> {
+    let offer = offer(arguments)?;
+    match arguments.parent {
+        Some(parent) => for_a_run(offer, parent),
+        None => alone(offer, arguments),
+    }
+}
+
+fn offer(arguments: &FederationLoad) -> Result<Offer, Failure> {
+    let refuse = |what: String| Failure::input([what]);
+    if arguments
+        .rate
+        .is_some_and(|rate| !(1.0..=super::run::RATE_MAX).contains(&rate))
+    {
+        let most = super::run::RATE_MAX;
+        return Err(refuse(format!("--rate: the load has 1 to {most} requests a second")));
+    }
+    if !(0.1..=100.0).contains(&arguments.times) {
+        return Err(refuse("--times: 0.1 to 100 times of what is served".into()));
+    }
+    if !(0.0..=1.0).contains(&arguments.writes) {
+        return Err(refuse("--writes: a share of the requests, 0 to 1".into()));
+    }
+    if arguments.addresses.is_empty() || arguments.addresses.len() > usize::from(u8::MAX) {
+        return Err(refuse("name 1 to 255 addresses, of balancers or nodes".into()));
+    }
+    Ok(Offer {
+        addresses: arguments.addresses.clone(),
+        rate: arguments.rate,
+        times: arguments.times,
+        writes: arguments.writes,
+        clients: arguments.clients as usize,
+        deadline: Nanos::from_millis(arguments.deadline_ms),
+        seed: arguments.seed,
+    })
+}
+
+/// Offers it until standard input ends: a line there has it offer nothing further, and wait for what it has asked.
+fn for_a_run(offer: Offer, parent: i32) -> Result<(), Failure> {
+    process::die_with(parent);
+    process::leave_signals_to_parent();
+    let (ends, ends_now) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let poll = Poll::new().map_err(|error| failed(&error))?;
+    let waker = Driver::waker(&poll).map_err(|error| failed(&error))?;
+    let (end, end_now) = (Arc::clone(&ends), Arc::clone(&ends_now));
+    thread::spawn(move || {
+        for _ in BufReader::new(std::io::stdin()).lines().map_while(Result::ok) {
+            end.store(true, Ordering::SeqCst);
+            drop(waker.wake());
+        }
+        end_now.store(true, Ordering::SeqCst);
+        drop(waker.wake());
+    });
+    let mut tell = |told: Told| {
+        let Ok(mut line) = serde_json::to_string(&told) else {
+            return;
+        };
+        line.push('\n');
+        let mut out = std::io::stdout().lock();
+        if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
+            ends_now.store(true, Ordering::SeqCst); // the one that would read it has ended
+        }
+    };
+    let now = || ends_now.load(Ordering::SeqCst);
+    let driver = Driver::new(offer, poll, &mut tell);
+    driver
+        .run(&|| ends.load(Ordering::SeqCst), &now)
+        .map_err(|error| failed(&error))
+}
+
+fn failed(error: &std::io::Error) -> Failure {
+    Failure::input([format!("the load's event loop: {error}")])
+}
+
+fn alone(offer: Offer, arguments: &FederationLoad) -> Result<(), Failure> {
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends this process as if it had no handler.
+        let handled = flag::register_conditional_default(signal, Arc::clone(&ends))
+            .and_then(|_| flag::register(signal, Arc::clone(&ends)));
+        handled.map_err(|error| failed(&error))?;
+    }
+    let poll = Poll::new().map_err(|error| failed(&error))?;
+    let waker = Driver::waker(&poll).map_err(|error| failed(&error))?;
+    let mut tally = Tally::new(offer.deadline);
+    let (seconds, ended) = (arguments.seconds, Arc::clone(&ends));
+    let begun = Arc::new(AtomicBool::new(false));
+    let begins = Arc::clone(&begun);
+    // A load that reaches no server is ended by a signal.
+    thread::spawn(move || {
+        while !begins.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        thread::sleep(Duration::from_secs(seconds));
+        ended.store(true, Ordering::SeqCst);
+        drop(waker.wake());
+    });
+    let mut tell = |told: Told| {
+        if let Told::Begins { .. } = told {
+            begun.store(true, Ordering::SeqCst);
+        }
+        tally.take(&told);
+    };
+    let driver = Driver::new(offer, poll, &mut tell);
+    driver
+        .run(&|| ends.load(Ordering::SeqCst), &|| false)
+        .map_err(|error| failed(&error))?;
+    if arguments.json.as_deref() != Some(Path::new("-")) {
+        print(&tally.text())?;
+    }
+    if let Some(json) = json {
+        json.json(&tally.document())?;
+    }
+    match tally.wrong() {
+        0 => Ok(()),
+        wrong => Err(Failure::Refuted(format!(
+            "{wrong} answers are not what this client has counted"
+        ))),
+    }
+}

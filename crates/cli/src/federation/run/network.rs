@@ -1,0 +1,118 @@
+//! A network of a run's own, so that a node can be cut off: each node has a network namespace, and a cable (veth) to a
+//! switch (bridge) in that of this process. Namespaces without names end with their processes: nothing is left behind.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The switch.
+const SWITCH: &str = "switch";
+/// Addresses of documentation (RFC 5737), which no network that can be reached has.
+const NET: [u8; 3] = [192, 0, 2];
+/// This process's own.
+const OWN: u8 = 254;
+
+/// The network.
+#[derive(Debug)]
+pub(super) struct Network(());
+
+impl Network {
+    /// Takes this thread, and what it starts from now on, into a network of their own.
+    ///
+    /// # Errors
+    /// In words, where there are no rights, or no `ip`.
+    pub fn start() -> Result<Network, String> {
+        // SAFETY: a plain number; only the calling thread changes its namespace.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(format!(
+                "no network namespace ({error}): run as root, or give CAP_SYS_ADMIN"
+            ));
+        }
+        let own = format!("{}/24", address(OWN));
+        for words in [
+            &["link", "set", "lo", "up"][..],
+            &["link", "add", SWITCH, "type", "bridge"],
+            &["addr", "add", &own, "dev", SWITCH],
+            &["link", "set", SWITCH, "up"],
+        ] {
+            ip(words)?;
+        }
+        Ok(Network(()))
+    }
+
+    /// The address of a node.
+    pub fn of(&self, node: usize) -> IpAddr {
+        address(node as u8 + 1)
+    }
+
+    /// Has a command start in a namespace of its own, without a cable yet.
+    pub fn apart(&self, command: &mut Command) {
+        // SAFETY: the closure calls what may be called between fork and exec.
+        unsafe {
+            command.pre_exec(|| match libc::unshare(libc::CLONE_NEWNET) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            });
+        }
+    }
+
+    /// Gives a process that was started so a cable, and its node's address.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn join(&self, node: usize, process: u32) -> Result<(), String> {
+        let (cable, process) = (cable(node), process.to_string());
+        let of_node = format!("{}/24", self.of(node));
+        // The one before goes with the namespace of its process, a moment after that.
+        drop(ip(&["link", "del", &cable]));
+        ip(&[
+            "link", "add", "name", &cable, "type", "veth", "peer", "name", "eth0", "netns", &process,
+        ])?;
+        ip(&["link", "set", &cable, "master", SWITCH])?;
+        ip(&["link", "set", &cable, "up"])?;
+        for words in [
+            &["link", "set", "lo", "up"][..],
+            &["addr", "add", &of_node, "dev", "eth0"],
+            &["link", "set", "eth0", "up"],
+        ] {
+            let within = ["--target", &process, "--net", "ip"];
+            run("nsenter", &[&within, words].concat())?;
+        }
+        Ok(())
+    }
+
+    /// Pulls a node's cable out, or plugs it in again.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn cut(&self, node: usize, is_cut: bool) -> Result<(), String> {
+        ip(&["link", "set", &cable(node), if is_cut { "down" } else { "up" }])
+    }
+}
+
+fn address(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(NET[0], NET[1], NET[2], last))
+}
+
+fn cable(node: usize) -> String {
+    format!("node{node}")
+}
+
+fn ip(words: &[&str]) -> Result<(), String> {
+    run("ip", words)
+}
+
+fn run(program: &str, words: &[&str]) -> Result<(), String> {
+    let said = || format!("`{program} {}`", words.join(" "));
+    match Command::new(program).args(words).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!(
+            "{} says {}",
+            said(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+        Err(error) => Err(format!("{}: {error}: install iproute2 and util-linux", said())),
+    }
+}

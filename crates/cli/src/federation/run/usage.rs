@@ -1,0 +1,172 @@
+//! What each process of a run takes while it lasts: memory and descriptors, and whether that grows.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use punctual_units::Nanos;
+use serde::Serialize;
+
+/// The most samples that are kept of a process: beyond, every second one is dropped, and half as many are taken.
+const SAMPLES_MAX: usize = 512;
+/// A run that is shorter says nothing of growth.
+const LEAST: Nanos = Nanos::from_secs(60);
+/// What is no growth: a quarter more, and this, in bytes.
+const BYTES_SLACK: u64 = 8 << 20;
+/// What is no growth of descriptors: connections come and go with faults.
+const DESCRIPTORS_SLACK: u64 = 64;
+
+/// What a process took at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Sample {
+    /// From the run's beginning, in milliseconds.
+    pub at_ms: u64,
+    /// Memory that is its own and not backed by a file, in bytes.
+    pub bytes: u64,
+    /// Open descriptors.
+    pub descriptors: u64,
+}
+
+/// The samples of all processes, by name.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    every: Nanos,
+    next: Nanos,
+    pub samples: BTreeMap<String, Vec<Sample>>,
+}
+
+impl Default for Usage {
+    fn default() -> Usage {
+        Usage {
+            every: Nanos::from_millis(500),
+            next: Nanos::ZERO,
+            samples: BTreeMap::new(),
+        }
+    }
+}
+
+impl Usage {
+    /// Whether it is time for the next samples, at `after` the run's beginning.
+    pub fn is_due(&mut self, after: Nanos) -> bool {
+        let is_due = after >= self.next;
+        if is_due {
+            self.next = after + self.every;
+        }
+        is_due
+    }
+
+    /// Looks at a process.
+    pub fn look(&mut self, name: String, process: u32, after: Nanos) {
+        // One that has just ended has neither.
+        if let Some((bytes, descriptors)) = taken(process) {
+            let at_ms = after.0 / 1_000_000;
+            self.add(
+                name,
+                Sample {
+                    at_ms,
+                    bytes,
+                    descriptors,
+                },
+            );
+        }
+    }
+
+    fn add(&mut self, name: String, sample: Sample) {
+        let samples = self.samples.entry(name).or_default();
+        samples.push(sample);
+        if samples.len() > SAMPLES_MAX {
+            self.every = Nanos(self.every.0 * 2);
+            for samples in self.samples.values_mut() {
+                let mut number = 0;
+                samples.retain(|_| {
+                    number += 1;
+                    number % 2 == 1
+                });
+            }
+        }
+    }
+
+    /// The most that each process took in the second quarter of the run and in the last one, in bytes and descriptors.
+    pub fn rows(&self) -> Vec<(String, [Sample; 2])> {
+        let row = |(name, samples): (&String, &Vec<Sample>)| {
+            let end = samples.last()?.at_ms;
+            let most = |from: u64, until: u64| {
+                let within = samples.iter().filter(|sample| (from..=until).contains(&sample.at_ms));
+                within.copied().reduce(|a, b| Sample {
+                    at_ms: b.at_ms,
+                    bytes: a.bytes.max(b.bytes),
+                    descriptors: a.descriptors.max(b.descriptors),
+                })
+            };
+            Some((name.clone(), [most(end / 4, end / 2)?, most(end / 4 * 3, end)?]))
+        };
+        self.samples.iter().filter_map(row).collect()
+    }
+
+    /// Which processes grew, in words.
+    pub fn growth(&self) -> Vec<String> {
+        let grew = |(name, [early, late]): (String, [Sample; 2])| {
+            if Nanos::from_millis(late.at_ms) < LEAST {
+                return None;
+            }
+            let more = late.bytes > early.bytes / 4 * 5 + BYTES_SLACK;
+            let opened = late.descriptors > early.descriptors + DESCRIPTORS_SLACK;
+            (more || opened).then(|| {
+                format!(
+                    "{name} grew from {} to {} bytes, from {} to {} descriptors",
+                    early.bytes, late.bytes, early.descriptors, late.descriptors
+                )
+            })
+        };
+        self.rows().into_iter().filter_map(grew).collect()
+    }
+}
+
+fn taken(process: u32) -> Option<(u64, u64)> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?.count() as u64;
+    Some((kib << 10, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(seconds: u64, bytes: impl Fn(u64) -> u64, descriptors: impl Fn(u64) -> u64) -> Usage {
+        let mut usage = Usage::default();
+        for second in 0..seconds {
+            let after = Nanos::from_secs(second);
+            if usage.is_due(after) {
+                let at_ms = second * 1000;
+                let (bytes, descriptors) = (bytes(second), descriptors(second));
+                usage.add(
+                    "node 0".into(),
+                    Sample {
+                        at_ms,
+                        bytes,
+                        descriptors,
+                    },
+                );
+            }
+        }
+        usage
+    }
+
+    #[test]
+    fn what_grows_is_told_and_what_warms_up_or_swings_is_not() {
+        let mib = |count: u64| count << 20;
+        let steady = usage(3600, |at| mib(60 + at % 20 + at.min(600) / 10), |at| 40 + at % 30);
+        assert!(steady.growth().is_empty(), "{:?}", steady.growth());
+        assert!(steady.samples["node 0"].len() <= SAMPLES_MAX);
+        assert_eq!(usage(3600, |at| mib(60) + at * 30_000, |_| 40).growth().len(), 1);
+        assert_eq!(usage(3600, |_| mib(60), |at| 40 + at / 10).growth().len(), 1);
+        assert!(usage(50, |at| mib(at * 10), |_| 40).growth().is_empty(), "too short");
+    }
+
+    #[test]
+    fn this_process_takes_something() {
+        let (bytes, descriptors) = taken(std::process::id()).unwrap();
+        assert!(bytes > 10_000 && descriptors > 2);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a node tells by INFO, as numbers.
+
+use std::collections::BTreeMap;
+
+use punctual_node::spans::Place;
+
+/// One answer of a node's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    /// All that it told, by name.
+    pub all: BTreeMap<String, String>,
+    /// Its number.
+    pub node: String,
+    /// Its role and its standing, as words.
+    pub role: String,
+    /// See [`Look::role`].
+    pub standing: String,
+    /// The reign.
+    pub epoch: u64,
+    /// The log is applied up to here, and so many entries are not.
+    pub applied: u64,
+    /// See [`Look::applied`].
+    pub lag: u64,
+    /// d: the items up to which it admits queries.
+    pub bound: f64,
+    /// Items admitted and not finished.
+    pub backlog: u64,
+    /// Requests taken and not answered.
+    pub waiting: u64,
+    /// Requests executed.
+    pub done: u64,
+    /// Those that were not: backlog, expired, no master; unknown; refused.
+    pub not_done: [u64; 5],
+    /// Late ones, by where they were; and what they spent there, in microseconds.
+    pub late_at: [u64; Place::ALL.len()],
+    /// See [`Look::late_at`].
+    pub late_us: [u64; Place::ALL.len()],
+    /// Temporal objects, and those whose source it is.
+    pub objects: u64,
+    /// See [`Look::objects`].
+    pub own: u64,
+    /// The age of the oldest reading in milliseconds.
+    pub age_ms: Option<u64>,
+    /// Readings set by its clients.
+    pub set: u64,
+    /// Readings taken from its peers, and numbers that were left out.
+    pub taken: u64,
+    /// See [`Look::taken`].
+    pub skipped: u64,
+    /// Of its peers, so many live.
+    pub live: (u64, u64),
+    /// The newest late requests.
+    pub late: Vec<String>,
+}
+
+/// Why requests were not done, as [`Look::not_done`] has them.
+pub const WHY: [(&str, &str); 5] = [
+    ("late_backlog", "backlog"),
+    ("late_expired", "expired"),
+    ("late_no_master", "no master"),
+    ("unknown", "unknown"),
+    ("refused", "refused"),
+];
+
+impl Look {
+    /// From the text; `None` where it is none of a node.
+    pub fn of(text: &str) -> Option<Look> {
+        let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
+        let all: BTreeMap<String, String> = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let word = |name: &str| all.get(name).cloned().unwrap_or_default();
+        let number = |name: &str| all.get(name).and_then(|value| value.parse::<u64>().ok());
+        let count = |name: &str| number(name).unwrap_or(0);
+        let both = |what: &str| count(&format!("queries_{what}")) + count(&format!("transactions_{what}"));
+        if !all.contains_key("federation") || !all.contains_key("standing") {
+            return None;
+        }
+        let peers: Vec<&String> = (0..64).filter_map(|node| all.get(&format!("peer{node}"))).collect();
+        let of_peers = |name: &str| peers.iter().filter_map(|peer| part(peer, name)).sum();
+        let place = |of: &dyn Fn(&str) -> String| Place::ALL.map(|place| count(&of(place.name())));
+        Some(Look {
+            node: word("node"),
+            role: word("role"),
+            standing: word("standing"),
+            epoch: count("epoch"),
+            applied: count("applied"),
+            lag: count("lag_entries"),
+            bound: word("bound_items").parse().unwrap_or(0.0),
+            backlog: count("backlog_items"),
+            waiting: both("waiting"),
+            done: both("done"),
+            not_done: WHY.map(|(what, _)| both(what)),
+            late_at: place(&|name| format!("late_at_{name}")),
+            late_us: place(&|name| format!("late_{name}_us")),
+            objects: count("objects"),
+            own: count("objects_own"),
+            age_ms: number("age_ms_max"),
+            set: count("readings_set"),
+            taken: of_peers("readings_taken"),
+            skipped: of_peers("readings_skipped"),
+            live: (of_peers("live"), peers.len() as u64),
+            late: (0..)
+                .map_while(|number| all.get(&format!("late{number}")).cloned())
+                .collect(),
+            all,
+        })
+    }
+}
+
+/// A number of a line of parts: `a=1,b=2`.
+pub fn part(line: &str, name: &str) -> Option<u64> {
+    let value = line
+        .split(',')
+        .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))?;
+    value.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_tells_is_read() {
+        let text = "# Federation\r\nnode:2\r\nfederation:7\r\nrole:slave\r\nstanding:serving\r\nepoch:3\r\napplied:40\r\n\
+                    lag_entries:2\r\nbound_items:inf\r\nqueries_done:5\r\ntransactions_done:1\r\nqueries_late_expired:3\r\n\
+                    late_at_log:3\r\nlate_log_us:900\r\nage_ms_max:none\r\n\
+                    late0:ago_ms=5,kind=query,at=log\r\n\
+                    peer0:address=127.0.0.1:1,live=1,readings_taken=4\r\npeer1:live=0,readings_taken=5,readings_skipped=2\r\n";
+        let look = Look::of(text).unwrap();
+        assert_eq!((look.node.as_str(), look.role.as_str(), look.epoch), ("2", "slave", 3));
+        assert_eq!((look.applied, look.lag, look.done), (40, 2, 6));
+        assert!(look.bound.is_infinite() && look.age_ms.is_none());
+        assert_eq!(look.not_done, [0, 3, 0, 0, 0]);
+        assert_eq!((look.late_at[4], look.late_us[4]), (3, 900));
+        assert_eq!((look.taken, look.skipped, look.live), (9, 2, (1, 2)));
+        assert_eq!(look.late, ["ago_ms=5,kind=query,at=log"]);
+        assert_eq!(Look::of("# Server\r\nredis_version:7.0.0\r\n"), None);
+    }
+}

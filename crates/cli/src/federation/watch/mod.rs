@@ -1,0 +1,215 @@
+//! `punctual federation watch`: what nodes tell of themselves (INFO), four times a second, as a live view, as lines,
+//! as a page and as JSON. `federation run` shows its nodes by the same.
+
+mod look;
+mod page;
+mod past;
+mod view;
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use punctual_server::resp::reply::ReplyParser;
+use punctual_server::resp::{Bounds, Value};
+use ratatui::crossterm::event::{KeyCode, KeyModifiers};
+use signal_hook::consts::SIGINT;
+use signal_hook::low_level::raise;
+
+use self::look::Look;
+pub use self::past::Past;
+use crate::args::FederationWatch;
+use crate::commands::print;
+use crate::failure::Failure;
+use crate::output::{Output, apart};
+use crate::terminal::{Live, Stop, TICK};
+
+/// How often nodes are asked.
+const EVERY: Duration = Duration::from_millis(250);
+/// How long one may take to answer before it counts as silent.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often lines are printed where there is no live view.
+const LINES_EVERY: Duration = Duration::from_secs(1);
+/// The most answers that wait to be shown.
+const TOLD_MAX: usize = 1024;
+
+/// What one node told, or why not.
+type Told = (usize, Instant, Result<Box<Look>, String>);
+
+/// Nodes that are watched, until this is ended.
+pub struct Watching {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Past>,
+}
+
+impl Watching {
+    /// Begins to ask nodes, and to draw what they tell where `live` is given. Where a user presses `q` or Ctrl-C, this
+    /// process gets SIGINT, as from any terminal.
+    pub fn start(addresses: &[SocketAddr], live: Option<Live>) -> Watching {
+        let over = Arc::new(AtomicBool::new(false));
+        let (addresses, ends) = (addresses.to_vec(), Arc::clone(&over));
+        let thread = thread::spawn(move || {
+            let told = ask_all(&addresses, &ends);
+            let mut past = Past::new(&addresses);
+            let mut live = live;
+            while !ends.load(Ordering::SeqCst) {
+                take(&told, &mut past);
+                if let Some(live) = &mut live {
+                    for key in live.keys() {
+                        let is_interrupt =
+                            key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                        if is_interrupt || key.code == KeyCode::Char('q') {
+                            // It cannot be refused to a process itself.
+                            drop(raise(SIGINT));
+                        }
+                    }
+                    live.draw(|frame| view::draw(frame, &past, "q ends the run and reports"));
+                }
+            }
+            if let Some(live) = live {
+                live.leave();
+            }
+            past
+        });
+        Watching { over, thread }
+    }
+
+    /// Ends it, and gives the terminal back; all that was told.
+    pub fn end(self) -> Option<Past> {
+        self.over.store(true, Ordering::SeqCst);
+        self.thread.join().ok()
+    }
+}
+
+/// Asks each node by a thread of its own, so that a silent one keeps no other waiting.
+fn ask_all(addresses: &[SocketAddr], over: &Arc<AtomicBool>) -> Receiver<Told> {
+    let (tell, told) = sync_channel(TOLD_MAX);
+    for (number, address) in addresses.iter().enumerate() {
+        let (tell, over, address) = (tell.clone(), Arc::clone(over), *address);
+        thread::spawn(move || ask_on(number, address, &tell, &over));
+    }
+    told
+}
+
+fn ask_on(number: usize, address: SocketAddr, tell: &SyncSender<Told>, over: &AtomicBool) {
+    let mut connection = None;
+    while !over.load(Ordering::SeqCst) {
+        let next = Instant::now() + EVERY;
+        let looked = look(&mut connection, address);
+        if looked.is_err() {
+            connection = None;
+        }
+        let looked = looked.map(Box::new).map_err(|error| error.to_string());
+        // Where answers are not taken, this one is not told.
+        drop(tell.try_send((number, Instant::now(), looked)));
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn look(connection: &mut Option<TcpStream>, address: SocketAddr) -> io::Result<Look> {
+    let stream = match connection {
+        Some(stream) => stream,
+        None => {
+            let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            connection.insert(stream)
+        }
+    };
+    stream.write_all(b"INFO\r\n")?;
+    let (mut parser, mut bytes) = (ReplyParser::default(), [0; 16 << 10]);
+    let no_node = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    loop {
+        let reply = parser
+            .next(&Bounds::ADMITTED)
+            .map_err(|error| no_node(error.to_string()))?;
+        match reply {
+            Some(Value::Bulk(text)) => {
+                let look = Look::of(&String::from_utf8_lossy(&text));
+                return look
+                    .ok_or_else(|| no_node("this is no node of a federation: name its address for clients".into()));
+            }
+            Some(other) => return Err(no_node(format!("INFO was answered {other:?}"))),
+            None => {}
+        }
+        match stream.read(&mut bytes)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => parser.feed(&bytes[..count]),
+        }
+    }
+}
+
+/// Takes what was told, and waits a little for more.
+fn take(told: &Receiver<Told>, past: &mut Past) {
+    match told.recv_timeout(TICK) {
+        Ok(first) => [first]
+            .into_iter()
+            .chain(told.try_iter())
+            .for_each(|told| past.take(told)),
+        Err(RecvTimeoutError::Timeout) => {}
+        Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
+    }
+}
+
+/// Carries out `punctual federation watch`.
+pub fn watch(arguments: &FederationWatch, command: &str) -> Result<(), Failure> {
+    apart(&[
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+    ])?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let over = Arc::new(AtomicBool::new(false));
+    let mut stop = Stop::listen(Arc::clone(&over))?;
+    let mut live = is_live(arguments.plain).then(Live::take).transpose()?;
+    let told = ask_all(&arguments.addresses, &over);
+    let mut past = Past::new(&arguments.addresses);
+    let began = Instant::now();
+    let (mut printed, mut failure) = (began, None);
+    let is_over = |elapsed: Duration| arguments.seconds.is_some_and(|most| elapsed.as_secs() >= most);
+    loop {
+        take(&told, &mut past);
+        let keys = live.as_mut().map(Live::keys).unwrap_or_default();
+        let asked = stop.hear(&keys, || live.iter().for_each(Live::leave));
+        if asked || is_over(began.elapsed()) || failure.is_some() {
+            break;
+        }
+        match &mut live {
+            Some(live) => live.draw(|frame| view::draw(frame, &past, "q ends it")),
+            None if printed.elapsed() >= LINES_EVERY => {
+                printed = Instant::now();
+                failure = print(&past.lines()).err();
+            }
+            None => {}
+        }
+    }
+    over.store(true, Ordering::SeqCst);
+    if let Some(live) = live {
+        live.leave();
+    }
+    let written = [
+        failure.map_or(Ok(()), Err),
+        json.map_or(Ok(()), |file| file.json(&past.document())),
+        html.map_or(Ok(()), |file| file.text(&page::page(&past, command))),
+    ];
+    Failure::all(written)?;
+    match past.was_told() {
+        true => Ok(()),
+        false => Err(Failure::input(past.complaints())),
+    }
+}
+
+/// Whether a live view is to be shown.
+pub fn is_live(plain: bool) -> bool {
+    use std::io::IsTerminal;
+    !plain && io::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
+/// What was told as a page; `command` is what was typed to get it.
+pub fn written(past: &Past, command: &str) -> String {
+    page::page(past, command)
+}

@@ -1,0 +1,310 @@
+//! What nodes have told, as one HTML page.
+
+use std::fmt::Write;
+
+use punctual_node::spans::Place;
+
+use super::look::{Look, part};
+use super::past::{Moment, Node, Past, age, bound, why};
+use crate::page::chart::{BOTTOM, Chart, Curve, RIGHT, TOP, WIDTH, label, ticks};
+use crate::page::{escape, framed, sheet};
+use crate::pipeline::page::{drawing, figure};
+use crate::summary::count;
+
+/// Classes of the style sheet, by node.
+const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+/// The height of a node's lane, and the room for its name.
+const LANE: f64 = 17.0;
+const NAMES: f64 = 84.0;
+/// The class of a master's lane.
+const MASTER: &str = "c";
+/// The most late requests of a node that are shown.
+const LATE_SHOWN: usize = 8;
+
+/// The page; `command` is what was typed to get it.
+pub fn page(past: &Past, command: &str) -> String {
+    let mut body = String::new();
+    let _ = writeln!(body, "<p class=\"verdict plain\">{}</p>", escape(&sentence(past)));
+    tiles(&mut body, past);
+    figures(&mut body, past);
+    nodes(&mut body, past);
+    late(&mut body, past);
+    let head = format!(
+        "<b>federation</b> · {} nodes · {:.1} s",
+        past.nodes.len(),
+        past.length()
+    );
+    framed("federation", &head, &body, command)
+}
+
+fn looks(past: &Past) -> impl Iterator<Item = (&Node, &Look)> {
+    past.nodes
+        .iter()
+        .filter_map(|node| Some((node, node.last.as_ref()?.1.as_ref())))
+}
+
+/// The masters, one after the other.
+fn sentence(past: &Past) -> String {
+    let reigns = past.nodes.iter().flat_map(|node| {
+        let reigning = stretches(node, past.length())
+            .into_iter()
+            .filter(|(class, ..)| *class == MASTER);
+        reigning.map(|(_, from, _)| (from, node.name()))
+    });
+    let mut reigns: Vec<(f64, String)> = reigns.collect();
+    reigns.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let names: Vec<String> = reigns.into_iter().map(|(_, name)| name).collect();
+    match names.len() {
+        0 => "No node was the master".into(),
+        1 => format!("The master was {}", names[0]),
+        _ => format!("The masters were {}", names.join(", then ")),
+    }
+}
+
+fn tiles(body: &mut String, past: &Past) {
+    let sum = |of: fn(&Look) -> u64| looks(past).map(|(_, look)| of(look)).sum::<u64>();
+    let oldest = looks(past).filter_map(|(_, look)| look.age_ms).max();
+    let tiles = [
+        (count(sum(|look| look.done)), "requests done"),
+        (count(sum(|look| look.not_done[..3].iter().sum())), "late: not executed"),
+        (count(sum(|look| look.not_done[3])), "unknown"),
+        (count(sum(|look| look.set)), "readings set"),
+        (count(sum(|look| look.skipped)), "readings superseded on the way"),
+        (oldest.map_or("-".into(), age), "the oldest reading"),
+    ];
+    *body += "<div class=\"tiles\">\n";
+    for (figure, what) in tiles {
+        let _ = writeln!(body, "<div class=\"tile\"><b>{figure}</b><span>{what}</span></div>");
+    }
+    *body += "</div>\n";
+}
+
+fn figures(body: &mut String, past: &Past) {
+    *body += "<h2>Along the time</h2>\n<div class=\"charts\">\n";
+    let keys = ["master", "slave", "silent"]
+        .map(str::to_owned)
+        .into_iter()
+        .zip(["c", "f", "late"]);
+    figure(body, "Roles", "", &keys.collect::<Vec<_>>(), &roles(past));
+    curves(body, past, "Done", "requests a second", "", |moment| Some(moment.done));
+    curves(body, past, "Late or unknown", "requests a second", "", |moment| {
+        Some(moment.late)
+    });
+    curves(body, past, "Lag", "entries of the log", "", |moment| Some(moment.lag));
+    curves(body, past, "Readings", "set and taken, a second", "", |moment| {
+        Some(moment.readings)
+    });
+    curves(body, past, "Oldest reading", "age at most", " s", |moment| {
+        moment.age_ms.map(|ms| ms / 1e3)
+    });
+    *body += "</div>\n";
+}
+
+fn class(number: usize) -> &'static str {
+    CLASSES[number % CLASSES.len()]
+}
+
+fn curves(body: &mut String, past: &Past, title: &str, what: &str, unit: &'static str, of: fn(&Moment) -> Option<f64>) {
+    let curve = |(number, node): (usize, &Node)| Curve {
+        name: node.name(),
+        class: class(number),
+        points: node
+            .moments
+            .iter()
+            .map(|it| (it.at, of(it).filter(|_| it.is_there)))
+            .collect(),
+    };
+    let curves: Vec<Curve> = past.nodes.iter().enumerate().map(curve).collect();
+    let keys: Vec<(String, &str)> = curves.iter().map(|it| (it.name.clone(), it.class)).collect();
+    let chart = Chart {
+        description: format!("{title}: {what}, of each node"),
+        curves,
+        at_least: (0.0, 1.0),
+        unit,
+        length_s: past.length(),
+        ..Chart::default()
+    };
+    figure(body, title, what, &keys, &chart.svg());
+}
+
+/// A lane for each node: what it was at each moment, until the next.
+fn roles(past: &Past) -> String {
+    let (length, height) = (past.length().max(1.0), TOP + BOTTOM + LANE * past.nodes.len() as f64);
+    let x = |at: f64| NAMES + (WIDTH - RIGHT - NAMES) * (at / length).clamp(0.0, 1.0);
+    let mut inner = String::new();
+    for (lane, node) in past.nodes.iter().enumerate() {
+        let top = TOP + LANE * lane as f64;
+        let _ = writeln!(
+            inner,
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            NAMES - 6.0,
+            top + LANE - 5.0,
+            escape(&node.name())
+        );
+        for (class, from, to) in stretches(node, length) {
+            let _ = writeln!(
+                inner,
+                "<rect class=\"bar {class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+                x(from),
+                top + 2.0,
+                (x(to) - x(from)).max(0.5),
+                LANE - 5.0
+            );
+        }
+    }
+    let along: Vec<(f64, String)> = ticks(0.0, length)
+        .into_iter()
+        .map(|at| (at / length, format!("{} s", label(at, length))))
+        .collect();
+    drawing("what each node was over time", NAMES, height, &[], &along, &inner)
+}
+
+/// Stretches of one class, from when to when.
+fn stretches(node: &Node, end: f64) -> Vec<(&'static str, f64, f64)> {
+    let class = |moment: &Moment| match (moment.is_there, moment.is_master) {
+        (false, _) => "late",
+        (true, true) => MASTER,
+        (true, false) => "f",
+    };
+    let mut stretches: Vec<(&str, f64, f64)> = Vec::new();
+    for (number, moment) in node.moments.iter().enumerate() {
+        let until = node.moments.get(number + 1).map_or(end, |next| next.at);
+        match stretches.last_mut() {
+            Some((before, _, to)) if *before == class(moment) => *to = until,
+            _ => stretches.push((class(moment), moment.at, until)),
+        }
+    }
+    stretches
+}
+
+fn nodes(body: &mut String, past: &Past) {
+    *body += "<h2>Nodes</h2>\n";
+    let head = [
+        "node",
+        "address",
+        "role",
+        "standing",
+        "epoch",
+        "applied",
+        "lag",
+        "d",
+        "done",
+        "not done",
+        "readings set, taken, skipped",
+        "oldest",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for node in &past.nodes {
+        let Some((_, look)) = &node.last else {
+            let why = node.trouble.clone().unwrap_or_else(|| "no answer".into());
+            rows.push(vec![node.name(), node.address.to_string(), why]);
+            continue;
+        };
+        let reasons: Vec<String> = why(look)
+            .iter()
+            .map(|(why, number)| format!("{why} {}", count(*number)))
+            .collect();
+        let role = if node.answers() {
+            look.role.clone()
+        } else {
+            "silent".into()
+        };
+        rows.push(vec![
+            node.name(),
+            node.address.to_string(),
+            role,
+            look.standing.clone(),
+            look.epoch.to_string(),
+            count(look.applied),
+            count(look.lag),
+            bound(look.bound),
+            count(look.done),
+            if reasons.is_empty() {
+                "0".into()
+            } else {
+                reasons.join(", ")
+            },
+            [look.set, look.taken, look.skipped].map(count).join(", "),
+            look.age_ms.map_or("-".into(), age),
+        ]);
+    }
+    sheet(body, &rows);
+    *body += "<p class=\"note\">d: the items of queries up to which a node admits; open where it admits all. Skipped: \
+              readings that a newer one took the place of before they came. Oldest: the age at most.</p>\n";
+}
+
+/// Where the time of late requests went, as sums and one by one.
+fn late(body: &mut String, past: &Past) {
+    *body += "<h2>Where the time of late requests went</h2>\n";
+    let mut rows = vec![vec!["node".to_owned()]];
+    rows[0].extend(
+        Place::ALL
+            .iter()
+            .map(|place| format!("{}: were there, spent", place.name())),
+    );
+    for (node, look) in looks(past) {
+        let cell = |(count, us): (&u64, &u64)| format!("{count}, {}", ms(*us));
+        let mut row = vec![node.name()];
+        row.extend(look.late_at.iter().zip(&look.late_us).map(cell));
+        rows.push(row);
+    }
+    sheet(body, &rows);
+    let mut rows = vec![vec!["node".to_owned(), "what".into(), "was".into(), "at".into()]];
+    rows[0].extend(Place::ALL.iter().map(|place| place.name().to_owned()));
+    for (node, look) in looks(past) {
+        for line in look.late.iter().take(LATE_SHOWN) {
+            let word = |name: &str| {
+                let found = line
+                    .split(',')
+                    .find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+                found.unwrap_or_default().to_owned()
+            };
+            let mut row = vec![node.name(), word("kind"), word("told"), word("at")];
+            row.extend(Place::ALL.map(|place| ms(part(line, &format!("{}_us", place.name())).unwrap_or(0))));
+            rows.push(row);
+        }
+    }
+    if rows.len() > 1 {
+        *body += "<h2>The last late requests</h2>\n";
+        sheet(body, &rows);
+    }
+    *body += "<p class=\"note\">Queue: behind others, or waiting for a revision. Lock: before the store's writer or an \
+              executor was free. Network: passed on to another node. What a balancer took, only that balancer knows.</p>\n";
+}
+
+fn ms(us: u64) -> String {
+    format!("{:.1} ms", us as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn the_page_is_whole_with_silent_nodes_and_without() {
+        let mut past = Past::new(&[7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port))));
+        crate::page::tests::check_nesting(&page(&past, "punctual federation watch"));
+        let began = Instant::now();
+        for step in 0..5 {
+            let look = Look {
+                node: "<0>".into(),
+                role: if step < 3 { "slave" } else { "master" }.into(),
+                done: 10 * step,
+                late: vec!["ago_ms=5,kind=query,told=expired,at=log,log_us=2500".into()],
+                ..Look::default()
+            };
+            past.take((0, began + Duration::from_millis(250 * step), Ok(Box::new(look))));
+        }
+        past.take((1, began, Err("refused".into())));
+        let page = page(&past, "punctual federation watch");
+        crate::page::tests::check_nesting(&page);
+        assert_eq!(page.matches("<svg").count(), 6);
+        for part in ["The master was node &lt;0&gt;", "2.5 ms", "refused"] {
+            assert!(page.contains(part), "no {part}");
+        }
+        assert_eq!(stretches(&past.nodes[0], 1.0).len(), 2, "a slave, then the master");
+    }
+}

@@ -1,0 +1,324 @@
+//! The picture of a federation: a pure function from what nodes have told to a terminal frame. Laid out for 80 x 24 and
+//! up.
+
+use punctual_node::spans::Place;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
+
+use super::look::Look;
+use super::past::{Moment, Node, Past, age, bound, why};
+use crate::summary::count;
+use crate::view::panel;
+
+/// Parts of a character, from the bottom.
+const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+/// Colours of the places where late requests were.
+const PLACES: [Color; Place::ALL.len()] = [
+    Color::Gray,
+    Color::Yellow,
+    Color::Magenta,
+    Color::Blue,
+    Color::Red,
+    Color::Cyan,
+];
+/// Columns of a node's name before its curves.
+const NAMES: usize = 9;
+/// A column of the table of nodes: its title, its width, and the narrowest terminal on which it is shown.
+type Column = (&'static str, u16, u16, fn(&Look, &Moment) -> String);
+const COLUMNS: [Column; 11] = [
+    ("standing", 9, 0, |look, _| look.standing.clone()),
+    ("epoch", 5, 0, |look, _| look.epoch.to_string()),
+    ("applied", 8, 0, |look, _| count(look.applied)),
+    ("lag", 4, 0, |look, _| count(look.lag)),
+    ("d", 7, 0, |look, _| bound(look.bound)),
+    ("waits", 5, 90, |look, _| count(look.waiting)),
+    ("done/s", 7, 0, |_, now| count(now.done.round() as u64)),
+    ("late/s", 7, 0, |_, now| count(now.late.round() as u64)),
+    ("readings/s", 10, 100, |_, now| count(now.readings.round() as u64)),
+    ("oldest", 8, 0, |look, _| look.age_ms.map_or("-".into(), age)),
+    ("peers", 5, 84, |look, _| format!("{}/{}", look.live.0, look.live.1)),
+];
+
+/// Draws everything; `hint` says what keys do.
+pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
+    let nodes = past.nodes.len() as u16;
+    let [title, table, late, curves, hints] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(nodes + 3),
+        Constraint::Length(nodes + 3),
+        Constraint::Min(nodes + 2),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_title(frame, title, past);
+    draw_nodes(frame, table, past);
+    draw_late(frame, late, past);
+    let [done, ages] = Layout::horizontal([Constraint::Fill(1); 2]).areas(curves);
+    draw_curves(frame, done, past, " done/s, last minute ", Color::Green, |moment| {
+        Some(moment.done)
+    });
+    draw_curves(frame, ages, past, " late/s, last minute ", Color::Red, |moment| {
+        Some(moment.late)
+    });
+    frame.render_widget(Line::from(format!(" {hint}").dim()), hints);
+}
+
+/// Draws a border; the room inside.
+fn framed(frame: &mut Frame<'_>, area: Rect, title: &'static str) -> Rect {
+    let block = panel(Line::from(title.bold()));
+    let inside = block.inner(area);
+    frame.render_widget(block, area);
+    inside
+}
+
+fn draw_title(frame: &mut Frame<'_>, area: Rect, past: &Past) {
+    let there = past.nodes.iter().filter(|node| node.answers()).count();
+    let masters: Vec<String> = past.nodes.iter().filter(|node| reigns(node)).map(Node::name).collect();
+    let master = match masters.is_empty() {
+        true => " no master ".black().on_yellow(),
+        false => format!(" master: {} ", masters.join(", ")).black().on_green(),
+    };
+    let all = past.nodes.len();
+    let answer = format!("  {there} of {all} nodes answer  ");
+    let line = Line::from(vec![
+        Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold()),
+        "  federation".bold(),
+        if there == all { answer.into() } else { answer.yellow() },
+        master,
+        format!("  {:.0} s", past.length()).dim(),
+    ]);
+    frame.render_widget(line, area);
+}
+
+fn reigns(node: &Node) -> bool {
+    node.answers() && node.last.as_ref().is_some_and(|(_, look)| look.role == "master")
+}
+
+fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
+    let inside = framed(frame, area, " nodes ");
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| area.width >= column.2).collect();
+    let right = |text: String| Cell::from(Line::from(text).right_aligned());
+    let head = columns.iter().enumerate().map(|(at, column)| match at {
+        0 => Cell::from(column.0),
+        _ => right(column.0.into()),
+    });
+    let head = Row::new(["", "role"].map(Cell::from).into_iter().chain(head)).dim();
+    let row = |node: &Node| {
+        let name = Cell::from(node.name().bold());
+        let (Some((_, look)), Some(now), true) = (&node.last, node.moments.last(), node.answers()) else {
+            let silent = [
+                name,
+                Cell::from("silent".red().bold()),
+                Cell::from(node.address.to_string().dim()),
+            ];
+            return Row::new(silent);
+        };
+        let role = match look.role.as_str() {
+            "master" => "master".green().bold(),
+            role => role.to_owned().into(),
+        };
+        let cells = columns.iter().enumerate().map(|(at, column)| {
+            let text = (column.3)(look, now);
+            match (at, column.0) {
+                (0, _) if text != "serving" => Cell::from(text.yellow()),
+                (0, _) => Cell::from(text),
+                (_, "late/s") if now.late > 0.0 => Cell::from(Line::from(text.red().bold()).right_aligned()),
+                _ => right(text),
+            }
+        });
+        Row::new([name, Cell::from(role)].into_iter().chain(cells))
+    };
+    let widths = [Constraint::Length(7), Constraint::Length(6)].into_iter();
+    let widths = widths.chain(columns.iter().map(|column| Constraint::Length(column.1)));
+    let table = Table::new(past.nodes.iter().map(row), widths)
+        .header(head)
+        .column_spacing(1);
+    frame.render_widget(table, inside);
+}
+
+/// Why requests were not done, and where the time of late ones went: a bar whose parts are the places.
+fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
+    let inside = framed(frame, area, " late: why, and where the time went ");
+    let mut lines = vec![Line::from(
+        std::iter::once(Span::raw(" ".repeat(NAMES)))
+            .chain(Place::ALL.iter().zip(PLACES).flat_map(|(place, color)| {
+                [
+                    Span::styled("█ ", Style::new().fg(color)),
+                    format!("{}  ", place.name()).dim(),
+                ]
+            }))
+            .collect::<Vec<_>>(),
+    )];
+    for node in &past.nodes {
+        let mut spans = vec![Span::raw(format!("{:NAMES$}", node.name()))];
+        if let Some((_, look)) = &node.last {
+            let told: Vec<String> = why(look)
+                .iter()
+                .map(|(why, number)| format!("{why} {}", count(*number)))
+                .collect();
+            let told = if told.is_empty() {
+                "none".into()
+            } else {
+                told.join(", ")
+            };
+            let room = (inside.width as usize)
+                .saturating_sub(NAMES + told.chars().count() + 3)
+                .min(40);
+            spans.extend(parts(&look.late_us, room));
+            spans.push(Span::raw(format!(" {told}")));
+        }
+        lines.push(Line::from(spans));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// A bar of `width` columns whose parts are as `spent`; nothing where nothing was spent.
+fn parts(spent: &[u64; Place::ALL.len()], width: usize) -> Vec<Span<'static>> {
+    let all: u64 = spent.iter().sum();
+    if all == 0 {
+        return Vec::new();
+    }
+    let (mut sum, mut drawn, mut spans) = (0, 0, Vec::new());
+    for (part, color) in spent.iter().zip(PLACES) {
+        sum += part;
+        let upto = (sum as f64 / all as f64 * width as f64).round() as usize;
+        spans.push(Span::styled("█".repeat(upto - drawn), Style::new().fg(color)));
+        drawn = upto;
+    }
+    spans
+}
+
+/// A row for each node: its last minute, all rows in one scale.
+fn draw_curves(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    past: &Past,
+    title: &'static str,
+    color: Color,
+    of: fn(&Moment) -> Option<f64>,
+) {
+    /// Seconds.
+    const SHOWN: f64 = 60.0;
+    let inside = framed(frame, area, title);
+    let width = (inside.width as usize).saturating_sub(NAMES + 1);
+    if width == 0 {
+        return;
+    }
+    let end = past.length();
+    let column = |moment: &Moment| (width as f64 * (1.0 - (end - moment.at) / SHOWN)).ceil() - 1.0;
+    let rows: Vec<Vec<Option<f64>>> = past
+        .nodes
+        .iter()
+        .map(|node| {
+            let mut row = vec![None; width];
+            for moment in node
+                .moments
+                .iter()
+                .filter(|moment| moment.is_there && column(moment) >= 0.0)
+            {
+                if let (Some(value), Some(cell)) = (of(moment), row.get_mut(column(moment) as usize)) {
+                    *cell = Some(cell.map_or(value, |before: f64| before.max(value)));
+                }
+            }
+            row
+        })
+        .collect();
+    let most = rows.iter().flatten().flatten().copied().fold(0.0, f64::max);
+    let lines = past.nodes.iter().zip(&rows).map(|(node, row)| {
+        let bars: String = row
+            .iter()
+            .map(|value| match value {
+                None => " ",
+                Some(value) if most > 0.0 && *value > 0.0 => BLOCKS[((value / most * 8.0).ceil() as usize).clamp(1, 8)],
+                Some(_) => "▁",
+            })
+            .collect();
+        Line::from(vec![
+            Span::raw(format!("{:NAMES$}", node.name())),
+            Span::styled(bars, Style::new().fg(color)),
+        ])
+    });
+    let scale = Line::from(format!("{:NAMES$}at most {}/s", "", count(most.round() as u64)).dim());
+    frame.render_widget(Paragraph::new(lines.chain([scale]).collect::<Vec<_>>()), inside);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn drawn(past: &Past, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, past, "q ends it")).unwrap();
+        let buffer = terminal.backend().buffer();
+        let lines = buffer.content().chunks(width as usize);
+        lines
+            .map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>() + "\n")
+            .collect()
+    }
+
+    fn past() -> Past {
+        let addresses = [7, 8, 9].map(|port| std::net::SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut past = Past::new(&addresses);
+        let look = |number: usize, done: u64| {
+            let mut look = Look {
+                node: number.to_string(),
+                role: if number == 0 { "master" } else { "slave" }.into(),
+                standing: "serving".into(),
+                epoch: 3,
+                applied: 1234,
+                bound: 77.0,
+                done,
+                not_done: [5, 4, 0, 0, 0],
+                age_ms: Some(12),
+                live: (2, 2),
+                ..Look::default()
+            };
+            look.late_us[Place::Log as usize] = 900;
+            Box::new(look)
+        };
+        for step in 0..4 {
+            for number in 0..2 {
+                let at = Instant::now() + Duration::from_millis(250 * step);
+                past.take((number, at, Ok(look(number, 100 * step))));
+            }
+        }
+        past.take((2, Instant::now(), Err("refused".into())));
+        past
+    }
+
+    #[test]
+    fn all_that_matters_is_on_a_small_terminal() {
+        let shown = drawn(&past(), 80, 24);
+        for part in [
+            "2 of 3 nodes answer",
+            "master: node 0",
+            "node 1  slave",
+            "silent",
+            "1,234",
+            "77",
+            "12 ms",
+            "backlog 5, expired 4",
+            "done/s",
+            "q ends it",
+        ] {
+            assert!(shown.contains(part), "no {part} in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn any_size_can_be_drawn() {
+        let past = past();
+        for (width, height) in [(1, 1), (10, 3), (40, 12), (80, 10), (200, 60)] {
+            drawn(&past, width, height);
+        }
+        drawn(&Past::new(&[]), 80, 24);
+    }
+}

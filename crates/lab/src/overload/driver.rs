@@ -1,0 +1,411 @@
+//! The load: requests at random instants (Poisson), each timed from the instant at which it was to be sent, over many
+//! connections and one thread.
+//!
+//! A connection has one request at a time, as a client that waits for its answer. Where all are busy, requests wait
+//! here, and their time goes on; one whose time is over before it was sent is given up. So a server that answers late
+//! is told by late answers and by requests that were never sent, and not by a load that waits for it.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use punctual_os::LinuxOs;
+use punctual_server::resp::reply::ReplyParser;
+use punctual_server::resp::{Bounds, Value, Version, Writer};
+use punctual_units::{Clock, Nanos, Time};
+
+/// The bytes of one read.
+const READ_AT_ONCE: usize = 16 << 10;
+/// How long answers are waited for once nothing more is offered.
+const GRACE: Nanos = Nanos::from_secs(30);
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Manner {
+    /// So many a second, whatever becomes of them.
+    Open(f64),
+    /// So many at a time: each answer is followed by another request.
+    Closed(usize),
+}
+
+/// What is asked, and for how long.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// The command.
+    pub command: Vec<Vec<u8>>,
+    /// Whether the server is told the time that is left: `DEADLINE MS COMMAND ..`.
+    pub tells: bool,
+    /// How requests come.
+    pub manner: Manner,
+    /// For how long they come.
+    pub length: Nanos,
+    /// The time that each has, from when it was to be sent.
+    pub deadline: Nanos,
+    /// Where the instants are drawn from.
+    pub seed: u64,
+    /// Whether this thread has a core of its own, and may look without a pause for what comes.
+    pub spins: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests that were to be sent.
+    pub offered: u64,
+    /// Answered in time.
+    pub timely: u64,
+    /// Answered, too late.
+    pub late: u64,
+    /// Told that they were not carried out.
+    pub refused: u64,
+    /// Given up before they were sent: no connection was free in time.
+    pub unsent: u64,
+    /// Sent, and not answered; or answered by another error.
+    pub failed: u64,
+    /// From when each was to be sent to its answer, of those that were answered, in microseconds.
+    pub delays_us: Vec<u32>,
+    /// The first other error.
+    pub error: Option<String>,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: Tally) {
+        self.offered += other.offered;
+        self.timely += other.timely;
+        self.late += other.late;
+        self.refused += other.refused;
+        self.unsent += other.unsent;
+        self.failed += other.failed;
+        self.delays_us.extend(other.delays_us);
+        self.error = self.error.take().or(other.error);
+    }
+
+    /// A request that was to be sent at `at` was answered.
+    fn answered(&mut self, at: Time, now: Time, deadline: Nanos, reply: &Value) {
+        match reply {
+            Value::Error(text) if text.starts_with("LATE ") => self.refused += 1,
+            Value::Error(text) => self.fail(text),
+            _ => {
+                let delay = now.since(at);
+                self.delays_us.push(u32::try_from(delay.0 / 1_000).unwrap_or(u32::MAX));
+                match delay <= deadline {
+                    true => self.timely += 1,
+                    false => self.late += 1,
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.failed += 1;
+        self.error.get_or_insert_with(|| why.to_owned());
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    parser: ReplyParser,
+    out: Vec<u8>,
+    /// When its request was to be sent.
+    asked: Option<Time>,
+}
+
+/// Many connections to one server.
+pub struct Client {
+    poll: Poll,
+    connections: Vec<Connection>,
+    /// Those that wait for nothing.
+    idle: VecDeque<usize>,
+    /// How many wait for an answer.
+    under_way: usize,
+    scratch: Box<[u8]>,
+}
+
+impl Client {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// Where the system gives no further descriptor, or the server takes no further connection.
+    pub fn connect(address: SocketAddr, connections: usize) -> io::Result<Client> {
+        let poll = Poll::new()?;
+        let mut all = Vec::with_capacity(connections);
+        for place in 0..connections {
+            let stream = std::net::TcpStream::connect(address)?;
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            let mut stream = TcpStream::from_std(stream);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            poll.registry().register(&mut stream, Token(place), interest)?;
+            all.push(Connection {
+                stream,
+                parser: ReplyParser::default(),
+                out: Vec::new(),
+                asked: None,
+            });
+        }
+        Ok(Client {
+            poll,
+            connections: all,
+            idle: (0..connections).collect(),
+            under_way: 0,
+            scratch: vec![0; READ_AT_ONCE].into(),
+        })
+    }
+
+    /// Offers a load, and waits until all that was sent is answered.
+    ///
+    /// # Errors
+    /// Where the system gives no events.
+    pub fn offer(&mut self, load: &Load) -> io::Result<Tally> {
+        let mut tally = Tally::default();
+        let mut events = Events::with_capacity(1024);
+        let mut waiting: VecDeque<Time> = VecDeque::new();
+        let mut random = load.seed;
+        let begin = LinuxOs.now();
+        let end = begin + load.length;
+        let mut next = match load.manner {
+            Manner::Open(rate) => begin + gap(&mut random, rate),
+            Manner::Closed(_) => Time::MAX,
+        };
+        loop {
+            let now = LinuxOs.now();
+            if let Manner::Open(rate) = load.manner {
+                while next <= now && next < end {
+                    tally.offered += 1;
+                    waiting.push_back(next);
+                    next = next + gap(&mut random, rate);
+                }
+            }
+            while waiting.front().is_some_and(|at| now > *at + load.deadline) {
+                waiting.pop_front();
+                tally.unsent += 1;
+            }
+            if let Manner::Closed(at_once) = load.manner
+                && now < end
+            {
+                for _ in self.connections.len() - self.idle.len()..at_once {
+                    tally.offered += 1;
+                    waiting.push_back(now);
+                }
+            }
+            while !waiting.is_empty()
+                && let Some(place) = self.idle.pop_front()
+            {
+                if let Some(at) = waiting.pop_front() {
+                    self.ask(place, at, load, &mut tally);
+                }
+            }
+            let is_over = now >= end && waiting.is_empty();
+            if is_over && (self.under_way == 0 || now > end + GRACE) {
+                break;
+            }
+            self.poll.poll(&mut events, Some(pause(load, next, end, now)))?;
+            for event in &events {
+                let place = event.token().0;
+                if event.is_writable() {
+                    self.send(place, &mut tally);
+                }
+                if event.is_readable() || event.is_read_closed() {
+                    self.read(place, load, &mut tally);
+                }
+            }
+        }
+        let lost = self.connections.iter().filter(|connection| connection.asked.is_some());
+        (0..lost.count()).for_each(|_| tally.fail("no answer"));
+        Ok(tally)
+    }
+
+    fn ask(&mut self, place: usize, at: Time, load: &Load, tally: &mut Tally) {
+        let connection = &mut self.connections[place];
+        connection.asked = Some(at);
+        self.under_way += 1;
+        let left = (at + load.deadline).since(LinuxOs.now()).0 / 1_000_000;
+        let told = [b"DEADLINE".to_vec(), left.max(1).to_string().into_bytes()];
+        let told = load.tells.then_some(told).into_iter().flatten();
+        let words: Vec<Value> = told.chain(load.command.iter().cloned()).map(Value::Bulk).collect();
+        Writer::new(&mut connection.out, Version::Two).value(&Value::Array(words));
+        self.send(place, tally);
+    }
+
+    fn send(&mut self, place: usize, tally: &mut Tally) {
+        let connection = &mut self.connections[place];
+        while !connection.out.is_empty() {
+            match connection.stream.write(&connection.out) {
+                Ok(count) => drop(connection.out.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => return self.lose(place, &error.to_string(), tally),
+            }
+        }
+    }
+
+    fn read(&mut self, place: usize, load: &Load, tally: &mut Tally) {
+        loop {
+            let connection = &mut self.connections[place];
+            match connection.stream.read(&mut self.scratch) {
+                Ok(0) => return self.lose(place, "the connection was closed", tally),
+                Ok(count) => connection.parser.feed(&self.scratch[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => return self.lose(place, &error.to_string(), tally),
+            }
+            match connection.parser.next(&Bounds::ADMITTED) {
+                Ok(Some(reply)) => {
+                    if let Some(at) = connection.asked.take() {
+                        self.under_way -= 1;
+                        tally.answered(at, LinuxOs.now(), load.deadline, &reply);
+                        self.idle.push_back(place);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => return self.lose(place, &error.to_string(), tally),
+            }
+        }
+    }
+
+    /// A connection that is over serves no more; its request has failed.
+    fn lose(&mut self, place: usize, why: &str, tally: &mut Tally) {
+        let connection = &mut self.connections[place];
+        connection.out.clear();
+        if connection.asked.take().is_some() {
+            self.under_way -= 1;
+            tally.fail(why);
+        }
+        self.idle.retain(|other| *other != place);
+        drop(self.poll.registry().deregister(&mut self.connections[place].stream));
+    }
+}
+
+/// How long to wait for events. The kernel's wait ends at whole milliseconds, so that it may end a request's instant
+/// late: a thread with a core of its own looks again and again instead.
+fn pause(load: &Load, next: Time, end: Time, now: Time) -> Duration {
+    const TICK: Nanos = Nanos::from_millis(1);
+    let ahead = next.min(end).since(now);
+    match () {
+        () if now >= end => Duration::from_millis(50),
+        () if load.spins && ahead < TICK + TICK => Duration::ZERO,
+        () if ahead < TICK => Duration::from_millis(1),
+        () => Nanos(ahead.0 - TICK.0).min(Nanos::from_millis(50)).into(),
+    }
+}
+
+/// The time to the next request.
+fn gap(random: &mut u64, rate: f64) -> Nanos {
+    Nanos((-uniform(random).ln() / rate * 1e9) as u64)
+}
+
+/// Between 0 and 1, without 0 (SplitMix64; Steele, Lea and Flood, 2014).
+fn uniform(random: &mut u64) -> f64 {
+    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (((mixed ^ (mixed >> 31)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers each request on a line of its own thread with what `answers` gives, in turn.
+    fn served(answers: &'static [&'static str], connections: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        for _ in 0..connections {
+            let listener = listener.try_clone().expect("a listener");
+            std::thread::spawn(move || {
+                let Ok((mut stream, _)) = listener.accept() else { return };
+                let mut parser = punctual_server::resp::request::RequestParser::default();
+                let mut bytes = [0; 4096];
+                let mut answers = answers.iter().cycle();
+                while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                    parser.feed(&bytes[..count]);
+                    while let Ok(Some(request)) = parser.next(&Bounds::ADMITTED) {
+                        assert!(request.argument(0) == b"DEADLINE" || request.argument(0) == b"GET");
+                        let Some(answer) = answers.next() else { return };
+                        if *answer == "end" || stream.write_all(answer.as_bytes()).is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+        address
+    }
+
+    fn load(manner: Manner, deadline: Nanos) -> Load {
+        Load {
+            command: vec![b"GET".to_vec(), b"a".to_vec()],
+            tells: true,
+            manner,
+            length: Nanos::from_millis(200),
+            deadline,
+            seed: 1,
+            spins: false,
+        }
+    }
+
+    #[test]
+    fn each_request_ends_in_one_way() {
+        let address = served(
+            &[
+                "$1\r\n1\r\n",
+                "-LATE reason=backlog retry-after-ms=1\r\n",
+                "-ERR no\r\n",
+            ],
+            4,
+        );
+        let mut client = Client::connect(address, 4).expect("it listens");
+        let tally = client
+            .offer(&load(Manner::Open(2000.0), Nanos::from_secs(1000)))
+            .expect("events");
+        assert!(tally.offered > 0);
+        // However slow the machine is, nothing is late within a quarter of an hour.
+        assert_eq!((tally.late, tally.unsent), (0, 0), "{tally:?}");
+        assert_eq!(tally.offered, tally.timely + tally.refused + tally.failed, "{tally:?}");
+        assert!(
+            tally.timely >= tally.refused && tally.refused >= tally.failed,
+            "{tally:?}"
+        );
+        assert_eq!(tally.delays_us.len() as u64, tally.timely);
+        assert_eq!(tally.error.is_some(), tally.failed > 0);
+    }
+
+    #[test]
+    fn what_is_answered_too_late_or_never_sent_is_told_apart() {
+        let address = served(&["$1\r\n1\r\n"], 1);
+        let mut client = Client::connect(address, 1).expect("it listens");
+        // No time at all: each is late, and most are never sent.
+        let tally = client.offer(&load(Manner::Open(1000.0), Nanos::ZERO)).expect("events");
+        assert_eq!((tally.timely, tally.failed, tally.refused), (0, 0, 0), "{tally:?}");
+        assert_eq!(tally.offered, tally.late + tally.unsent, "{tally:?}");
+        let mut tally = Tally::default();
+        for ended in [1_000, 1_001] {
+            tally.answered(Time(0), Time(ended * 1_000), Nanos::from_millis(1), &Value::Null);
+        }
+        assert_eq!((tally.timely, tally.late, tally.delays_us), (1, 1, vec![1_000, 1_001]));
+    }
+
+    #[test]
+    fn a_server_that_ends_is_told() {
+        let address = served(&["$1\r\n1\r\n", "end"], 1);
+        let mut client = Client::connect(address, 1).expect("it listens");
+        let tally = client
+            .offer(&load(Manner::Closed(1), Nanos::from_millis(100)))
+            .expect("events");
+        assert_eq!((tally.timely + tally.late, tally.failed), (1, 1), "{tally:?}");
+        assert_eq!(tally.error.as_deref(), Some("the connection was closed"));
+    }
+
+    #[test]
+    fn instants_come_at_the_rate() {
+        let (mut random, mut sum) = (7, 0);
+        for _ in 0..10_000 {
+            sum += gap(&mut random, 1000.0).0;
+        }
+        assert!((sum as f64 / 1e10 - 1.0).abs() < 0.05, "{sum}");
+    }
+}

@@ -1,0 +1,620 @@
+//! What a node tells of itself: as INFO for clients, and as a page for Prometheus. Pure: values in, text out.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use punctual_federation::admission::Reason;
+use punctual_federation::ids::{FederationId, NodeId};
+use punctual_federation::message::{Answer, Key, Said, Standing};
+use punctual_server::metrics::{figure, label};
+use punctual_units::{Nanos, Time};
+
+use crate::sensing::{Exchanged, Turned};
+use crate::spans::{LateOne, Place, Spent};
+
+/// What came of requests of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Executed.
+    pub done: u64,
+    /// Not executed, because of what was admitted before.
+    pub backlog: u64,
+    /// Not executed, because no time was left.
+    pub expired: u64,
+    /// Not executed, because there was no master here.
+    pub no_master: u64,
+    /// Nothing is known of it.
+    pub unknown: u64,
+    /// It cannot be executed.
+    pub refused: u64,
+}
+
+impl Tally {
+    /// Counts an answer.
+    pub fn count(&mut self, answer: &Answer) {
+        let place = match answer {
+            Answer::Done { .. } => &mut self.done,
+            Answer::Late { reason, .. } => match reason {
+                Reason::Backlog => &mut self.backlog,
+                Reason::Expired => &mut self.expired,
+                Reason::NoMaster => &mut self.no_master,
+            },
+            Answer::Unknown => &mut self.unknown,
+            Answer::Refused(_) => &mut self.refused,
+        };
+        *place += 1;
+    }
+
+    /// By name.
+    pub fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("done", self.done),
+            ("late_backlog", self.backlog),
+            ("late_expired", self.expired),
+            ("late_no_master", self.no_master),
+            ("unknown", self.unknown),
+            ("refused", self.refused),
+        ]
+    }
+}
+
+/// Bytes in and out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
+}
+
+/// Of one peer.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Which.
+    pub node: NodeId,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Whether it is counted on: heard within the time of a suspicion.
+    pub is_live: bool,
+    /// Heartbeats that a later one took the place of, and messages that were dropped.
+    pub lost: (u64, u64),
+    /// Written to it.
+    pub written: u64,
+    /// Readings.
+    pub exchanged: Exchanged,
+}
+
+/// Of temporal objects.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// How old each is at most, for those that have a reading.
+    pub ages: Vec<(Key, Nanos)>,
+    /// How many have none.
+    pub without: u64,
+    /// How many have this node as their source.
+    pub own: u64,
+    /// Readings that clients have set here.
+    pub sets: u64,
+    /// Reports that were not taken.
+    pub turned: Turned,
+    /// Ages of reports as they came: half of them, and 99 of 100, are not older.
+    pub came: [Option<Nanos>; 2],
+}
+
+impl Objects {
+    /// The oldest.
+    pub fn oldest(&self) -> Option<Nanos> {
+        self.ages.iter().map(|(_, age)| *age).max()
+    }
+}
+
+/// All of a node.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Which.
+    pub node: NodeId,
+    /// Of which federation.
+    pub federation: FederationId,
+    /// Where they are for Prometheus.
+    pub page: Option<SocketAddr>,
+    /// When this was so.
+    pub at: Time,
+    /// How long it has run.
+    pub uptime: Nanos,
+    /// Whether it is the master.
+    pub is_master: bool,
+    /// The master, as far as it can be counted on.
+    pub master: Option<NodeId>,
+    /// The reign.
+    pub epoch: u64,
+    /// The log is applied up to here.
+    pub applied: u64,
+    /// So many entries that another node has are not.
+    pub lag: u64,
+    /// What it says of itself.
+    pub said: Said,
+    /// Queries that it has taken and not answered.
+    pub queries_waiting: usize,
+    /// What came of queries.
+    pub queries: Tally,
+    /// What came of transactions.
+    pub transactions: Tally,
+    /// Of late requests: how many were where.
+    pub late_at: [u64; Place::ALL.len()],
+    /// Where their time went.
+    pub late_spent: Spent,
+    /// The newest of them.
+    pub late: Vec<LateOne>,
+    /// Temporal objects.
+    pub objects: Objects,
+    /// Its peers.
+    pub peers: Vec<Peer>,
+    /// Clients now, and all that ever were.
+    pub clients: (usize, u32),
+    /// Of clients.
+    pub client_bytes: Bytes,
+    /// Of peers.
+    pub peer_bytes: Bytes,
+}
+
+/// In a word.
+fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Joining => "joining",
+        Standing::Serving => "serving",
+        Standing::Paused => "paused",
+        Standing::Leaving => "leaving",
+    }
+}
+
+fn micros(span: Nanos) -> String {
+    (span.0 / 1_000).to_string()
+}
+
+/// Milliseconds, rounded up: an age is never told as younger than it is.
+fn millis(span: Option<Nanos>) -> String {
+    match span {
+        None => "none".into(),
+        Some(Nanos::MAX) => "unknown".into(),
+        Some(span) => span.0.div_ceil(1_000_000).to_string(),
+    }
+}
+
+impl Figures {
+    /// What INFO answers: the sections that are wanted, all where none is named.
+    pub fn info(&self, wanted: &[String]) -> String {
+        let mut text = String::new();
+        let all = ["all", "everything", "default"];
+        for (name, lines) in self.sections() {
+            let is_it = |word: &String| *word == name.to_lowercase() || all.contains(&word.as_str());
+            if !wanted.is_empty() && !wanted.iter().any(is_it) {
+                continue;
+            }
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            let _ = write!(text, "# {name}\r\n");
+            for (key, value) in lines {
+                let _ = write!(text, "{key}:{value}\r\n");
+            }
+        }
+        text
+    }
+
+    fn sections(&self) -> [(&'static str, Vec<(String, String)>); 7] {
+        [
+            ("Federation", self.federation_lines()),
+            ("Admission", self.admission_lines()),
+            ("Requests", self.request_lines()),
+            ("Late", self.late_lines()),
+            ("Temporal", self.temporal_lines()),
+            ("Peers", self.peer_lines()),
+            ("Clients", self.client_lines()),
+        ]
+    }
+
+    fn federation_lines(&self) -> Vec<(String, String)> {
+        let role = if self.is_master { "master" } else { "slave" };
+        let master = self.master.map_or("none".into(), |node| node.to_string());
+        owned([
+            ("node", self.node.to_string()),
+            ("federation", self.federation.to_string()),
+            ("role", role.into()),
+            ("master_node", master),
+            ("epoch", self.epoch.to_string()),
+            ("applied", self.applied.to_string()),
+            ("lag_entries", self.lag.to_string()),
+            ("standing", standing(self.said.standing).into()),
+            ("serving_for_ms", (self.said.serving_for.0 / 1_000_000).to_string()),
+            ("log_silent", u8::from(self.said.log_silent).to_string()),
+            ("metrics", self.page.map_or("none".into(), |page| page.to_string())),
+            ("uptime_in_seconds", (self.uptime.0 / 1_000_000_000).to_string()),
+        ])
+    }
+
+    fn admission_lines(&self) -> Vec<(String, String)> {
+        let report = &self.said.report;
+        owned([
+            ("bound_items", report.bound.to_string()),
+            ("backlog_items", report.backlog.to_string()),
+            ("item_us", format!("{:.1}", report.cost * 1e6)),
+            ("executors", report.executors.to_string()),
+            ("queries_waiting", self.queries_waiting.to_string()),
+            ("transactions_waiting", self.said.transactions.to_string()),
+        ])
+    }
+
+    fn request_lines(&self) -> Vec<(String, String)> {
+        let kinds = [("queries", &self.queries), ("transactions", &self.transactions)];
+        let lines = kinds.into_iter().flat_map(|(kind, tally)| {
+            let named = tally.named().into_iter();
+            named.map(move |(name, count)| (format!("{kind}_{name}"), count.to_string()))
+        });
+        lines.collect()
+    }
+
+    fn late_lines(&self) -> Vec<(String, String)> {
+        let at = Place::ALL.into_iter().zip(self.late_at);
+        let spent = Place::ALL.into_iter().zip(self.late_spent);
+        let at = at.map(|(place, count)| (format!("late_at_{}", place.name()), count.to_string()));
+        let spent = spent.map(|(place, span)| (format!("late_{}_us", place.name()), micros(span)));
+        let one = |(number, late): (usize, &LateOne)| {
+            let parts = Place::ALL.into_iter().zip(late.spent);
+            let parts: String = parts
+                .map(|(place, span)| format!(",{}_us={}", place.name(), micros(span)))
+                .collect();
+            let kind = if late.is_transaction { "transaction" } else { "query" };
+            let told = if late.is_unknown { "unknown" } else { "expired" };
+            let ago = self.at.since(late.at).0 / 1_000_000;
+            let place = late.place.name();
+            (
+                format!("late{number}"),
+                format!("ago_ms={ago},kind={kind},told={told},at={place}{parts}"),
+            )
+        };
+        at.chain(spent).chain(self.late.iter().enumerate().map(one)).collect()
+    }
+
+    fn temporal_lines(&self) -> Vec<(String, String)> {
+        let objects = &self.objects;
+        let [half, most] = objects.came.map(|age| age.map_or("none".into(), micros));
+        owned([
+            ("objects", (objects.ages.len() as u64 + objects.without).to_string()),
+            ("objects_own", objects.own.to_string()),
+            ("objects_without_value", objects.without.to_string()),
+            ("age_ms_max", millis(objects.oldest())),
+            ("readings_set", objects.sets.to_string()),
+            ("readings_unmade", objects.turned.unmade.to_string()),
+            ("readings_refused", objects.turned.refused.to_string()),
+            ("came_age_us_p50", half),
+            ("came_age_us_p99", most),
+        ])
+    }
+
+    fn peer_lines(&self) -> Vec<(String, String)> {
+        let line = |peer: &Peer| {
+            let ((superseded, dropped), Exchanged { sent, came }) = (peer.lost, peer.exchanged);
+            let text = format!(
+                "address={},live={},written={},superseded={superseded},dropped={dropped},readings_offered={},\
+                 readings_delivered={},readings_superseded={},readings_waiting={},readings_under_way={},\
+                 readings_taken={},readings_older={},readings_skipped={}",
+                peer.address,
+                u8::from(peer.is_live),
+                peer.written,
+                sent.offered,
+                sent.installed,
+                sent.superseded,
+                sent.pending,
+                sent.in_flight,
+                came.newer,
+                came.older,
+                came.skipped,
+            );
+            (format!("peer{}", peer.node), text)
+        };
+        self.peers.iter().map(line).collect()
+    }
+
+    fn client_lines(&self) -> Vec<(String, String)> {
+        owned([
+            ("connected_clients", self.clients.0.to_string()),
+            ("total_connections_received", self.clients.1.to_string()),
+            ("client_bytes_read", self.client_bytes.read.to_string()),
+            ("client_bytes_written", self.client_bytes.written.to_string()),
+            ("peer_bytes_read", self.peer_bytes.read.to_string()),
+            ("peer_bytes_written", self.peer_bytes.written.to_string()),
+        ])
+    }
+
+    /// The page for Prometheus.
+    pub fn metrics(&self) -> String {
+        let mut page = String::new();
+        let to = &mut page;
+        let plain = |value: f64| vec![(String::new(), value)];
+        let report = &self.said.report;
+        let gauges = [
+            (
+                "node_is_master",
+                "Whether it is the master.",
+                f64::from(u8::from(self.is_master)),
+            ),
+            (
+                "node_epoch",
+                "The number of the reign that it knows of.",
+                self.epoch as f64,
+            ),
+            (
+                "node_applied_revision",
+                "The log is applied up to here.",
+                self.applied as f64,
+            ),
+            (
+                "node_lag_entries",
+                "Entries that another node has applied and this one has not.",
+                self.lag as f64,
+            ),
+            (
+                "node_is_serving",
+                "Whether it takes requests.",
+                f64::from(u8::from(self.said.standing == Standing::Serving)),
+            ),
+            (
+                "node_log_is_silent",
+                "It is the master, and the log does not answer it.",
+                f64::from(u8::from(self.said.log_silent)),
+            ),
+            (
+                "node_bound_items",
+                "Items up to which it admits queries (d).",
+                report.bound,
+            ),
+            (
+                "node_backlog_items",
+                "Items of queries admitted and not finished.",
+                report.backlog as f64,
+            ),
+            (
+                "node_item_seconds",
+                "What an item of a query takes, as learned.",
+                report.cost,
+            ),
+            (
+                "node_queries_waiting",
+                "Queries taken and not answered.",
+                self.queries_waiting as f64,
+            ),
+            (
+                "node_transactions_waiting",
+                "Transactions taken and not answered.",
+                f64::from(self.said.transactions),
+            ),
+            ("node_connections", "Clients that are connected.", self.clients.0 as f64),
+            (
+                "node_objects_own",
+                "Temporal objects whose source this node is.",
+                self.objects.own as f64,
+            ),
+            (
+                "node_objects_without_value",
+                "Temporal objects without a reading.",
+                self.objects.without as f64,
+            ),
+            (
+                "node_object_age_seconds_max",
+                "The age at most of the oldest reading.",
+                seconds(self.objects.oldest().unwrap_or_default()),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            figure(to, name, "gauge", help, &plain(value));
+        }
+        self.request_figures(to);
+        self.exchange_figures(to);
+        let ages = self
+            .objects
+            .ages
+            .iter()
+            .take(punctual_server::metrics::OBJECTS_SHOWN_MAX);
+        let ages: Vec<_> = ages
+            .map(|(key, age)| (format!("{{key=\"{}\"}}", label(key)), seconds(*age)))
+            .collect();
+        let help = "The ages at most of the readings of 100 objects.";
+        figure(to, "node_object_age_seconds", "gauge", help, &ages);
+        page
+    }
+
+    fn request_figures(&self, to: &mut String) {
+        let kinds = [("query", &self.queries), ("transaction", &self.transactions)];
+        let of = |(kind, tally): (&str, &Tally)| {
+            let named = tally.named();
+            named.map(|(name, count)| (format!("{{kind=\"{kind}\",outcome=\"{name}\"}}"), count as f64))
+        };
+        let samples: Vec<_> = kinds.into_iter().flat_map(of).collect();
+        let help = "Requests of clients, by what they were told.";
+        figure(to, "node_requests_total", "counter", help, &samples);
+        let place = |place: Place| format!("{{place=\"{}\"}}", place.name());
+        let at: Vec<_> = Place::ALL
+            .into_iter()
+            .zip(self.late_at)
+            .map(|(at, count)| (place(at), count as f64))
+            .collect();
+        let help = "Requests that were late by time, or unknown at their deadline, by where they were then.";
+        figure(to, "node_late_requests_total", "counter", help, &at);
+        let spent = Place::ALL.into_iter().zip(self.late_spent);
+        let spent: Vec<_> = spent.map(|(at, span)| (place(at), seconds(span))).collect();
+        let help = "Where the time of these went, from when they were read.";
+        figure(to, "node_late_requests_seconds_total", "counter", help, &spent);
+    }
+
+    fn exchange_figures(&self, to: &mut String) {
+        let readings = |peer: &Peer| {
+            let Exchanged { sent, came } = peer.exchanged;
+            let node = peer.node;
+            [
+                ("offered", sent.offered),
+                ("delivered", sent.installed),
+                ("superseded", sent.superseded),
+                ("taken", came.newer),
+                ("older", came.older),
+                ("skipped", came.skipped),
+            ]
+            .map(|(what, count)| (format!("{{peer=\"{node}\",what=\"{what}\"}}"), count as f64))
+        };
+        let samples: Vec<_> = self.peers.iter().flat_map(readings).collect();
+        let help = "Readings for a peer (offered, delivered, superseded) and from it (taken, older, skipped numbers).";
+        figure(to, "node_readings_total", "counter", help, &samples);
+        let live = |peer: &Peer| (format!("{{peer=\"{}\"}}", peer.node), f64::from(u8::from(peer.is_live)));
+        let live: Vec<_> = self.peers.iter().map(live).collect();
+        figure(to, "node_peer_is_live", "gauge", "Whether a peer is counted on.", &live);
+        let lost = |peer: &Peer| (format!("{{peer=\"{}\"}}", peer.node), peer.lost.1 as f64);
+        let lost: Vec<_> = self.peers.iter().map(lost).collect();
+        let help = "Messages for a peer that were dropped.";
+        figure(to, "node_messages_dropped_total", "counter", help, &lost);
+        let bytes = [
+            ("client", "read", self.client_bytes.read),
+            ("client", "written", self.client_bytes.written),
+            ("peer", "read", self.peer_bytes.read),
+            ("peer", "written", self.peer_bytes.written),
+        ];
+        let bytes = bytes.map(|(of, what, count)| (format!("{{of=\"{of}\",what=\"{what}\"}}"), count as f64));
+        figure(to, "node_bytes_total", "counter", "Bytes of connections.", &bytes);
+    }
+}
+
+fn owned<const N: usize>(lines: [(&'static str, String); N]) -> Vec<(String, String)> {
+    lines.map(|(key, value)| (key.to_owned(), value)).into()
+}
+
+fn seconds(span: Nanos) -> f64 {
+    span.0 as f64 / 1e9
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use punctual_federation::ids::Revision;
+    use punctual_federation::message::{Output, Position, Refusal};
+
+    use super::*;
+
+    fn figures() -> Figures {
+        let mut spent = Spent::default();
+        spent[Place::Log as usize] = Nanos::from_millis(7);
+        let late = LateOne {
+            at: Time(1_000_000_000),
+            is_transaction: true,
+            is_unknown: true,
+            place: Place::Log,
+            spent,
+        };
+        let mut late_at = [0; 6];
+        late_at[Place::Log as usize] = 1;
+        Figures {
+            node: NodeId(2),
+            federation: FederationId(9),
+            page: None,
+            at: Time(1_250_000_000),
+            uptime: Nanos::from_secs(61),
+            is_master: true,
+            master: Some(NodeId(2)),
+            epoch: 4,
+            applied: 71,
+            lag: 0,
+            said: Said::default(),
+            queries_waiting: 3,
+            queries: Tally::default(),
+            transactions: Tally {
+                unknown: 1,
+                ..Tally::default()
+            },
+            late_at,
+            late_spent: spent,
+            late: vec![late],
+            objects: Objects {
+                ages: vec![(b"a\"b".to_vec(), Nanos(1_500_000))],
+                ..Objects::default()
+            },
+            peers: vec![Peer {
+                node: NodeId(1),
+                address: SocketAddr::from(([127, 0, 0, 1], 7)),
+                is_live: true,
+                lost: (5, 6),
+                written: 11,
+                exchanged: Exchanged::default(),
+            }],
+            clients: (1, 2),
+            client_bytes: Bytes::default(),
+            peer_bytes: Bytes::default(),
+        }
+    }
+
+    #[test]
+    fn info_tells_the_sections_that_are_wanted() {
+        let figures = figures();
+        let all = figures.info(&[]);
+        for line in [
+            "# Federation\r\nnode:2\r\n",
+            "role:master\r\nmaster_node:2\r\nepoch:4\r\napplied:71\r\n",
+            "late0:ago_ms=250,kind=transaction,told=unknown,at=log,balancer_us=0,queue_us=0,lock_us=0,store_us=0,\
+             log_us=7000,network_us=0\r\n",
+            "age_ms_max:2\r\n",
+            "peer1:address=127.0.0.1:7,live=1,written=11,superseded=5,dropped=6,",
+        ] {
+            assert!(all.contains(line), "no {line} in {all}");
+        }
+        let some = figures.info(&["late".into(), "clients".into()]);
+        let heads: Vec<&str> = some.split("\r\n").filter(|line| line.starts_with('#')).collect();
+        assert_eq!(heads, ["# Late", "# Clients"]);
+        assert_eq!(figures.info(&["all".into()]), all);
+    }
+
+    /// Each sample stands below the help and the type of its name, and has a number.
+    pub(crate) fn check_page(page: &str) {
+        let mut known = String::new();
+        for line in page.lines() {
+            if let Some(named) = line.strip_prefix("# TYPE ") {
+                known = named.split(' ').next().unwrap().to_owned();
+            } else if !line.starts_with('#') {
+                let (name, value) = line.rsplit_once(' ').unwrap();
+                assert_eq!(name.split('{').next().unwrap(), known, "{line}");
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_is_as_prometheus_reads_it() {
+        let page = figures().metrics();
+        check_page(&page);
+        for line in [
+            "punctual_node_is_master 1\n",
+            "punctual_node_requests_total{kind=\"transaction\",outcome=\"unknown\"} 1\n",
+            "punctual_node_late_requests_seconds_total{place=\"log\"} 0.007\n",
+            "punctual_node_object_age_seconds{key=\"a\\\"b\"} 0.0015\n",
+            "punctual_node_messages_dropped_total{peer=\"1\"} 6\n",
+        ] {
+            assert!(page.contains(line), "no {line} in {page}");
+        }
+    }
+
+    #[test]
+    fn each_answer_counts_once() {
+        let done = Answer::Done {
+            output: Output::Values(Vec::new()),
+            position: Position::default(),
+            revision: Revision(1),
+        };
+        let answers = [
+            done,
+            Answer::late(Reason::Backlog, None),
+            Answer::late(Reason::Expired, None),
+            Answer::late(Reason::NoMaster, None),
+            Answer::Unknown,
+            Answer::Refused(Refusal::ReservedKey),
+        ];
+        let mut tally = Tally::default();
+        for (number, answer) in answers.iter().enumerate() {
+            (0..=number).for_each(|_| tally.count(answer));
+        }
+        assert_eq!(tally.named().map(|(_, count)| count), [1, 2, 3, 4, 5, 6]);
+    }
+}

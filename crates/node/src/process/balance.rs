@@ -1,0 +1,429 @@
+//! The event loop of a balancer: a [`Front`] between clients of Redis and nodes.
+//!
+//! It keeps nothing that another balancer would need: what it knows of nodes it has heard within the last beats, and a
+//! client that comes back by another one brings its session along.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mio::net::TcpListener;
+use mio::{Events, Poll, Token, Waker};
+use punctual_federation::balancer::Balancer;
+use punctual_federation::front::{Front, FrontAction, FrontEvent};
+use punctual_federation::ids::{FederationId, NodeId};
+use punctual_federation::message::{Answer, Message, Reason, Reply, Request, Said};
+use punctual_federation::records::RETRY_AFTER;
+use punctual_logs::frame::{self, FrameError, Frames};
+use punctual_os::Os;
+use punctual_server::resp::Writer;
+use punctual_units::{Nanos, Time};
+
+use super::clients::{Clients, Wanted};
+use super::link::Turn;
+use super::way::Way;
+use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
+use crate::conversation::Local;
+use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
+
+/// While so many bytes wait for a node's socket, it is sent no further request.
+const UNSENT_MAX: usize = 4 << 20;
+
+/// The sockets of a balancer that has yet to begin.
+#[derive(Debug)]
+pub struct Balancing {
+    poll: Poll,
+    waker: Arc<Waker>,
+    clients: TcpListener,
+    access: Access,
+}
+
+impl Balancing {
+    /// Takes an address for clients; port 0 takes a free one. `access` says which clients there are, and what nodes
+    /// speak.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub fn bind(clients: SocketAddr, access: Access) -> Result<Balancing, NodeError> {
+        access.check_clients(clients)?;
+        let poll = Poll::new().map_err(failed("the event loop"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(failed("the event loop"))?;
+        let clients = listen(poll.registry(), clients, CLIENTS)?;
+        Ok(Balancing {
+            poll,
+            waker: Arc::new(waker),
+            clients,
+            access,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn address(&self) -> Result<SocketAddr, NodeError> {
+        self.clients.local_addr().map_err(failed("the address"))
+    }
+
+    /// What has the loop look whether it is to end.
+    pub fn waker(&self) -> Arc<Waker> {
+        Arc::clone(&self.waker)
+    }
+
+    /// Passes requests on until `ends`, to the nodes at these addresses: those at which they hear peers. Queries are
+    /// shared out by `balancer`; `draw` is a random number. `note` hears what an operator should know, and must not
+    /// wait.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub fn run<O: Os>(
+        self,
+        nodes: &[SocketAddr],
+        balancer: Box<dyn Balancer>,
+        draw: u64,
+        os: O,
+        ends: &AtomicBool,
+        note: impl FnMut(String),
+    ) -> Result<(), NodeError> {
+        let ways = nodes.iter().enumerate();
+        let ways = ways.map(|(number, address)| NodeWay::new(PeerAddress::of(*address), Token(OUT + number)));
+        let waker = self.waker();
+        // A waker that fails leaves the loop to its next look.
+        let wake = move || drop(waker.wake());
+        let clients = Clients::new(self.clients, draw, self.access.clone(), wake);
+        let process = Process {
+            poll: self.poll,
+            clients: clients.map_err(failed("the thread that checks passwords"))?,
+            access: self.access,
+            front: Front::new(balancer, draw.rotate_left(32)),
+            ways: ways.collect(),
+            named: BTreeMap::new(),
+            federation: None,
+            events: VecDeque::new(),
+            asked: 0,
+            os,
+            scratch: Vec::new(),
+            note,
+        };
+        process.run(ends)
+    }
+}
+
+/// The way to a node, on which requests go and answers come.
+struct NodeWay {
+    way: Way,
+    frames: Frames,
+    /// The node at its other end, once it has said so.
+    node: Option<NodeId>,
+    /// What it last said of itself.
+    said: Said,
+    /// What was last told of its end, so that it is told once.
+    told: Option<String>,
+}
+
+/// Why a way is down.
+#[derive(Debug, thiserror::Error)]
+enum WayGone {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("it belongs to federation {theirs}, and others here to {ours}: correct the addresses")]
+    OtherFederation { ours: FederationId, theirs: FederationId },
+    #[error("it has ended")]
+    Ended,
+}
+
+impl NodeWay {
+    fn new(address: PeerAddress, token: Token) -> NodeWay {
+        NodeWay {
+            way: Way::new(address, token),
+            frames: Frames::new(VERSION, FRAME_BYTES_MAX),
+            node: None,
+            said: Said::default(),
+            told: None,
+        }
+    }
+
+    /// Reads what has come.
+    fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, mut take: impl FnMut(Packet)) -> Result<(), WayGone> {
+        loop {
+            let frames = &mut self.frames;
+            let turn = self.way.read(scratch, now, |bytes| frames.feed(bytes));
+            while let Some(packet) = self.frames.take()? {
+                take(packet);
+            }
+            match turn? {
+                Turn::Ended => return Err(WayGone::Ended),
+                Turn::Empty => return Ok(()),
+                Turn::More => {}
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), WayGone> {
+        if let Some(link) = &mut self.way.link {
+            link.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request, unless too much waits already.
+    fn send(&mut self, ticket: u64, request: &Request) -> bool {
+        match &mut self.way.link {
+            Some(link) if link.unsent() < UNSENT_MAX => {
+                frame::write(&mut link.out, VERSION, &Packet::Request(ticket, request.clone()));
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+struct Process<O: Os, N: FnMut(String)> {
+    poll: Poll,
+    clients: Clients,
+    access: Access,
+    front: Front,
+    ways: Vec<NodeWay>,
+    /// The way to each node that has said its name.
+    named: BTreeMap<NodeId, usize>,
+    /// That of the first node that was heard.
+    federation: Option<FederationId>,
+    events: VecDeque<FrontEvent>,
+    /// So many requests have numbers.
+    asked: u64,
+    os: O,
+    scratch: Vec<u8>,
+    note: N,
+}
+
+impl<O: Os, N: FnMut(String)> Process<O, N> {
+    fn run(mut self, ends: &AtomicBool) -> Result<(), NodeError> {
+        let mut events = Events::with_capacity(1024);
+        let mut looked = self.os.now();
+        while !ends.load(Ordering::SeqCst) {
+            let wait = self.wait();
+            if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Err(failed("the event loop")(error));
+            }
+            let now = self.os.now();
+            for event in &events {
+                let is_readable = event.is_readable() || event.is_error() || event.is_read_closed();
+                let is_writable = event.is_writable() || event.is_error();
+                match event.token() {
+                    WAKER => {} // the loop looks whether it is to end
+                    CLIENTS => self.clients.accept(self.poll.registry(), now),
+                    Token(out) if out >= OUT => {
+                        if let Some(node) = self.ways.get_mut(out - OUT) {
+                            node.way.ready(is_readable, is_writable);
+                        }
+                    }
+                    token => self.clients.ready(token, is_readable, is_writable),
+                }
+            }
+            self.hear();
+            self.serve();
+            self.carry_on();
+            // What was answered is sent.
+            self.serve();
+            if now.since(looked) >= LOOK_EVERY {
+                looked = now;
+                self.clients.look(self.poll.registry(), now);
+            }
+        }
+        self.clients.say_goodbye();
+        Ok(())
+    }
+
+    /// Until when there is nothing to do unless something comes.
+    fn wait(&self) -> Nanos {
+        if self.clients.has_more() || !self.events.is_empty() {
+            return Nanos::ZERO;
+        }
+        let ways = self.ways.iter().map(|node| node.way.next_due());
+        let due = ways.min().unwrap_or(Time::MAX).min(self.front.wake_at());
+        due.since(self.os.now()).min(LOOK_EVERY)
+    }
+
+    /// Passes on all that has happened, and sends what came of it.
+    fn carry_on(&mut self) {
+        let now = self.os.now();
+        for node in &mut self.ways {
+            let refused = node
+                .way
+                .connect(self.poll.registry(), &self.access, &Packet::Front, now);
+            if let Some(why) = refused {
+                (self.note)(format!(
+                    "the way to the node at {} is closed: {why}",
+                    node.way.address.socket
+                ));
+            }
+        }
+        if self.front.wake_at() <= now {
+            self.events.push_back(FrontEvent::Wake);
+        }
+        while let Some(event) = self.events.pop_front() {
+            let now = self.os.now();
+            for action in self.front.step(event, now) {
+                self.act(action, now);
+            }
+        }
+        for number in 0..self.ways.len() {
+            if let Err(gone) = self.ways[number].flush() {
+                self.lose(number, &gone);
+            }
+        }
+    }
+
+    /// Reads what nodes have said.
+    fn hear(&mut self) {
+        let now = self.os.now();
+        for number in 0..self.ways.len() {
+            let Some(node) = self.ways.get_mut(number) else {
+                return;
+            };
+            let mut packets = Vec::new();
+            let turn = node.turn(&mut self.scratch, now, |packet| packets.push(packet));
+            let heard = packets.into_iter().try_for_each(|packet| self.heard(number, packet));
+            if let Err(gone) = heard.and(turn) {
+                self.lose(number, &gone);
+            }
+        }
+    }
+
+    fn heard(&mut self, number: usize, packet: Packet) -> Result<(), WayGone> {
+        let Some(node) = self.ways.get_mut(number) else {
+            return Ok(());
+        };
+        match (packet, node.node) {
+            (Packet::Hello { federation, from }, None) => {
+                let ours = *self.federation.get_or_insert(federation);
+                if federation != ours {
+                    let theirs = federation;
+                    return Err(WayGone::OtherFederation { ours, theirs });
+                }
+                (node.node, node.told) = (Some(from.node), None);
+                self.named.insert(from.node, number);
+            }
+            (Packet::Message(Message::Heartbeat(heartbeat)), Some(_)) => {
+                node.said = heartbeat.said;
+                self.events.push_back(FrontEvent::Heartbeat(heartbeat));
+            }
+            (Packet::Reply(ticket, reply), Some(from)) => {
+                node.said = reply.said;
+                self.events.push_back(FrontEvent::Reply(from, ticket, reply));
+            }
+            // A newer node may say more.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A connection has ended.
+    fn lose(&mut self, number: usize, gone: &WayGone) {
+        let Some(node) = self.ways.get_mut(number) else {
+            return;
+        };
+        node.way.link = None;
+        node.frames = Frames::new(VERSION, FRAME_BYTES_MAX);
+        let name = node.node.take();
+        let said = gone.to_string();
+        if !matches!(gone, WayGone::Io(_) | WayGone::Ended) && node.told.as_ref() != Some(&said) {
+            (self.note)(format!("the node at {}: {said}", node.way.address.socket));
+            node.told = Some(said);
+        }
+        // Of two ways to one node the later one counts.
+        if let Some(name) = name.filter(|name| self.named.get(name) == Some(&number)) {
+            self.named.remove(&name);
+            self.events.push_back(FrontEvent::Reset(name));
+        }
+    }
+
+    fn act(&mut self, action: FrontAction, now: Time) {
+        match action {
+            FrontAction::Send(to, ticket, request) => {
+                let node = self.named.get(&to).and_then(|number| self.ways.get_mut(*number));
+                let (sent, said) = node.map_or((false, Said::default()), |node| {
+                    (node.send(ticket, &request), node.said)
+                });
+                if !sent {
+                    // It was not sent, so it was not executed.
+                    let answer = Answer::Late {
+                        reason: Reason::Backlog,
+                        retry_after: RETRY_AFTER,
+                        node: None,
+                    };
+                    let id = request.id;
+                    self.events
+                        .push_back(FrontEvent::Reply(to, ticket, Reply { id, answer, said }));
+                }
+            }
+            FrontAction::Answer(ticket, _, answer) => {
+                if let Some((place, request, _)) = self.clients.answered(ticket, answer, now) {
+                    self.ask(place, request);
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, place: usize, request: Request) {
+        self.asked += 1;
+        self.clients.asked(place, self.asked);
+        self.events.push_back(FrontEvent::Request(self.asked, request));
+    }
+
+    /// Does all that can be done for clients now.
+    fn serve(&mut self) {
+        let now = self.os.now();
+        for place in self.clients.due() {
+            loop {
+                match self.clients.turn(place, &mut self.scratch, now, &mut send_to_node) {
+                    Wanted::Nothing | Wanted::Over => break,
+                    Wanted::Ask(request, _) => self.ask(place, request),
+                    Wanted::Info(_) => {
+                        let text = self.info(now);
+                        self.clients.described(place, &text);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What INFO answers.
+    fn info(&self, now: Time) -> String {
+        let master = self.front.master().map_or("none".into(), |node| node.to_string());
+        let mut text = format!(
+            "# Federation\r\nrole:balancer\r\nfederation:{}\r\nmaster_node:{master}\r\nunder_way:{}\r\n\
+             connected_clients:{}\r\n",
+            self.federation
+                .map_or("none".into(), |federation| federation.to_string()),
+            self.front.under_way(),
+            self.clients.len(),
+        );
+        for (heartbeat, since) in self.front.nodes(now) {
+            let said = &heartbeat.said;
+            text.push_str(&format!(
+                "node{}:standing={},epoch={},applied={},backlog={},bound={:.0},heard_ms_ago={}\r\n",
+                heartbeat.from.node,
+                format!("{:?}", said.standing).to_lowercase(),
+                heartbeat.epoch,
+                heartbeat.applied,
+                said.report.backlog,
+                said.report.bound,
+                since.0 / 1_000_000,
+            ));
+        }
+        text
+    }
+}
+
+/// A balancer has no readings. It could pass them on, but the age that it told would be that of its own reply.
+fn send_to_node(_: u32, _: Local, out: &mut Writer<'_>) -> bool {
+    out.error("ERR a balancer has no temporal objects: ask a node itself, at its address for clients");
+    true
+}

@@ -1,0 +1,97 @@
+//! Connections that came, each in a place that the event loop's tokens name.
+
+use std::io;
+
+use mio::net::TcpListener;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+/// Connections of one kind, at most so many.
+pub(super) struct Places<T> {
+    all: Vec<Option<T>>,
+    free: Vec<usize>,
+    max: usize,
+    /// The token of the first place.
+    first: usize,
+    /// So many have come.
+    begun: u32,
+}
+
+impl<T> Places<T> {
+    pub fn new(max: usize, first: usize) -> Places<T> {
+        Places {
+            all: Vec::new(),
+            free: Vec::new(),
+            max,
+            first,
+            begun: 0,
+        }
+    }
+
+    /// The place that a token names.
+    pub fn of(&self, token: Token) -> usize {
+        token.0 - self.first
+    }
+
+    /// How many have ever come.
+    pub fn begun(&self) -> u32 {
+        self.begun
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
+        self.all.get_mut(place)?.as_mut()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
+        let there = self.all.iter_mut().enumerate();
+        there.filter_map(|(place, there)| there.as_mut().map(|there| (place, there)))
+    }
+
+    pub fn remove(&mut self, place: usize) -> Option<T> {
+        let gone = self.all.get_mut(place)?.take()?;
+        self.free.push(place);
+        Some(gone)
+    }
+
+    /// Takes those that call, each with the number of its connection, unless that is none that can begin; `refuse` has
+    /// those for which there is no room.
+    pub fn accept(
+        &mut self,
+        listener: &TcpListener,
+        registry: &Registry,
+        mut take: impl FnMut(TcpStream, u32) -> Option<T>,
+        mut refuse: impl FnMut(TcpStream),
+    ) {
+        loop {
+            let mut stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            };
+            if self.len() >= self.max {
+                refuse(stream);
+                continue;
+            }
+            let place = self.free.pop().unwrap_or(self.all.len());
+            if place == self.all.len() {
+                self.all.push(None);
+            }
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let registered = registry.register(&mut stream, Token(self.first + place), both);
+            if registered.is_err() || stream.set_nodelay(true).is_err() {
+                self.free.push(place);
+                continue;
+            }
+            self.begun = self.begun.wrapping_add(1);
+            self.all[place] = take(stream, self.begun);
+            if self.all[place].is_none() {
+                self.free.push(place);
+            }
+        }
+    }
+}

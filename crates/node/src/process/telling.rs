@@ -1,0 +1,153 @@
+//! What the loop tells of itself: figures, and where the time of requests goes.
+
+use std::sync::PoisonError;
+
+use punctual_federation::action::{Action, Caller, Event};
+use punctual_federation::message::{Answer, Message, Reason};
+use punctual_federation::temporal::{InboxBounds, true_at_most};
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_units::Time;
+
+use super::Process;
+use crate::figures::{Figures, Objects, Peer};
+use crate::seen::Seen;
+use crate::spans::{Outcome, Place};
+use crate::stores::Done;
+
+impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+    /// A client's request has an answer.
+    pub(super) fn ends(&mut self, ticket: u64, answer: &Answer, now: Time) {
+        let outcome = match answer {
+            Answer::Unknown => Outcome::Unknown,
+            Answer::Late {
+                reason: Reason::Expired,
+                ..
+            } => Outcome::Expired,
+            _ => Outcome::Other,
+        };
+        if let Some(is_transaction) = self.spans.ends(ticket, outcome, now) {
+            let tally = if is_transaction {
+                &mut self.transactions
+            } else {
+                &mut self.queries
+            };
+            tally.count(answer);
+        }
+    }
+
+    /// What the node wants done tells where requests are from now on.
+    pub(super) fn trace(&mut self, action: &Action, now: Time) {
+        match action {
+            Action::Query(asked, ..) => {
+                if let Some((Caller::Client(ticket), _)) = self.node.asked_by(*asked) {
+                    self.spans.moves(ticket, Place::Lock, now);
+                    self.querying.insert(*asked, ticket);
+                }
+            }
+            Action::Execute(_, _, requests) => {
+                let tickets = requests.iter().filter_map(|request| self.spans.ticket(request.id));
+                self.batch = tickets.collect();
+                self.batch_moves(Place::Lock, now);
+            }
+            Action::Apply(..) if self.node.is_master() => self.batch_moves(Place::Lock, now),
+            Action::Send(_, Message::PassedOn(request)) => {
+                if let Some(ticket) = self.spans.ticket(request.id) {
+                    self.spans.moves(ticket, Place::Network, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn batch_moves(&mut self, to: Place, at: Time) {
+        for ticket in &self.batch {
+            self.spans.moves(*ticket, to, at);
+        }
+    }
+
+    /// A thread of the store's has ended something.
+    pub(super) fn worked(&mut self, done: &Done) {
+        match &done.result {
+            Ok(Event::Queried(asked, ..)) => {
+                if let Some(ticket) = self.querying.remove(asked) {
+                    self.spans.moves(ticket, Place::Store, done.begun);
+                    self.spans.moves(ticket, Place::Queue, done.ended);
+                }
+            }
+            Ok(Event::Executed(..)) => {
+                self.batch_moves(Place::Store, done.begun);
+                self.batch_moves(Place::Log, done.ended);
+            }
+            Ok(Event::Applied(_)) if self.node.is_master() => {
+                self.batch_moves(Place::Store, done.begun);
+                self.batch_moves(Place::Queue, done.ended);
+            }
+            _ => {}
+        }
+    }
+
+    /// What INFO and the page tell.
+    pub(super) fn figures(&self, now: Time) -> Figures {
+        let live: Vec<_> = self.node.live(now).collect();
+        let peer = |(node, peer): (&_, &super::PeerOut)| Peer {
+            node: *node,
+            address: peer.way.address.socket,
+            is_live: live.contains(node),
+            lost: peer.outgoing.lost(),
+            written: peer.written,
+            exchanged: self.sensing.exchanged(*node),
+        };
+        Figures {
+            node: self.setup.me.node,
+            federation: self.setup.federation,
+            page: self.page,
+            at: now,
+            uptime: now.since(self.started),
+            is_master: self.node.is_master(),
+            master: self.node.master(now),
+            epoch: self.node.reign().epoch.0,
+            applied: self.node.applied().0,
+            lag: self.node.lag(now),
+            said: self.node.said(now),
+            queries_waiting: self.node.queries(),
+            queries: self.queries,
+            transactions: self.transactions,
+            late_at: self.spans.late_at,
+            late_spent: self.spans.late_spent,
+            late: self.spans.late().copied().collect(),
+            objects: self.objects(),
+            peers: self.peers.iter().map(peer).collect(),
+            clients: (self.clients.len(), self.clients.begun()),
+            client_bytes: self.clients.bytes,
+            peer_bytes: self.peer_bytes,
+        }
+    }
+
+    fn objects(&self) -> Objects {
+        let (mut ages, mut without) = (Vec::new(), 0);
+        let drift = InboxBounds::default().drift_ppm;
+        for (key, _) in self.replica.created() {
+            match self.replica.age(&key) {
+                Ok(Some(age)) => ages.push((key, true_at_most(age, drift))),
+                _ => without += 1,
+            }
+        }
+        Objects {
+            ages,
+            without,
+            own: self.sensing.own() as u64,
+            sets: self.sensing.sets,
+            turned: self.sensing.turned,
+            came: [0.5, 0.99].map(|share| self.sensing.ages.at(share)),
+        }
+    }
+
+    /// Leaves figures for the page's thread.
+    pub(super) fn publish(&self, now: Time) {
+        if self.page.is_some() {
+            let figures = self.figures(now);
+            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A connection that this process dials, and dials again where it ends.
+
+use std::io;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use punctual_logs::frame;
+use punctual_server::stream::Stream;
+use punctual_units::{Nanos, Time};
+
+use super::link::{Link, Turn};
+use super::{Access, PeerAddress, RETRY_FIRST, RETRY_MAX};
+use crate::wire::{Packet, VERSION};
+
+/// A connection that lasted for so long was accepted: the next attempt after its end does not wait.
+const LASTED: Nanos = RETRY_MAX;
+
+/// The way to a node.
+pub(super) struct Way {
+    pub address: PeerAddress,
+    pub token: Token,
+    pub link: Option<Link<Stream>>,
+    dialled: Time,
+    retry_at: Time,
+    backoff: Nanos,
+    /// Why the last connection was refused, as it was told.
+    refused: Option<String>,
+}
+
+impl Way {
+    pub fn new(address: PeerAddress, token: Token) -> Way {
+        Way {
+            address,
+            token,
+            link: None,
+            dialled: Time::ZERO,
+            retry_at: Time::ZERO,
+            backoff: RETRY_FIRST,
+            refused: None,
+        }
+    }
+
+    pub fn next_due(&self) -> Time {
+        match self.link {
+            Some(_) => Time::MAX,
+            None => self.retry_at,
+        }
+    }
+
+    pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
+        if let Some(link) = &mut self.link {
+            link.ready(is_readable, is_writable);
+        }
+    }
+
+    /// Dials where it is time to, and says first what this process is. What is returned was refused, and an operator
+    /// should know why.
+    pub fn connect(&mut self, registry: &Registry, access: &Access, name: &Packet, now: Time) -> Option<String> {
+        if self.link.is_some() || self.retry_at > now {
+            return None;
+        }
+        self.dialled = now;
+        self.retry_at = now + self.backoff;
+        self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
+        let socket = TcpStream::connect(self.address.socket).ok()?;
+        let mut stream = match access.dial(socket, &self.address.name) {
+            Ok(stream) => stream,
+            Err(refused) => return self.refused(refused),
+        };
+        let both = Interest::READABLE | Interest::WRITABLE;
+        registry.register(stream.socket(), self.token, both).ok()?;
+        let mut link = Link::new(stream);
+        frame::write(&mut link.out, VERSION, name);
+        self.link = Some(link);
+        None
+    }
+
+    /// What is to be told of a refusal: the same one once.
+    pub fn refused(&mut self, why: String) -> Option<String> {
+        if self.refused.as_ref() == Some(&why) {
+            return None;
+        }
+        self.refused = Some(why.clone());
+        Some(why)
+    }
+
+    /// Reads what has come.
+    pub fn read(&mut self, scratch: &mut Vec<u8>, now: Time, take: impl FnMut(&[u8])) -> io::Result<Turn> {
+        let Some(link) = &mut self.link else {
+            return Ok(Turn::Empty);
+        };
+        let turn = link.read(scratch, take)?;
+        if link.is_writable && turn != Turn::Ended {
+            // A socket that is ready to write is connected.
+            link.stream.socket().set_nodelay(true)?;
+            if now.since(self.dialled) >= LASTED && !link.stream.is_handshaking() {
+                self.backoff = RETRY_FIRST;
+                self.refused = None;
+            }
+        }
+        Ok(turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use mio::Poll;
+
+    use super::*;
+
+    /// A program that is none of the federation: it takes the connection, and ends it.
+    #[test]
+    fn one_that_accepts_and_closes_is_dialled_less_and_less_often() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = Poll::new().unwrap();
+        let mut way = Way::new(PeerAddress::of(listener.local_addr().unwrap()), Token(1));
+        let (mut now, mut waits, mut scratch) = (Time::ZERO, Vec::new(), Vec::new());
+        for _ in 0..8 {
+            way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+            drop(listener.accept().unwrap());
+            while way.link.is_some() {
+                way.ready(true, true);
+                if let Err(_) | Ok(Turn::Ended) = way.read(&mut scratch, now, |_| {}) {
+                    way.link = None;
+                }
+            }
+            waits.push(way.next_due().since(now));
+            now = way.next_due();
+        }
+        assert!(waits.is_sorted() && waits[0] == RETRY_FIRST, "{waits:?}");
+        assert_eq!(waits[7], RETRY_MAX);
+    }
+}

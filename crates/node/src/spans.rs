@@ -1,0 +1,236 @@
+//! Where the time of late requests went, place by place. Pure: the event loop says when a request moves.
+//!
+//! A request is at one place at a time, so what it has spent at all of them is its whole time here, from the instant at
+//! which it was read. Kept of those that became late by time (`expired`), or whose outcome is unknown at the deadline:
+//! how many were where as their time ended, the sums of what they spent at each place, and the last ones, one by one.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use punctual_federation::ids::RequestId;
+use punctual_federation::message::{Request, Work};
+use punctual_units::{Nanos, Time};
+
+/// The most late requests that are told one by one: the newest.
+pub const SHOWN_MAX: usize = 32;
+
+/// Where a request can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At a balancer, before a node has it. Only a balancer knows.
+    Balancer,
+    /// Before it is begun: behind others of its connection, in the node's queue, or waiting for its session's revision.
+    Queue,
+    /// Before the store's one writer, or an executor, is free.
+    Lock,
+    /// In the store.
+    Store,
+    /// Before the log has answered.
+    Log,
+    /// On its way to another node, there, and back.
+    Network,
+}
+
+impl Place {
+    /// All of them, in the order in which a request meets them.
+    pub const ALL: [Place; 6] = [
+        Place::Balancer,
+        Place::Queue,
+        Place::Lock,
+        Place::Store,
+        Place::Log,
+        Place::Network,
+    ];
+
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Balancer => "balancer",
+            Place::Queue => "queue",
+            Place::Lock => "lock",
+            Place::Store => "store",
+            Place::Log => "log",
+            Place::Network => "network",
+        }
+    }
+}
+
+/// What a request spent at each place.
+pub type Spent = [Nanos; Place::ALL.len()];
+
+/// A request that was late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateOne {
+    /// When that was said.
+    pub at: Time,
+    /// Whether it was a transaction.
+    pub is_transaction: bool,
+    /// Its outcome is unknown; otherwise it was not executed.
+    pub is_unknown: bool,
+    /// Where it was then.
+    pub place: Place,
+    /// What it spent.
+    pub spent: Spent,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    id: RequestId,
+    is_transaction: bool,
+    place: Place,
+    since: Time,
+    spent: Spent,
+}
+
+impl Open {
+    fn moves(&mut self, to: Place, at: Time) {
+        let spent = &mut self.spent[self.place as usize];
+        *spent += at.since(self.since);
+        (self.place, self.since) = (to, at.max(self.since));
+    }
+}
+
+/// The requests of a node's clients that have no answer yet, and those that were late.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    open: BTreeMap<u64, Open>,
+    tickets: BTreeMap<RequestId, u64>,
+    /// How many were there as they became late.
+    pub late_at: [u64; Place::ALL.len()],
+    /// What all of them spent there.
+    pub late_spent: Spent,
+    late: VecDeque<LateOne>,
+}
+
+impl Spans {
+    /// A request that was read at `arrived` is the node's, under that ticket.
+    pub fn begins(&mut self, ticket: u64, request: &Request, arrived: Time) {
+        let id = request.id;
+        let open = Open {
+            id,
+            is_transaction: !matches!(request.work, Work::Query { .. }),
+            place: Place::Queue,
+            since: arrived,
+            spent: Spent::default(),
+        };
+        self.open.insert(ticket, open);
+        self.tickets.insert(id, ticket);
+    }
+
+    /// The ticket of a request that has no answer yet.
+    pub fn ticket(&self, id: RequestId) -> Option<u64> {
+        self.tickets.get(&id).copied()
+    }
+
+    /// It is somewhere else from `at` on.
+    pub fn moves(&mut self, ticket: u64, to: Place, at: Time) {
+        if let Some(open) = self.open.get_mut(&ticket) {
+            open.moves(to, at);
+        }
+    }
+
+    /// What came of it, at `at`: where it is late, that is kept. Whether it was a transaction; `None` where it is not
+    /// known.
+    pub fn ends(&mut self, ticket: u64, outcome: Outcome, at: Time) -> Option<bool> {
+        let mut open = self.open.remove(&ticket)?;
+        self.tickets.remove(&open.id);
+        if outcome == Outcome::Other {
+            return Some(open.is_transaction);
+        }
+        let place = open.place;
+        open.moves(place, at);
+        self.late_at[place as usize] += 1;
+        for (sum, spent) in self.late_spent.iter_mut().zip(open.spent) {
+            *sum += spent;
+        }
+        if self.late.len() == SHOWN_MAX {
+            self.late.pop_front();
+        }
+        self.late.push_back(LateOne {
+            at,
+            is_transaction: open.is_transaction,
+            is_unknown: outcome == Outcome::Unknown,
+            place,
+            spent: open.spent,
+        });
+        Some(open.is_transaction)
+    }
+
+    /// The last ones that were late, the newest first.
+    pub fn late(&self) -> impl Iterator<Item = &LateOne> {
+        self.late.iter().rev()
+    }
+}
+
+/// What came of a request, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its time was over before it was executed, and it will not be.
+    Expired,
+    /// Its time was over before the log had answered.
+    Unknown,
+    /// Answered, or refused at once.
+    Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use punctual_federation::ids::{Revision, SessionId};
+
+    use super::*;
+
+    fn request(number: u64) -> Request {
+        Request {
+            id: RequestId {
+                session: SessionId(1),
+                number,
+            },
+            work: Work::Open,
+            time_left: Nanos::from_secs(1),
+            seen: Revision(0),
+        }
+    }
+
+    proptest! {
+        /// What was spent is the whole time from the request's arrival to its end, and all at the places where it was.
+        #[test]
+        fn all_of_the_time_is_somewhere(steps in prop::collection::vec((0..6_usize, 0..1_000_u64), 0..20), last in 0..1_000_u64) {
+            let (mut spans, mut now, mut model) = (Spans::default(), Time(5), Spent::default());
+            spans.begins(1, &request(1), now);
+            let mut place = Place::Queue;
+            for (to, span) in steps {
+                now = now + Nanos(span);
+                model[place as usize] += Nanos(span);
+                place = Place::ALL[to];
+                spans.moves(1, place, now);
+            }
+            now = now + Nanos(last);
+            model[place as usize] += Nanos(last);
+            spans.ends(1, Outcome::Expired, now);
+            let late = *spans.late().next().unwrap();
+            prop_assert_eq!(late.spent, model);
+            prop_assert_eq!(spans.late_spent, model);
+            prop_assert_eq!((late.place, spans.late_at[place as usize]), (place, 1));
+            prop_assert_eq!(late.spent.iter().map(|spent| spent.0).sum::<u64>(), now.0 - 5);
+            prop_assert_eq!(spans.ticket(request(1).id), None);
+        }
+    }
+
+    #[test]
+    fn the_newest_are_told_and_what_was_in_time_is_not() {
+        let mut spans = Spans::default();
+        for number in 0..100 {
+            spans.begins(number, &request(number), Time(number));
+            let outcome = if number % 2 == 0 {
+                Outcome::Other
+            } else {
+                Outcome::Unknown
+            };
+            spans.ends(number, outcome, Time(number + 7));
+        }
+        let at: Vec<u64> = spans.late().map(|late| late.at.0).collect();
+        assert_eq!((at.len(), at[0], at[SHOWN_MAX - 1]), (SHOWN_MAX, 106, 44));
+        assert_eq!(spans.late_at.iter().sum::<u64>(), 50);
+        assert!(spans.open.is_empty() && spans.tickets.is_empty());
+    }
+}
