@@ -61,16 +61,24 @@ fn by(it: &CauseReport) -> String {
             _ => String::new(),
         };
     };
-    let most = match first.jobs {
-        jobs if jobs == it.jobs => String::new(),
-        jobs => format!(", {} of them for one", count(jobs)),
+    let all = first.jobs == it.jobs && first.others == 0;
+    let jobs = match first.others {
+        0 => count(first.jobs),
+        others => format!("at least {}", count(first.jobs - others.min(first.jobs))),
+    };
+    let most = match all {
+        true => String::new(),
+        false => format!(", {jobs} of them for one"),
     };
     let thread = thread(first);
     match (it.cause, first.doing) {
-        (Cause::Lock, Some(doing)) => format!("{most} that {thread} held while it {}", did(doing)),
+        (Cause::Lock, doing) => {
+            let meanwhile = doing.map_or(String::new(), |doing| format!(" while it {}", did(doing)));
+            format!("{most} that {thread} held{meanwhile}")
+        }
         (Cause::Throttled, _) => format!(", while {thread} ran"),
-        _ if first.jobs == it.jobs => format!(" by {thread}"),
-        _ => format!(", {} of them by {thread}", count(first.jobs)),
+        _ if all => format!(" by {thread}"),
+        _ => format!(", {jobs} of them by {thread}"),
     }
 }
 
@@ -86,14 +94,17 @@ const fn did(doing: Doing) -> &'static str {
 fn thread(culprit: &Culprit) -> String {
     let Some(number) = culprit.thread else {
         return match &*culprit.name {
-            "no thread" => "no thread".into(),
+            name if name == "no thread" || name.starts_with("a thread ") => name.into(),
             name => format!("task {name}"),
         };
     };
     let process = culprit.process.map(|process| format!(" of process {process}"));
     let scheduling = culprit.scheduling.map(|it| format!(", {it}"));
     let (process, scheduling) = (process.unwrap_or_default(), scheduling.unwrap_or_default());
-    format!("thread {} ({number}{process}{scheduling})", culprit.name)
+    match culprit.several {
+        true => format!("threads {} (the last one {number}{process}{scheduling})", culprit.name),
+        false => format!("thread {} ({number}{process}{scheduling})", culprit.name),
+    }
 }
 
 /// What a user can do about a cause.
@@ -171,6 +182,19 @@ mod tests {
         assert_eq!(
             told_of(Cause::Preempted, 5, vec![]),
             "5 of 40 late jobs were preempted (by what is not known), for 9.10 ms on average (usually 350 us)"
+        );
+        let compilers = Culprit {
+            thread: Some(4711),
+            process: Some(4711),
+            several: true,
+            jobs: 5,
+            others: 1,
+            ..Culprit::named("cc1")
+        };
+        assert_eq!(
+            told_of(Cause::Preempted, 5, vec![compilers]),
+            "5 of 40 late jobs were preempted, at least 4 of them by threads cc1 (the last one 4711 of process 4711), for \
+             9.10 ms on average (usually 350 us)"
         );
         let short = Culprit {
             jobs: 5,

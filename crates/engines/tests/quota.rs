@@ -166,6 +166,40 @@ fn a_transaction_that_failed_is_lost_and_the_store_goes_on() {
     transaction.commit().unwrap();
 }
 
+/// What a transaction has put and joined away again stays taken until it ends.
+#[test]
+fn a_transaction_that_puts_and_deletes_is_counted_by_the_most_that_it_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path(), 16 << 20);
+    let mut transaction = engine.write().unwrap();
+    for number in 0..20_000u32 {
+        transaction.put(Table::Data, &number.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    for number in 0..20_000u32 {
+        transaction.delete(Table::Data, &number.to_be_bytes()).unwrap();
+    }
+    // Each takes pages behind the last one.
+    let refused = |error: &EngineError| matches!(error, EngineError::QuotaFull { .. });
+    for number in 0..2_000u32 {
+        if let Err(error) = transaction.put(Table::Data, &number.to_be_bytes(), &[2; 12_000]) {
+            assert!(refused(&error), "{error}");
+            break;
+        }
+    }
+    transaction.commit().expect("a refused put leaves what was put before");
+    for round in 0..4u32 {
+        let mut transaction = engine.write().unwrap();
+        for number in 0..2_000u32 {
+            let key = [round + 9, number].map(u32::to_be_bytes).concat();
+            if let Err(error) = transaction.put(Table::Data, &key, &[3; 1_000]) {
+                assert!(refused(&error), "{error}");
+                break;
+            }
+        }
+        transaction.commit().expect("a refused put leaves what was put before");
+    }
+}
+
 /// Random transactions at a small quota against a model: whatever was refused, the rest is right, and a delete of one
 /// record is never refused.
 #[test]

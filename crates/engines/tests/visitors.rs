@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use common::{Choices, seed};
 use punctual_engines::lmdb::transfer::{self, TransferError};
-use punctual_engines::lmdb::{LmdbOptions, Verify, Visitor};
+use punctual_engines::lmdb::{LmdbOptions, Verify, Visitor, last_check};
 use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine, EngineError, Table, Write};
 use punctual_store::{Deadline, Store, StoreOptions};
@@ -338,6 +338,32 @@ fn a_process_does_not_visit_its_own_store_and_does_not_compact_one_that_is_open(
     owner.end();
 }
 
+/// LMDB's own number is the largest map that there ever was, and none is less than `quota_max`.
+#[test]
+fn the_quota_that_a_visitor_sees_is_the_owners() {
+    let folder = shared_folder();
+    let path = folder.path().join("store");
+    let quota_of = |path: &Path| Visitor::open(path).unwrap().space().unwrap().quota;
+    let options = |quota, quota_max| LmdbOptions {
+        durability: Durability::Volatile,
+        quota,
+        quota_max,
+        ..LmdbOptions::default()
+    };
+    drop(options(64 << 20, None).open(&path).unwrap());
+    assert_eq!(quota_of(&path), Some(64 << 20));
+    let engine = options(8 << 20, Some(32 << 20)).open(&path).unwrap();
+    engine.grow_quota(16 << 20).unwrap();
+    let mut transaction = engine.write().unwrap();
+    transaction.put(Table::Data, b"door", b"open").unwrap();
+    transaction.commit().unwrap();
+    drop(engine);
+    assert_eq!(quota_of(&path), Some(16 << 20));
+    let copy = folder.path().join("copy");
+    transfer::backup(&path, &copy, Share::ONE, &mut |_| ()).unwrap();
+    assert_eq!(quota_of(&copy), Some(16 << 20));
+}
+
 #[test]
 fn a_store_is_compacted_whole_and_takes_less() {
     let folder = shared_folder();
@@ -346,10 +372,14 @@ fn a_store_is_compacted_whole_and_takes_less() {
     let records = all(&before).unwrap();
     let (medium, _) = before.on_medium().unwrap();
     let commit = before.commit();
+    before.verify(Verify::Full, |_| ()).unwrap();
     drop(before);
+    assert!(last_check(folder.path()).is_some());
     let done = transfer::compact(folder.path(), &mut |_| ()).unwrap();
     assert_eq!(done.records, records.len() as u64);
+    assert_eq!(last_check(folder.path()), None, "of another file");
     let after = Visitor::open(folder.path()).unwrap();
+    assert_eq!(after.space().unwrap().quota, Some(64 << 20));
     assert!(after.on_medium().unwrap().0 < medium, "{medium} before commit {commit}");
     assert!(all(&after).unwrap() == records);
     drop(after);

@@ -125,14 +125,14 @@ impl Count {
         self.jobs += 1;
         self.us += late.us;
         let Some(first) = late.by.first() else { return };
-        let same = |other: &&mut Culprit| {
-            (&other.name, other.process, other.doing) == (&first.name, first.process, first.doing)
-        };
+        // A name that many short processes have is one: each by itself would seldom come twice.
+        let same = |other: &&mut Culprit| (&other.name, other.doing) == (&first.name, first.doing);
         if let Some(counted) = self.by.iter_mut().find(same) {
-            let (jobs, us) = (counted.jobs + 1, counted.us + first.us);
             *counted = Culprit {
-                jobs,
-                us,
+                several: counted.several || counted.process != first.process,
+                jobs: counted.jobs + 1,
+                others: counted.others,
+                us: counted.us + first.us,
                 ..first.clone()
             };
         } else {
@@ -141,10 +141,10 @@ impl Count {
             } else {
                 None
             };
-            let (jobs, us) = gone.map_or((0, 0.0), |gone| (gone.jobs, gone.us));
+            let others = gone.map_or(0, |gone| gone.jobs);
             self.by.push(Culprit {
-                jobs: jobs + first.jobs,
-                us: us + first.us,
+                jobs: others + first.jobs,
+                others,
                 ..first.clone()
             });
         }
@@ -226,6 +226,22 @@ mod tests {
         assert_eq!(worst[0].by[0].name, "other");
     }
 
+    #[test]
+    fn short_processes_of_one_name_are_counted_together() {
+        let mut causes = Causes::default();
+        for number in 1..=400 {
+            let mut evidence = held_by("cc1", 10.0);
+            if let Some(holder) = &mut evidence.holder {
+                (holder.thread, holder.process) = (Some(number), Some(number));
+            }
+            causes.job(&job(number as u64, 30), &evidence, true, Time::ZERO);
+        }
+        let report = causes.report();
+        let [cc1] = &report[0].by[..] else { panic!("{report:?}") };
+        assert_eq!((cc1.jobs, cc1.others, cc1.us, cc1.several), (400, 0, 4_000.0, true));
+        assert_eq!(cc1.process, Some(400));
+    }
+
     proptest! {
         /// However many jobs are late and by however many threads: each is counted, and no more is kept.
         #[test]
@@ -243,6 +259,8 @@ mod tests {
             for thread in 0..40 {
                 let has = jobs.iter().filter(|(_, by)| *by == thread).count() as u64;
                 let told = named.iter().find(|it| it.name == format!("thread {thread}")).map(|it| it.jobs);
+                let surely = named.iter().find(|it| it.name == format!("thread {thread}")).map(|it| it.jobs - it.others);
+                prop_assert!(surely.is_none_or(|surely| surely <= has), "{thread}");
                 prop_assert!(told.map_or(has * NAMES_MAX as u64 <= jobs.len() as u64, |told| told >= has), "{thread}");
             }
             let mut worst: Vec<u64> = jobs.iter().map(|(lock, _)| lock + 10).collect();

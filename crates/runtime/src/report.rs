@@ -238,9 +238,15 @@ pub struct Culprit {
     /// What it did with the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<Doing>,
+    /// Whether threads of several processes have this name: `thread` and `process` are those of the last one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub several: bool,
     /// Late jobs that it is to blame for; at most, where more threads were to blame than are counted by name.
     pub jobs: u64,
-    /// For how long it kept them, in microseconds in sum.
+    /// So many of these jobs may be other threads': it is to blame for `jobs - others` at least.
+    #[serde(default)]
+    pub others: u64,
+    /// For how long it kept those that are surely its own, in microseconds in sum.
     pub us: f64,
 }
 
@@ -253,7 +259,9 @@ impl Culprit {
             process: None,
             scheduling: None,
             doing: None,
+            several: false,
             jobs: 1,
+            others: 0,
             us: 0.0,
         }
     }

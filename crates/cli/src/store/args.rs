@@ -77,7 +77,7 @@ pub struct Backup {
     /// The folder of the copy: one that is not there, or an empty one
     pub to: PathBuf,
     /// While a program has the store open: write for so much of the time, so that its own writes seldom wait for the
-    /// medium; 100 makes no pauses
+    /// medium, or for more, so that 2 MB a second are copied; 100 makes no pauses
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = percent)]
     pub share: Share,
 }

@@ -10,7 +10,7 @@ use punctual_store::engine::{EngineError, Space};
 use crate::size::shown;
 
 /// From this share of its quota on, in percent, a store is told to be nearly full.
-const NEARLY_FULL: u64 = 80;
+const NEARLY_FULL: u128 = 80;
 
 /// Examines the store in `folder`, which another process may have open. Nothing is checked that takes long.
 pub fn examine(folder: &Path) -> Finding {
@@ -59,11 +59,16 @@ fn look(folder: &Path) -> Result<(String, Vec<String>), EngineError> {
             remedies.push("open and close it once before the machine stops: a power cut loses all of it".into());
         }
     }
-    let quota = space.quota.unwrap_or(0).max(1);
-    let used = used(&space) * 100 / quota;
-    told.push(format!("{used} % of its quota of {} in use", shown(quota)));
-    if used >= NEARLY_FULL {
-        remedies.push("delete records, or raise the quota".into());
+    let in_use = used(&space);
+    match space.quota {
+        Some(quota) => {
+            let percent = u128::from(in_use) * 100 / u128::from(quota.max(1));
+            told.push(format!("{percent} % of its quota of {} in use", shown(quota)));
+            if percent >= NEARLY_FULL {
+                remedies.push("delete records, or raise the quota".into());
+            }
+        }
+        None => told.push(format!("{} in use, of a quota that is not known yet", shown(in_use))),
     }
     told.push(readers(&visitor, &space));
     let (checked, since) = checked(last_check(folder));

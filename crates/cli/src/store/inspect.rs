@@ -30,8 +30,9 @@ struct Inspection {
     owner: Option<u32>,
     /// Whether it is open, or was left, with durability `volatile` in this boot.
     volatile: bool,
-    quota_bytes: u64,
-    reserve_bytes: u64,
+    /// Those of its owner; `None` where an earlier version had it open last.
+    quota_bytes: Option<u64>,
+    reserve_bytes: Option<u64>,
     file_bytes: u64,
     records_bytes: u64,
     free_bytes: u64,
@@ -72,7 +73,6 @@ fn look(arguments: &Inspect) -> Result<Inspection, EngineError> {
     let visitor = Visitor::open(&arguments.store)?;
     let space = visitor.space()?;
     let (medium_bytes, _) = visitor.on_medium()?;
-    let quota_bytes = space.quota.unwrap_or(0);
     let readers = visitor.readers().into_iter().map(|(process, commit)| Reader {
         process,
         commits_behind: visitor.commit().saturating_sub(commit),
@@ -86,8 +86,8 @@ fn look(arguments: &Inspect) -> Result<Inspection, EngineError> {
         checksums: visitor.has_checksums(),
         owner: visitor.owner(),
         volatile: visitor.is_volatile(),
-        quota_bytes,
-        reserve_bytes: reserve_of(quota_bytes),
+        quota_bytes: space.quota,
+        reserve_bytes: space.quota.map(reserve_of),
         file_bytes: space.taken,
         records_bytes: space.data,
         free_bytes: free,
@@ -151,7 +151,7 @@ fn told(found: &Inspection) -> String {
         format!(
             "{} of a quota of {}: {} in records, {} free; {} on the medium",
             shown(found.file_bytes),
-            shown(found.quota_bytes),
+            found.quota_bytes.map_or("unknown size".to_owned(), shown),
             shown(found.records_bytes),
             shown(found.free_bytes),
             shown(found.medium_bytes)
@@ -161,7 +161,7 @@ fn told(found: &Inspection) -> String {
         "reserve",
         format!(
             "{} for deletes, temporal objects and commits",
-            shown(found.reserve_bytes)
+            found.reserve_bytes.map_or("unknown".to_owned(), shown)
         ),
     );
     line(

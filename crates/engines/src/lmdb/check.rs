@@ -17,7 +17,8 @@
 //! is noted as the pass meets it, and compared with the leaf that refers to it as soon as both were seen. No page is
 //! judged that the commit does not reach, so pages of a writer beside it are no damage.
 //!
-//! **Memory**: for each leaf 24 bytes and one key with its length, for each large value 4 bytes, for each page a bit.
+//! **Memory**: for each leaf 24 bytes and one key with its length, for each large value 4 bytes, and 24
+//! more where checksums are compared, for each page a bit.
 //!
 //! **Checksums** of records are compared on the way, where they are asked for. Those of large values come last, in the
 //! order of the file.

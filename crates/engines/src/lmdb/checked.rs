@@ -3,7 +3,9 @@
 //! For people, by `punctual doctor`: nothing depends on it, so that whatever refuses it is no failure, and it is not
 //! synced.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -29,10 +31,17 @@ pub(super) fn note(directory: &Path, verify: Verify, commit: u64) {
         Verify::Structure => "structure",
         Verify::None => return,
     };
-    let path = directory.join(FILE_NAME);
     // Another user may have written it; it is the folder that may be changed.
-    let _ = fs::remove_file(&path);
-    let _ = fs::write(&path, format!("{what} {commit}\n"));
+    forget(directory);
+    // Only as a new file: the folder's owner may have put a link there, to a file that is not theirs to write.
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create_new(true).open(directory.join(FILE_NAME));
+    let _ = made.and_then(|mut file| writeln!(file, "{what} {commit}"));
+}
+
+/// There is another store in `directory` now, or this one is found damaged.
+pub(super) fn forget(directory: &Path) {
+    let _ = fs::remove_file(directory.join(FILE_NAME));
 }
 
 /// The last check of the store in `directory` that found it whole, as it was opened or by [`Visitor::verify`].
@@ -40,10 +49,15 @@ pub(super) fn note(directory: &Path, verify: Verify, commit: u64) {
 /// [`Visitor::verify`]: super::Visitor::verify
 pub fn last_check(directory: &Path) -> Option<Checked> {
     let path = directory.join(FILE_NAME);
-    let about = fs::symlink_metadata(&path)
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let mut file = options.open(path).ok()?;
+    let about = file
+        .metadata()
         .ok()
         .filter(|about| about.is_file() && about.len() < 64)?;
-    let text = fs::read_to_string(&path).ok()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
     let (what, commit) = text.trim().split_once(' ')?;
     let verify = match what {
         "full" => Verify::Full,

@@ -16,7 +16,7 @@ use super::FORMAT;
 use super::check::{
     Content, Damage, Meta, NO_PAGE, NODE_HEADER, Summed, TREE_LEN, Tree, node_fits, node_offsets, u16_at,
 };
-use super::sum::{COMMIT_KEY, FORMAT_KEY, SUMS_KEY};
+use super::sum::{COMMIT_KEY, FORMAT_KEY, QUOTA_KEY, SUMS_KEY};
 
 /// The name of the table of temporal records.
 pub(super) const TEMPORAL_NAME: &[u8] = b"temporal";
@@ -59,6 +59,8 @@ pub(super) struct Main {
     pub commit: Option<u64>,
     /// Whether plain records have checksums, as a number.
     pub sums: Option<u8>,
+    /// In bytes; none where no version has opened it that notes it.
+    pub quota: Option<u64>,
     pub data: Option<Tree>,
     pub temporal: Option<Tree>,
 }
@@ -91,7 +93,7 @@ impl Main {
 
     pub(super) fn read(file: &File, meta: &Meta) -> Result<Main, Damage> {
         let mut found = Main::default();
-        // The main table has five records, in one page; an empty store has none.
+        // The main table has six records, in one page; an empty store has none.
         let root = meta.main.root;
         if root == NO_PAGE || meta.main.depth != 1 {
             return Ok(found);
@@ -113,6 +115,7 @@ impl Main {
             match key {
                 FORMAT_KEY => found.format = value.try_into().ok().map(u32::from_le_bytes),
                 COMMIT_KEY => found.commit = value.try_into().ok().map(u64::from_le_bytes),
+                QUOTA_KEY => found.quota = value.try_into().ok().map(u64::from_le_bytes),
                 SUMS_KEY => found.sums = value.first().copied(),
                 DATA_NAME => found.data = tree(value),
                 TEMPORAL_NAME => found.temporal = tree(value),

@@ -45,6 +45,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
@@ -162,7 +163,7 @@ pub struct Lmdb {
     /// The addresses of the map.
     map: Range<usize>,
     // Last: fields are dropped in order, and the next owner may only come in when the environment is closed.
-    _owner: Owner,
+    _owner: Arc<Owner>,
 }
 
 impl LmdbOptions {
@@ -192,9 +193,20 @@ impl LmdbOptions {
         let directory = directory.as_ref();
         let options = self.validated(directory)?;
         crate::directory::make(directory).map_err(error::io(directory, "create the directory of the store"))?;
-        let owner = Owner::take(directory)?;
+        let owner = Arc::new(Owner::take(directory)?);
+        options.open_as(owner, directory, &mut progress)
+    }
+
+    /// For a process that has taken the directory, which is there.
+    fn open_as(
+        self,
+        owner: Arc<Owner>,
+        directory: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Lmdb, EngineError> {
+        let options = self.validated(directory)?;
         let mark = unsynced::read(directory)?;
-        let (checked_at, free) = check_file(&directory.join(DATA_FILE), options.verify, &mut progress)?;
+        let (checked_at, free) = check_file(&directory.join(DATA_FILE), options.verify, progress)?;
         options.check_quota(&directory.join(DATA_FILE))?;
         sync::clear_unfinished(directory)?;
         sync::create(options, directory)?;
@@ -212,7 +224,7 @@ impl LmdbOptions {
         let readers = Seats::new(options.readers_max, || env.read_txn().map(drop))
             .map_err(error::engine(place, "begin a read transaction"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
-        let sums = sum::settle(&env, [main, temporal], place, options.checksums)?;
+        let sums = sum::settle(&env, [main, temporal], place, options.checksums, options.quota as u64)?;
         let (protection, map) = protect_map(&env, main, place, options.verify)?;
         readers.adopt();
         if let Some(commit) = checked_at {
@@ -683,7 +695,7 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
                 options.create(transaction)
             };
             // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "commit", "format",
-            // "records", "sums" and "temporal": the one in the middle is found at once.
+            // "records", "room", "sums" and "temporal": the third is found at once.
             let tables = (create(Some("records"))?, create(Some("temporal"))?, create(None)?);
             Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(tables))
         })

@@ -12,7 +12,8 @@
 //! reserve, `taken` at least what was taken. Each change copies the pages from the root to its leaf and may split them
 //! ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where that bound meets `spare` are both made
 //! tight: `spare` by a look at the free pages, and `taken` by what a transaction holds at any time: what its trees have
-//! grown by, a copy of each branch, a copy of each leaf that it has changed, and all large values that it has put.
+//! grown by at the most, a copy of each branch, a copy of each leaf that it has changed, and all large values that it
+//! has put.
 //! From then on, whether a change copies a leaf is seen by where its record lies: what was not copied yet lies in the
 //! map, and a copy does not.
 //!
@@ -51,6 +52,8 @@ pub fn reserve_of(quota: u64) -> u64 {
 pub(super) struct Room {
     page_size: usize,
     quota_pages: AtomicI64,
+    /// The same, as the store notes it for visitors.
+    noted_pages: AtomicI64,
     reserve: AtomicI64,
     /// Pages beyond the reserve, at the least.
     spare: AtomicI64,
@@ -62,6 +65,7 @@ impl Room {
         Room {
             page_size,
             quota_pages: AtomicI64::new(pages(quota)),
+            noted_pages: AtomicI64::new(pages(quota)),
             reserve: AtomicI64::new(pages(reserve_of(quota as u64) as usize)),
             spare: AtomicI64::new(0),
         }
@@ -75,6 +79,13 @@ impl Room {
     /// The quota in bytes.
     pub(super) fn quota(&self) -> usize {
         self.quota_pages.load(Ordering::Relaxed) as usize * self.page_size
+    }
+
+    /// The quota in bytes, if it is to be noted.
+    pub(super) fn to_note(&self) -> Option<u64> {
+        let quota = self.quota_pages.load(Ordering::Relaxed);
+        let noted = self.noted_pages.swap(quota, Ordering::Relaxed);
+        (noted != quota).then(|| quota as u64 * self.page_size as u64)
     }
 
     /// Raises the quota. A transaction that is under way keeps the bounds that it has.
@@ -105,6 +116,8 @@ pub(super) struct Allowance {
     leaves: i64,
     /// Pages of large values that it has put.
     large: i64,
+    /// The most branches and leaves that there were at any time: what is joined stays taken, and serves single pages.
+    most: i64,
     /// The trees when it began, once that was looked up.
     before: Option<Before>,
 }
@@ -138,6 +151,7 @@ impl Allowance {
             taken: COMMIT_PAGES,
             leaves: 0,
             large: 0,
+            most: 0,
             before: None,
         }
     }
@@ -161,6 +175,10 @@ impl LmdbWrite<'_> {
         };
         let pages = CHANGE_PAGES + large;
         let mut leaves = if put.is_some() { 1 } else { 1 + MERGED };
+        if put.is_none() {
+            // Only deletes make them fewer.
+            self.allowance.most = self.allowance.most.max(self.nodes()?);
+        }
         if self.allowance.taken + pages > self.allowance.spare {
             let fits = self.tighten(pages)?;
             if !fits && put.is_some() && table == Table::Data {
@@ -191,7 +209,7 @@ impl LmdbWrite<'_> {
         };
         let allowance = &self.allowance;
         let copied = before.branches + allowance.leaves.min(before.leaves);
-        let grown = self.nodes()? - before.branches - before.leaves;
+        let grown = self.nodes()?.max(allowance.most) - before.branches - before.leaves;
         let held = copied + grown + allowance.large + before.lists + COMMIT_PAGES;
         self.allowance.taken = self.allowance.taken.min(held);
         Ok(self.allowance.taken + pages <= self.allowance.spare)

@@ -19,7 +19,7 @@ use super::{Lmdb, LmdbSnapshot};
 pub(super) fn space(engine: &Lmdb) -> Result<Space, EngineError> {
     // A snapshot of the newest commit keeps the trees that are read from being written over.
     let _kept = LmdbSnapshot::begin_own(engine)?;
-    Ok(engine.survey()?.space(engine.room.quota() as u64))
+    Ok(engine.survey()?.space(Some(engine.room.quota() as u64)))
 }
 
 /// Of the newest commit in a file, in pages.
@@ -45,12 +45,12 @@ impl Survey {
         Survey::at(file, &Meta::newest(file)?)
     }
 
-    /// In bytes, for a store of `quota` bytes.
-    pub(super) fn space(&self, quota: u64) -> Space {
+    /// In bytes, for a store of `quota` bytes, where that is known.
+    pub(super) fn space(&self, quota: Option<u64>) -> Space {
         let bytes = |pages: u64| pages * self.page_size;
         let freed = self.freed.iter().map(|(commit, pages)| (*commit, bytes(*pages)));
         Space {
-            quota: Some(quota),
+            quota,
             taken: bytes(self.pages),
             data: bytes(self.data),
             freed: freed.collect(),
@@ -72,13 +72,14 @@ impl Survey {
             if flags == F_SUBDATA
                 && let Some(tree) = Tree::read(page.get(value..value + TREE_LEN)?, 0, Content::Records)
             {
-                survey.data += pages_of(&tree);
+                survey.data = survey.data.saturating_add(pages_of(&tree));
                 let [branches, leaves] = &mut survey.nodes;
                 *branches = branches.saturating_add(tree.branches);
                 *leaves = leaves.saturating_add(tree.leaves);
             }
             Some(())
         })?;
+        let mut free = survey.pages;
         trees.leaves(meta.free, |page, value, flags, key| {
             let transaction = u64_at(page.get(key..key + 8)?, 0);
             let list = u64_at(page.get(value..value + 8)?, 0);
@@ -88,9 +89,14 @@ impl Survey {
             } else {
                 list
             };
+            // A list names each page once, and no page is in two.
+            free = free.checked_sub(pages)?;
             survey.freed.push((transaction, pages));
             Some(())
         })?;
+        if survey.data > survey.pages {
+            return Err(damaged(meta.main.root, "tells of more pages than there are"));
+        }
         survey.freed.sort_unstable();
         Ok(survey)
     }
@@ -127,7 +133,12 @@ impl Trees<'_> {
                     (P_LEAF, true) => {
                         let value = node_fits(number, &page, offset, 0)?;
                         let seen = visit(&page, value, u16_at(&page, offset + 4), offset + NODE_HEADER);
-                        seen.ok_or_else(|| damaged(number, "has a node that leaves the page"))?;
+                        seen.ok_or_else(|| {
+                            damaged(
+                                number,
+                                "has a node that leaves the page, or lists more pages than there are",
+                            )
+                        })?;
                     }
                     (flags, _) => return Err(damaged(number, &format!("of kind {flags:#x} is no part of its tree"))),
                 }

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `commit` | number of the transaction (`mt_txnid`), 8 bytes |
 //! | `format` | [`FORMAT`](super::FORMAT), 4 bytes |
+//! | `room` | the quota with which it was opened last, in bytes, for visitors; 8 bytes |
 //! | `sums` | 1 if plain records have checksums, else 0; 1 byte |
 //!
 //! All little-endian. Format 1 had `format` only, and no checksum. Opening such a store gives temporal records theirs,
@@ -32,6 +33,8 @@ pub(super) const LEN: usize = size_of::<u32>();
 
 pub(super) const FORMAT_KEY: &[u8] = b"format";
 pub(super) const COMMIT_KEY: &[u8] = b"commit";
+/// Between the names of the tables, too: of six names, `records` is the one that bisection meets first.
+pub(super) const QUOTA_KEY: &[u8] = b"room";
 /// Between the names of the tables, so that a search by bisection meets `records` first.
 pub(super) const SUMS_KEY: &[u8] = b"sums";
 
@@ -74,6 +77,7 @@ pub(super) fn settle(
     [main, temporal]: [Records; 2],
     place: Place<'_>,
     sums_if_new: bool,
+    quota: u64,
 ) -> Result<Sums, EngineError> {
     let fail = error::engine(place, "read the store's format");
     let mut transaction = env.write_txn().map_err(fail)?;
@@ -82,7 +86,17 @@ pub(super) fn settle(
         None => None,
     };
     let sums = match found {
-        Some(super::FORMAT) => return current(main, &transaction, place),
+        Some(super::FORMAT) => {
+            let sums = current(main, &transaction, place)?;
+            note_quota(main, transaction, quota).or_else(|refused| {
+                match error::engine(place, "note the quota")(refused) {
+                    // Nothing depends on it.
+                    EngineError::QuotaFull { .. } | EngineError::DiskFull { .. } => Ok(()),
+                    other => Err(other),
+                }
+            })?;
+            return Ok(sums);
+        }
         Some(1) => {
             add_sums(temporal, &mut transaction).map_err(error::engine(place, "bring the store to the new format"))?;
             Sums { data: false }
@@ -99,6 +113,7 @@ pub(super) fn settle(
     let write = |transaction: &mut RwTxn<'_>| {
         main.put(transaction, FORMAT_KEY, &super::FORMAT.to_le_bytes())?;
         main.put(transaction, SUMS_KEY, &[u8::from(sums.data)])?;
+        put_quota(main, transaction, quota)?;
         name_commit(main, transaction)
     };
     let fail = error::engine(place, "write the store's format");
@@ -119,6 +134,21 @@ fn current(main: Records, transaction: &RwTxn<'_>, place: Place<'_>) -> Result<S
         Some([data @ (0 | 1)]) => Ok(Sums { data: *data == 1 }),
         _ => Err(corrupt(place, "it does not say whether it has checksums")),
     }
+}
+
+/// Notes the quota, if it is another one than before, in a commit of its own.
+fn note_quota(main: Records, mut transaction: RwTxn<'_>, quota: u64) -> heed::Result<()> {
+    if main.get(&transaction, QUOTA_KEY)? == Some(&quota.to_le_bytes()) {
+        return Ok(());
+    }
+    put_quota(main, &mut transaction, quota)?;
+    name_commit(main, &mut transaction)?;
+    transaction.commit()
+}
+
+/// Notes the quota in the main table.
+pub(super) fn put_quota(main: Records, transaction: &mut RwTxn<'_>, quota: u64) -> heed::Result<()> {
+    main.put(transaction, QUOTA_KEY, &quota.to_le_bytes())
 }
 
 /// Notes in the main table which commit this is.

@@ -41,7 +41,7 @@ fn create_in(options: LmdbOptions, folder: &Path) -> Result<(), EngineError> {
     let env = options.open_env(folder, EnvFlags::empty())?;
     let place = options.place(folder);
     let [_, temporal, main] = super::create_tables(&env, place)?;
-    sum::settle(&env, [main, temporal], place, options.checksums)?;
+    sum::settle(&env, [main, temporal], place, options.checksums, options.quota as u64)?;
     env.prepare_for_closing().wait();
     Ok(())
 }

@@ -292,11 +292,6 @@ impl LmdbWrite<'_> {
         };
         written.map_err(|refused| engine.change_refused(refused, "write a record"))
     }
-
-    /// Has the transaction written even if nothing was changed.
-    pub(super) fn change_nothing(&mut self) {
-        self.changed = true;
-    }
 }
 
 fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), EngineError> {
@@ -492,7 +487,11 @@ impl Write for LmdbWrite<'_> {
         self.usable()?;
         let engine = self.engine;
         if self.changed {
-            let named = sum::name_commit(engine.main, &mut self.transaction);
+            let quota = engine.room.to_note();
+            let named = quota.map_or(Ok(()), |quota| {
+                sum::put_quota(engine.main, &mut self.transaction, quota)
+            });
+            let named = named.and_then(|()| sum::name_commit(engine.main, &mut self.transaction));
             named.map_err(|refused| engine.change_refused(refused, "write a record"))?;
         }
         let mut rest = ManuallyDrop::new(self);

@@ -28,6 +28,7 @@ use std::io::{self, BufRead, Read as _, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ use super::owner::Owner;
 use super::transactions::LmdbWrite;
 use super::verify::Verify;
 use super::visitor::{Visitor, open_file};
-use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, error, memory, sync, unsynced};
+use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, checked, error, memory, sync, unsynced};
 use crate::directory;
 
 /// How much is put into one transaction of a new store, in bytes.
@@ -121,7 +122,8 @@ type Progress<'p> = &'p mut dyn FnMut(Transferred);
 /// less than 256 MiB, and no control group bounds the memory of this process; beside the new store where not.
 ///
 /// While another process has the store open, the new store is written in small steps, each synced, with pauses: steps
-/// take `share` of the time, so that the owner's writes seldom meet one. [`Share::ONE`] makes no pauses.
+/// take `share` of the time, or more where a step takes so long that the longest pause is not enough, so that the
+/// owner's writes seldom meet one. [`Share::ONE`] makes no pauses.
 ///
 /// # Errors
 /// [`TransferError::Outrun`], [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`;
@@ -156,7 +158,12 @@ fn backup_once(
     set_down: bool,
     progress: Progress<'_>,
 ) -> Result<Transferred, TransferError> {
-    let new = New::begin(to, Visitor::open(from)?.has_checksums())?;
+    let (checksums, quota) = {
+        let visitor = Visitor::open(from)?;
+        (visitor.has_checksums(), visitor.quota())
+    };
+    let mut new = New::begin(to, checksums)?;
+    new.quota = quota;
     let pages = match set_down {
         true => Some(new.spare_file(fs::metadata(from.join(DATA_FILE)).map_or(u64::MAX, |about| about.len()))?),
         false => None,
@@ -169,7 +176,7 @@ fn backup_once(
             filler.pace = Some(Pace::of(share));
         }
         let visitor = match pages {
-            Some(pages) => visitor.set_down(pages)?,
+            Some(pages) => visitor.set_down(pages, to)?,
             None => visitor,
         };
         copy(&visitor, filler, progress)
@@ -198,7 +205,8 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, 
     let _owner = Owner::take(directory)?;
     let visitor = Visitor::alone(directory)?;
     let folder = directory.join(sync::NEW);
-    let new = New::begin_in(folder, visitor.has_checksums())?;
+    let mut new = New::begin_in(folder, visitor.has_checksums())?;
+    new.quota = visitor.quota();
     let transferred = new.fill(|filler| copy(&visitor, filler, progress))?;
     let path = directory.join(DATA_FILE);
     let fail = |source| error::io(&path, "put the new file in the place of the old one")(source);
@@ -212,6 +220,7 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, 
         file.set_permissions(about.permissions())?;
         file.sync_all()?;
         fs::rename(&made, &path)?;
+        checked::forget(directory);
         directory::sync(directory)
     };
     place().map_err(fail)?;
@@ -289,8 +298,13 @@ fn name_of(table: Table) -> &'static str {
 /// A store that is being made.
 struct New {
     folder: PathBuf,
+    /// Kept until the store has its name: another process that makes one here would be in the way, and this in its.
+    owner: Arc<Owner>,
     /// Where it belongs; none where its file alone is wanted.
     place: Option<PathBuf>,
+    is_named: bool,
+    /// Of the store that it is a copy of, in bytes.
+    quota: Option<usize>,
     options: LmdbOptions,
 }
 
@@ -315,11 +329,8 @@ impl New {
     fn begin_in(folder: PathBuf, checksums: bool) -> Result<New, TransferError> {
         let fail = error::io(&folder, "create the folder of a new store");
         directory::make(&folder).map_err(fail)?;
-        {
-            // Not while another process makes it.
-            let _owner = Owner::take(&folder)?;
-            sync::clear_files(&folder).map_err(fail)?;
-        }
+        let owner = Arc::new(Owner::take(&folder)?);
+        sync::clear_files(&folder).map_err(fail)?;
         // No more can be written than there is room for.
         let room = error::free_bytes(&folder).unwrap_or(QUOTA_MAX).saturating_mul(2);
         let quota = usize::try_from(room.min(QUOTA_MAX))
@@ -334,7 +345,10 @@ impl New {
         };
         Ok(New {
             folder: folder.clone(),
+            owner,
             place: None,
+            is_named: false,
+            quota: None,
             options,
         })
     }
@@ -365,7 +379,7 @@ impl New {
 
     /// Fills it and gives it its name.
     fn finish(
-        &self,
+        mut self,
         fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
     ) -> Result<Transferred, TransferError> {
         let transferred = self.fill(fill)?;
@@ -376,7 +390,9 @@ impl New {
             fs::rename(&self.folder, place)?;
             directory::sync(directory::parent(place))
         };
-        name().map_err(error::io(place, "give the new store its name"))?;
+        let named = name().map_err(error::io(place, "give the new store its name"));
+        self.is_named = !self.folder.exists();
+        named?;
         Ok(transferred)
     }
 
@@ -385,7 +401,8 @@ impl New {
         &self,
         fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
     ) -> Result<Transferred, TransferError> {
-        let engine = self.options.open(&self.folder)?;
+        let open = |options: LmdbOptions| options.open_as(Arc::clone(&self.owner), &self.folder, &mut |_| ());
+        let engine = open(self.options)?;
         let mut filler = Filler {
             engine: &engine,
             open: None,
@@ -400,24 +417,25 @@ impl New {
         drop(filler);
         let taken = engine.space()?.taken as usize;
         drop(engine);
-        // The file notes the quota of its last commit: one that suits a store of this size.
-        let options = LmdbOptions {
-            quota: LmdbOptions::default().quota.max(taken.saturating_add(taken / 4)),
+        // It notes the quota that it is opened with: that of the store it is a copy of, or one that suits its size.
+        let suits = LmdbOptions::default().quota.max(taken.saturating_add(taken / 4));
+        let quota = self.quota.map_or(suits, |quota| quota.max(taken));
+        drop(open(LmdbOptions {
+            quota,
             verify: Verify::None,
             ..self.options
-        };
-        let engine = options.open(&self.folder)?;
-        let mut last = LmdbWrite::begin(&engine)?;
-        last.change_nothing();
-        last.commit()?;
+        })?);
         Ok(transferred)
     }
 }
 
 impl Drop for New {
     fn drop(&mut self) {
-        // Of what was not finished; the next attempt would remove it, too. Nothing is there where it got its name.
-        let _ = sync::clear(&self.folder);
+        // Of what was not finished; the next attempt would remove it, too. Once it has its name, a folder here is that
+        // of another attempt.
+        if !self.is_named {
+            let _ = sync::clear(&self.folder);
+        }
     }
 }
 
@@ -708,6 +726,29 @@ mod tests {
     }
 
     /// The owner takes so many snapshots away.
+    #[test]
+    fn a_second_copy_to_one_place_is_refused_and_leaves_the_first_alone() {
+        let above = tempfile::tempdir().unwrap();
+        let place = above.path().join("copy");
+        let first = New::begin(&place, true).unwrap();
+        let filled = first.finish(|filler| {
+            let second = New::begin(&place, true).map(drop);
+            assert!(
+                matches!(second, Err(TransferError::Engine(EngineError::InUse { .. }))),
+                "{second:?}"
+            );
+            filler.add(Table::Data, b"door", b"open")?;
+            Ok(())
+        });
+        assert_eq!(filled.unwrap().records, 1);
+        assert_eq!(Visitor::open(&place).unwrap().records(Table::Data), 1);
+        assert!(!above.path().join(".copy.unfinished").exists());
+        // Nothing is left of one that is given up.
+        let given_up = New::begin(&above.path().join("other"), true).unwrap();
+        drop(given_up);
+        assert!(!above.path().join(".other.unfinished").exists());
+    }
+
     #[test]
     fn a_copy_is_begun_anew_until_its_snapshot_is_kept_or_it_is_told_what_to_do() {
         for taken_away in 0..8 {

@@ -32,7 +32,7 @@ use super::meta::Main;
 use super::space::Survey;
 use super::unsynced::{self, Mark};
 use super::verify::{Progress, Verify};
-use super::{DATA_FILE, FORMAT, LOCK_FILE, error, owner, sum};
+use super::{DATA_FILE, FORMAT, LOCK_FILE, QUOTA_MIN, error, owner, sum};
 
 /// How often a snapshot is sought while the owner commits.
 const TRIES_MAX: usize = 1_000;
@@ -177,9 +177,9 @@ impl Visitor {
     }
 
     /// Copies the pages into `to`, from front to end, as fast as they can be read; from then on the owner need not keep
-    /// them. For a store that is written so fast that its records cannot be read meanwhile.
-    pub(super) fn set_down(mut self, to: File) -> Result<Visitor, EngineError> {
-        let copied = |result: io::Result<()>| result.map_err(error::io(&self.directory, "copy the pages of the store"));
+    /// them. Errors call it `place`. For a store that is written so fast that its records cannot be read meanwhile.
+    pub(super) fn set_down(mut self, to: File, place: &Path) -> Result<Visitor, EngineError> {
+        let copied = |result: io::Result<()>| result.map_err(error::io(place, "copy the pages of the store"));
         let end = (self.meta.last_page + 1) * self.meta.page_size as u64;
         let mut chunk = vec![0; 1 << 20];
         let mut at = 0;
@@ -211,6 +211,12 @@ impl Visitor {
     /// Whether plain records carry checksums.
     pub fn has_checksums(&self) -> bool {
         self.main.sums == Some(1)
+    }
+
+    /// The quota of its owner, in bytes, where that can be one.
+    pub(super) fn quota(&self) -> Option<usize> {
+        let quota = self.main.quota.and_then(|quota| usize::try_from(quota).ok());
+        quota.filter(|quota| (QUOTA_MIN..1 << 46).contains(quota))
     }
 
     /// How many records a table has.
@@ -258,13 +264,14 @@ impl Visitor {
         cells.places().filter(|at| *at >= first).filter_map(reader).collect()
     }
 
-    /// How much room there is. The quota is that of the newest commit.
+    /// How much room there is. The quota is that of the store's owner, of now or of the last time; none where an
+    /// earlier version had it open last.
     ///
     /// # Errors
     /// [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost.
     pub fn space(&self) -> Result<Space, EngineError> {
         let survey = self.sound(Survey::at(&self.file, &self.meta))?;
-        Ok(survey.space(self.meta.map_len))
+        Ok(survey.space(self.main.quota))
     }
 
     /// What the file takes on the medium, in bytes, and how long it is.
@@ -296,7 +303,11 @@ impl Visitor {
             Verify::Full => self.main.summed(),
             Verify::Structure | Verify::None => Summed::default(),
         };
-        self.sound(check::check_at(&self.file, &self.meta, summed, &mut progress))?;
+        let checked = self.sound(check::check_at(&self.file, &self.meta, summed, &mut progress));
+        if let Err(EngineError::Corrupt { .. }) = checked {
+            super::checked::forget(&self.directory);
+        }
+        checked?;
         super::checked::note(&self.directory, verify, self.commit());
         Ok(())
     }
@@ -623,7 +634,7 @@ mod tests {
         let mut file = OpenOptions::new();
         let file = file.read(true).write(true).create(true).truncate(true);
         let copied = visitor
-            .set_down(file.open(elsewhere.path().join("pages")).unwrap())
+            .set_down(file.open(elsewhere.path().join("pages")).unwrap(), elsewhere.path())
             .unwrap();
         write(&engine, 2);
         assert_eq!(
@@ -636,7 +647,7 @@ mod tests {
         assert_eq!(round_of(&copied).unwrap(), 1);
         copied.verify(Verify::None, |_| ()).unwrap();
         // Too late to copy.
-        let late = other.set_down(file.open(elsewhere.path().join("late")).unwrap());
+        let late = other.set_down(file.open(elsewhere.path().join("late")).unwrap(), elsewhere.path());
         assert!(matches!(late, Err(EngineError::Overtaken { .. })), "{late:?}");
     }
 }

@@ -223,14 +223,14 @@ impl<'p> Witness<'p> {
             self.names.push((thread, name.clone()));
             name
         });
-        let doing = match committing * 2 > held {
+        let doing = committing.map(|committing| match committing * 2 > held {
             true if syncs => Doing::Syncing,
             true => Doing::Committing,
             false => Doing::Working,
-        };
+        });
         Culprit {
             thread: Some(thread.0),
-            doing: Some(doing),
+            doing,
             us: held.as_micros_f64(),
             ..Culprit::named(name)
         }

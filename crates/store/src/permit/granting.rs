@@ -42,8 +42,8 @@ pub struct WaitedFor {
     pub thread: Tid,
     /// For how long it held the permit during the wait.
     pub held: Nanos,
-    /// Of that, from when it began to commit.
-    pub committing: Nanos,
+    /// Of that, from when it began to commit; `None` where it still holds the permit.
+    pub committing: Option<Nanos>,
 }
 
 /// Where the permit is handed out.
@@ -102,7 +102,7 @@ impl Waiter {
             self.longest = Some(WaitedFor {
                 thread: holder.thread,
                 held,
-                committing: commits.map_or(Nanos::ZERO, |began| now.since(from.max(began))),
+                committing: Some(commits.map_or(Nanos::ZERO, |began| now.since(from.max(began)))),
             });
         }
     }
@@ -221,7 +221,7 @@ impl<O: Os> PermitQueue<O> {
                 let last = WaitedFor {
                     thread,
                     held: now.since(since.max(waiter.since)),
-                    committing: Nanos::ZERO, // the holder alone knows
+                    committing: None, // the holder alone knows
                 };
                 let longest = waiter.longest.filter(|longest| longest.held > last.held);
                 return Err(Denied::TimedOut(HeldBy {
