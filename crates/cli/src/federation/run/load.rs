@@ -173,6 +173,24 @@ impl Load {
         served
     }
 
+    /// The place among the addresses at which most was answered lately: clients whose connection ended stay where they
+    /// went.
+    pub fn busiest(&self) -> Option<usize> {
+        let mut counts = std::collections::BTreeMap::new();
+        let last = self.recent.back()?.at;
+        let lately = self
+            .recent
+            .iter()
+            .filter(|ended| last.since(ended.at) < Nanos::from_secs(1));
+        for (_, place) in lately.filter_map(|ended| ended.by) {
+            *counts.entry(usize::from(place)).or_insert(0_u64) += 1;
+        }
+        counts
+            .into_iter()
+            .max_by_key(|(_, count)| *count)
+            .map(|(place, _)| place)
+    }
+
     /// How many requests that ended within a span were not served in time.
     pub fn not_served(&self, from: Time, until: Time) -> u64 {
         let is_so = |ended: &&Ended| ended.ending != Ending::Timely && (from..=until).contains(&ended.at);

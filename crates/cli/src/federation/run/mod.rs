@@ -371,7 +371,7 @@ impl Run<'_> {
 
     fn strike(&mut self, fault: Fault) -> Result<(), Failure> {
         let draw = drawn(&mut self.random);
-        let Some(part) = fault.victim(&self.processes, draw) else {
+        let Some(part) = fault.victim(&self.processes, &self.load, draw) else {
             return Ok(());
         };
         let at = match fault {

@@ -62,7 +62,7 @@ impl Fault {
     }
 
     /// Which process it happens to now; `None` where there is no such one.
-    pub(super) fn victim(self, processes: &Processes, draw: u64) -> Option<Part> {
+    pub(super) fn victim(self, processes: &Processes, load: &Load, draw: u64) -> Option<Part> {
         let (master, _) = processes.master?;
         let master = master.0 as usize;
         match self {
@@ -71,10 +71,7 @@ impl Fault {
                 let slaves: Vec<Part> = (0..processes.nodes()).filter(|part| *part != master).collect();
                 slaves.get(draw as usize % slaves.len().max(1)).copied()
             }
-            Fault::BalancerKill => {
-                let balancers: Vec<Part> = (processes.nodes()..processes.parts().end).collect();
-                balancers.get(draw as usize % balancers.len().max(1)).copied()
-            }
+            Fault::BalancerKill => Some(processes.nodes() + load.busiest().unwrap_or(0)),
         }
     }
 
