@@ -173,7 +173,7 @@ impl Report {
         if self.faults.any() {
             return Err(Failure::Refuted("a promise was broken, see above".into()));
         }
-        match self.usage.growth() {
+        match self.usage.growth(self.settings.clients()) {
             grew if grew.is_empty() => Ok(()),
             grew => Err(Failure::Refuted(grew.join("\n"))),
         }

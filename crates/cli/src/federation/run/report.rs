@@ -130,7 +130,7 @@ pub(super) fn document(report: &Report) -> Value {
         "outages": outages,
         "gap_ms": span(report.outages.iter().filter_map(|outage| outage.gap).max()),
         "usage": report.usage.samples,
-        "grew": report.usage.growth(),
+        "grew": report.usage.growth(report.settings.clients()),
         "checked": report.faults,
         "acknowledged_lost": report.faults.acknowledged_lost,
         "double_masters": report.faults.double_masters,
