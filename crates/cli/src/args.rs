@@ -397,7 +397,7 @@ pub struct FederationLoad {
     /// Write the result as JSON; without FILE to standard output, and no text
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// The process that starts it: it is told what comes of it, and this one ends with that.
+    /// The process that starts it, reads what this one prints, and with which this one ends
     #[arg(long, hide = true)]
     pub parent: Option<i32>,
 }

@@ -519,6 +519,8 @@ mod run {
         std::fs::write(folder.path().join("run.toml"), "nodes = 0\n").unwrap();
         let error = refused(folder.path(), &["federation", "run", "run.toml"]);
         assert!(error.contains("run.toml") && error.contains("1 to 16 nodes"), "{error}");
+        let error = refused(folder.path(), &["federation", "run", "--fault", "leader"]);
+        assert!(error.contains("no leader to be killed"), "{error}");
         let error = refused(folder.path(), &["federation", "run", "--rate", "nan"]);
         assert!(error.contains("rate"), "{error}");
         std::fs::write(folder.path().join("small.toml"), "store_bytes_max = 1\n").unwrap();

@@ -116,7 +116,7 @@ impl Local {
         };
         let lock = beside(path, ".lock");
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(lock);
-        let lock = lock.map_err(io("cannot be locked"))?;
+        let lock = lock.map_err(io("cannot be locked: name a file in a folder that this user may write"))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => LocalError::InUse {
                 path: path.to_path_buf(),

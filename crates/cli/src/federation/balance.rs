@@ -81,5 +81,5 @@ fn tell(told: &Told) {
     drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Where a balancer listens unless it is told otherwise.
+/// Where a balancer listens unless an argument says otherwise.
 pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7400);

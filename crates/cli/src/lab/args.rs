@@ -250,7 +250,7 @@ pub struct Failover {
     /// How often a balancer is killed, after that
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub balancer_kills: u32,
-    /// How often the master is told to leave and replaced, after that
+    /// How often the master gets the order to leave, and another process its place, after that
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub upgrades: u32,
     /// How often the process that leads the log is killed, after that; with --log etcd

@@ -389,7 +389,7 @@ impl Guard {
         self.in_use(of, number..number + 1)
     }
 
-    /// Which leaf a search for `key` leads to, if it is not stopped by damage: that is told by the call that meets it.
+    /// Which leaf a search for `key` leads to, unless damage stops it: the call that meets the damage tells of it.
     fn leaf_of(&self, tree: Tree, key: &[u8]) -> Option<u64> {
         let mut page = vec![0; self.page_size];
         let mut number = tree.root;

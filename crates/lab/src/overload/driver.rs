@@ -2,8 +2,8 @@
 //! connections and one thread.
 //!
 //! A connection has one request at a time, as a client that waits for its answer. Where all are busy, requests wait
-//! here, and their time goes on; one whose time is over before it was sent is given up. So a server that answers late
-//! is told by late answers and by requests that were never sent, and not by a load that waits for it.
+//! here, and their time goes on; one whose time is over before it was sent is given up. So late
+//! answers and requests that were never sent show a server that answers late; the load does not wait for it.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -36,7 +36,7 @@ pub enum Manner {
 pub struct Load {
     /// The command.
     pub command: Vec<Vec<u8>>,
-    /// Whether the server is told the time that is left: `DEADLINE MS COMMAND ..`.
+    /// Whether a request says the time that it has left: `DEADLINE MS COMMAND ..`.
     pub tells: bool,
     /// How requests come.
     pub manner: Manner,

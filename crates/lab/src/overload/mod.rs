@@ -9,7 +9,7 @@
 //! requests at random instants, each timed from when it was to be sent ([`driver`]). Servers take turns, on the same
 //! cores; the driver has another one, where there is one.
 //!
-//! Only `punctual serve` is told the deadline. Redis and HAProxy have no word for one.
+//! Only requests to `punctual serve` say their deadline. Redis and HAProxy have no word for one.
 
 pub mod driver;
 pub mod servers;
@@ -132,7 +132,7 @@ struct Subject {
     tallies: Vec<Tally>,
 }
 
-/// Compares; `note` is told what goes on.
+/// Compares; says to `note` what goes on.
 ///
 /// # Errors
 /// Where a server does not start, or a socket cannot be had.

@@ -16,7 +16,7 @@ use super::{Ended, Offer, Told};
 
 /// The most arrivals that wait for a client; what comes on top is not sent.
 const WAITING_MAX: usize = 10_000;
-/// How often what was learned is told.
+/// How often the driver prints what it has learned.
 const TELL_EVERY: Nanos = Nanos::from_millis(20);
 /// Clients that ask all the time while the capacity is measured: enough for every executor and a batch.
 const BUSY_CLIENTS: usize = 64;

@@ -84,7 +84,7 @@ pub enum Told {
         /// Reads that answered what they cannot have read.
         wrong_reads: u64,
     },
-    /// All is told; each client's counter, and what it is to be.
+    /// The load has told everything. Each client's counter, and what it is to be.
     Done(Vec<(String, i64)>),
 }
 

@@ -35,6 +35,9 @@ impl LogKind {
     }
 }
 
+/// Why no leader of a log in a file can be killed.
+pub(super) const NO_LEADER: &str = "a log in one file has no leader to be killed: run it with --log etcd";
+
 /// What a run does with its log.
 pub(super) trait Backing {
     /// Where nodes ask it themselves; `None`: at the socket of the run.
@@ -107,8 +110,7 @@ impl Backing for File {
     }
 
     fn kill_leader(&mut self) -> Result<Time, Failure> {
-        let why = "a log in one file has no leader to be killed: run it with --log etcd";
-        Err(Failure::input([why]))
+        Err(Failure::input([NO_LEADER]))
     }
 
     fn restart(&mut self) -> Result<(), Failure> {

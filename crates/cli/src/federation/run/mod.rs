@@ -106,6 +106,10 @@ pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
     ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
+    // Told before anything is started.
+    if matches!(arguments.fault, Fault::Leader | Fault::Both) && settings.log == LogKind::Local {
+        return Err(Failure::input([log::NO_LEADER]));
+    }
     let faults = match arguments.fault_every {
         None => vec![(Nanos(settings.duration.0 / 2), arguments.fault)],
         Some(every) => now_and_then(every, &settings)?,
@@ -277,7 +281,7 @@ pub fn federation(
         random: settings.seed,
     };
     let troubled = run.trouble(faults, &is_over);
-    // Where it is to end at once, outcomes are told to none.
+    // Where it is to end at once, clients ask for no outcomes.
     let ended = run.load.end(&|| is_over() || troubled.is_err());
     troubled.and(ended)?;
     run.explain(true);

@@ -26,7 +26,7 @@ pub enum Fault {
     SlaveKill,
     /// A balancer is killed, and started again after a second; its clients go to the other
     BalancerKill,
-    /// The master is told to leave; when it has ended, its process is replaced
+    /// The master gets the order to leave; when it has ended, another process takes its place
     Upgrade,
     /// The process that leads the log is killed, and started again after a second (with --log etcd)
     Leader,
