@@ -71,13 +71,13 @@ impl PeerOut {
         self.way.connect(registry, access, &name, now).map(Trouble::Refused)
     }
 
-    /// Sends what waits, then what `more` tells as long as the socket takes it; what the operator should know of it,
-    /// and the bytes that were written.
+    /// Sends what waits, then what `more` adds, until it says that there is nothing, as long as the socket takes it; what
+    /// the operator should know of it, and the bytes that were written.
     pub fn turn(
         &mut self,
         scratch: &mut Vec<u8>,
         now: Time,
-        more: &mut dyn FnMut() -> Option<Packet>,
+        more: &mut dyn FnMut(&mut Vec<u8>) -> bool,
     ) -> (Option<Trouble>, u64) {
         let mut too_long = None;
         let turned = self.try_turn(scratch, now, &mut too_long, more);
@@ -103,7 +103,7 @@ impl PeerOut {
         scratch: &mut Vec<u8>,
         now: Time,
         too_long: &mut Option<usize>,
-        more: &mut dyn FnMut() -> Option<Packet>,
+        more: &mut dyn FnMut(&mut Vec<u8>) -> bool,
     ) -> io::Result<bool> {
         // Peers say nothing here: what comes is the end.
         if self.way.read(scratch, now, |_| {})? == Turn::Ended {
@@ -127,9 +127,8 @@ impl PeerOut {
         // Readings wait in their feed, where a newer one takes the place of an older, until the socket has room.
         while link.is_writable
             && link.unsent() < READINGS_UNSENT_MAX
-            && let Some(packet) = more()
+            && more(&mut link.out)
         {
-            frame::write(&mut link.out, VERSION, &packet);
             if link.unsent() >= READINGS_UNSENT_MAX {
                 link.flush()?;
             }
