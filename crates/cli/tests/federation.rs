@@ -820,7 +820,7 @@ mod members {
         end(&log.child);
     }
 
-    /// The same file, with a certificate for clients and users who watch and load.
+    /// The same file, with a certificate for clients and a user that watches.
     fn closed(node: usize, ports: &[u16; 6], password: &str) -> String {
         let name = format!("node-{node}");
         let users = format!(
@@ -859,7 +859,7 @@ mod members {
     }
 
     #[test]
-    fn balancers_and_those_who_watch_show_certificates_and_are_users() {
+    fn balancers_and_watchers_show_certificates_and_are_users() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let write = |name: &str, text: &str| {
@@ -962,7 +962,7 @@ mod members {
         front_runs.says("certificate kept as it was");
         assert_eq!(come().ask("AUTH robot secret"), Value::ok());
 
-        // Those who watch a node, and load a balancer.
+        // Commands that watch a node, and load a balancer.
         let node = format!("localhost:{}", ports[3]);
         // A second may be too short for an answer on a machine that is busy: it watches again.
         let watch = |more: &[&str], code, part: &str| {

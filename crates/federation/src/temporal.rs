@@ -7,9 +7,10 @@
 //! **Terms.** The *source* of an object is the node whose sensor it is; a *peer* is a node that wants its readings. A
 //! [`Stamp`] is an instant of the peer's own clock, which the peer sends and the source sends back.
 //!
-//! **Method.** The source keeps a [`Feed`] for each peer: a conflating queue, the newest reading per object. Each reading
-//! is delivered, superseded, waiting or under way. A reading stays under way until the peer acknowledges it; if that takes too long, the feed sends it
-//! again, or a newer one in its place. The peer keeps an [`Inbox`] for each source and takes newer readings only.
+//! **Method.** The source keeps a [`Feed`] for each peer: a conflating queue, the newest reading per object. Each
+//! reading is delivered, superseded, waiting or under way. A reading stays under way until the peer acknowledges it; if
+//! that takes too long, the feed sends it again, or a newer one in its place. The peer keeps an [`Inbox`] for each
+//! source and takes newer readings only.
 //!
 //! **Age.** The age that a reading has when the feed takes it travels along. The peer adds the *way*: the whole time
 //! that has passed on its own clock since the stamp that the source had heard last *before* it took the reading.

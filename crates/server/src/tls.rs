@@ -162,8 +162,8 @@ impl Tls {
     }
 }
 
-/// How a program that has no server of its own dials others: it believes one authority, and shows a certificate where it
-/// has one.
+/// How a program that has no server of its own dials others: it believes one authority, and shows a certificate where
+/// it has one.
 #[derive(Clone, Debug)]
 pub struct Dialler(Arc<ClientConfig>);
 

@@ -39,7 +39,7 @@ struct Settings {
     users: Vec<User>,
     /// What is shown to clients.
     tls: Option<TlsPaths>,
-    /// What is shown to nodes, and whom to believe: [`TlsPaths::clients`] is there.
+    /// What is shown to nodes, and the authority of their certificates: [`TlsPaths::clients`] is there.
     of_nodes: Option<TlsPaths>,
 }
 

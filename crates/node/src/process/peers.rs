@@ -71,8 +71,8 @@ impl PeerOut {
         self.way.connect(registry, access, &name, now).map(Trouble::Refused)
     }
 
-    /// Sends what waits, then what `more` adds, until it says that there is nothing, as long as the socket takes it; what
-    /// the operator should know of it, and the bytes that were written.
+    /// Sends what waits, then what `more` adds, until it says that there is nothing, as long as the socket takes it;
+    /// what the operator should know of it, and the bytes that were written.
     pub fn turn(
         &mut self,
         scratch: &mut Vec<u8>,
