@@ -902,7 +902,10 @@ mod members {
         assert!(told.contains("without users"), "{told}");
         write("bad.toml", "[federation]\nnodes = [\"here\"]\nnode = 1\n");
         let told = ends_with(folder, 2, &["federation", "balance", "--file", "bad.toml"]);
-        assert!(told.contains("bad.toml:2: federation.nodes") && told.contains("federation.node: unknown"), "{told}");
+        assert!(
+            told.contains("bad.toml:2: federation.nodes") && told.contains("federation.node: unknown"),
+            "{told}"
+        );
 
         // A client comes by TLS, as a user, and reaches the nodes, which believe the balancer's certificate.
         write("front.toml", &front(&ports[..2], "front", "front", &password));
@@ -932,8 +935,13 @@ mod members {
         // A balancer with a certificate of another authority is kept out, and says so.
         write("foreign.toml", &front(&ports[..1], "front", "foreign", &password));
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-        command.args(["federation", "balance", "--file", "foreign.toml"]).current_dir(folder);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["federation", "balance", "--file", "foreign.toml"])
+            .current_dir(folder);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut kept_out = punctual_testing::start(&mut command, BOUND).unwrap();
         nodes[0].says("a connection of a peer was ended");
         let mut told = BufReader::new(kept_out.stderr().unwrap()).lines();
@@ -984,7 +992,14 @@ mod members {
         watch(&["--authority", "foreign/authority.pem"], 2, "certificate");
         watch(&[&closed[..], &["right"]].concat(), 0, "serving");
         let load = |user: &str, password: &str, code| {
-            let closed = ["--authority", "authority.pem", "--user", user, "--password-file", password];
+            let closed = [
+                "--authority",
+                "authority.pem",
+                "--user",
+                user,
+                "--password-file",
+                password,
+            ];
             let offered = ["--rate", "50", "--clients", "4", "--seconds", "1"];
             let arguments = [&["federation", "load", &address][..], &closed, &offered].concat();
             ends_with(folder, code, &arguments)

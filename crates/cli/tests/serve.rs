@@ -1213,10 +1213,8 @@ fn figures_are_told_on_a_port_of_their_own() {
 mod tls {
     use std::fs;
     use std::io::{Read, Write};
-    use std::net::TcpStream;
     use std::path::Path;
     use std::process::Command;
-    use std::sync::Arc;
     use std::time::Instant;
 
     use super::common::certificates::{self, Authority, Tls};

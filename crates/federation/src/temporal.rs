@@ -481,14 +481,17 @@ pub struct Together<'f> {
 impl Together<'_> {
     /// One by one.
     pub fn iter(&self) -> impl Iterator<Item = Reported<'_>> {
-        self.numbers.iter().map(|number| self.slots[*number as usize].reported())
+        self.numbers
+            .iter()
+            .map(|number| self.slots[*number as usize].reported())
     }
 }
 
 impl Serialize for Together<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut sequence = serializer.serialize_seq(Some(self.numbers.len()))?;
-        self.iter().try_for_each(|reported| sequence.serialize_element(&reported))?;
+        self.iter()
+            .try_for_each(|reported| sequence.serialize_element(&reported))?;
         sequence.end()
     }
 }

@@ -11,7 +11,8 @@ use punctual_federation::ids::NodeId;
 use punctual_federation::message::Key;
 use punctual_federation::replica::Replica;
 use punctual_federation::temporal::{
-    Feed, FeedBounds, Heard, Inbox, InboxBounds, InboxCounts, Received, Report, Stamp, Together, sampled_at, true_at_most,
+    Feed, FeedBounds, Heard, Inbox, InboxBounds, InboxCounts, Received, Report, Stamp, Together, sampled_at,
+    true_at_most,
 };
 use punctual_os::Os;
 use punctual_store::StoreError;
@@ -349,7 +350,9 @@ impl Sensing {
 
     /// Readings to send to a peer now.
     pub fn reports(&mut self, peer: NodeId, now: Time) -> Option<Together<'_>> {
-        self.feeds.get_mut(&peer)?.together(now, TOGETHER_MAX, &mut self.numbers)
+        self.feeds
+            .get_mut(&peer)?
+            .together(now, TOGETHER_MAX, &mut self.numbers)
     }
 
     /// Now and then: objects that other nodes have taken over are this one's no more.

@@ -74,8 +74,8 @@ mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
     use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Work};
-    use punctual_logs::frame::{Frames, write};
     use punctual_federation::temporal::{Feed, FeedBounds};
+    use punctual_logs::frame::{Frames, write};
     use punctual_store::batch::Image;
     use punctual_units::Time;
 
@@ -208,11 +208,24 @@ mod tests {
 
     #[test]
     fn readings_are_written_from_their_feed_as_the_packet_that_peers_read() {
-        let stamp = Stamp { boot: 7, at: Time(1 << 40) };
+        let stamp = Stamp {
+            boot: 7,
+            at: Time(1 << 40),
+        };
         let mut feed = Feed::new(FeedBounds::default(), stamp);
         for sequence in 0..3u64 {
-            let object = Made { source: 1, boot: 1 << 40, sequence };
-            feed.offer(object, Seq(1 << 20), Nanos(sequence), &[b'v'; 40][..10 * sequence as usize]).unwrap();
+            let object = Made {
+                source: 1,
+                boot: 1 << 40,
+                sequence,
+            };
+            feed.offer(
+                object,
+                Seq(1 << 20),
+                Nanos(sequence),
+                &[b'v'; 40][..10 * sequence as usize],
+            )
+            .unwrap();
         }
         let mut bytes = Vec::new();
         let mut room = Vec::new();

@@ -125,13 +125,17 @@ fn password(file: &Path) -> Result<Vec<u8>, Failure> {
     let unread = |error: io::Error| refuse(format!("cannot be read: {error}"));
     let mode = std::fs::metadata(file).map_err(unread)?.permissions().mode();
     if mode & 0o077 != 0 {
-        return Err(refuse(format!("other users of this machine may read it: chmod 600 {shown}")));
+        return Err(refuse(format!(
+            "other users of this machine may read it: chmod 600 {shown}"
+        )));
     }
     let text = crate::bounded::text(file).map_err(|error| refuse(format!("cannot be read: {error}")))?;
     let line = text.lines().next().unwrap_or_default();
     match (1..=PASSWORD_MAX).contains(&line.len()) {
         true => Ok(line.as_bytes().to_vec()),
-        false => Err(refuse(format!("expected a password of 1 to {PASSWORD_MAX} bytes as its first line"))),
+        false => Err(refuse(format!(
+            "expected a password of 1 to {PASSWORD_MAX} bytes as its first line"
+        ))),
     }
 }
 
@@ -152,11 +156,17 @@ mod tests {
         };
         allow(0o600);
         let dial = Dial::load(&arguments).unwrap();
-        assert_eq!(dial.login().unwrap(), b"*3\r\n$4\r\nAUTH\r\n$5\r\nrobot\r\n$7\r\nhunter2\r\n");
+        assert_eq!(
+            dial.login().unwrap(),
+            b"*3\r\n$4\r\nAUTH\r\n$5\r\nrobot\r\n$7\r\nhunter2\r\n"
+        );
         assert!(!format!("{dial:?}").contains("hunter2"));
         allow(0o640);
         let refused = format!("{:?}", Dial::load(&arguments).unwrap_err());
-        assert!(refused.contains("chmod 600") && !refused.contains("hunter2"), "{refused}");
+        assert!(
+            refused.contains("chmod 600") && !refused.contains("hunter2"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -47,7 +47,9 @@ pub struct TlsPaths {
 impl TlsPaths {
     /// Relative paths are from this folder on.
     pub fn lie_in(&mut self, folder: &Path) {
-        let paths = [&mut self.certificate, &mut self.key].into_iter().chain(&mut self.clients);
+        let paths = [&mut self.certificate, &mut self.key]
+            .into_iter()
+            .chain(&mut self.clients);
         paths.for_each(|path| *path = folder.join(&path));
     }
 }

@@ -452,13 +452,19 @@ impl Described {
             };
             let is_newest = self.newest(object) == seq;
             self.sent += 1;
-            let state = if is_newest { State::UnderWay(now, self.sent) } else { State::Superseded };
+            let state = if is_newest {
+                State::UnderWay(now, self.sent)
+            } else {
+                State::Superseded
+            };
             self.readings.insert((object, seq), state);
             if is_newest {
                 return Some((object, seq));
             }
         }
-        if self.count(|state| matches!(state, State::UnderWay(..))) >= bounds.under_way as u64 || self.waiting.is_empty() {
+        if self.count(|state| matches!(state, State::UnderWay(..))) >= bounds.under_way as u64
+            || self.waiting.is_empty()
+        {
             return None;
         }
         let object = self.waiting.remove(0);
@@ -501,7 +507,8 @@ fn a_feed_sends_and_counts_as_it_is_described() {
             match choices.random_range(0..4) {
                 0 => {
                     let seq = last + choices.random_range(1..3);
-                    feed.offer(object(sequence), Seq(seq), Nanos(seq), &seq.to_le_bytes()).unwrap();
+                    feed.offer(object(sequence), Seq(seq), Nanos(seq), &seq.to_le_bytes())
+                        .unwrap();
                     described.offer(sequence, seq);
                 }
                 1 => {
@@ -513,7 +520,9 @@ fn a_feed_sends_and_counts_as_it_is_described() {
                     let max = if which == 2 { 1 } else { 3 };
                     let sent = feed.together(Time(now), max, &mut room);
                     let sent: Vec<_> = sent.iter().flat_map(Together::iter).map(|sent| sent.report()).collect();
-                    let expected: Vec<_> = std::iter::from_fn(|| described.next(Time(now), &bounds)).take(max).collect();
+                    let expected: Vec<_> = std::iter::from_fn(|| described.next(Time(now), &bounds))
+                        .take(max)
+                        .collect();
                     let found: Vec<_> = sent.iter().map(|sent| (sent.object.sequence, sent.seq.0)).collect();
                     assert_eq!(found, expected, "seed {seed}, step {step}");
                     let are_whole = |sent: &Report| sent.value == sent.seq.0.to_le_bytes() && sent.age.0 == sent.seq.0;
@@ -521,11 +530,23 @@ fn a_feed_sends_and_counts_as_it_is_described() {
                 }
             }
             let counts = feed.counts();
-            let told = [counts.offered, counts.pending, counts.in_flight, counts.installed, counts.superseded];
+            let told = [
+                counts.offered,
+                counts.pending,
+                counts.in_flight,
+                counts.installed,
+                counts.superseded,
+            ];
             let is = |wanted| described.count(|state| state == wanted);
             let under_way = described.count(|state| matches!(state, State::UnderWay(..)));
             let (waits, delivered) = (is(State::Waits), is(State::Delivered));
-            let expected = [described.count(|_| true), waits, under_way, delivered, is(State::Superseded)];
+            let expected = [
+                described.count(|_| true),
+                waits,
+                under_way,
+                delivered,
+                is(State::Superseded),
+            ];
             assert_eq!(told, expected, "seed {seed}, step {step}");
         }
     }

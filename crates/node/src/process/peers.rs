@@ -125,10 +125,7 @@ impl PeerOut {
         }
         link.flush()?;
         // Readings wait in their feed, where a newer one takes the place of an older, until the socket has room.
-        while link.is_writable
-            && link.unsent() < READINGS_UNSENT_MAX
-            && more(&mut link.out)
-        {
+        while link.is_writable && link.unsent() < READINGS_UNSENT_MAX && more(&mut link.out) {
             if link.unsent() >= READINGS_UNSENT_MAX {
                 link.flush()?;
             }

@@ -424,7 +424,8 @@ impl<'t> Driver<'t> {
         match reply {
             Value::Simple(_) => return Ok(()),
             Value::Error(text) if text.starts_with("WRONGPASS") => {
-                self.refused.get_or_insert(format!("AUTH was answered {text}: see --user and --password-file"));
+                self.refused
+                    .get_or_insert(format!("AUTH was answered {text}: see --user and --password-file"));
             }
             // Too many passwords are being checked: the client comes again.
             _ => {}
