@@ -13,10 +13,10 @@
 //! leaves, or that dies, costs those the time of a takeover which have it. What is kept was sent nowhere, or refused,
 //! so it can still be late.
 //!
-//! **Temporal objects** have a home among the nodes, which all fronts find by the key alone: it is the source of what is
-//! set through fronts. An age that a node tells is older by the whole way when a client hears it through a front, and a
-//! reading that a client sets by the way there: the node counts from the last instant of its clock that the front had
-//! heard.
+//! **Temporal objects** have a home among the nodes, which all fronts find by the key alone: it is the source of what
+//! is set through fronts. An age that a node tells is older by the whole way when a client hears it through a front,
+//! and a reading that a client sets by the way there: the node counts from the last instant of its clock that the front
+//! had heard.
 //!
 //! **Stateless.** What a front knows it has heard within the last 200 ms, so any other one can take its place, and
 //! several work beside each other. A client of a front that dies goes to another, as where a connection breaks.

@@ -259,8 +259,8 @@ pub enum Output {
     Session(SessionId),
     /// What became of a transaction.
     Fate(Fate),
-    /// What a temporal object reads and how old that is at most, [`Nanos::MAX`] where that is not known; `None` where it
-    /// has no reading yet.
+    /// What a temporal object reads and how old that is at most, [`Nanos::MAX`] where that is not known; `None` where
+    /// it has no reading yet.
     Reading(Option<(Nanos, Value)>),
     /// A reading was set; `false` where a younger one is there.
     Sampled(bool),
