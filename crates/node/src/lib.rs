@@ -14,6 +14,7 @@
 
 pub mod ages;
 pub mod conversation;
+pub mod datagram;
 pub mod figures;
 pub mod making;
 pub mod outgoing;

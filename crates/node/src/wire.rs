@@ -16,6 +16,8 @@ use punctual_federation::temporal::{Report, Stamp, Together};
 use punctual_units::{Made, Nanos, Seq};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::datagram::Secret;
+
 /// The version of this conversation.
 pub const VERSION: u8 = 3;
 /// The longest frame of a peer that has not said its name.
@@ -48,6 +50,8 @@ pub enum Packet {
     Readings(Vec<Report>),
     /// Readings of the receiver's that the sender has, and an instant of the sender's clock.
     Taken(Stamp, Vec<(Made, Seq)>),
+    /// What opens the sender's datagrams; by TLS alone.
+    Key(Secret),
 }
 
 /// [`Packet::Readings`], written as they lie in their feed.

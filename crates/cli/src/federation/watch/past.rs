@@ -114,7 +114,7 @@ impl Past {
             let _ = writeln!(
                 text,
                 "{:7.1} s  node {} {} {} epoch {} applied {} lag {} d {} done {:.0}/s late {:.0}/s readings {:.0}/s \
-                 oldest {age}",
+                 oldest {age} datagrams missing {}",
                 now.at,
                 look.node,
                 look.role,
@@ -126,6 +126,7 @@ impl Past {
                 now.done,
                 now.late,
                 now.readings,
+                look.missing,
             );
         }
         text
