@@ -948,7 +948,10 @@ mod members {
         while !told.contains("datagrams_taken=") || told.contains("datagrams_taken=0") {
             assert!(Instant::now() < until, "no datagram came: {told}");
             let set = source.ask("DEADLINE 10000 TSET arm/pose 7");
-            assert!(set == Value::ok() || matches!(&set, Value::Error(late) if late.starts_with("LATE")), "{set:?}");
+            assert!(
+                set == Value::ok() || matches!(&set, Value::Error(late) if late.starts_with("LATE")),
+                "{set:?}"
+            );
             if let Value::Bulk(text) = watcher.ask("INFO") {
                 told = String::from_utf8_lossy(&text).into_owned();
                 let peer0 = told.lines().find(|line| line.starts_with("peer0:"));
@@ -1095,9 +1098,21 @@ mod members {
             ("name = \"plant\"", "name = \"\"", "federation.name"),
             ("unix:log.socket", "log.socket", "federation.log"),
             ("clients = \"authority.pem\"", "", "federation.tls"),
-            ("node = 1", "node = 1\nmulticast = \"10.0.0.1:7\"", "federation.multicast"),
-            ("node = 1", "node = 1\nmulticast = \"239.255.0.1:0\"", "federation.multicast"),
-            ("node = 1", "node = 1\nmulticast_interface = \"lo\"", "federation.multicast_interface"),
+            (
+                "node = 1",
+                "node = 1\nmulticast = \"10.0.0.1:7\"",
+                "federation.multicast",
+            ),
+            (
+                "node = 1",
+                "node = 1\nmulticast = \"239.255.0.1:0\"",
+                "federation.multicast",
+            ),
+            (
+                "node = 1",
+                "node = 1\nmulticast_interface = \"lo\"",
+                "federation.multicast_interface",
+            ),
             ("certificate = \"node.pem\"", "certificate = \"none.pem\"", "none.pem"),
             (
                 "[federation.tls]",

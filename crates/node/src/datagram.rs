@@ -2,8 +2,8 @@
 //!
 //! A datagram is a head and, as a frame, the newest stamp of each peer and the readings. The head names the federation,
 //! the source, the number of its start and the datagram's number in it, from 1 on. Where nodes speak TLS with each
-//! other, all but the head is sealed (ChaCha20-Poly1305, with the head as what is sealed along): each source draws a key
-//! at its start and tells it to each peer by TLS. A number is used once in a start, so no nonce is used twice.
+//! other, all but the head is sealed (ChaCha20-Poly1305, with the head as what is sealed along): each source draws a
+//! key at its start and tells it to each peer by TLS. A number is used once in a start, so no nonce is used twice.
 //!
 //! A datagram may be lost. What was in it is mended by the object's next reading, or after 200 ms over TCP, because the
 //! peer has not acknowledged it: to the feed of a peer a datagram is one more way of sending.
@@ -277,11 +277,23 @@ mod tests {
     fn written(head: &Head, seal: Option<&Seal>) -> Vec<u8> {
         let mut feed = Feed::new(FeedBounds::default(), Stamp { boot: 0, at: Time(0) });
         for sequence in 0..3 {
-            let made = Made { source: 3, boot: 1, sequence };
+            let made = Made {
+                source: 3,
+                boot: 1,
+                sequence,
+            };
             feed.offer(made, Seq(5), Nanos(sequence), b"value").unwrap();
         }
         let (mut room, mut out) = (Vec::new(), vec![1, 2, 3]);
-        let stamps = [2, 1].map(|node| (NodeId(node), Stamp { boot: 4, at: Time(u64::from(node)) }));
+        let stamps = [2, 1].map(|node| {
+            (
+                NodeId(node),
+                Stamp {
+                    boot: 4,
+                    at: Time(u64::from(node)),
+                },
+            )
+        });
         let together = feed.given(TOGETHER_BYTES, &mut room).unwrap();
         assert!(write(&mut out, head, seal, &stamps, together));
         out
@@ -303,11 +315,17 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn what_is_sealed_is_read_by_those_who_have_the_key_and_as_it_was_written() {
+    fn what_is_sealed_is_read_with_the_key_alone_and_as_it_was_written() {
         let secret = Secret::draw().unwrap();
         assert_eq!(format!("{secret:?}"), "Secret(..)");
-        let (seal, other) = (Seal::new(&secret).unwrap(), Seal::new(&Secret::draw().unwrap()).unwrap());
-        let sealed = Head { is_sealed: true, ..HEAD_OF_3 };
+        let (seal, other) = (
+            Seal::new(&secret).unwrap(),
+            Seal::new(&Secret::draw().unwrap()).unwrap(),
+        );
+        let sealed = Head {
+            is_sealed: true,
+            ..HEAD_OF_3
+        };
         let bytes = written(&sealed, Some(&seal));
         assert!(!bytes.windows(5).any(|part| part == b"value"), "it is shown");
         let read = |bytes: &[u8], seal| {

@@ -295,7 +295,10 @@ impl Figures {
             ("readings_refused", objects.turned.refused.to_string()),
             ("came_age_us_p50", half),
             ("came_age_us_p99", most),
-            ("multicast", objects.multicast.map_or("none".into(), |at| at.group.to_string())),
+            (
+                "multicast",
+                objects.multicast.map_or("none".into(), |at| at.group.to_string()),
+            ),
             ("datagrams_sent", objects.datagrams.sent.to_string()),
             ("datagrams_unsent", objects.datagrams.unsent.to_string()),
             ("datagrams_refused", objects.datagrams.refused.to_string()),
@@ -477,8 +480,12 @@ impl Figures {
         };
         let datagrams = |peer: &Peer| {
             let (came, node) = (peer.datagrams, peer.node);
-            [("taken", came.taken), ("missing", came.missing), ("repeated", came.repeated)]
-                .map(|(what, count)| (format!("{{peer=\"{node}\",what=\"{what}\"}}"), count as f64))
+            [
+                ("taken", came.taken),
+                ("missing", came.missing),
+                ("repeated", came.repeated),
+            ]
+            .map(|(what, count)| (format!("{{peer=\"{node}\",what=\"{what}\"}}"), count as f64))
         };
         if self.objects.multicast.is_some() {
             let own = self.objects.datagrams;

@@ -182,7 +182,10 @@ impl Sensing {
     /// From now on readings are also for [`Sensing::tells_all`].
     pub fn gather(&mut self) {
         // What goes with its readings are the stamps of their feeds.
-        let none = Stamp { boot: 0, at: Time::ZERO };
+        let none = Stamp {
+            boot: 0,
+            at: Time::ZERO,
+        };
         self.group = Some(Feed::new(self.bounds(), none));
     }
 
@@ -371,13 +374,15 @@ impl Sensing {
             .together(now, TOGETHER_MAX, &mut self.numbers)
     }
 
-    /// Readings to send to all peers at once, together about `bytes_max` long, and for each peer the newest stamp that had
-    /// been heard of it before the first of them was taken. To the feed of each peer they are under way.
+    /// Readings to send to all peers at once, together about `bytes_max` long, and for each peer the newest stamp that
+    /// had been heard of it before the first of them was taken. To the feed of each peer they are under way.
     pub fn tells_all(&mut self, now: Time, bytes_max: usize) -> Option<(&[(NodeId, Stamp)], Together<'_>)> {
         let together = self.group.as_mut()?.given(bytes_max, &mut self.numbers)?;
         self.stamps.clear();
         for (peer, feed) in &mut self.feeds {
-            let sent = together.iter().map(|sent| feed.sent_otherwise(sent.object, sent.seq, sent.age, now));
+            let sent = together
+                .iter()
+                .map(|sent| feed.sent_otherwise(sent.object, sent.seq, sent.age, now));
             // A feed that lacks one of them tells its peer itself.
             let oldest = sent.reduce(|oldest, stamp| Some(oldest?.min(stamp?)));
             self.stamps.extend(oldest.flatten().map(|stamp| (*peer, stamp)));

@@ -189,7 +189,13 @@ pub enum ReplicationWay {
 #[derive(Debug, Args)]
 pub struct Replication {
     /// How readings go to peers: one way after the other
-    #[arg(long, value_enum, value_name = "WAY,..", value_delimiter = ',', default_value = "tcp,multicast")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WAY,..",
+        value_delimiter = ',',
+        default_value = "tcp,multicast"
+    )]
     pub ways: Vec<ReplicationWay>,
     /// How many peers the node has: one federation after the other
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u32).range(1..=16))]

@@ -83,10 +83,7 @@ impl Group {
 
     /// What has come of a peer.
     pub fn came(&self, source: NodeId) -> Came {
-        self.sources
-            .get(&source)
-            .map(|source| source.came)
-            .unwrap_or_default()
+        self.sources.get(&source).map(|source| source.came).unwrap_or_default()
     }
 
     /// Sends what waits for all, as far as the socket takes it.
@@ -214,20 +211,33 @@ fn bind(at: Multicast) -> Result<std::net::UdpSocket, NodeError> {
     if unsafe { libc::bind(raw, (&raw const address).cast(), len) } != 0 {
         return Err(match io::Error::last_os_error() {
             taken if taken.kind() == io::ErrorKind::AddrInUse => NodeError::InUse(at.group.into()),
-            source => NodeError::Group { at: at.group, interface: at.interface, source },
+            source => NodeError::Group {
+                at: at.group,
+                interface: at.interface,
+                source,
+            },
         });
     }
     let interface = libc::in_addr {
         s_addr: u32::from(at.interface).to_be(),
     };
     let size = size_of::<libc::in_addr>();
-    let is_set = set(libc::IPPROTO_IP, libc::IP_MULTICAST_IF, (&raw const interface).cast(), size);
+    let is_set = set(
+        libc::IPPROTO_IP,
+        libc::IP_MULTICAST_IF,
+        (&raw const interface).cast(),
+        size,
+    );
     let left = is_set.then_some(()).ok_or_else(io::Error::last_os_error);
     let socket = std::net::UdpSocket::from(descriptor);
     left.and_then(|()| socket.join_multicast_v4(at.group.ip(), &at.interface))
         .and_then(|()| socket.set_multicast_ttl_v4(1))
         .and_then(|()| socket.set_multicast_loop_v4(true))
-        .map_err(|source| NodeError::Group { at: at.group, interface: at.interface, source })?;
+        .map_err(|source| NodeError::Group {
+            at: at.group,
+            interface: at.interface,
+            source,
+        })?;
     Ok(socket)
 }
 
@@ -251,6 +261,9 @@ mod tests {
         assert!(two.iter().all(Result::is_ok), "{two:?}");
         // An address for documents (RFC 5737), which is of no interface.
         let missing = bind(at(port, Ipv4Addr::new(192, 0, 2, 1))).unwrap_err().to_string();
-        assert!(missing.contains("192.0.2.1") && missing.contains("239.255.7.9"), "{missing}");
+        assert!(
+            missing.contains("192.0.2.1") && missing.contains("239.255.7.9"),
+            "{missing}"
+        );
     }
 }

@@ -76,7 +76,10 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
     let mut all = Vec::new();
     if is_apart {
         let (rate, bytes) = (count(u64::from(arguments.rate)), arguments.bytes);
-        print(&format!("{rate} readings/s of {bytes} bytes, {} objects\n{HEAD}\n", arguments.objects))?;
+        print(&format!(
+            "{rate} readings/s of {bytes} bytes, {} objects\n{HEAD}\n",
+            arguments.objects
+        ))?;
     }
     for peers in &arguments.peers {
         for way in &arguments.ways {
@@ -137,7 +140,9 @@ fn measure(arguments: &Replication, peers: u32, way: ReplicationWay) -> Outcome<
         of_peers.fold(0.0, f64::max) / 1e3
     };
     let of_peers = |name: &str| {
-        let found = during[1..].iter().map(|figures| figures.get(name).copied().unwrap_or(0));
+        let found = during[1..]
+            .iter()
+            .map(|figures| figures.get(name).copied().unwrap_or(0));
         found.sum::<i64>()
     };
     let missing = of_peers("datagrams_missing");
