@@ -14,7 +14,7 @@ use crate::ids::{Member, NodeId, RequestId};
 use crate::line::Line;
 use crate::liveness::{HEARTBEAT, Heard, Liveness, SUSPECT_AFTER};
 use crate::master::{Consequence, Master};
-use crate::message::{Answer, Heartbeat, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop};
+use crate::message::{Answer, Heartbeat, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Work};
 use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
 use crate::slave::Slave;
@@ -572,8 +572,12 @@ impl Node {
         for due in self.queries.enter(self.applied(), now) {
             self.query_due(due, now, out);
         }
-        while let Some((ticket, keys, max_age)) = self.queries.start(now) {
-            out.push(Action::Query(ticket, keys, max_age));
+        while let Some((ticket, work)) = self.queries.start(now) {
+            match work {
+                Work::Query { keys, max_age, .. } => out.push(Action::Query(ticket, keys, max_age)),
+                Work::Look(command) => out.push(Action::Look(ticket, command)),
+                _ => {} // no other work is a query
+            }
         }
         while let Some(due) = self.queries.due(now) {
             self.query_due(due, now, out);

@@ -14,13 +14,18 @@ use punctual_units::Nanos;
 
 use crate::entry::{Body, Entry};
 use crate::ids::{RequestId, Revision, SessionId};
-use crate::message::{Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work};
+use crate::message::{Command, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work};
 
 /// The most sessions that a federation remembers: their records take a few MB on each node.
 pub const SESSIONS_MAX: u64 = 65_536;
 
 /// How long a client should wait before it tries again, where a node knows no better.
 pub const RETRY_AFTER: Nanos = Nanos::from_millis(20);
+
+/// The most records that the master removes in one transaction because their terms have ended.
+pub const SWEPT_MAX: usize = 128;
+/// The same in a transaction of a client's, which waits for it.
+const SWEPT_BESIDE_MAX: usize = 8;
 
 /// The records of a transaction: its own changes included, and undone as a whole by their owner.
 pub trait Records {
@@ -58,6 +63,18 @@ pub trait Records {
     /// # Errors
     /// [`Undo`].
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<Self::Error>>;
+
+    /// Carries out a command; its reply.
+    ///
+    /// # Errors
+    /// [`Undo`].
+    fn run(&mut self, command: &Command) -> Result<Value, Undo<Self::Error>>;
+
+    /// Removes records whose terms have ended, so many at most.
+    ///
+    /// # Errors
+    /// [`Undo`].
+    fn sweep(&mut self, max: usize) -> Result<(), Undo<Self::Error>>;
 }
 
 /// Why a transaction must be undone.
@@ -142,6 +159,11 @@ pub fn perform<R: Records>(
             Ok(Output::Values(values?))
         }
         Work::Transaction(operations) => transaction(records, id, operations, revision),
+        Work::Look(command) => Ok(Output::Values(vec![Some(records.run(command)?)])),
+        Work::Sweep => {
+            records.sweep(SWEPT_MAX)?;
+            Ok(Output::Values(Vec::new()))
+        }
         // A node answers these before it asks its store.
         Work::Fresh(key) | Work::Sample(Sample { key, .. }) => {
             let why = format!("key {}: readings are no records", key.escape_ascii());
@@ -188,11 +210,15 @@ fn transaction<R: Records>(
     if id.number <= session.floor {
         return Ok(Output::Fate(session.fate(id.number))); // it came again, or too late
     }
+    let writes = operations.iter().any(Operation::writes);
+    if writes {
+        records.sweep(SWEPT_BESIDE_MAX)?;
+    }
     let mut values = Vec::new();
     for operation in operations {
         values.extend(operate(records, operation)?);
     }
-    if operations.iter().any(Operation::writes) {
+    if writes {
         let done = SessionRecord {
             floor: id.number,
             number: id.number,
@@ -227,6 +253,7 @@ fn operate<R: Records>(records: &mut R, operation: &Operation) -> Result<Option<
             record,
         } => save(records, object, *max_age, record)?,
         Operation::Create(creation) => records.create(creation)?,
+        Operation::Run(command) => return Ok(Some(Some(records.run(command)?))),
     }
     Ok(None)
 }

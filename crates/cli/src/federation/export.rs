@@ -195,7 +195,7 @@ fn described(
             let read = committed?.set.read.iter().find(|read| read.key == *object)?;
             json!({"op": "put", "key": hex(record), "value": hex(read.value.as_deref()?)})
         }
-        Operation::Create(_) => return None,
+        Operation::Create(_) | Operation::Run(_) => return None,
     })
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Request};
+use punctual_server::cursors::Cursors;
 use punctual_server::login::{Claimed, Login};
 use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
@@ -57,6 +58,8 @@ pub(super) struct Clients {
     access: Access,
     /// Checks passwords, where there are users.
     prover: Option<Prover>,
+    /// Where their scans go on.
+    cursors: Arc<Cursors>,
 }
 
 impl Clients {
@@ -81,6 +84,7 @@ impl Clients {
             first,
             prover: prover.transpose()?,
             access,
+            cursors: Arc::default(),
             bytes: Bytes::default(),
         })
     }
@@ -95,11 +99,11 @@ impl Clients {
     }
 
     pub fn accept(&mut self, registry: &Registry, now: Time) {
-        let (first, access) = (self.first, &self.access);
+        let (first, access, cursors) = (self.first, &self.access, &self.cursors);
         let take = |stream, number| {
             let login = Login::new(Arc::clone(&access.users));
             let stream = access.accept(stream, true)?;
-            Some(Box::new(Client::new(stream, login, first, number, now)))
+            Some(Box::new(Client::new(stream, login, Arc::clone(cursors), first, number, now)))
         };
         let refuse = |mut stream: TcpStream| {
             // As far as the socket takes it at once.
@@ -293,14 +297,21 @@ pub(super) enum Wanted {
 }
 
 impl Client {
-    pub fn new(stream: Stream, login: Login, first: u64, number: u32, now: Time) -> Client {
+    pub fn new(
+        stream: Stream,
+        login: Login,
+        cursors: Arc<Cursors>,
+        first: u64,
+        number: u32,
+        now: Time,
+    ) -> Client {
         Client {
             number,
             link: Link::new(stream),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            conversation: Conversation::new(login, first, number),
+            conversation: Conversation::new(login, cursors, first, number),
             claimed: None,
             ticket: None,
             arrived: now,
@@ -460,6 +471,7 @@ mod tests {
         let mut client = Client::new(
             Stream::Plain(mio::net::TcpStream::from_std(stream)),
             Login::default(),
+            Arc::default(),
             0,
             1,
             Time::ZERO,

@@ -23,9 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
-use punctual_federation::ids::{NodeId, Revision};
+use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::liveness::HEARTBEAT;
-use punctual_federation::message::{Heartbeat, Message, Reply, Request, Standing, Stop};
+use punctual_federation::message::{Answer, Heartbeat, Message, Reply, Request, Standing, Stop, Work};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
@@ -71,6 +71,10 @@ const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
 
 /// The ticket of requests for objects that clients have set; those of clients begin at 1.
 const MAKER: u64 = 0;
+/// The ticket of requests to remove records whose terms have ended.
+const SWEEPER: u64 = u64::MAX;
+/// How long the master is given to remove some.
+const SWEEP_WITHIN: Nanos = Nanos::from_secs(1);
 
 const WAKER: Token = Token(0);
 const CLIENTS: Token = Token(1);
@@ -292,6 +296,7 @@ impl Listening {
             queries: Tally::default(),
             transactions: Tally::default(),
             peer_bytes: Bytes::default(),
+            sweeps: false,
             started: now,
             published,
             page: page_at,
@@ -369,6 +374,8 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     queries: Tally,
     transactions: Tally,
     peer_bytes: Bytes,
+    /// Whether it is removing records whose terms have ended.
+    sweeps: bool,
     started: Time,
     /// For the page's thread; and where that is, if it is.
     published: Arc<Mutex<Option<Figures>>>,
@@ -583,6 +590,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Action::Execute(batch, revision, requests) => self.stores.take(Task::Execute(batch, revision, requests)),
             Action::Apply(revision, entry) => self.stores.take(Task::Apply(revision, entry)),
             Action::Query(ticket, keys, max_age) => self.stores.take(Task::Query(ticket, keys, max_age)),
+            Action::Look(ticket, command) => self.stores.take(Task::Look(ticket, command)),
             Action::Sync => self.stores.take(Task::Sync),
             Action::Copy(peer) => self.stores.take(Task::Copy(peer)),
             Action::Install(image) => self.stores.take(Task::Install(image)),
@@ -699,7 +707,28 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         (addresses(masters).next(), addresses(others).collect())
     }
 
+    /// Removes records whose terms have ended, as the master; where no client writes, that would not happen otherwise.
+    fn sweep(&mut self) {
+        if !self.sweeps && self.node.is_master() && self.replica.is_due() {
+            self.sweeps = true;
+            let request = Request {
+                id: RequestId::default(),
+                work: Work::Sweep,
+                time_left: SWEEP_WITHIN,
+                seen: Revision::ZERO,
+            };
+            self.events.push_back(Event::Request(SWEEPER, request));
+        }
+    }
+
     fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
+        if ticket == SWEEPER {
+            self.sweeps = false;
+            if let Answer::Done { .. } = reply.answer {
+                self.sweep();
+            }
+            return;
+        }
         if ticket == MAKER {
             let answered = self.maker.answered(reply.id, &reply.answer, now);
             if let Some((key, refusal)) = answered.flatten() {
@@ -811,6 +840,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             self.peers_in.remove(place);
         }
         self.sensing.look(&self.replica);
+        self.sweep();
         self.publish(now);
         // A listener without descriptors to give tells nothing further by itself.
         self.accept();

@@ -2,11 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use punctual_os::Os;
-use punctual_store::WriteTransaction;
-use punctual_store::engine::Engine;
-
-use super::look::Look;
+use super::look::{Edit, Look};
 use super::record::{Fields, Pair, of_hash};
 use super::strings::put;
 use super::{Refused, Verb, integer, reply, wrong_number};
@@ -53,8 +49,8 @@ fn places<'h>(fields: &[Pair<'h>]) -> HashMap<&'h [u8], usize> {
     fields.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect()
 }
 
-pub(super) fn set<E: Engine, O: Os>(
-    transaction: &mut WriteTransaction<'_, E, O>,
+pub(super) fn set<T: Edit>(
+    transaction: &mut T,
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
@@ -84,8 +80,8 @@ pub(super) fn set<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn add<E: Engine, O: Os>(
-    transaction: &mut WriteTransaction<'_, E, O>,
+pub(super) fn add<T: Edit>(
+    transaction: &mut T,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
@@ -112,8 +108,8 @@ pub(super) fn add<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn delete<E: Engine, O: Os>(
-    transaction: &mut WriteTransaction<'_, E, O>,
+pub(super) fn delete<T: Edit>(
+    transaction: &mut T,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {

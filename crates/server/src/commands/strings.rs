@@ -1,17 +1,13 @@
 //! Strings, numbers, and temporal objects.
 
-use punctual_os::Os;
-use punctual_store::engine::Engine;
-use punctual_store::{Freshness, WriteTransaction};
+use punctual_store::Freshness;
 use punctual_units::Nanos;
 
-use super::look::Look;
+use super::look::{Edit, Look};
 use super::record::of_text;
 use super::{Command, NOT_AN_INTEGER, Refused, SYNTAX, Verb, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
-
-type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
 
 #[inline]
 pub(super) fn get(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
@@ -151,8 +147,8 @@ pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos
     }
 }
 
-pub(super) fn set<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn set<T: Edit>(
+    transaction: &mut T,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
@@ -189,8 +185,8 @@ pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Refused> {
 
 /// Sets a record. The life was looked at together with what was there: a term that has ended meanwhile still makes this
 /// record a short one, and not one without a term.
-pub(super) fn put<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn put<T: Edit>(
+    transaction: &mut T,
     key: &[u8],
     bytes: &[u8],
     life: Option<Nanos>,
@@ -202,8 +198,8 @@ pub(super) fn put<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn set_nx<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn set_nx<T: Edit>(
+    transaction: &mut T,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
@@ -216,8 +212,8 @@ pub(super) fn set_nx<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn get_set<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn get_set<T: Edit>(
+    transaction: &mut T,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
@@ -231,8 +227,8 @@ pub(super) fn get_set<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn get_del<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn get_del<T: Edit>(
+    transaction: &mut T,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
@@ -247,8 +243,8 @@ pub(super) fn get_del<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn append<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn append<T: Edit>(
+    transaction: &mut T,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
@@ -264,8 +260,8 @@ pub(super) fn append<E: Engine, O: Os>(
 }
 
 /// `SETEX` and `PSETEX`.
-pub(super) fn set_ex<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn set_ex<T: Edit>(
+    transaction: &mut T,
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
@@ -283,8 +279,8 @@ pub(super) fn set_ex<E: Engine, O: Os>(
 }
 
 /// `MSET` and `MSETNX`.
-pub(super) fn mset<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn mset<T: Edit>(
+    transaction: &mut T,
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
@@ -312,8 +308,8 @@ pub(super) fn mset<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn add<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn add<T: Edit>(
+    transaction: &mut T,
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
