@@ -151,3 +151,6 @@ impl Edit for Changed<'_> {
         self.0.set_term(key, end)
     }
 }
+
+#[cfg(test)]
+mod tests;
