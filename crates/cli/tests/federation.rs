@@ -480,7 +480,9 @@ mod run {
         let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
         loop {
             let reply = ask(0, &format!("SCAN {cursor} MATCH scanned/* COUNT 7"));
-            let Value::Array(parts) = &reply else { panic!("{reply:?}") };
+            let Value::Array(parts) = &reply else {
+                panic!("{reply:?}")
+            };
             let [Value::Bulk(next), Value::Array(keys)] = parts.as_slice() else {
                 panic!("{reply:?}")
             };
@@ -501,7 +503,10 @@ mod run {
             ("SCAN 99", "ERR this cursor is too old"),
             ("FLUSHALL", "ERR unknown command"),
         ] {
-            assert!(matches!(ask(0, words), Value::Error(text) if text.starts_with(name)), "{words}");
+            assert!(
+                matches!(ask(0, words), Value::Error(text) if text.starts_with(name)),
+                "{words}"
+            );
         }
         drop(child);
         comes("its files are removed", || files(folder.path()) == 0);

@@ -10,8 +10,8 @@ use std::net::Shutdown;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::model::{answers_as_the_model, seed};
 use common::serving::{Client, Served, bulk, encoded, end, serve, serve_telling};
-use common::model::{Draw, answers_as_the_model, seed};
 use common::{BOUND, folder_with, refused};
 use punctual_server::resp::Value;
 
@@ -24,7 +24,10 @@ fn commands_answer_as_the_model_does() {
     let (first, rounds) = (seed(), 300);
     for round in 0..rounds {
         assert_eq!(client.ask("FLUSHDB"), Value::ok());
-        assert!(answers_as_the_model(&mut client, first.wrapping_add(round), ""), "nothing has a deadline");
+        assert!(
+            answers_as_the_model(&mut client, first.wrapping_add(round), ""),
+            "nothing has a deadline"
+        );
     }
 }
 

@@ -14,7 +14,9 @@ use crate::ids::{Member, NodeId, RequestId};
 use crate::line::Line;
 use crate::liveness::{HEARTBEAT, Heard, Liveness, SUSPECT_AFTER};
 use crate::master::{Consequence, Master};
-use crate::message::{Answer, Heartbeat, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Work};
+use crate::message::{
+    Answer, Heartbeat, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Work,
+};
 use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
 use crate::slave::Slave;

@@ -71,7 +71,9 @@ impl<E: Engine, O: Os> Seen<'_, '_, E, O> {
         match self.reading(key, max_age) {
             Ok(Freshness::Fresh { value, .. }) => Ok(Some(value)),
             Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
-            Err(StoreError::NotTemporal { .. }) => Ok(self.transaction.get(key)?.map(punctual_store::Value::into_owned)),
+            Err(StoreError::NotTemporal { .. }) => {
+                Ok(self.transaction.get(key)?.map(punctual_store::Value::into_owned))
+            }
             Err(error) => Err(error),
         }
     }

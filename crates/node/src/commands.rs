@@ -54,15 +54,23 @@ fn answer(
 ) -> Result<Value, StoreError> {
     let mut reply = Value::new();
     let request = Words::of(&command.words);
-    let failed = bounded(&mut reply, version(command), REPLY_MAX, |out| match commands::find(request.argument(0)) {
-        Some(known) if known.takes(request.len()) => carry_out(known, &request, out),
-        _ => Err(Refused::Reply("ERR this node does not know the command: it is older than another one".into())),
+    let failed = bounded(&mut reply, version(command), REPLY_MAX, |out| {
+        match commands::find(request.argument(0)) {
+            Some(known) if known.takes(request.len()) => carry_out(known, &request, out),
+            _ => Err(Refused::Reply(
+                "ERR this node does not know the command: it is older than another one".into(),
+            )),
+        }
     });
     failed.map_or(Ok(reply), Err)
 }
 
 fn version(command: &Command) -> Version {
-    if command.version == 3 { Version::Three } else { Version::Two }
+    if command.version == 3 {
+        Version::Three
+    } else {
+        Version::Two
+    }
 }
 
 /// Records that are read.

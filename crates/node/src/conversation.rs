@@ -203,7 +203,12 @@ impl Conversation {
                 (Verb::Watch, _) => "ERR WATCH inside MULTI is not allowed",
                 (Verb::Exec | Verb::Discard | Verb::Quit | Verb::Auth | Verb::Hello, _) => "",
                 (_, Place::Anywhere | Place::Transaction) => return self.queue(known, words, out),
-                _ => return Err(format!("ERR {} is not taken within MULTI here", known.name.to_uppercase())),
+                _ => {
+                    return Err(format!(
+                        "ERR {} is not taken within MULTI here",
+                        known.name.to_uppercase()
+                    ));
+                }
             };
             if !refused.is_empty() {
                 Writer::new(out, self.version).error(refused);
@@ -250,7 +255,9 @@ impl Conversation {
         }
         let Some(known) = known.filter(|known| known.place == Place::Transaction) else {
             let shown: String = name(words).chars().take(64).collect();
-            return Err(format!("ERR unknown command '{shown}' of a federation (docs/commands.md)"));
+            return Err(format!(
+                "ERR unknown command '{shown}' of a federation (docs/commands.md)"
+            ));
         };
         let (command, shape) = self.command(known, words)?;
         let work = match command.writes {
@@ -305,7 +312,9 @@ impl Conversation {
 
     /// `WATCH` reads the keys from one snapshot; EXEC compares them.
     fn watch(&mut self, words: &Words, deadline: Time, now: Time) -> Result<Step, String> {
-        let new = words.from(1).filter(|key| !self.watched.iter().any(|(known, _)| known == key));
+        let new = words
+            .from(1)
+            .filter(|key| !self.watched.iter().any(|(known, _)| known == key));
         let keys: Vec<Key> = new.map(<[u8]>::to_vec).collect();
         if self.watched.len() + keys.len() > WATCHED_MAX {
             return Err(format!("ERR at most {WATCHED_MAX} keys are watched: UNWATCH some"));

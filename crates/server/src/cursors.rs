@@ -93,7 +93,9 @@ impl Kept {
 /// A key as a cursor of [`Cursors::Spelled`].
 pub fn spell(key: &[u8]) -> Vec<u8> {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).map_or(b'0', |digit| digit as u8);
-    key.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    key.iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
 }
 
 /// The key that a cursor spells.

@@ -243,7 +243,11 @@ fn drawn(draw: &mut Draw, prefix: &str) -> Vec<Vec<u8>> {
         "HGET", "HMGET", "HGETALL", "HEXISTS", "HLEN", "DBSIZE", "KEYS",
     ]);
     // Where there are other keys, they are counted, too.
-    let name = if name == "DBSIZE" && !prefix.is_empty() { "KEYS" } else { name };
+    let name = if name == "DBSIZE" && !prefix.is_empty() {
+        "KEYS"
+    } else {
+        name
+    };
     let mut request = vec![name];
     match name {
         "DBSIZE" => {}

@@ -31,7 +31,9 @@ impl Node {
         let clock = Arc::new(AtomicU64::new(1000));
         let shown = Arc::clone(&clock);
         let replica = Replica::new(store, Nanos::from_secs(1));
-        let replica = replica.speaking(INTERPRETER, move || shown.load(Ordering::SeqCst)).unwrap();
+        let replica = replica
+            .speaking(INTERPRETER, move || shown.load(Ordering::SeqCst))
+            .unwrap();
         Node { replica, clock }
     }
 
@@ -146,10 +148,16 @@ fn a_term_is_the_masters_and_no_node_shows_a_record_beyond_it() {
     assert_eq!(pair.say("HINCRBY h f 2"), ":3\r\n");
     assert_eq!(pair.nodes[0].look("PTTL h"), ":50\r\n");
     assert_eq!(pair.say("PERSIST h"), ":1\r\n");
-    assert_eq!((pair.nodes[0].look("PTTL h"), pair.kept_of_terms()), (":-1\r\n".into(), 0));
+    assert_eq!(
+        (pair.nodes[0].look("PTTL h"), pair.kept_of_terms()),
+        (":-1\r\n".into(), 0)
+    );
     pair.say("SET s 1 PX 50");
     pair.say("SET s 2");
-    assert_eq!((pair.nodes[0].look("PTTL s"), pair.kept_of_terms()), (":-1\r\n".into(), 0));
+    assert_eq!(
+        (pair.nodes[0].look("PTTL s"), pair.kept_of_terms()),
+        (":-1\r\n".into(), 0)
+    );
     // What is due is removed by the next transaction that writes, whoever says it.
     pair.say("SET t 1 PX 50");
     pair.set(0, 2000);
@@ -166,7 +174,11 @@ fn a_clock_that_is_set_back_stands_still() {
     pair.set(0, 5010);
     assert_eq!(pair.nodes[0].look("GET early"), "$-1\r\n");
     pair.set(0, 200);
-    assert_eq!(pair.nodes[0].look("GET early"), "$-1\r\n", "what was not shown is not shown again");
+    assert_eq!(
+        pair.nodes[0].look("GET early"),
+        "$-1\r\n",
+        "what was not shown is not shown again"
+    );
     pair.say("SET k v PX 100");
     assert_eq!(pair.nodes[0].look("PTTL k"), ":100\r\n");
     // The slave's clock is far behind, too; it knows the master's time by the log.
@@ -197,7 +209,10 @@ fn a_mistake_is_told_and_no_node_ends() {
     for key in ["\0c", "\0punctual/x", &long] {
         let work = Work::Transaction(vec![Operation::Run(command(&format!("SET {key} 1"), true))]);
         drop(pair.perform(work));
-        assert!(pair.nodes[0].look(&format!("GET {key}")).starts_with(['$', '-']), "{key:?}");
+        assert!(
+            pair.nodes[0].look(&format!("GET {key}")).starts_with(['$', '-']),
+            "{key:?}"
+        );
     }
     pair.agree();
     assert_eq!(pair.nodes[1].look("DBSIZE"), ":0\r\n");

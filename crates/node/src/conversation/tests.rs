@@ -188,7 +188,9 @@ fn each_command_of_exec_has_its_reply() {
         other => panic!("{other:?}"),
     };
     assert_eq!(operations, 6);
-    table.answer(values(&[Some("+OK\r\n"), Some(":1\r\n"), Some("-ERR no\r\n")].repeat(2)));
+    table.answer(values(
+        &[Some("+OK\r\n"), Some(":1\r\n"), Some("-ERR no\r\n")].repeat(2),
+    ));
     let each = [Value::ok(), Value::Integer(1), Value::Error("ERR no".into())];
     let replies = Value::Array(each.iter().chain(&each).cloned().collect());
     assert_eq!(table.told(), [replies]);
@@ -419,7 +421,10 @@ fn a_page_in_a_browser_writes_nothing() {
 fn exec_compares_what_was_watched() {
     let mut table = Table::with_session();
     let request = table.asks("WATCH a b a");
-    assert!(matches!(&request.work, Work::Query { keys, .. } if keys.len() == 3), "{request:?}");
+    assert!(
+        matches!(&request.work, Work::Query { keys, .. } if keys.len() == 3),
+        "{request:?}"
+    );
     table.answer(values(&[Some("1"), None, Some("1")]));
     table.say("MULTI");
     table.say("SET a 2");
@@ -436,11 +441,15 @@ fn exec_compares_what_was_watched() {
     for end in [&["MULTI", "DISCARD"][..], &["UNWATCH"]] {
         table.asks("WATCH a");
         table.answer(values(&[None]));
-        end.iter().for_each(|words| assert_eq!(table.say(words), Step::Answered));
+        end.iter()
+            .for_each(|words| assert_eq!(table.say(words), Step::Answered));
         table.say("MULTI");
         table.say("GET a");
         let request = table.asks("EXEC");
-        assert_eq!(request.work, Work::Transaction(vec![Operation::Run(command("GET a", false))]));
+        assert_eq!(
+            request.work,
+            Work::Transaction(vec![Operation::Run(command("GET a", false))])
+        );
         table.answer(values(&[Some("$-1\r\n")]));
     }
     table.told();
@@ -454,7 +463,10 @@ fn exec_compares_what_was_watched() {
 #[test]
 fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
     let mut table = Table::with_session();
-    assert_eq!(table.asks("SCAN 0 COUNT 1").work, Work::Look(command("SCAN 0 COUNT 1", false)));
+    assert_eq!(
+        table.asks("SCAN 0 COUNT 1").work,
+        Work::Look(command("SCAN 0 COUNT 1", false))
+    );
     table.answer(values(&[Some("*2\r\n$4\r\n6b31\r\n*1\r\n$2\r\nk1\r\n")]));
     let found = |cursor: &str, keys: Vec<Value>| Value::Array(vec![Value::bulk(cursor), Value::Array(keys)]);
     assert_eq!(table.told(), [found("1", vec![Value::bulk("k1")])]);
@@ -463,6 +475,9 @@ fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
     assert_eq!(table.told(), [found("0", Vec::new())]);
     for wrong in ["SCAN 9", "SCAN x", "SCAN -1"] {
         assert_eq!(table.say(wrong), Step::Answered);
-        assert!(matches!(&table.told()[0], Value::Error(text) if text.contains("cursor")), "{wrong}");
+        assert!(
+            matches!(&table.told()[0], Value::Error(text) if text.contains("cursor")),
+            "{wrong}"
+        );
     }
 }

@@ -103,7 +103,14 @@ impl Clients {
         let take = |stream, number| {
             let login = Login::new(Arc::clone(&access.users));
             let stream = access.accept(stream, true)?;
-            Some(Box::new(Client::new(stream, login, Arc::clone(cursors), first, number, now)))
+            Some(Box::new(Client::new(
+                stream,
+                login,
+                Arc::clone(cursors),
+                first,
+                number,
+                now,
+            )))
         };
         let refuse = |mut stream: TcpStream| {
             // As far as the socket takes it at once.
@@ -297,14 +304,7 @@ pub(super) enum Wanted {
 }
 
 impl Client {
-    pub fn new(
-        stream: Stream,
-        login: Login,
-        cursors: Arc<Cursors>,
-        first: u64,
-        number: u32,
-        now: Time,
-    ) -> Client {
+    pub fn new(stream: Stream, login: Login, cursors: Arc<Cursors>, first: u64, number: u32, now: Time) -> Client {
         Client {
             number,
             link: Link::new(stream),

@@ -80,11 +80,7 @@ pub(super) fn set<T: Edit>(
     Ok(())
 }
 
-pub(super) fn add<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let (key, field) = (request.argument(1), request.argument(2));
     let by = integer(request.argument(3))?;
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
@@ -108,11 +104,7 @@ pub(super) fn add<T: Edit>(
     Ok(())
 }
 
-pub(super) fn delete<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
     let mut fields: Vec<_> = Fields(&encoded).collect();

@@ -174,11 +174,7 @@ pub(super) fn scan(
     Ok(())
 }
 
-pub(super) fn delete<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let mut count = 0;
     for key in request.from(1) {
         let was_hidden = transaction.is_hidden(key)?;
@@ -243,11 +239,7 @@ pub(super) fn expire<T: Edit>(
     Ok(())
 }
 
-pub(super) fn persist<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn persist<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     let has_term = transaction.life_left(key)?.is_some_and(|left| left > Nanos::ZERO);
     if has_term {

@@ -147,11 +147,7 @@ pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos
     }
 }
 
-pub(super) fn set<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let (key, value) = (request.argument(1), request.argument(2));
     if request.len() == 3 {
         transaction.put(key, &of_text(value))?;
@@ -185,12 +181,7 @@ pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Refused> {
 
 /// Sets a record. The life was looked at together with what was there: a term that has ended meanwhile still makes this
 /// record a short one, and not one without a term.
-pub(super) fn put<T: Edit>(
-    transaction: &mut T,
-    key: &[u8],
-    bytes: &[u8],
-    life: Option<Nanos>,
-) -> Result<(), Refused> {
+pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: Option<Nanos>) -> Result<(), Refused> {
     match life {
         Some(life) => transaction.put_for(key, bytes, life)?,
         None => transaction.put(key, bytes)?,
@@ -198,11 +189,7 @@ pub(super) fn put<T: Edit>(
     Ok(())
 }
 
-pub(super) fn set_nx<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn set_nx<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     let is_there = exists(transaction, key)?;
     if !is_there {
@@ -212,11 +199,7 @@ pub(super) fn set_nx<T: Edit>(
     Ok(())
 }
 
-pub(super) fn get_set<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn get_set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     let before = transaction.text(key, <[u8]>::to_vec)?;
     transaction.put(key, &of_text(request.argument(2)))?;
@@ -227,11 +210,7 @@ pub(super) fn get_set<T: Edit>(
     Ok(())
 }
 
-pub(super) fn get_del<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn get_del<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     match transaction.text(key, <[u8]>::to_vec)? {
         Some(before) => {
@@ -243,11 +222,7 @@ pub(super) fn get_del<T: Edit>(
     Ok(())
 }
 
-pub(super) fn append<T: Edit>(
-    transaction: &mut T,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let (key, more) = (request.argument(1), request.argument(2));
     let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
     if text.len() + more.len() > crate::resp::Bounds::ADMITTED.bulk {
