@@ -10,6 +10,7 @@
 //! name of the request that has no answer, and asks for its `OUTCOME` on another node. What had a number and was
 //! refused is `-REFUSED`, what had none is `-ERR`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
@@ -19,9 +20,11 @@ use punctual_federation::message::{
 use punctual_federation::session::Session;
 use punctual_server::commands::{self, Class, Place, Verb};
 use punctual_server::cursors::{Cursors, spell, unspell};
+use punctual_server::glob::PATTERN_MAX;
 use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http};
 use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Value, Version, Writer};
+use punctual_server::subscribers::CHANNEL_MAX;
 use punctual_server::users::Right;
 use punctual_units::{Nanos, Time};
 
@@ -33,6 +36,8 @@ pub const TIME_LEFT: Nanos = Nanos::from_secs(1);
 pub const DEADLINE_MS_MAX: u64 = 3_600_000;
 /// The most commands between MULTI and EXEC.
 pub const QUEUED_MAX: usize = 128;
+/// The most channels and patterns of a client.
+pub const SUBSCRIPTIONS_MAX: usize = 1024;
 /// The most keys of WATCH.
 pub const WATCHED_MAX: usize = 64;
 /// The most bytes of their arguments: more than an entry of the log takes.
@@ -73,6 +78,8 @@ enum Stage {
     /// A session is being opened; then this. `None`: the client asked for the session itself.
     Opening(Option<Box<Pending>>),
     Asked(Box<Pending>),
+    /// What it wants to hear cannot be told yet.
+    Subscribing,
     /// The password in it is being checked.
     Checked(Box<Words>),
 }
@@ -88,6 +95,10 @@ pub enum Step {
     Ask(Request),
     /// To describe the node, in these sections; all where none is named.
     Info(Vec<String>),
+    /// To hear channels, or patterns of them.
+    Subscribe(Words, bool),
+    /// To hear them no more; all where none is named.
+    Unsubscribe(Words, bool),
     /// To say where the federation's nodes are, as a sentinel would.
     Whereabouts(Inquiry),
     /// To check a password ([`Conversation::judged`]).
@@ -104,6 +115,8 @@ pub struct Conversation {
     multi: Option<Multi>,
     /// What EXEC compares.
     watched: Vec<(Key, Option<Vec<u8>>)>,
+    /// The channels and the patterns that it hears.
+    heard: [BTreeSet<Vec<u8>>; 2],
     /// Where scans of all clients go on.
     cursors: Arc<Cursors>,
     stage: Stage,
@@ -132,6 +145,7 @@ impl Conversation {
             time_left: TIME_LEFT,
             multi: None,
             watched: Vec::new(),
+            heard: Default::default(),
             cursors,
             stage: Stage::Idle,
             connection,
@@ -152,6 +166,44 @@ impl Conversation {
     /// Whether a request waits for the node's answer: the next one comes after it.
     pub fn is_waiting(&self) -> bool {
         !matches!(self.stage, Stage::Idle)
+    }
+
+    /// What it hears: channels, or patterns.
+    pub fn heard(&self, patterns: bool) -> &BTreeSet<Vec<u8>> {
+        &self.heard[usize::from(patterns)]
+    }
+
+    /// How many channels and patterns it hears.
+    pub fn subscriptions(&self) -> usize {
+        self.heard.iter().map(BTreeSet::len).sum()
+    }
+
+    /// It hears a channel or a pattern from now on, or no more.
+    pub fn hears(&mut self, name: &[u8], patterns: bool, begins: bool) {
+        let heard = &mut self.heard[usize::from(patterns)];
+        match begins {
+            true => heard.insert(name.to_vec()),
+            false => heard.remove(name),
+        };
+    }
+
+    /// Its subscription waits, until changes can be told.
+    pub fn waits_to_hear(&mut self) {
+        self.stage = Stage::Subscribing;
+    }
+
+    /// It waits no more; whether it did.
+    pub fn has_waited_to_hear(&mut self) -> bool {
+        let waited = matches!(self.stage, Stage::Subscribing);
+        if waited {
+            self.stage = Stage::Idle;
+        }
+        waited
+    }
+
+    /// How long a request of its may take.
+    pub fn time_left(&self) -> Nanos {
+        self.time_left
     }
 
     /// The number of its connection.
@@ -193,6 +245,9 @@ impl Conversation {
         }
         self.allow(words)?;
         let known = commands::find(words.argument(0));
+        if let Some(step) = self.channel_command(known, words, out)? {
+            return Ok(step);
+        }
         if let Some(known) = known.filter(|_| self.multi.is_some()) {
             if !known.takes(words.len()) {
                 return Err(commands::wrong_number_of_arguments(known.name));
@@ -265,6 +320,53 @@ impl Conversation {
             false => Work::Look(command),
         };
         Ok(self.send(work, deadline, vec![shape], false, now))
+    }
+
+    /// Commands about channels, and what a client of the first protocol may say that hears some.
+    fn channel_command(
+        &mut self,
+        known: Option<&commands::Command>,
+        words: &Words,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Step>, String> {
+        let Some(known) = known.filter(|_| self.multi.is_none()) else {
+            return Ok(None);
+        };
+        let is_bound = self.version == Version::Two && self.subscriptions() > 0;
+        let patterns = matches!(known.verb, Verb::PSubscribe | Verb::PUnsubscribe);
+        match known.verb {
+            Verb::Subscribe | Verb::PSubscribe => {
+                expect(words, words.len() > 1)?;
+                if self.subscriptions() + words.len() - 1 > SUBSCRIPTIONS_MAX {
+                    return Err(format!(
+                        "ERR a connection hears at most {SUBSCRIPTIONS_MAX} channels and patterns"
+                    ));
+                }
+                let max = if patterns { PATTERN_MAX } else { CHANNEL_MAX };
+                if words.from(1).any(|name| name.len() > max) {
+                    return Err(format!("ERR a channel or a pattern has at most {max} bytes"));
+                }
+                Ok(Some(Step::Subscribe(words.clone(), patterns)))
+            }
+            Verb::Unsubscribe | Verb::PUnsubscribe => Ok(Some(Step::Unsubscribe(words.clone(), patterns))),
+            Verb::Publish => Err(
+                "ERR PUBLISH is not taken in a federation: set a key, and have others subscribe to \
+                                  its changes, __keyspace@0__:KEY"
+                    .into(),
+            ),
+            Verb::Ping if is_bound => {
+                let said = Value::Array(vec![Value::bulk("pong"), Value::bulk(words.argument(1))]);
+                Writer::new(out, self.version).value(&said);
+                Ok(Some(Step::Answered))
+            }
+            Verb::Quit => Ok(None),
+            _ if is_bound => Err(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT are allowed in this \
+                 context",
+                known.name
+            )),
+            _ => Ok(None),
+        }
     }
 
     /// A command on records, for a node.
@@ -542,7 +644,7 @@ impl Conversation {
     pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
         match std::mem::take(&mut self.stage) {
             // No node was asked.
-            stage @ (Stage::Idle | Stage::Checked(_)) => {
+            stage @ (Stage::Idle | Stage::Subscribing | Stage::Checked(_)) => {
                 self.stage = stage;
                 Step::Answered
             }

@@ -324,7 +324,7 @@ proptest! {
             prop_assert_eq!(before, 0);
             match table.say(&words.join(" ")) {
                 Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
-                Step::Info(_) | Step::Whereabouts(_) => prop_assert_eq!(table.told().len(), 0),
+                Step::Info(_) | Step::Whereabouts(_) | Step::Subscribe(..) | Step::Unsubscribe(..) => prop_assert_eq!(table.told().len(), 0),
                 Step::Check(_) => prop_assert!(false, "there are no users"),
                 Step::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
