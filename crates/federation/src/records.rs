@@ -64,17 +64,21 @@ pub trait Records {
     /// [`Undo`].
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<Self::Error>>;
 
-    /// Carries out a command; its reply.
+    /// Carries out a command; its reply. Refused where there is no interpreter.
     ///
     /// # Errors
     /// [`Undo`].
-    fn run(&mut self, command: &Command) -> Result<Value, Undo<Self::Error>>;
+    fn run(&mut self, _command: &Command) -> Result<Value, Undo<Self::Error>> {
+        Err(Undo::Refused(Refusal::NoCommands))
+    }
 
-    /// Removes records whose terms have ended, so many at most.
+    /// Removes records whose terms have ended, so many at most. Without an interpreter no record has one.
     ///
     /// # Errors
     /// [`Undo`].
-    fn sweep(&mut self, max: usize) -> Result<(), Undo<Self::Error>>;
+    fn sweep(&mut self, _max: usize) -> Result<(), Undo<Self::Error>> {
+        Ok(())
+    }
 }
 
 /// Why a transaction must be undone.

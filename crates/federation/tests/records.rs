@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use proptest::prelude::*;
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{Command, Fate, Operation, Output, Refusal, Value, Work};
+use punctual_federation::message::{Fate, Operation, Output, Refusal, Value, Work};
 use punctual_federation::records::{Records, SESSIONS_MAX, Undo, perform};
 use punctual_store::temporal::Creation;
 use punctual_units::Nanos;
@@ -35,14 +35,6 @@ impl Records for Map {
     }
 
     fn create(&mut self, _: &Creation) -> Result<(), Undo<Infallible>> {
-        Ok(())
-    }
-
-    fn run(&mut self, _: &Command) -> Result<Value, Undo<Infallible>> {
-        Err(Undo::Refused(Refusal::NoCommands))
-    }
-
-    fn sweep(&mut self, _: usize) -> Result<(), Undo<Infallible>> {
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use punctual_federation::ids::RequestId;
-use punctual_federation::message::{Request, Work};
+use punctual_federation::message::Request;
 use punctual_units::{Nanos, Time};
 
 /// The most late requests that are told one by one: the newest.
@@ -176,6 +176,8 @@ pub enum Outcome {
 mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Revision, SessionId};
+
+    use punctual_federation::message::Work;
 
     use super::*;
 
