@@ -493,6 +493,53 @@ mod run {
             }
         }
         assert_eq!(found.len(), 40, "each key once: {found:?}");
+        // Whoever hears, at a balancer or at a node, hears of each change once that has applied it; of a term's end, too.
+        for node in &nodes {
+            let mut client = Client::of(TcpStream::connect(node).unwrap());
+            comes_to(|| client.ask("GET scanned/39"), &Value::bulk("v"));
+        }
+        let mut hearing = [at(0), Client::of(TcpStream::connect(&nodes[0]).unwrap()), at(2)];
+        for client in &mut hearing {
+            let told = client.ask("SUBSCRIBE __keyspace@0__:door");
+            let subscribed = [
+                Value::bulk("subscribe"),
+                Value::bulk("__keyspace@0__:door"),
+                Value::Integer(1),
+            ];
+            assert_eq!(told, Value::Array(subscribed.to_vec()));
+            assert_eq!(
+                client.ask("PSUBSCRIBE __keyevent*:del"),
+                Value::Array(vec![
+                    Value::bulk("psubscribe"),
+                    Value::bulk("__keyevent*:del"),
+                    Value::Integer(2),
+                ])
+            );
+            assert!(matches!(client.ask("GET door"), Value::Error(text) if text.contains("this context")));
+        }
+        assert_eq!(ask(1, "MSET door open other 1"), Value::ok());
+        assert_eq!(ask(1, "SET door closed PX 1"), Value::ok());
+        for client in &mut hearing {
+            let heard: Vec<Value> = (0..4).map(|_| client.reply()).collect();
+            let message = |text: &str| Value::Array(["message", "__keyspace@0__:door", text].map(Value::bulk).to_vec());
+            let of_pattern = ["pmessage", "__keyevent*:del", "__keyevent@0__:del", "door"].map(Value::bulk);
+            let expected = [
+                message("set"),
+                message("set"),
+                message("del"),
+                Value::Array(of_pattern.to_vec()),
+            ];
+            assert_eq!(heard, expected);
+            assert_eq!(
+                client.ask("UNSUBSCRIBE"),
+                Value::Array(vec![
+                    Value::bulk("unsubscribe"),
+                    Value::bulk("__keyspace@0__:door"),
+                    Value::Integer(1),
+                ])
+            );
+        }
+        assert!(matches!(ask(0, "PUBLISH a b"), Value::Error(text) if text.contains("set a key")));
         // Many errors have a name that clients know; none of these has changed anything.
         assert_eq!(ask(0, "HSET hash f 1"), Value::Integer(1));
         for (words, name) in [

@@ -130,7 +130,7 @@ pub(crate) fn instant(value: &[u8]) -> Option<Millis> {
 pub(crate) const FIRST: [u8; 1] = [RESERVED + 1];
 
 /// Not before [`FIRST`].
-pub(crate) fn from_first<'k>(from: Bound<&'k [u8]>) -> Bound<&'k [u8]> {
+pub(crate) fn from_first(from: Bound<&[u8]>) -> Bound<&[u8]> {
     match from {
         Bound::Included(key) | Bound::Excluded(key) if key >= &FIRST[..] => from,
         _ => Bound::Included(&FIRST[..]),

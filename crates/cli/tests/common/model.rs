@@ -5,7 +5,7 @@ use std::io::Write;
 
 use punctual_server::resp::Value;
 
-use super::serving::{Client, bulk, encoded};
+use super::serving::{Client, encoded};
 
 /// Draws that a seed decides (xorshift).
 pub struct Draw(pub u64);

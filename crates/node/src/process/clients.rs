@@ -193,7 +193,7 @@ impl Clients {
             _ => words.from(1).map(<[u8]>::to_vec).collect(),
         };
         let word = if patterns { "punsubscribe" } else { "unsubscribe" };
-        let mut say = |client: &mut Client, name| {
+        let say = |client: &mut Client, name| {
             let count = client.conversation.subscriptions();
             write_subscription(&mut Writer::new(&mut client.link.out, version), word, name, count);
         };
