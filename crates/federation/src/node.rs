@@ -189,6 +189,12 @@ impl Node {
         most.unwrap_or_default().0.saturating_sub(self.applied().0)
     }
 
+    /// How many of the peers that it counts on have applied all up to a revision, as it has last heard.
+    pub fn have(&self, revision: Revision, now: Time) -> usize {
+        let live = self.core.liveness.live(now);
+        live.filter(|peer| peer.applied >= revision).count()
+    }
+
     /// The peers that it counts on.
     pub fn live(&self, now: Time) -> impl Iterator<Item = NodeId> {
         self.core.liveness.live(now).map(|peer| peer.from.node)

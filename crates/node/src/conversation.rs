@@ -10,7 +10,7 @@
 //! name of the request that has no answer, and asks for its `OUTCOME` on another node. What had a number and was
 //! refused is `-REFUSED`, what had none is `-ERR`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
@@ -21,9 +21,10 @@ use punctual_federation::session::Session;
 use punctual_server::commands::{self, Class, Place, Verb};
 use punctual_server::cursors::{Cursors, spell, unspell};
 use punctual_server::glob::PATTERN_MAX;
-use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http};
+use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http, plain};
 use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Value, Version, Writer};
+use punctual_server::session::{Settings, config, described};
 use punctual_server::subscribers::CHANNEL_MAX;
 use punctual_server::users::Right;
 use punctual_units::{Nanos, Time};
@@ -99,6 +100,8 @@ pub enum Step {
     Subscribe(Words, bool),
     /// To hear them no more; all where none is named.
     Unsubscribe(Words, bool),
+    /// To say how many other nodes have come to that revision.
+    Wait(Revision),
     /// To say where the federation's nodes are, as a sentinel would.
     Whereabouts(Inquiry),
     /// To check a password ([`Conversation::judged`]).
@@ -117,6 +120,9 @@ pub struct Conversation {
     watched: Vec<(Key, Option<Vec<u8>>)>,
     /// The channels and the patterns that it hears.
     heard: [BTreeSet<Vec<u8>>; 2],
+    /// What it calls itself.
+    name: String,
+    settings: Settings,
     /// Where scans of all clients go on.
     cursors: Arc<Cursors>,
     stage: Stage,
@@ -146,6 +152,10 @@ impl Conversation {
             multi: None,
             watched: Vec::new(),
             heard: Default::default(),
+            name: String::new(),
+            settings: Settings {
+                config: BTreeMap::from([("databases", "1".into())]),
+            },
             cursors,
             stage: Stage::Idle,
             connection,
@@ -518,8 +528,15 @@ impl Conversation {
                 self.watched.clear();
                 writer.simple("OK");
             }
-            "COMMAND" => writer.array(0),
-            "CONFIG" if word(words, 1) == "GET" => writer.map(0),
+            "COMMAND" => writer.value(&described(words)),
+            "CONFIG" => writer.value(&config(words, &self.settings)),
+            "WAIT" => {
+                expect(words, words.len() == 3)?;
+                if number(words.argument(1)).is_none() || number(words.argument(2)).is_none() {
+                    return Err("ERR value is not an integer or out of range".into());
+                }
+                return Ok(Some(Step::Wait(self.session.seen())));
+            }
             "CLIENT" => match word(words, 1).as_str() {
                 "DEADLINE" => {
                     expect(words, words.len() == 3)?;
@@ -529,9 +546,17 @@ impl Conversation {
                     };
                     writer.simple("OK");
                 }
-                "SETINFO" | "SETNAME" => writer.simple("OK"),
+                "SETINFO" => writer.simple("OK"),
+                "SETNAME" => {
+                    expect(words, words.len() == 3)?;
+                    let wrong = "Client names cannot contain spaces, newlines or special characters.";
+                    self.name = plain(words.argument(2), wrong)?;
+                    writer.simple("OK");
+                }
+                "GETNAME" if self.name.is_empty() => writer.null(),
+                "GETNAME" => writer.bulk(self.name.as_bytes()),
                 "ID" => writer.integer(i64::from(self.connection)),
-                _ => return Err("ERR CLIENT knows DEADLINE, ID, SETINFO and SETNAME here".into()),
+                _ => return Err("ERR CLIENT knows DEADLINE, GETNAME, ID, SETINFO and SETNAME here".into()),
             },
             "MULTI" => {
                 if self.multi.is_some() {

@@ -101,7 +101,7 @@ impl Greeting {
 ///
 /// # Errors
 /// What the client is told, `refused`.
-pub(crate) fn plain(text: &[u8], refused: &str) -> Result<String, String> {
+pub fn plain(text: &[u8], refused: &str) -> Result<String, String> {
     match std::str::from_utf8(text) {
         Ok(name) if name.len() <= NAME_MAX && name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name.into()),
         _ => Err(format!("ERR {refused}")),

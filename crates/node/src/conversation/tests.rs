@@ -324,7 +324,7 @@ proptest! {
             prop_assert_eq!(before, 0);
             match table.say(&words.join(" ")) {
                 Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
-                Step::Info(_) | Step::Whereabouts(_) | Step::Subscribe(..) | Step::Unsubscribe(..) => prop_assert_eq!(table.told().len(), 0),
+                Step::Info(_) | Step::Wait(_) | Step::Whereabouts(_) | Step::Subscribe(..) | Step::Unsubscribe(..) => prop_assert_eq!(table.told().len(), 0),
                 Step::Check(_) => prop_assert!(false, "there are no users"),
                 Step::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
@@ -479,5 +479,50 @@ fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
             matches!(&table.told()[0], Value::Error(text) if text.contains("cursor")),
             "{wrong}"
         );
+    }
+}
+
+/// The table in the docs says of each command whether it is taken here, and on a store that is served alone.
+#[test]
+fn the_docs_say_where_each_command_is_taken() {
+    let docs = include_str!("../../../../docs/commands.md");
+    let (_, table) = docs.split_once("\n## Where each command is taken\n").expect("the table");
+    let table = table.split("\n#").next().expect("its end");
+    let mut named = std::collections::BTreeMap::new();
+    for row in table.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [commands, alone, node, balancer] = cells.as_slice() else {
+            panic!("{row}")
+        };
+        let takes = |cell: &str| match cell.split([',', ':', ' ']).next() {
+            Some("yes") => true,
+            Some("no") => false,
+            _ => panic!("{cell}"),
+        };
+        assert_eq!(takes(node), takes(balancer), "both are one conversation: {row}");
+        for command in commands.split(", ").map(|name| name.trim_matches('`')) {
+            assert!(named.insert(command, (takes(alone), takes(node))).is_none(), "{command} twice");
+        }
+    }
+    for command in commands::TABLE {
+        let name = command.name.to_uppercase();
+        assert!(named.contains_key(name.as_str()), "{name} is not in docs/commands.md");
+    }
+    for (name, (alone, here)) in named {
+        let known = commands::find(name.as_bytes());
+        assert_eq!(known.is_some(), alone, "{name}, on a store alone");
+        let arity = known.map_or(0, |known| known.arity.unsigned_abs() as usize);
+        let words = match name {
+            "DEADLINE" => "DEADLINE 1 PING".into(),
+            "SENTINEL" => "SENTINEL masters".into(),
+            "OUTCOME" => "OUTCOME 1.1".into(),
+            _ => [&[name][..], &vec!["1"; arity.saturating_sub(1)]].concat().join(" "),
+        };
+        let mut table = Table::with_session();
+        let step = table.say(&words);
+        let told = table.told();
+        let refused = |text: &String| text.contains("unknown command") || text.contains("is not taken");
+        let is_refused = matches!(told.as_slice(), [Value::Error(text)] if refused(text));
+        assert_eq!(!is_refused, here, "{words}: {step:?}, {told:?}");
     }
 }

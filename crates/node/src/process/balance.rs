@@ -451,6 +451,13 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                         let text = self.info(now);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
+                    // One of them is the master.
+                    Wanted::Wait(revision) => {
+                        let nodes = self.front.nodes(now);
+                        let have = nodes.filter(|(heartbeat, _)| heartbeat.applied >= revision).count();
+                        self.clients
+                            .described(place, |out| out.integer(have.saturating_sub(1) as i64));
+                    }
                     Wanted::Subscribe(words, patterns) if self.is_told => {
                         self.clients.subscribe(place, &words, patterns);
                     }

@@ -16,7 +16,7 @@ use punctual_server::resp::{Bounds, Writer};
 use punctual_server::stream::Stream;
 use punctual_server::subscribers::{Subscribers, Told, messages, write_message, write_subscription};
 use punctual_server::work::Handle;
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, Revision, Time};
 
 use super::link::{Link, Turn};
 use super::places::Places;
@@ -27,7 +27,7 @@ use crate::whereabouts::Inquiry;
 
 /// How much of one request is taken: what a transaction may have.
 static BOUNDS: Bounds = Bounds {
-    arguments: 1024,
+    arguments: 32_768,
     bulk: 1 << 20,
     request: 2 << 20,
     inline: 16 << 10,
@@ -437,6 +437,8 @@ pub(super) enum Wanted {
     Ask(Request, Time),
     /// To describe the process, in a reply with these sections.
     Info(Vec<String>),
+    /// To say in a reply how many other nodes have come to that revision.
+    Wait(Revision),
     /// To say in a reply where nodes are.
     Whereabouts(Inquiry),
     /// To hear channels, or patterns.
@@ -570,6 +572,7 @@ impl Client {
                     return Wanted::Ask(request, arrived);
                 }
                 Step::Info(sections) => return Wanted::Info(sections),
+                Step::Wait(revision) => return Wanted::Wait(revision),
                 Step::Whereabouts(inquiry) => return Wanted::Whereabouts(inquiry),
                 Step::Subscribe(words, patterns) => return Wanted::Subscribe(words, patterns),
                 Step::Unsubscribe(words, patterns) => return Wanted::Unsubscribe(words, patterns),

@@ -715,6 +715,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                         let text = self.figures(now).info(&sections);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
+                    Wanted::Wait(revision) => {
+                        let count = self.node.have(revision, now);
+                        self.clients.described(place, |out| out.integer(count as i64));
+                    }
                     Wanted::Subscribe(words, patterns) => self.clients.subscribe(place, &words, patterns),
                     Wanted::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
                     Wanted::Whereabouts(inquiry) => {
