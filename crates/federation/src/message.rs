@@ -16,6 +16,8 @@ use crate::ids::{Epoch, Member, NodeId, RequestId, Revision, SessionId};
 pub const KEY_BYTES_MAX: usize = 500;
 /// The longest value in bytes: some of them fit into one entry of the log.
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
+/// The most bytes that a transaction reads: they travel in one message between processes.
+pub const FOUND_BYTES_MAX: usize = 16 << 20;
 /// The longest reading of a temporal object in bytes: each node keeps room for one of each object from the start.
 pub const READING_BYTES_MAX: usize = 4096;
 /// The most operations of a transaction, and keys of a query.
@@ -400,6 +402,12 @@ pub enum Refusal {
     #[error("the transaction writes {len} bytes, more than an entry of the log holds: split it")]
     WritesTooLong {
         /// The length in bytes of all that it writes.
+        len: usize,
+    },
+    /// More than one answer holds; the transaction was undone.
+    #[error("the answer takes {len} bytes or more, at most {FOUND_BYTES_MAX} do: nothing was done, ask for less")]
+    FoundTooMuch {
+        /// Its length in bytes, as far as it came.
         len: usize,
     },
     /// A record was not as expected; the transaction was undone.

@@ -14,7 +14,9 @@ use punctual_units::Nanos;
 
 use crate::entry::{Body, Entry};
 use crate::ids::{RequestId, Revision, SessionId};
-use crate::message::{Command, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work};
+use crate::message::{
+    Command, FOUND_BYTES_MAX, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work,
+};
 
 /// The most sessions that a federation remembers: their records take a few MB on each node.
 pub const SESSIONS_MAX: u64 = 65_536;
@@ -219,8 +221,14 @@ fn transaction<R: Records>(
         records.sweep(SWEPT_BESIDE_MAX)?;
     }
     let mut values = Vec::new();
+    let mut len = 0;
     for operation in operations {
-        values.extend(operate(records, operation)?);
+        let found = operate(records, operation)?;
+        len += found.iter().flatten().map(Vec::len).sum::<usize>();
+        if len > FOUND_BYTES_MAX {
+            return Err(Undo::Refused(Refusal::FoundTooMuch { len }));
+        }
+        values.extend(found);
     }
     if writes {
         let done = SessionRecord {

@@ -358,6 +358,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// Looks for the first term that ends, and the latest time that a master has written down.
     fn read_terms(&self) -> Result<(), StoreError> {
         if self.speaking.is_none() {
+            self.next_due.store(Millis::MAX, Ordering::Release);
             return Ok(());
         }
         let transaction = self.store.read_transaction(Deadline::NONE)?;
@@ -611,9 +612,9 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// # Errors
     /// Those of the store.
     pub fn install(&self, image: &Image) -> Result<(), StoreError> {
+        // Until it is known, each record may have a term.
         self.next_due.store(0, Ordering::Release);
         self.store.install_image(image)?;
-        self.next_due.store(Millis::MAX, Ordering::Release);
         self.read_terms()?;
         self.room.lock().unwrap_or_else(PoisonError::into_inner).left = 0;
         Ok(())

@@ -38,9 +38,11 @@ pub const DEADLINE_MS_MAX: u64 = 3_600_000;
 /// The most commands between MULTI and EXEC.
 pub const QUEUED_MAX: usize = 128;
 /// The most channels and patterns of a client.
-pub const SUBSCRIPTIONS_MAX: usize = 1024;
+pub const SUBSCRIPTIONS_MAX: usize = 256;
 /// The most keys of WATCH.
-pub const WATCHED_MAX: usize = 64;
+pub const WATCHED_MAX: usize = 16;
+/// The most bytes of their values.
+pub const WATCHED_BYTES_MAX: usize = 4 << 20;
 /// The most bytes of their arguments: more than an entry of the log takes.
 pub const QUEUED_BYTES_MAX: usize = 2 << 20;
 
@@ -242,6 +244,9 @@ impl Conversation {
             if words.len() < 3 {
                 return Err("ERR syntax error: DEADLINE MS COMMAND ..".into());
             }
+            if self.multi.is_some() && !words.argument(2).eq_ignore_ascii_case(b"exec") {
+                return Err("ERR within MULTI, give the deadline to EXEC".into());
+            }
             time_left = millis(words.argument(1))?;
             let mut skipped = words.clone();
             skipped.skip(2);
@@ -266,7 +271,7 @@ impl Conversation {
                 // As Redis: these two are told, and EXEC goes on without them.
                 (Verb::Multi, _) => "ERR MULTI calls can not be nested",
                 (Verb::Watch, _) => "ERR WATCH inside MULTI is not allowed",
-                (Verb::Exec | Verb::Discard | Verb::Quit | Verb::Auth | Verb::Hello, _) => "",
+                (Verb::Exec | Verb::Discard | Verb::Quit, _) => "",
                 (_, Place::Anywhere | Place::Transaction) => return self.queue(known, words, out),
                 _ => {
                     return Err(format!(
@@ -708,6 +713,12 @@ impl Conversation {
         };
         match output {
             Output::Values(values) if pending.shapes.first() == Some(&Shape::Watched) => {
+                let lengths = self.watched.iter().map(|(_, value)| value).chain(&values);
+                let bytes: usize = lengths.flatten().map(Vec::len).sum();
+                if bytes > WATCHED_BYTES_MAX {
+                    let error = "ERR the values of the watched keys are too long: UNWATCH some";
+                    return Writer::new(out, self.version).error(error);
+                }
                 self.watched.extend(pending.watches.into_iter().zip(values));
                 Writer::new(out, self.version).simple("OK");
             }

@@ -486,7 +486,9 @@ fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
 #[test]
 fn the_docs_say_where_each_command_is_taken() {
     let docs = include_str!("../../../../docs/commands.md");
-    let (_, table) = docs.split_once("\n## Where each command is taken\n").expect("the table");
+    let (_, table) = docs
+        .split_once("\n## Where each command is taken\n")
+        .expect("the table");
     let table = table.split("\n#").next().expect("its end");
     let mut named = std::collections::BTreeMap::new();
     for row in table.lines().filter(|line| line.starts_with("| `")) {
@@ -501,7 +503,10 @@ fn the_docs_say_where_each_command_is_taken() {
         };
         assert_eq!(takes(node), takes(balancer), "both are one conversation: {row}");
         for command in commands.split(", ").map(|name| name.trim_matches('`')) {
-            assert!(named.insert(command, (takes(alone), takes(node))).is_none(), "{command} twice");
+            assert!(
+                named.insert(command, (takes(alone), takes(node))).is_none(),
+                "{command} twice"
+            );
         }
     }
     for command in commands::TABLE {
