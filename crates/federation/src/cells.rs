@@ -1,7 +1,7 @@
 //! Records as the interpreter of clients' commands sees them, and until when they are kept.
 //!
-//! **Problem.** Clients say some seventy commands. What each does is known to the room that speaks their protocol, which
-//! is above this one; where records are and what a transaction may do is known here.
+//! **Problem.** Clients say some seventy commands. What each does is known to the room that speaks their protocol,
+//! which is above this one; where records are and what a transaction may do is known here.
 //!
 //! **Method.** A node's store is given an [`Interpreter`]: two functions, which carry a command out on [`Cells`]. A
 //! command is executed by the master alone, and the log has what it wrote, as of every transaction.
@@ -9,13 +9,14 @@
 //! **Terms.** A record may have an end: an instant by the clocks that persons set (milliseconds since 1970), because no
 //! other clock is the same on several machines. The master sets it, as a record of its own beside the client's, so all
 //! nodes have the same terms at the same revision. A node does not show a record any more once *its* clock has come to
-//! the end, and the record is removed by a transaction of the master's: the first of a client's that writes, or one that
-//! the master makes by itself. So nodes whose clocks differ by d cease to show it within d of each other; and what a
-//! transaction sees is decided by the master's clock alone.
+//! the end, and the record is removed by a transaction of the master's: the first of a client's that writes, or one
+//! that the master makes by itself. So nodes whose clocks differ by d cease to show it within d of each other; and what
+//! a transaction sees is decided by the master's clock alone.
 //!
 //! **A clock that is set back** stands still for terms until it has come to where it was: the master writes down its
 //! time with each term that it gives and with each record that it removes, and no node counts from an earlier one. So
-//! records stay longer, never shorter, and what was not shown once is not shown again by that node until it starts anew.
+//! records stay longer, never shorter, and what was not shown once is not shown again by that node until it starts
+//! anew.
 //! A clock that is set forward ends terms early.
 
 use std::ops::{Bound, ControlFlow};
@@ -84,7 +85,8 @@ pub trait CellsMut: Cells {
     fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError>;
 }
 
-/// What carries out commands. The reply is bytes of the clients' protocol; an error of the store undoes the transaction.
+/// What carries out commands. The reply is bytes of the clients' protocol; an error of the store undoes the
+/// transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreter {
     /// Carries out one that changes nothing.

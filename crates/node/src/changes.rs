@@ -29,7 +29,8 @@ pub fn told(changes: Vec<(Key, IsSet)>) -> impl Iterator<Item = Told> {
     })
 }
 
-/// Where one that is told of changes by nodes has come, so that none is told twice and those that it missed are counted.
+/// Where one that is told of changes by nodes has come, so that none is told twice and those that it missed are
+/// counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heard {
     last: Option<Revision>,

@@ -1,7 +1,7 @@
 //! What a client of a node has said so far, and what each of its requests asks the federation. Pure.
 //!
-//! The commands are those of a store that is served alone (`punctual_server::commands`), as far as they ask records. One
-//! that changes nothing is a query outside of `MULTI`, which any node answers; all else is a transaction, which the
+//! The commands are those of a store that is served alone (`punctual_server::commands`), as far as they ask records.
+//! One that changes nothing is a query outside of `MULTI`, which any node answers; all else is a transaction, which the
 //! master executes. What is not known is refused. `TSET` and `GETFRESH` outside of `MULTI` are about temporal objects,
 //! which are in the memory of each node.
 //!

@@ -12,9 +12,9 @@ use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, Member};
 use punctual_federation::message::{Key, Message, Reply, Request};
-use punctual_federation::temporal::{Report, Stamp};
+use punctual_federation::temporal::{Report, Stamp, Together};
 use punctual_units::{Made, Nanos, Revision, Seq};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The version of this conversation.
 pub const VERSION: u8 = 3;
@@ -47,15 +47,25 @@ pub enum Packet {
     Request(u64, Request),
     /// The answer to that.
     Reply(u64, Reply),
-    /// The sender, a front, wants to be told of changed keys from now on.
-    Hear,
-    /// Which keys the entry at that revision has set or removed, now that the sender has applied it. The first one names
-    /// none: it says behind which entry the sender begins to tell.
-    Changed(Revision, Vec<(Key, IsSet)>),
     /// Readings of the sender's objects, at most [`crate::sensing::TOGETHER_MAX`].
     Readings(Vec<Report>),
     /// Readings of the receiver's that the sender has, and an instant of the sender's clock.
     Taken(Stamp, Vec<(Made, Seq)>),
+    /// The sender, a front, wants to be told of changed keys from now on.
+    Hear,
+    /// Which keys the entry at that revision has set or removed, now that the sender has applied it. The first one
+    /// names none: it says behind which entry the sender begins to tell.
+    Changed(Revision, Vec<(Key, IsSet)>),
+}
+
+/// [`Packet::Readings`], written as they lie in their feed.
+#[derive(Clone, Copy, Debug)]
+pub struct Readings<'f>(pub Together<'f>);
+
+impl Serialize for Readings<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_newtype_variant("Packet", 5, "Readings", &self.0)
+    }
 }
 
 /// A message that has waited for `waited` before it was sent; `None` where no time is left.
@@ -76,6 +86,7 @@ mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
     use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Work};
+    use punctual_federation::temporal::{Feed, FeedBounds};
     use punctual_logs::frame::{Frames, write};
     use punctual_store::batch::Image;
     use punctual_units::Time;
@@ -206,6 +217,37 @@ mod tests {
             Packet::Reply(ticket, Reply { id, answer, said })
         });
         prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message), 1 => Just(Packet::Front), 2 => asked, 2 => replied, 1 => readings, 1 => taken]
+    }
+
+    #[test]
+    fn readings_are_written_from_their_feed_as_the_packet_that_peers_read() {
+        let stamp = Stamp {
+            boot: 7,
+            at: Time(1 << 40),
+        };
+        let mut feed = Feed::new(FeedBounds::default(), stamp);
+        for sequence in 0..3u64 {
+            let object = Made {
+                source: 1,
+                boot: 1 << 40,
+                sequence,
+            };
+            feed.offer(
+                object,
+                Seq(1 << 20),
+                Nanos(sequence),
+                &[b'v'; 40][..10 * sequence as usize],
+            )
+            .unwrap();
+        }
+        let mut bytes = Vec::new();
+        let mut room = Vec::new();
+        let together = feed.together(Time(1), 8, &mut room).unwrap();
+        let reports: Vec<Report> = together.iter().map(|reported| reported.report()).collect();
+        write(&mut bytes, VERSION, &Readings(together));
+        let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
+        frames.feed(&bytes);
+        assert_eq!(frames.take(), Ok(Some(Packet::Readings(reports))));
     }
 
     proptest! {

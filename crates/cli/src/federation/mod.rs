@@ -3,6 +3,7 @@
 
 pub mod balance;
 mod chart;
+pub mod dial;
 mod drawing;
 mod export;
 pub mod load;

@@ -1,5 +1,5 @@
-//! A master and a slave with clocks of their own, in memory: whatever clients say, both have the same records, and terms
-//! are those of a model.
+//! A master and a slave with clocks of their own, in memory: whatever clients say, both have the same records, and
+//! terms are those of a model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ fn a_term_is_the_masters_and_no_node_shows_a_record_beyond_it() {
         (pair.nodes[0].look("PTTL s"), pair.kept_of_terms()),
         (":-1\r\n".into(), 0)
     );
-    // What is due is removed by the next transaction that writes, whoever says it.
+    // What is due is removed by the next transaction of any client that writes.
     pair.say("SET t 1 PX 50");
     pair.set(0, 2000);
     pair.say("SET other 1");
@@ -305,7 +305,7 @@ proptest! {
                 let held = model.get(&key).filter(|(_, end)| end.is_none_or(|end| end > now));
                 let expected = held.map_or("$-1\r\n".into(), |(value, _)| format!("${}\r\n{value}\r\n", value.len()));
                 prop_assert_eq!(pair.nodes[0].look(&format!("GET {key}")), expected);
-                // A slave may show it longer or shorter, by what its clock differs, but never beyond the end by its own.
+                // A slave may show it longer or shorter, by what its clock differs; never beyond the end by its own.
                 let shown = pair.nodes[1].look(&format!("GET {key}")) != "$-1\r\n";
                 if let Some((_, Some(end))) = model.get(&key) && *end <= times[1] {
                     prop_assert!(!shown);

@@ -34,7 +34,8 @@ fn is_federated() -> bool {
     std::env::var("CLIENTS_AT").is_ok_and(|at| at != "store")
 }
 
-/// A connection, whose requests have time on a busy machine: to a federation, a second unless the client says otherwise.
+/// A connection whose requests have time on a busy machine: a federation gives them a second unless its client says
+/// otherwise.
 fn connected(client: &Client) -> Connection {
     let mut r = client.get_connection().expect("it connects");
     if is_federated() {
