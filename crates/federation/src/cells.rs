@@ -14,7 +14,8 @@
 //! a transaction sees is decided by the master's clock alone.
 //!
 //! **A clock that is set back** stands still for terms until it has come to where it was: the master writes down its
-//! time with each term that it gives and with each record that it removes, and no node counts from an earlier one. So
+//! time with each term that it gives, and with each that a transaction found at its end, and no node counts from an
+//! earlier one. So
 //! records stay longer, never shorter, and what was not shown once is not shown again by that node until it starts
 //! anew.
 //! A clock that is set forward ends terms early.

@@ -57,6 +57,8 @@ struct View<'b, 's, E: Engine + 's, O: Os> {
     now: Millis,
     /// Whether records may have terms, those of the batch included.
     has_terms: &'b Cell<bool>,
+    /// Whether the transaction has found that a term had ended: then the next master may find nothing else.
+    judged: Cell<bool>,
 }
 
 /// A snapshot of the store, as commands see it.
@@ -159,7 +161,11 @@ impl<E: Engine, O: Os> Cells for View<'_, '_, E, O> {
             return Ok(None);
         }
         let found = self.transaction.get(&cells::term_key(key))?;
-        Ok(found.and_then(|end| cells::instant(&end)))
+        let end = found.and_then(|end| cells::instant(&end));
+        if end.is_some_and(|end| end <= self.now) {
+            self.judged.set(true);
+        }
+        Ok(end)
     }
 
     fn reading(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
@@ -254,9 +260,6 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
         scanned.map_err(undo)?;
         for key in &due {
             self.remove(key).map_err(undo)?;
-        }
-        if !due.is_empty() {
-            self.write_time().map_err(undo)?;
         }
         Ok(())
     }
@@ -651,8 +654,14 @@ fn execute<E: Engine, O: Os>(
         is_full,
         now,
         has_terms,
+        judged: Cell::new(false),
     };
-    match records::perform(&mut view, request.id, &request.work, revision) {
+    let performed = records::perform(&mut view, request.id, &request.work, revision);
+    let performed = performed.and_then(|output| match view.judged.get() {
+        true => view.write_time().map(|()| output).map_err(undo),
+        false => Ok(output),
+    });
+    match performed {
         Ok(output) => {
             view.transaction.keep()?;
             Ok(Outcome::Kept(output))

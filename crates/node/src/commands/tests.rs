@@ -112,6 +112,13 @@ impl Pair {
         assert_eq!(one.records, other.records);
     }
 
+    /// The latest time that a master has written down.
+    fn written(&self) -> Millis {
+        let image = self.nodes[0].replica.image().unwrap();
+        let clock = image.records.iter().find(|(key, _)| *key == [RESERVED, b'c']);
+        clock.map_or(0, |(_, time)| Millis::from_be_bytes(*time.first_chunk().unwrap()))
+    }
+
     /// The records of the federation itself that are about terms.
     fn kept_of_terms(&self) -> usize {
         let image = self.nodes[1].replica.image().unwrap();
@@ -229,6 +236,8 @@ enum Deed {
     Append(u8),
     Delete(u8),
     Sweep,
+    /// The slave is the master from now on.
+    Takeover,
     /// The clock of a node goes on, or is set back.
     Clock(usize, u64),
 }
@@ -243,6 +252,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         2 => key().prop_map(Deed::Append),
         1 => key().prop_map(Deed::Delete),
         1 => Just(Deed::Sweep),
+        1 => Just(Deed::Takeover),
         4 => (0..2_usize, 1000..1100_u64).prop_map(|(node, clock)| Deed::Clock(node, clock)),
     ]
 }
@@ -253,11 +263,13 @@ proptest! {
         let mut pair = Pair::new();
         // Each key's value, and when it ends; the latest time of each node.
         let mut model: BTreeMap<u8, (String, Option<Millis>)> = BTreeMap::new();
-        let (mut times, mut written) = ([1000; 2], 0);
+        let mut times = [1000; 2];
         for deed in deeds {
-            let now = times[0].max(written);
-            model.retain(|_, (_, end)| end.is_none_or(|end| end > now));
-            let mut decided = false;
+            let now = times[0].max(pair.written());
+            // Each transaction that writes removes what is due by the master's clock; a clock alone removes nothing.
+            if !matches!(deed, Deed::Clock(..) | Deed::Takeover) {
+                model.retain(|_, (_, end)| end.is_none_or(|end| end > now));
+            }
             match deed {
                 Deed::Clock(node, clock) => {
                     pair.set(node, clock);
@@ -272,14 +284,13 @@ proptest! {
                 Deed::SetFor(key, ms) => {
                     pair.say(&format!("SET {key} v PX {ms}"));
                     model.insert(key, ("v".into(), Some(now + ms)));
-                    decided = true;
                 }
                 Deed::Expire(key, ms) => {
                     let told = pair.say(&format!("PEXPIRE {key} {ms}"));
                     let found = model.get_mut(&key);
                     prop_assert_eq!(told, format!(":{}\r\n", u8::from(found.is_some())));
                     if let Some((_, end)) = found {
-                        (*end, decided) = (Some(now + ms), ms > 0);
+                        *end = Some(now + ms);
                     }
                 }
                 Deed::Persist(key) => {
@@ -297,10 +308,14 @@ proptest! {
                     prop_assert_eq!(pair.say(&format!("DEL {key}")), format!(":{was}\r\n"));
                 }
                 Deed::Sweep => drop(pair.perform(Work::Sweep)),
+                Deed::Takeover => {
+                    pair.nodes.swap(0, 1);
+                    times.swap(0, 1);
+                    continue;
+                }
             }
-            written = if decided { now } else { written };
             pair.agree();
-            let now = times[0].max(written);
+            let now = times[0].max(pair.written());
             for key in 0..4_u8 {
                 let held = model.get(&key).filter(|(_, end)| end.is_none_or(|end| end > now));
                 let expected = held.map_or("$-1\r\n".into(), |(value, _)| format!("${}\r\n{value}\r\n", value.len()));

@@ -400,6 +400,15 @@ fn a_user_may_do_what_its_rights_say() {
         "DEL leg/1",
         "INFO",
         "MGET arm/1 leg/1",
+        "HSET leg/1 f 1",
+        "HGETALL leg/1",
+        "EXPIRE leg/1 5",
+        "TSET leg/1 1",
+        "GETFRESH leg/1 5",
+        "WATCH arm/1 leg/1",
+        "SCAN 0",
+        "KEYS *",
+        "SUBSCRIBE __keyspace@0__:arm/1",
     ] {
         assert_eq!(table.say(words), Step::Answered, "{words}");
         assert!(only_error(&mut table).starts_with("NOPERM"), "{words}");
