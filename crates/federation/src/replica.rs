@@ -294,6 +294,7 @@ fn undo(error: StoreError) -> Undo<StoreError> {
     match error {
         StoreError::Temporal { key } => Undo::Refused(Refusal::Temporal { key }),
         StoreError::ReservedKey { .. } => Undo::Refused(Refusal::ReservedKey),
+        StoreError::NotTemporal { key } => Undo::Refused(Refusal::NotTemporal { key }),
         StoreError::Engine(EngineError::KeyLength { len }) => Undo::Refused(Refusal::KeyLength { len }),
         StoreError::Engine(EngineError::QuotaFull { .. }) => Undo::Refused(Refusal::StoreFull),
         error => Undo::Failed(error),

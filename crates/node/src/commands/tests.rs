@@ -209,7 +209,16 @@ fn a_mistake_is_told_and_no_node_ends() {
     for words in ["NONE a", "GET", "EXPIRE k x", "SCAN zz", "INCR", "GETFRESH nothing 5"] {
         let told = pair.nodes[0].look(words);
         assert!(told.starts_with("-ERR"), "{words}: {told}");
-        assert!(pair.say(words).starts_with("-ERR"), "{words}");
+        // Within a transaction it is told, or has that undone, whatever a client makes of it.
+        for writes in [false, true] {
+            let work = Work::Transaction(vec![Operation::Run(command(words, writes))]);
+            if let Some(Output::Values(values)) = pair.perform(work) {
+                assert!(
+                    values[0].as_ref().is_some_and(|told| told.starts_with(b"-ERR")),
+                    "{words}"
+                );
+            }
+        }
     }
     // Keys of the federation's own are no client's.
     let long = "k".repeat(600);
