@@ -97,7 +97,7 @@ impl Greeting {
     }
 }
 
-/// A name of at most [`NAME_MAX`] printable characters without a blank.
+/// A name of at most 256 printable characters without a blank.
 ///
 /// # Errors
 /// What the client is told, `refused`.
