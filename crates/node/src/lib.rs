@@ -13,6 +13,8 @@
 //! **Bounds.** Connections, requests that wait, bytes of a message, messages that wait for a peer: each has a name.
 
 pub mod ages;
+pub mod changes;
+pub mod commands;
 pub mod conversation;
 pub mod datagram;
 pub mod figures;

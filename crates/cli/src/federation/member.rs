@@ -136,7 +136,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         peers: { 0..membership.nodes.len() as u32 }.map(NodeId).collect(),
         log_entries_max: membership.log_entries_max,
         executors: EXECUTORS,
-        gate: Gate::Timely(Timely::new(TIME_LEFT)),
+        gate: Gate::Timely(Timely::new(TIME_LEFT).on_linux()),
     };
     // A line that does not fit is not told: the loop never waits for a reader.
     let ended = listening.run(&setup, log, replica, LinuxOs, orders, move |seen| {
