@@ -13,6 +13,7 @@
 //! **Bounds.** Connections, requests that wait, bytes of a message, messages that wait for a peer: each has a name.
 
 pub mod ages;
+pub mod bound;
 pub mod conversation;
 pub mod figures;
 pub mod making;

@@ -29,8 +29,10 @@ use punctual_federation::message::{Heartbeat, Message, Reply, Request, Standing,
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
+use punctual_platform::Machine;
 use punctual_server::metrics::Page;
 use punctual_server::resp::Writer;
+use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
@@ -41,6 +43,7 @@ use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
 use self::temporal::{Here, Waiting};
+use crate::bound::{Asked, Bound, Outcome};
 use crate::figures::{Bytes, Figures, Tally};
 use crate::making::Maker;
 use crate::seen::{Seen, What};
@@ -167,6 +170,10 @@ pub struct Listening {
     pub temporal: Temporal,
     /// A page of figures for Prometheus.
     pub page: Option<Page>,
+    /// What turns the bound of the node's backlog, and where it leaves what it has learned and decided.
+    pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
+    /// What tasks of this process have come to, if there are any: told with the node's own figures.
+    pub tasks: Option<Arc<Tasks>>,
 }
 
 impl Listening {
@@ -189,6 +196,8 @@ impl Listening {
             work: Nanos::ZERO,
             temporal: Temporal::default(),
             page: None,
+            bound: None,
+            tasks: None,
         })
     }
 
@@ -232,7 +241,11 @@ impl Listening {
         let clients = Clients::new(self.clients, setup.me.boot.0, self.access.clone(), wake)
             .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
-        let node = Node::new(setup, replica.revision(), replica.reign()?, now);
+        let mut node = Node::new(setup, replica.revision(), replica.reign()?, now);
+        let turned = self.bound.map(|(asked, outcome)| Turned {
+            bound: Bound::new(asked, node.machine(now).offers(), now),
+            outcome,
+        });
         let (federation, me) = (setup.federation, setup.me);
         let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
         let page_at = self.page.as_ref().map(Page::address).transpose();
@@ -288,6 +301,8 @@ impl Listening {
             started: now,
             published,
             page: page_at,
+            turned,
+            tasks: self.tasks,
             tell,
         };
         let ended = process.run();
@@ -298,6 +313,12 @@ impl Listening {
         }
         ended
     }
+}
+
+/// What turns the bound of the backlog, and where that leaves its decisions.
+struct Turned {
+    bound: Bound,
+    outcome: Arc<Mutex<Outcome>>,
 }
 
 /// A front's request.
@@ -362,6 +383,10 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     /// For the page's thread; and where that is, if it is.
     published: Arc<Mutex<Option<Figures>>>,
     page: Option<SocketAddr>,
+    /// What turns the bound of the backlog.
+    turned: Option<Turned>,
+    /// What tasks of this process have come to.
+    tasks: Option<Arc<Tasks>>,
     tell: T,
 }
 
@@ -372,6 +397,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         loop {
             self.carry_on();
             if let Some(end) = self.ends.take() {
+                self.leave_decisions();
                 self.say_goodbye();
                 return end;
             }
@@ -436,7 +462,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let now = self.os.now();
         let links = [self.ask.next_due(), self.watch.next_due()];
         let peers = self.peers.values().map(|peer| peer.way.next_due());
-        let local = [self.maker.next_due(), self.settle_by()];
+        let bound = self.turned.as_ref().map_or(Time::MAX, |turned| turned.bound.due());
+        let local = [self.maker.next_due(), self.settle_by(), bound];
         let due = links.into_iter().chain(local).chain(peers).chain(self.left);
         let due = due.min().unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
@@ -445,6 +472,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Passes on all that has happened, and sends what came of it.
     fn carry_on(&mut self) {
         let now = self.os.now();
+        self.turn_bound(now);
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
         let (federation, me) = (self.setup.federation, self.setup.me);
