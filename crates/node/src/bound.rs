@@ -1,6 +1,6 @@
 //! The bound of the node's backlog, turned by the loop's law ([`punctual_loop::backlog`]) once a period.
 //!
-//! **Problem.** A node admits what ends by its deadline, by forecast. An operator who wants more than that, a mean
+//! **Problem.** A node admits what ends by its deadline, by forecast. An operator that wants more than that, a mean
 //! delay that is far below the deadlines, has a bound on the backlog to set, and what it must be depends on what
 //! requests cost on this machine today.
 //!
@@ -61,7 +61,7 @@ pub enum Told {
     Rests(String),
 }
 
-/// What came of it, for who started the node.
+/// What came of it, for the process that started the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// A model that this node has learned.

@@ -18,6 +18,7 @@ pub mod conversation;
 pub mod figures;
 pub mod making;
 pub mod outgoing;
+pub mod own;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod seen;

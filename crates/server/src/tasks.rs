@@ -1,5 +1,5 @@
 //! What tasks have come to that run beside the server in its process, for INFO and the page of figures. The server does
-//! not know how they run: whoever looks after them leaves values here.
+//! not know how they run: what looks after them leaves values here.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -14,6 +14,7 @@ use punctual_federation::admission::{Gate, Timely};
 use punctual_federation::ids::{Boot, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_node::conversation::TIME_LEFT;
+use punctual_node::own::OwnReading;
 use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
@@ -23,6 +24,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
+use super::backlog::Turns;
 use super::membership::{LogAddress, Membership};
 use super::node::{EXECUTORS, open, temporal};
 use super::run::log_in_etcd;
@@ -30,6 +32,7 @@ use crate::commands::print;
 use crate::failure::Failure;
 use crate::serve::file::NodeFile;
 use crate::serve::password;
+use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
 
 /// The most lines that wait to be written; what comes on top is not.
 const LINES_MAX: usize = 256;
@@ -60,6 +63,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let shows = file.tls.is_some() || membership.tls.is_some();
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(shows.then_some(SIGHUP))).map_err(untaken)?;
 
+    let tasks = file.tasks.as_ref().map(ReadyTasks::load).transpose()?;
     let access = access(&mut file, membership)?;
     let own = &membership.nodes[membership.node.0 as usize];
     let peers = match membership.listen {
@@ -76,6 +80,25 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     listening.page = page.map_err(|error| input(&format!("{taken}: {error}")))?;
     listening.temporal = temporal();
     let replica = open(&file.store, membership.store_bytes_max).map_err(|error| input(&error))?;
+    let replica = Arc::new(replica);
+    listening.work = membership.work;
+    let turns = membership.backlog.as_ref().map(Turns::begin).transpose()?;
+    listening.bound = turns.as_ref().map(Turns::asked);
+    let tasks = match tasks {
+        None => None,
+        Some(tasks) => {
+            let own = own_readings(&file);
+            let running = tasks.start(&asked, &mut |tasks, needs| {
+                let opened = tasks::beside(tasks, Arc::new(needs.own()?), &replica, &own);
+                Ok(opened)
+            })?;
+            let Some(running) = running else {
+                return Ok(()); // a signal came before they began
+            };
+            (listening.tasks, listening.own) = (Some(running.told()), own);
+            Some(running)
+        }
+    };
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
     let node = membership.node;
     // What serves a log in etcd to this node, and its folder, which other users do not see into.
@@ -103,10 +126,20 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         // A waker that fails leaves the loop to its next beat.
         wake: Arc::new(move || drop(waker.wake())),
     };
+    let have_ended = tasks.as_ref().map(RunningTasks::ended);
     let looks = {
         let (send, has_ended, access, drain_max) =
             (send.clone(), Arc::clone(&has_ended), access, file.options.drain_max);
-        thread::spawn(move || look(signals, &send, &access, drain_max.into(), &has_ended))
+        let turns = turns.clone();
+        thread::spawn(move || {
+            let mut each = |orders: &Orders| {
+                if have_ended.as_ref().is_some_and(|ended| ended()) {
+                    orders.send(Control::Leave);
+                }
+                turns.as_ref().map(Turns::keep);
+            };
+            look(signals, &send, &access, drain_max.into(), &has_ended, &mut each);
+        })
     };
     {
         // It ends with this process: a lookup may take long.
@@ -137,7 +170,21 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     });
     has_ended.store(true, Ordering::SeqCst);
     drop((looks.join(), writes.join()));
-    ended.map_err(|error| input(&format!("node {node}: {error}")))
+    let tasks = tasks.map_or(Ok(()), RunningTasks::end);
+    let decided = turns.map_or(Ok(()), |turns| turns.end());
+    let ended = ended.map_err(|error| input(&format!("node {node}: {error}")));
+    Failure::all([ended, tasks, decided])
+}
+
+/// The objects that tasks set, each once.
+fn own_readings(file: &NodeFile) -> Vec<Arc<OwnReading>> {
+    let sets = file.tasks.iter().flat_map(|tasks| &tasks.sets);
+    let mut keys: Vec<&str> = sets.map(|set| set.object.as_str()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.into_iter()
+        .map(|key| Arc::new(OwnReading::new(key.as_bytes().to_vec())))
+        .collect()
 }
 
 /// What a line tells of a node.
@@ -197,7 +244,14 @@ impl Orders {
 }
 
 /// Has the node leave at a signal, and end where that takes longer than `drain_max`; reads certificates again.
-fn look(mut signals: Signals, orders: &Orders, access: &Access, drain_max: Duration, has_ended: &AtomicBool) {
+fn look(
+    mut signals: Signals,
+    orders: &Orders,
+    access: &Access,
+    drain_max: Duration,
+    has_ended: &AtomicBool,
+    each: &mut dyn FnMut(&Orders),
+) {
     let mut leaves = None;
     for round in 0u64.. {
         if has_ended.load(Ordering::SeqCst) {
@@ -219,6 +273,7 @@ fn look(mut signals: Signals, orders: &Orders, access: &Access, drain_max: Durat
         }
         #[cfg(not(feature = "tls"))]
         let _ = (round, access);
+        each(orders);
         thread::sleep(LOOK_EVERY);
     }
 }

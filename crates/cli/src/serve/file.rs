@@ -95,6 +95,10 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
             if let LogAddress::Socket(path) = &mut federation.log {
                 *path = folder.join(&path);
             }
+            if let Some(backlog) = &mut federation.backlog {
+                let paths = [&mut backlog.model, &mut backlog.record];
+                paths.into_iter().flatten().for_each(|path| *path = folder.join(&path));
+            }
             &mut federation.tls
         });
         for tls in [Some(&mut node.tls), of_nodes].into_iter().flatten().flatten() {

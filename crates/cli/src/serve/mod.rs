@@ -209,7 +209,7 @@ fn until_asked<E: Engine>(
                 "a thread of the server has ended by itself, and so has the server; what was acknowledged is there";
             return Err(Failure::Internal(what.into()));
         }
-        if tasks.is_some_and(RunningTasks::have_ended) {
+        if tasks.is_some_and(|tasks| tasks.ended()()) {
             // Why is told with what they came to.
             return Ok(());
         }

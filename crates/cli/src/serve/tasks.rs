@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use punctual_federation::replica::Replica;
+use punctual_node::own::OwnReading;
+use punctual_os::LinuxOs;
 use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::{Progress, RunHeader, TaskReport};
 use punctual_scenario::beside::{self, Needs, NodeEngine, NodeStore, Opened};
 use punctual_scenario::{PlatformChoice, RunError, RunRequest};
 use punctual_server::tasks::{TaskFigures, Tasks, TasksNow};
+use punctual_store::engine::Engine;
 use punctual_store::{StoreError, Together};
+use punctual_units::Clock;
 use punctual_workload::ControllerKind;
 
 use crate::commands::{failures, print, run};
@@ -210,14 +215,17 @@ pub struct RunningTasks {
     runtime: Runtime<NodeEngine>,
     told: Arc<Tasks>,
     stop: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RunningTasks {
     fn watch(runtime: Runtime<NodeEngine>) -> Result<RunningTasks, Failure> {
-        let (told, stop) = (Arc::new(Tasks::default()), Arc::new(AtomicBool::new(false)));
+        let told = Arc::new(Tasks::default());
+        let [stop, ended] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let tells = {
-            let (runtime, told, stop) = (runtime.clone(), Arc::clone(&told), Arc::clone(&stop));
+            let (runtime, told) = (runtime.clone(), Arc::clone(&told));
+            let (stop, ended) = (Arc::clone(&stop), Arc::clone(&ended));
             move || {
                 while !stop.load(Ordering::SeqCst) {
                     match runtime.figures() {
@@ -227,7 +235,10 @@ impl RunningTasks {
                             clock_hz: figures.clock.map(|clock| clock.0),
                             tasks: figures.tasks.iter().map(figures_of).collect(),
                         }),
-                        Err(_) => return, // they have ended
+                        Err(_) => {
+                            ended.store(true, Ordering::SeqCst);
+                            return;
+                        }
                     }
                     for _ in 0..TOLD_EVERY.as_millis() / LOOK_EVERY.as_millis() {
                         if !stop.load(Ordering::SeqCst) {
@@ -243,6 +254,7 @@ impl RunningTasks {
             runtime,
             told,
             stop,
+            ended,
             thread: Some(thread),
         })
     }
@@ -252,9 +264,10 @@ impl RunningTasks {
         Arc::clone(&self.told)
     }
 
-    /// Whether they have ended by themselves.
-    pub fn have_ended(&self) -> bool {
-        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    /// Says whether they have ended by themselves.
+    pub fn ended(&self) -> impl Fn() -> bool + Send + use<> {
+        let ended = Arc::clone(&self.ended);
+        move || ended.load(Ordering::SeqCst)
     }
 
     /// Ends them after the jobs under way, puts the machine back, and prints what they came to.
@@ -285,11 +298,42 @@ fn figures_of(task: &TaskReport) -> TaskFigures {
     }
 }
 
+thread_local! {
+    /// What a task has read last.
+    static READING: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(READING_BYTES));
+}
+
+/// What tasks with a store of their own have to do with a node's readings: they read what the node has in memory, and
+/// leave what the node is to set.
+pub fn beside<E: Engine + 'static>(
+    file: &TasksFile,
+    store: Arc<NodeStore>,
+    replica: &Arc<Replica<E, LinuxOs>>,
+    own: &[Arc<OwnReading>],
+) -> Opened {
+    let read = |key: &String| -> beside::Read {
+        let (replica, key) = (Arc::clone(replica), key.clone().into_bytes());
+        Arc::new(move || READING.with_borrow_mut(|value| drop(replica.latest(&key, value))))
+    };
+    let set = |by: &SetBy| -> Option<(String, beside::Set)> {
+        let own = own.iter().find(|own| own.key == by.object.as_bytes())?;
+        let own = Arc::clone(own);
+        let set = move |job| {
+            own.leave(job, LinuxOs.now());
+            Ok(())
+        };
+        Some((by.task.clone(), Arc::new(set)))
+    };
+    Opened {
+        is_fed: !file.from_clients,
+        reads: file.reads.iter().map(read).collect(),
+        sets: file.sets.iter().filter_map(set).collect(),
+        store,
+    }
+}
+
 /// What tasks have to do with a store that is also the server's.
 pub fn shared(file: &TasksFile, store: Arc<NodeStore>) -> Opened {
-    thread_local! {
-        static READING: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(READING_BYTES));
-    }
     let objects = |key: &String| store.object(key.as_bytes());
     let read = |object| -> beside::Read {
         let store = Arc::clone(&store);

@@ -46,6 +46,7 @@ use self::temporal::{Here, Waiting};
 use crate::bound::{Asked, Bound, Outcome};
 use crate::figures::{Bytes, Figures, Tally};
 use crate::making::Maker;
+use crate::own::OwnReading;
 use crate::seen::{Seen, What};
 use crate::sensing::{Sensing, Temporal};
 use crate::spans::Spans;
@@ -174,6 +175,8 @@ pub struct Listening {
     pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
     /// What tasks of this process have come to, if there are any: told with the node's own figures.
     pub tasks: Option<Arc<Tasks>>,
+    /// Objects that tasks of this process set; the loop looks at them as it wakes, at each beat at the latest.
+    pub own: Vec<Arc<OwnReading>>,
 }
 
 impl Listening {
@@ -198,6 +201,7 @@ impl Listening {
             page: None,
             bound: None,
             tasks: None,
+            own: Vec::new(),
         })
     }
 
@@ -223,12 +227,12 @@ impl Listening {
         self,
         setup: &Setup,
         log: PathBuf,
-        replica: Replica<E, O>,
+        replica: impl Into<Arc<Replica<E, O>>>,
         os: O,
         control: Receiver<Control>,
         tell: impl FnMut(Seen),
     ) -> Result<(), NodeError> {
-        let replica = Arc::new(replica);
+        let replica = replica.into();
         let temporal = Temporal {
             boot: replica.count_boot(self.temporal.boot)?,
             ..self.temporal
@@ -303,6 +307,7 @@ impl Listening {
             page: page_at,
             turned,
             tasks: self.tasks,
+            own: self.own,
             tell,
         };
         let ended = process.run();
@@ -387,6 +392,8 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     turned: Option<Turned>,
     /// What tasks of this process have come to.
     tasks: Option<Arc<Tasks>>,
+    /// Objects that they set.
+    own: Vec<Arc<OwnReading>>,
     tell: T,
 }
 
@@ -473,6 +480,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     fn carry_on(&mut self) {
         let now = self.os.now();
         self.turn_bound(now);
+        self.set_own(now);
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
         let (federation, me) = (self.setup.federation, self.setup.me);

@@ -136,8 +136,33 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
+    /// Sets what tasks of this process have left.
+    pub(super) fn set_own(&mut self, now: Time) {
+        for own in self.own.iter().filter(|own| !own.is_refused()) {
+            let Some((number, at)) = own.take() else {
+                continue;
+            };
+            let setting = Setting {
+                key: own.key.clone(),
+                value: number.to_string().into_bytes(),
+                age: Nanos::ZERO,
+                arrived: at,
+                deadline: Time::MAX,
+            };
+            // Asked for until it is made; what a task leaves meanwhile takes its place.
+            if let Set::Unmade = set(&mut self.sensing, &self.replica, &setting, now) {
+                self.maker.want(&setting.key, self.node.applied());
+                own.put_back(number, at);
+            }
+        }
+    }
+
     /// An object cannot be made.
     pub(super) fn unmade(&mut self, key: &[u8], why: &str) {
+        let own = { self.own.iter() }.find(|own| own.key == key);
+        if own.is_some_and(|own| own.refuse()) {
+            self.note(format!("a task sets {}, and cannot: {why}", key.escape_ascii()));
+        }
         let (refused, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|waiting| waiting.setting.key == key);
