@@ -285,6 +285,20 @@ mod run {
             clients[node].send(words);
             clients[node].try_reply().expect("a reply")
         };
+        // Each node says where the master is, once it has heard of it.
+        for node in 0..3 {
+            let master = || match ask(node, "SENTINEL get-master-addr-by-name punctual") {
+                Value::Array(found) if found.len() == 2 => {
+                    let part = |at: usize| match &found[at] {
+                        Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+                        other => panic!("{other:?}"),
+                    };
+                    Value::Integer(i64::from(nodes.contains(&format!("{}:{}", part(0), part(1)))))
+                }
+                _ => Value::Null,
+            };
+            comes_to(master, &Value::Integer(1));
+        }
         // The master may change on a busy machine: where a node says that another one is, that one is asked.
         let mut at_master = |words: &str| {
             let mut node = 0;
@@ -353,6 +367,31 @@ mod run {
             assert_eq!(ask(client, &format!("GET {key}")), Value::bulk("on"));
             assert_eq!(ask(client, &format!("APPEND {key} 2")), Value::Integer(3));
         }
+        // What one balancer sets the other one reads, and no younger than it is.
+        assert_eq!(ask(0, "TSET pose here"), Value::ok());
+        match ask(1, "GETFRESH pose 3600000") {
+            Value::Array(found) => {
+                assert_eq!(found[0], Value::bulk("here"));
+                assert!(matches!(found[1], Value::Integer(1..)), "{found:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let stale = ask(1, "GETFRESH pose 0");
+        assert!(
+            matches!(&stale, Value::Error(text) if text.starts_with("STALE age-ms=")),
+            "{stale:?}"
+        );
+        assert_eq!(ask(1, "TSET pose older AGE 3600000"), Value::Null);
+        assert!(matches!(ask(0, "GETFRESH none 5"), Value::Error(text) if text.contains("no temporal object")));
+        // To clients of Sentinel, a balancer is the master.
+        let (ip, port) = balancers[1].rsplit_once(':').unwrap();
+        let here = Value::Array(vec![Value::bulk(ip), Value::bulk(port)]);
+        clients[1].send("SENTINEL get-master-addr-by-name punctual");
+        assert_eq!(clients[1].try_reply().unwrap(), here);
+        let mut ask = |client: usize, words: &str| {
+            clients[client].send(words);
+            clients[client].try_reply().expect("a reply")
+        };
         let Value::Bulk(info) = ask(0, "INFO") else {
             panic!("INFO")
         };

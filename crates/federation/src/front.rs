@@ -13,6 +13,11 @@
 //! leaves, or that dies, costs those the time of a takeover which have it. What is kept was sent nowhere, or refused,
 //! so it can still be late.
 //!
+//! **Temporal objects** have a home among the nodes, which all fronts find by the key alone: it is the source of what
+//! is set through fronts. An age that a node tells is older by the whole way when a client hears it through a front,
+//! and a reading that a client sets by the way there: the node counts from the last instant of its clock that the front
+//! had heard.
+//!
 //! **Stateless.** What a front knows it has heard within the last 200 ms, so any other one can take its place, and
 //! several work beside each other. A client of a front that dies goes to another, as where a connection breaks.
 //!
@@ -27,9 +32,10 @@ use crate::admission::Late;
 use crate::balancer::{self, BUDGET, BUDGET_MAX, Balancer, Period, Query, mixed};
 use crate::ids::{NodeId, RequestId};
 use crate::liveness::{NODES_MAX, SUSPECT_AFTER};
-use crate::message::{Answer, Heartbeat, Key, Reason, Reply, Request, Said, Standing, Work};
+use crate::message::{Answer, Heartbeat, Key, Output, Reason, Reply, Request, Said, Sample, Standing, Work};
 use crate::node::MARGIN;
 use crate::records::RETRY_AFTER;
+use crate::temporal::{InboxBounds, true_at_most};
 
 /// The most requests that a front has under way. As many as balancers allow at one node's gate.
 pub const FLIGHTS_MAX: usize = 65_536;
@@ -208,10 +214,19 @@ impl Front {
 
     /// The node for a request; none where there is none.
     fn choose(&mut self, flight: &Flight, now: Time) -> Option<NodeId> {
-        match flight.request.work.for_master() {
-            true => self.master(),
-            false => self.balancer.choose(&flight.query(self.tickets), now),
+        match &flight.request.work {
+            Work::Fresh(key) | Work::Sample(Sample { key, .. }) => self.home(key),
+            work if work.for_master() => self.master(),
+            _ => self.balancer.choose(&flight.query(self.tickets), now),
         }
+    }
+
+    /// The node that is the source of a temporal object: of those that serve, the one that the key draws highest. So a
+    /// node that comes or goes moves the objects of no other.
+    fn home(&self, key: &[u8]) -> Option<NodeId> {
+        let serving = self.nodes.iter().filter(|(_, known)| known.joined);
+        let drawn = |node: &NodeId| mixed(hashed(key) ^ mixed(u64::from(node.0)));
+        serving.map(|(node, _)| *node).max_by_key(drawn)
     }
 
     /// What it has heard of each node, and how long ago.
@@ -236,10 +251,15 @@ impl Front {
         flight.joins = self.nodes.get(&node).map_or(0, |known| known.joins);
         flight.sent = now;
         let time_left = flight.deadline.since(now) - WAY;
-        let request = Request {
+        let mut request = Request {
             time_left,
             ..flight.request.clone()
         };
+        if let Work::Sample(sample) = &mut request.work {
+            let kept = now.since(flight.came());
+            sample.age = Nanos(sample.age.0.saturating_add(true_at_most(kept, drift_ppm()).0));
+            sample.since = self.nodes.get(&node).map(|known| known.heartbeat.said.at);
+        }
         out.push(FrontAction::Send(node, ticket, request));
         self.due.insert((flight.deadline, ticket));
         self.flights.insert(ticket, flight);
@@ -299,7 +319,7 @@ impl Front {
 
     /// A node's answer goes to its client, or its request to another node.
     fn replied(&mut self, node: NodeId, ticket: u64, reply: Reply, now: Time, out: &mut Vec<FrontAction>) {
-        let Reply { id, answer, said } = reply;
+        let Reply { id, mut answer, said } = reply;
         let ours = self.flights.get(&ticket).is_some_and(|flight| flight.node == node);
         let flight = if ours { self.remove(ticket) } else { None };
         let late = match answer {
@@ -314,6 +334,7 @@ impl Front {
         };
         if let Some(flight) = &flight {
             self.learn(flight, late, said, now);
+            flight.age(&mut answer, now);
         }
         self.obey(node, said, now);
         let Some(flight) = flight else {
@@ -344,7 +365,7 @@ impl Front {
 
     fn learn(&mut self, flight: &Flight, late: Option<Late>, said: Said, now: Time) {
         let joins = self.nodes.get(&flight.node).map(|known| known.joins);
-        if !flight.request.work.for_master() && joins == Some(flight.joins) {
+        if flight.is_query() && !flight.request.work.for_master() && joins == Some(flight.joins) {
             let answer = balancer::Answer {
                 items: flight.items(),
                 latency: now.since(flight.sent),
@@ -358,7 +379,7 @@ impl Front {
     /// Another node for a request that was refused, where there is time for it.
     fn elsewhere(&mut self, flight: &Flight, answer: &Answer, late: Option<Late>, now: Time) -> Option<NodeId> {
         let late = late.filter(|late| !flight.again && late.reason != Reason::Expired)?;
-        if !flight.has_time(now) {
+        if !flight.has_time(now) || flight.request.work.is_of_memory() {
             return None;
         }
         if !flight.request.work.for_master() {
@@ -418,13 +439,17 @@ impl Front {
             }
             let Some(flight) = self.remove(ticket) else { continue };
             let (client, id) = (flight.client, flight.request.id);
-            if !query {
+            if !query && !flight.request.work.is_of_memory() {
                 out.push(FrontAction::Answer(client, id, Answer::Unknown));
                 continue;
             }
             let another = !flight.again && flight.has_time(now) && self.once_more();
             match another.then(|| self.choose(&flight, now)).flatten() {
                 Some(other) => self.send(Flight { again: true, ..flight }, other, now, out),
+                // A reading may have been set.
+                None if matches!(flight.request.work, Work::Sample(_)) => {
+                    out.push(FrontAction::Answer(client, id, Answer::Unknown));
+                }
                 None => out.push(FrontAction::Answer(client, id, flight.nowhere())),
             }
         }
@@ -439,7 +464,7 @@ impl Front {
         while let Some((_, ticket)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             let Some(flight) = self.remove(ticket) else { return };
             // A query leaves nothing behind: without an answer it was not executed.
-            let answer = match flight.is_query() {
+            let answer = match flight.is_query() || matches!(flight.request.work, Work::Fresh(_)) {
                 true => Answer::late(Reason::Expired, None),
                 false => Answer::Unknown,
             };
@@ -465,6 +490,22 @@ impl Flight {
 
     fn is_query(&self) -> bool {
         matches!(self.request.work, Work::Query { .. })
+    }
+
+    /// When it came.
+    fn came(&self) -> Time {
+        self.deadline - self.request.time_left
+    }
+
+    /// An age that its node told is older by the time that has passed since it was asked.
+    fn age(&self, answer: &mut Answer, now: Time) {
+        if let Answer::Done {
+            output: Output::Reading(Some((age, _))),
+            ..
+        } = answer
+        {
+            *age = Nanos(age.0.saturating_add(true_at_most(now.since(self.sent), drift_ppm()).0));
+        }
     }
 
     fn items(&self) -> u32 {
@@ -502,6 +543,10 @@ impl Flight {
             node: None,
         }
     }
+}
+
+fn drift_ppm() -> u32 {
+    InboxBounds::default().drift_ppm
 }
 
 /// A number for a key: equal keys, equal numbers, on every front (Fowler, Noll and Vo's FNV-1a).

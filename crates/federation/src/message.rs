@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_store::batch::Image;
 use punctual_store::temporal::Creation;
-use punctual_units::Nanos;
+use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
 pub use crate::admission::Reason;
@@ -111,12 +111,35 @@ pub enum Work {
     },
     /// What became of an earlier transaction, for ever: if it was not executed by now, it never will be.
     Outcome(RequestId),
+    /// What a temporal object reads, from the memory of the node that is asked, whatever the log is at.
+    Fresh(Key),
+    /// To set a temporal object, whose source the node that is asked is from then on.
+    Sample(Sample),
+}
+
+/// A reading that a client sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The temporal object.
+    pub key: Key,
+    /// The value.
+    pub value: Value,
+    /// How old it was as the request was sent.
+    pub age: Nanos,
+    /// An instant of the clock of the node that is asked, which its sender had heard before ([`Said::at`]); `None`
+    /// where the sender is the node itself. The way took no longer than what has passed since.
+    pub since: Option<Time>,
 }
 
 impl Work {
     /// Whether only the master can do it.
     pub fn for_master(&self) -> bool {
-        !matches!(self, Work::Query { latest: false, .. })
+        !matches!(self, Work::Query { latest: false, .. }) && !self.is_of_memory()
+    }
+
+    /// Whether a node's memory has the answer: readings of temporal objects, which are no part of the serial order.
+    pub fn is_of_memory(&self) -> bool {
+        matches!(self, Work::Fresh(_) | Work::Sample(_))
     }
 }
 
@@ -144,6 +167,7 @@ impl Request {
         }
         match &self.work {
             Work::Open | Work::Outcome(_) => Ok(()),
+            Work::Fresh(key) | Work::Sample(Sample { key, .. }) => check_key(key),
             Work::Query { keys, .. } => {
                 check_count(keys.len())?;
                 keys.iter().try_for_each(check_key)
@@ -235,6 +259,11 @@ pub enum Output {
     Session(SessionId),
     /// What became of a transaction.
     Fate(Fate),
+    /// What a temporal object reads and how old that is at most, [`Nanos::MAX`] where that is not known; `None` where
+    /// it has no reading yet.
+    Reading(Option<(Nanos, Value)>),
+    /// A reading was set; `false` where a younger one is there.
+    Sampled(bool),
 }
 
 /// The one answer that each request gets.
@@ -339,6 +368,21 @@ pub enum Refusal {
         /// Their length in bytes.
         len: usize,
     },
+    /// What was asked for its age has none.
+    #[error(
+        "key {}: this is no temporal object here, so it has no age: set it by TSET, or use GET",
+        key.escape_ascii()
+    )]
+    NotTemporal {
+        /// Its key.
+        key: Key,
+    },
+    /// A reading that was not set.
+    #[error("{why}")]
+    NotSet {
+        /// Why, and what to do.
+        why: String,
+    },
     /// The session does not exist, or was forgotten.
     #[error("there is no session {session}: open one")]
     NoSession {
@@ -405,6 +449,8 @@ pub struct Said {
     pub log_silent: bool,
     /// Its queries; the bound d_i is 0 unless it serves.
     pub report: Report,
+    /// When it said so to a front, on its clock of ages; 0 elsewhere.
+    pub at: Time,
 }
 
 /// An answer, and what the node says of itself with it.

@@ -227,6 +227,7 @@ impl Node {
                 Standing::Serving => report,
                 _ => Report { bound: 0.0, ..report },
             },
+            at: Time::ZERO,
         }
     }
 

@@ -14,7 +14,7 @@ use punctual_units::Nanos;
 
 use crate::entry::{Body, Entry};
 use crate::ids::{RequestId, Revision, SessionId};
-use crate::message::{Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Value, Work};
+use crate::message::{Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work};
 
 /// The most sessions that a federation remembers: their records take a few MB on each node.
 pub const SESSIONS_MAX: u64 = 65_536;
@@ -142,6 +142,11 @@ pub fn perform<R: Records>(
             Ok(Output::Values(values?))
         }
         Work::Transaction(operations) => transaction(records, id, operations, revision),
+        // A node answers these before it asks its store.
+        Work::Fresh(key) | Work::Sample(Sample { key, .. }) => {
+            let why = format!("key {}: readings are no records", key.escape_ascii());
+            Err(Undo::Refused(Refusal::NotSet { why }))
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use punctual_federation::front::{Front, FrontAction, FrontEvent, HOLD, WAY};
 use punctual_federation::ids::{Boot, Epoch, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{
-    Answer, Heartbeat, Operation, Output, Position, Reason, Reply, Request, Said, Standing, Work,
+    Answer, Heartbeat, Operation, Output, Position, Reason, Reply, Request, Said, Sample, Standing, Work,
 };
 use punctual_federation::node::MARGIN;
 use punctual_units::{Nanos, Time};
@@ -428,4 +428,82 @@ fn a_silent_node_is_sent_nothing_and_what_has_no_time_is_late_at_once() {
             ..
         }
     ));
+}
+
+/// Readings have one home on all fronts, and are told as old as the whole way makes them.
+#[test]
+fn a_reading_has_a_home_and_gets_older_on_its_way() {
+    let front = |draw| {
+        let mut front = Front::new(Box::new(Home::default()), draw);
+        for node in 0..NODES {
+            let FrontEvent::Heartbeat(mut beat) = heartbeat(node, Standing::Serving, node == 0) else {
+                unreachable!()
+            };
+            beat.said.at = Time(u64::from(node) + 7);
+            front.step(FrontEvent::Heartbeat(beat), START);
+        }
+        front
+    };
+    let asks = |front: &mut Front, work, at| {
+        let request = Request {
+            work,
+            ..request(1, true, Nanos::from_secs(1))
+        };
+        let sent = front.step(FrontEvent::Request(1, request), at);
+        match sent.as_slice() {
+            [FrontAction::Send(node, ticket, request)] => (*node, *ticket, request.work.clone()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (mut one, mut other) = (front(1), front(99));
+    let mut homes = std::collections::BTreeSet::new();
+    for number in 0..64_u8 {
+        let key = vec![b'k', number];
+        let sample = Sample {
+            key: key.clone(),
+            value: b"v".to_vec(),
+            age: Nanos::from_millis(5),
+            since: None,
+        };
+        let (home, _, work) = asks(&mut one, Work::Sample(sample), START);
+        let Work::Sample(sent) = work else { panic!("{work:?}") };
+        assert_eq!(
+            sent.since,
+            Some(Time(u64::from(home.0) + 7)),
+            "an instant of that node's clock"
+        );
+        assert!(sent.age >= Nanos::from_millis(5));
+        let (again, ticket, _) = asks(&mut other, Work::Fresh(key), START);
+        assert_eq!(home, again, "two fronts agree");
+        homes.insert(home);
+        let reply = Reply {
+            id: request(1, true, Nanos::ZERO).id,
+            answer: Answer::Done {
+                output: Output::Reading(Some((Nanos::from_millis(10), b"v".to_vec()))),
+                position: Position::default(),
+                revision: Revision::ZERO,
+            },
+            said: said(Standing::Serving),
+        };
+        let told = other.step(FrontEvent::Reply(again, ticket, reply), START + Nanos::from_millis(30));
+        let [FrontAction::Answer(_, _, Answer::Done { output, .. })] = told.as_slice() else {
+            panic!("{told:?}")
+        };
+        let Output::Reading(Some((age, _))) = output else {
+            panic!("{output:?}")
+        };
+        assert!(*age >= Nanos::from_millis(40) && *age < Nanos::from_millis(41), "{age}");
+    }
+    assert_eq!(homes.len(), NODES as usize, "each node is the home of some");
+    // Where it is not known whether a reading was set, no other answer is given.
+    let sample = Sample {
+        key: b"k".to_vec(),
+        value: b"v".to_vec(),
+        age: Nanos::ZERO,
+        since: None,
+    };
+    asks(&mut one, Work::Sample(sample), START);
+    let told = one.step(FrontEvent::Wake, START + Nanos::from_secs(2));
+    let unknown = |action: &FrontAction| matches!(action, FrontAction::Answer(1, _, Answer::Unknown));
+    assert!(told.iter().any(unknown), "{told:?}");
 }

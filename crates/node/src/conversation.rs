@@ -3,7 +3,7 @@
 //! The commands are those of Redis that a transaction of a federation can carry out, plain: `GET`, `MGET`, `SET`,
 //! `DEL`, `APPEND`, `INCR` and its kin, `MULTI` with these in it. `GET` and `MGET` outside of `MULTI` are queries,
 //! which any node answers; all else is a transaction, which the master executes. What is not known is refused. `TSET`
-//! and `GETFRESH` outside of `MULTI` are about temporal objects, which are in this node's memory: the loop answers.
+//! and `GETFRESH` outside of `MULTI` are about temporal objects, which are in the memory of each node.
 //!
 //! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
 //! there, each by the next number. So a client that has asked for its `SESSION` knows, where its connection breaks, the
@@ -11,7 +11,7 @@
 //! refused is `-REFUSED`, what had none is `-ERR`.
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{Answer, Fate, Key, Operation, Output, Refusal, Request, Work};
+use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Request, Sample, Work};
 use punctual_federation::session::Session;
 use punctual_server::commands;
 use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http};
@@ -19,6 +19,8 @@ use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Value, Version, Writer};
 use punctual_server::users::Right;
 use punctual_units::{Nanos, Time};
+
+use crate::whereabouts::Inquiry;
 
 /// The time that a request has unless its client says otherwise.
 pub const TIME_LEFT: Nanos = Nanos::from_secs(1);
@@ -44,6 +46,8 @@ enum Shape {
     Length,
     /// What was read, as a number.
     Number,
+    /// A reading that may be so old.
+    Fresh(Nanos),
 }
 
 /// One command as operations on records.
@@ -73,34 +77,8 @@ enum Stage {
     /// A session is being opened; then this. `None`: the client asked for the session itself.
     Opening(Option<Box<Pending>>),
     Asked(Box<Pending>),
-    /// A temporal object is being made.
-    Setting,
     /// The password in it is being checked.
     Checked(Box<Words>),
-}
-
-/// What the loop itself does for a client, with temporal objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Local {
-    /// `TSET`.
-    Set(Setting),
-    /// `GETFRESH`: the object, and how old its reading may be.
-    Fresh(Key, Nanos),
-}
-
-/// A reading of a client's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// The object.
-    pub key: Key,
-    /// The value.
-    pub value: Vec<u8>,
-    /// How old the client says that it was at `arrived`.
-    pub age: Nanos,
-    /// When the request was read.
-    pub arrived: Time,
-    /// Until when its reply is worth something.
-    pub deadline: Time,
 }
 
 /// What is to be done about a client's request.
@@ -114,8 +92,8 @@ pub enum Step {
     Ask(Request),
     /// To describe the node, in these sections; all where none is named.
     Info(Vec<String>),
-    /// To be done by the loop.
-    Local(Local),
+    /// To say where the federation's nodes are, as a sentinel would.
+    Whereabouts(Inquiry),
     /// To check a password ([`Conversation::judged`]).
     Check(Claimed),
 }
@@ -179,18 +157,6 @@ impl Conversation {
         self.connection
     }
 
-    /// The reply to a reading comes later, because its object is being made.
-    pub fn sets(&mut self) {
-        self.stage = Stage::Setting;
-    }
-
-    /// That reply is written.
-    pub fn has_set(&mut self) {
-        if matches!(self.stage, Stage::Setting) {
-            self.stage = Stage::Idle;
-        }
-    }
-
     /// Takes a request that was read at `arrived`; its deadline counts from there.
     pub fn take(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Step {
         match self.interpret(words, arrived, now, out) {
@@ -225,9 +191,9 @@ impl Conversation {
         }
         self.allow(words)?;
         if self.multi.is_none()
-            && let Some(local) = local(words, arrived, deadline)?
+            && let Some((work, shape)) = of_memory(words, now.since(arrived))?
         {
-            return Ok(Step::Local(local));
+            return Ok(self.send(work, deadline, vec![shape], false, now));
         }
         if let Some(step) = self.entry(words, out)? {
             return Ok(step);
@@ -248,6 +214,7 @@ impl Conversation {
                 let work = Work::Transaction(operations.collect());
                 return Ok(self.send(work, deadline, shapes, true, now));
             }
+            "SENTINEL" => return Inquiry::read(words).map(Step::Whereabouts),
             "SESSION" => return self.session_command(words, deadline, now, out),
             "OUTCOME" => {
                 expect(words, words.len() == 2 && self.multi.is_none())?;
@@ -486,7 +453,7 @@ impl Conversation {
     pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
         match std::mem::take(&mut self.stage) {
             // No node was asked.
-            stage @ (Stage::Idle | Stage::Setting | Stage::Checked(_)) => {
+            stage @ (Stage::Idle | Stage::Checked(_)) => {
                 self.stage = stage;
                 Step::Answered
             }
@@ -542,6 +509,15 @@ impl Conversation {
                 }
             }
             Output::Session(session) => Writer::new(out, self.version).integer(session.0 as i64),
+            Output::Reading(reading) => {
+                let max_age = match pending.shapes.first() {
+                    Some(Shape::Fresh(max_age)) => *max_age,
+                    _ => Nanos::ZERO,
+                };
+                write_reading(reading, max_age, &mut Writer::new(out, self.version));
+            }
+            Output::Sampled(true) => Writer::new(out, self.version).simple("OK"),
+            Output::Sampled(false) => Writer::new(out, self.version).null(),
         }
     }
 
@@ -558,6 +534,9 @@ impl Conversation {
                 let node = node.map_or(String::new(), |node| format!(" node={node}"));
                 let ms = retry_after.0.div_ceil(1_000_000);
                 format!("LATE reason={reason} retry-after-ms={ms}{node}")
+            }
+            Answer::Unknown if pending.is_some_and(|pending| pending.work.is_of_memory()) => {
+                "UNKNOWN it may be set or not: set the next reading".into()
             }
             Answer::Unknown => format!("UNKNOWN {id}"),
             // A client that counts its numbers must know that this was one.
@@ -577,7 +556,7 @@ impl Shape {
         };
         match self {
             Shape::Done => writer.simple("OK"),
-            Shape::Value => one(values.next().flatten(), writer),
+            Shape::Value | Shape::Fresh(_) => one(values.next().flatten(), writer),
             Shape::Values(count) => {
                 writer.array(count);
                 values.take(count).for_each(|value| one(value, writer));
@@ -662,8 +641,8 @@ fn command(words: &Words) -> Result<Command, String> {
     Ok(Command { operations, shape })
 }
 
-/// What the loop itself can do.
-fn local(words: &Words, arrived: Time, deadline: Time) -> Result<Option<Local>, String> {
+/// `TSET` and `GETFRESH`, of a request that was read `waited` ago.
+fn of_memory(words: &Words, waited: Nanos) -> Result<Option<(Work, Shape)>, String> {
     let key = || words.argument(1).to_vec();
     if words.argument(0).eq_ignore_ascii_case(b"tset") {
         expect(words, words.len() >= 3)?;
@@ -672,20 +651,37 @@ fn local(words: &Words, arrived: Time, deadline: Time) -> Result<Option<Local>, 
             5 if words.argument(3).eq_ignore_ascii_case(b"age") => span(words.argument(4))?,
             _ => return Err("ERR syntax error".into()),
         };
-        let value = words.argument(2).to_vec();
-        return Ok(Some(Local::Set(Setting {
+        let sample = Sample {
             key: key(),
-            value,
-            age,
-            arrived,
-            deadline,
-        })));
+            value: words.argument(2).to_vec(),
+            age: Nanos(age.0.saturating_add(waited.0)),
+            since: None,
+        };
+        return Ok(Some((Work::Sample(sample), Shape::Done)));
     }
     if words.argument(0).eq_ignore_ascii_case(b"getfresh") {
         expect(words, words.len() == 3)?;
-        return Ok(Some(Local::Fresh(key(), span(words.argument(2))?)));
+        return Ok(Some((Work::Fresh(key()), Shape::Fresh(span(words.argument(2))?))));
     }
     Ok(None)
+}
+
+/// What `GETFRESH` answers.
+fn write_reading(reading: Option<(Nanos, Vec<u8>)>, max_age: Nanos, out: &mut Writer<'_>) {
+    match reading {
+        None => out.null_array(),
+        Some((Nanos::MAX, _)) => out.error("STALE age-ms=unknown"),
+        Some((age, value)) => {
+            // Rounded up: an age is never told as younger than it is.
+            let age_ms = age.0.div_ceil(1_000_000);
+            if age > max_age {
+                return out.error(&format!("STALE age-ms={age_ms}"));
+            }
+            out.array(2);
+            out.bulk(&value);
+            out.integer(i64::try_from(age_ms).unwrap_or(i64::MAX));
+        }
+    }
 }
 
 /// An age in milliseconds.

@@ -26,4 +26,5 @@ pub mod sensing;
 pub mod spans;
 #[cfg(target_os = "linux")]
 pub mod stores;
+pub mod whereabouts;
 pub mod wire;

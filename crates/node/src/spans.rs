@@ -108,7 +108,7 @@ impl Spans {
         let id = request.id;
         let open = Open {
             id,
-            is_transaction: !matches!(request.work, Work::Query { .. }),
+            is_transaction: !matches!(request.work, Work::Query { .. }) && !request.work.is_of_memory(),
             place: Place::Queue,
             arrived,
             since: arrived,

@@ -8,6 +8,8 @@
 //!
 //! Deadlines travel as time left: a message that waited before it was sent is shortened by that ([`shortened`]).
 
+use std::net::SocketAddr;
+
 use punctual_federation::ids::{FederationId, Member};
 use punctual_federation::message::{Message, Reply, Request};
 use punctual_federation::temporal::{Report, Stamp};
@@ -15,7 +17,7 @@ use punctual_units::{Made, Nanos, Seq};
 use serde::{Deserialize, Serialize};
 
 /// The version of this conversation.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// The longest frame of a peer that has not said its name.
 pub const STRANGER_BYTES_MAX: usize = 256;
 /// The longest frame of a peer: a copy of a store, in one message. The loop of a node that sends or takes one does
@@ -31,6 +33,8 @@ pub enum Packet {
         federation: FederationId,
         /// The process.
         from: Member,
+        /// Where clients find it.
+        clients: SocketAddr,
     },
     /// A message.
     Message(Message),
@@ -159,6 +163,7 @@ mod tests {
 
     fn packet() -> impl Strategy<Value = Packet> {
         let hello = (any::<u64>(), member()).prop_map(|(federation, from)| Packet::Hello {
+            clients: "127.0.0.1:6379".parse().unwrap(),
             federation: FederationId(federation),
             from,
         });

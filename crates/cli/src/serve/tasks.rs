@@ -10,6 +10,7 @@ use std::time::Duration;
 use punctual_federation::replica::Replica;
 use punctual_node::own::OwnReading;
 use punctual_os::LinuxOs;
+use punctual_platform::linux::{recovery, thread};
 use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::{Progress, RunHeader, TaskReport};
 use punctual_scenario::beside::{self, Needs, NodeEngine, NodeStore, Opened};
@@ -193,8 +194,23 @@ impl ReadyTasks {
             Err(RunError::Interrupted) => return Ok(None),
             Err(error) => return Err(failures::of_run(error, &loaded)),
         };
+        keep_off();
         print(&begun(&runtime.header(), &loaded))?;
         RunningTasks::watch(runtime).map(Some)
+    }
+}
+
+/// Takes the calling thread off the exclusive cores of this process, and so the threads that it starts from now on: a
+/// sweep moves those of other programs.
+fn keep_off() {
+    let found = recovery::look(&recovery::folder()).unwrap_or_default();
+    let own = { found.holders.iter() }.find(|holder| holder.process == std::process::id() as i32);
+    let exclusive = own.map_or(&[][..], |own| &own.exclusive);
+    let mut left = thread::allowed_cores();
+    left.retain(|core| !exclusive.contains(core));
+    if !exclusive.is_empty() && !left.is_empty() {
+        // Where it is refused, the server's threads are as other threads below the tasks' priority.
+        drop(thread::pin_to(&left));
     }
 }
 

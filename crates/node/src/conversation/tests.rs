@@ -225,22 +225,36 @@ fn a_session_that_was_forgotten_is_followed_by_another() {
 }
 
 #[test]
-fn temporal_objects_are_for_the_loop() {
+fn readings_are_of_a_nodes_memory() {
     let mut table = Table::with_session();
-    let set = |ms, value: &[u8], left| Setting {
-        key: b"pose".to_vec(),
-        value: value.to_vec(),
-        age: Nanos::from_millis(ms),
-        arrived: NOW,
-        deadline: NOW + Nanos::from_millis(left),
+    let set = |ms, value: &[u8]| {
+        Work::Sample(Sample {
+            key: b"pose".to_vec(),
+            value: value.to_vec(),
+            age: Nanos::from_millis(ms),
+            since: None,
+        })
     };
-    assert_eq!(table.say("TSET pose 1"), Step::Local(Local::Set(set(0, b"1", 1000))));
-    assert_eq!(
-        table.say("DEADLINE 70 tset pose 2 age 5"),
-        Step::Local(Local::Set(set(5, b"2", 70)))
-    );
-    let fresh = Local::Fresh(b"pose".to_vec(), Nanos::from_millis(20));
-    assert_eq!(table.say("GETFRESH pose 20"), Step::Local(fresh));
+    assert_eq!(table.asks("TSET pose 1").work, set(0, b"1"));
+    table.answer(done(Output::Sampled(true)));
+    let asked = table.asks("DEADLINE 70 tset pose 2 age 5");
+    assert_eq!((asked.work, asked.time_left), (set(5, b"2"), Nanos::from_millis(70)));
+    table.answer(done(Output::Sampled(false)));
+    assert_eq!(table.told(), [Value::ok(), Value::Null]);
+    let reading = |age_ms| done(Output::Reading(Some((Nanos::from_millis(age_ms), b"2".to_vec()))));
+    for (answer, expected) in [
+        (reading(20), Value::Array(vec![Value::bulk("2"), Value::Integer(20)])),
+        (reading(21), Value::Error("STALE age-ms=21".into())),
+        (
+            done(Output::Reading(Some((Nanos::MAX, Vec::new())))),
+            Value::Error("STALE age-ms=unknown".into()),
+        ),
+        (done(Output::Reading(None)), Value::NullArray),
+    ] {
+        assert_eq!(table.asks("GETFRESH pose 20").work, Work::Fresh(b"pose".to_vec()));
+        table.answer(answer);
+        assert_eq!(table.told(), [expected]);
+    }
     for wrong in [
         "TSET pose",
         "TSET pose 1 AGE",
@@ -303,7 +317,7 @@ proptest! {
             prop_assert_eq!(before, 0);
             match table.say(&words.join(" ")) {
                 Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
-                Step::Info(_) | Step::Local(_) => prop_assert_eq!(table.told().len(), 0),
+                Step::Info(_) | Step::Whereabouts(_) => prop_assert_eq!(table.told().len(), 0),
                 Step::Check(_) => prop_assert!(false, "there are no users"),
                 Step::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());

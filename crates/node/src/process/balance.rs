@@ -18,14 +18,12 @@ use punctual_federation::message::{Answer, Message, Reason, Reply, Request, Said
 use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
-use punctual_server::resp::Writer;
 use punctual_units::{Nanos, Time};
 
 use super::clients::{Clients, Wanted};
 use super::link::Turn;
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
-use crate::conversation::Local;
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
 /// While so many bytes wait for a node's socket, it is sent no further request.
@@ -301,7 +299,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             return Ok(());
         };
         match (packet, node.node) {
-            (Packet::Hello { federation, from }, None) => {
+            (Packet::Hello { federation, from, .. }, None) => {
                 let ours = *self.federation.get_or_insert(federation);
                 if federation != ours {
                     let theirs = federation;
@@ -382,12 +380,17 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         let now = self.os.now();
         for place in self.clients.due() {
             loop {
-                match self.clients.turn(place, &mut self.scratch, now, &mut send_to_node) {
+                match self.clients.turn(place, &mut self.scratch, now) {
                     Wanted::Nothing | Wanted::Over => break,
                     Wanted::Ask(request, _) => self.ask(place, request),
                     Wanted::Info(_) => {
                         let text = self.info(now);
-                        self.clients.described(place, &text);
+                        self.clients.described(place, |out| out.bulk(text.as_bytes()));
+                    }
+                    // It finds the master for each transaction, so no client needs to.
+                    Wanted::Whereabouts(inquiry) => {
+                        let here = self.clients.reached_at(place);
+                        self.clients.described(place, |out| inquiry.answer(here, &[], out));
                     }
                 }
             }
@@ -420,10 +423,4 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
         text
     }
-}
-
-/// A balancer has no readings. It could pass them on, but the age that it told would be that of its own reply.
-fn send_to_node(_: u32, _: Local, out: &mut Writer<'_>) -> bool {
-    out.error("ERR a balancer has no temporal objects: ask a node itself, at its address for clients");
-    true
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mio::net::{TcpListener, TcpStream};
@@ -18,8 +19,9 @@ use punctual_units::{Nanos, Time};
 use super::link::{Link, Turn};
 use super::places::Places;
 use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
-use crate::conversation::{Conversation, Local, Step};
+use crate::conversation::{Conversation, Step};
 use crate::figures::Bytes;
+use crate::whereabouts::Inquiry;
 
 /// How much of one request is taken: what a transaction may have.
 static BOUNDS: Bounds = Bounds {
@@ -152,13 +154,12 @@ impl Clients {
         due
     }
 
-    /// Does all that can be done for a client now, up to the next thing that it wants. What is about temporal objects
-    /// `here` answers at once, or says that the reply comes later.
-    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
+    /// Does all that can be done for a client now, up to the next thing that it wants.
+    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time) -> Wanted {
         let Some(client) = self.places.get_mut(place) else {
             return Wanted::Nothing;
         };
-        let wanted = client.turn(scratch, now, here);
+        let wanted = client.turn(scratch, now);
         let bytes = std::mem::take(&mut client.link.bytes);
         self.bytes.read += bytes.read;
         self.bytes.written += bytes.written;
@@ -204,22 +205,24 @@ impl Clients {
         next.map(|request| (place, request, arrived))
     }
 
-    /// The reply to a reading whose object had to be made, for the client with that connection.
-    pub fn has_set(&mut self, place: usize, connection: u32, reply: impl FnOnce(&mut Writer<'_>)) {
-        let client = self.places.get_mut(place);
-        // Otherwise the client has gone.
-        if let Some(client) = client.filter(|client| client.conversation.connection() == connection) {
+    /// A reply that describes the process.
+    pub fn described(&mut self, place: usize, reply: impl FnOnce(&mut Writer<'_>)) {
+        if let Some(client) = self.places.get_mut(place) {
             reply(&mut Writer::new(&mut client.link.out, client.conversation.version()));
-            client.conversation.has_set();
-            self.again.push(place);
         }
     }
 
-    /// A reply that describes the process.
-    pub fn described(&mut self, place: usize, text: &str) {
-        if let Some(client) = self.places.get_mut(place) {
-            Writer::new(&mut client.link.out, client.conversation.version()).bulk(text.as_bytes());
-        }
+    /// The address of this process at which a client has found it.
+    pub fn reached_at(&mut self, place: usize) -> Option<SocketAddr> {
+        self.places.get_mut(place)?.link.stream.socket().local_addr().ok()
+    }
+
+    /// Where they come.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 
     fn close(&mut self, place: usize) {
@@ -274,10 +277,6 @@ struct Client {
     taken: Time,
 }
 
-/// What answers a request about temporal objects, of the connection with that number; false where the reply comes
-/// later.
-pub(super) type Here<'h> = dyn FnMut(u32, Local, &mut Writer<'_>) -> bool + 'h;
-
 /// What a turn of a client came to.
 #[derive(Debug)]
 pub(super) enum Wanted {
@@ -287,6 +286,8 @@ pub(super) enum Wanted {
     Ask(Request, Time),
     /// To describe the process, in a reply with these sections.
     Info(Vec<String>),
+    /// To say in a reply where nodes are.
+    Whereabouts(Inquiry),
     /// Its connection is over.
     Over,
 }
@@ -344,11 +345,11 @@ impl Client {
     }
 
     /// Does all that can be done now, up to the next thing that is wanted.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> Wanted {
-        self.try_turn(scratch, now, here).unwrap_or(Wanted::Over)
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Wanted {
+        self.try_turn(scratch, now).unwrap_or(Wanted::Over)
     }
 
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time, here: &mut Here<'_>) -> io::Result<Wanted> {
+    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> io::Result<Wanted> {
         if self.reads() && self.link.is_readable {
             let (parser, came) = (&mut self.parser, &mut self.came);
             let turn = self.link.read(scratch, |bytes| {
@@ -357,7 +358,7 @@ impl Client {
             })?;
             self.is_ended |= turn == Turn::Ended;
         }
-        let wanted = self.advance(now, here);
+        let wanted = self.advance(now);
         if self.link.unsent() == 0 || self.link.flush()? {
             self.taken = now;
         }
@@ -369,7 +370,7 @@ impl Client {
     }
 
     /// Takes requests as they come, one at a time: the next one after the answer to the one before.
-    fn advance(&mut self, now: Time, here: &mut Here<'_>) -> Wanted {
+    fn advance(&mut self, now: Time) -> Wanted {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
             let max = match self.conversation.login().is_stranger() {
@@ -412,13 +413,7 @@ impl Client {
                     return Wanted::Ask(request, arrived);
                 }
                 Step::Info(sections) => return Wanted::Info(sections),
-                Step::Local(local) => {
-                    let (number, version) = (self.conversation.connection(), self.conversation.version());
-                    if !here(number, local, &mut Writer::new(&mut self.link.out, version)) {
-                        self.conversation.sets();
-                        return Wanted::Nothing;
-                    }
-                }
+                Step::Whereabouts(inquiry) => return Wanted::Whereabouts(inquiry),
                 Step::Check(claimed) => {
                     self.claimed = Some(claimed);
                     return Wanted::Nothing;
@@ -477,7 +472,7 @@ mod tests {
         let mut scratch = Vec::new();
         loop {
             client.link.is_readable = true;
-            if let Wanted::Info(_) = client.turn(&mut scratch, Time::ZERO, &mut |_, _, _| true) {
+            if let Wanted::Info(_) = client.turn(&mut scratch, Time::ZERO) {
                 break;
             }
         }
@@ -496,7 +491,7 @@ mod tests {
         (client.link.is_readable, client.link.is_writable) = (false, true);
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {
-            let wanted = client.turn(&mut scratch, Time::ZERO, &mut |_, _, _| true);
+            let wanted = client.turn(&mut scratch, Time::ZERO);
             assert!(matches!(wanted, Wanted::Nothing));
             match client.link.unsent() {
                 0 if !client.has_more() => break,

@@ -31,7 +31,6 @@ use punctual_federation::replica::Replica;
 use punctual_os::Os;
 use punctual_platform::Machine;
 use punctual_server::metrics::Page;
-use punctual_server::resp::Writer;
 use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
@@ -42,7 +41,7 @@ use self::clients::{Clients, Wanted};
 use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
-use self::temporal::{Here, Waiting};
+use self::temporal::Waiting;
 use crate::bound::{Asked, Bound, Outcome};
 use crate::figures::{Bytes, Figures, Tally};
 use crate::making::Maker;
@@ -250,7 +249,13 @@ impl Listening {
             bound: Bound::new(asked, node.machine(now).offers(), now),
             outcome,
         });
-        let (federation, me) = (setup.federation, setup.me);
+        let me = setup.me;
+        let hello = Packet::Hello {
+            federation: setup.federation,
+            from: me,
+            clients: clients.address().map_err(io("the address"))?,
+        };
+        let federation = setup.federation;
         let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
         let page_at = self.page.as_ref().map(Page::address).transpose();
         let page_at = page_at.map_err(io("the address"))?;
@@ -281,6 +286,8 @@ impl Listening {
             stores,
             peers: BTreeMap::new(),
             latest: BTreeMap::new(),
+            found_at: BTreeMap::new(),
+            hello,
             passed: BTreeMap::new(),
             asked: 0,
             events: VecDeque::from([Event::Wake]),
@@ -355,6 +362,10 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     peers: BTreeMap<NodeId, PeerOut>,
     /// The newest connection of each peer, by its number: only the end of that one tells that the peer is gone.
     latest: BTreeMap<NodeId, u32>,
+    /// Where clients find each peer.
+    found_at: BTreeMap<NodeId, SocketAddr>,
+    /// What this node says first to each process that it meets.
+    hello: Packet,
     /// Requests that fronts have passed on, by the numbers that they have here.
     passed: BTreeMap<u64, Passed>,
     asked: u64,
@@ -483,10 +494,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.set_own(now);
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
-        let (federation, me) = (self.setup.federation, self.setup.me);
         let mut troubles = Vec::new();
         for (node, peer) in &mut self.peers {
-            let trouble = peer.connect(self.poll.registry(), &self.access, federation, me, now);
+            let trouble = peer.connect(self.poll.registry(), &self.access, &self.hello, now);
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         loop {
@@ -680,37 +690,49 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let now = self.os.now();
         for place in self.clients.due() {
             loop {
-                let mut here = Here {
-                    replica: &self.replica,
-                    sensing: &mut self.sensing,
-                    maker: &mut self.maker,
-                    waiting: &mut self.waiting,
-                    place,
-                    applied: self.node.applied(),
-                    now,
-                };
-                let mut answer = |number, local, out: &mut Writer<'_>| here.answer(number, local, out);
-                match self.clients.turn(place, &mut self.scratch, now, &mut answer) {
+                match self.clients.turn(place, &mut self.scratch, now) {
                     Wanted::Nothing | Wanted::Over => break,
                     Wanted::Ask(request, arrived) => {
-                        let ticket = self.request(request, arrived);
-                        self.clients.asked(place, ticket);
+                        self.asked += 1;
+                        self.clients.asked(place, self.asked);
+                        self.begin(self.asked, request, arrived, now);
                     }
                     Wanted::Info(sections) => {
                         let text = self.figures(now).info(&sections);
-                        self.clients.described(place, &text);
+                        self.clients.described(place, |out| out.bulk(text.as_bytes()));
+                    }
+                    Wanted::Whereabouts(inquiry) => {
+                        let (master, others) = self.whereabouts(place, now);
+                        self.clients
+                            .described(place, |out| inquiry.answer(master, &others, out));
                     }
                 }
             }
         }
     }
 
-    /// Asks the node; the number of the request.
-    fn request(&mut self, request: Request, arrived: Time) -> u64 {
-        self.asked += 1;
-        self.spans.begins(self.asked, &request, arrived);
-        self.events.push_back(Event::Request(self.asked, request));
-        self.asked
+    /// Begins with a request that was read at `arrived`, under its number.
+    fn begin(&mut self, ticket: u64, request: Request, arrived: Time, now: Time) {
+        if request.work.is_of_memory() {
+            self.sense(ticket, request, now);
+        } else {
+            self.spans.begins(ticket, &request, arrived);
+            self.events.push_back(Event::Request(ticket, request));
+        }
+    }
+
+    /// Where the client at `place` finds the master, if it is known, and the other nodes.
+    fn whereabouts(&mut self, place: usize, now: Time) -> (Option<SocketAddr>, Vec<SocketAddr>) {
+        let (me, master) = (self.setup.me.node, self.node.master(now));
+        let mine = self.clients.reached_at(place).map(|address| (me, address));
+        let live = self.node.live(now);
+        let theirs = live.filter_map(|node| Some((node, *self.found_at.get(&node)?)));
+        let (masters, others): (Vec<_>, Vec<_>) = mine
+            .into_iter()
+            .chain(theirs)
+            .partition(|(node, _)| Some(*node) == master);
+        let addresses = |nodes: Vec<(NodeId, SocketAddr)>| nodes.into_iter().map(|(_, address)| address);
+        (addresses(masters).next(), addresses(others).collect())
     }
 
     fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
@@ -724,19 +746,23 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.ends(ticket, &reply.answer, now);
         let Some(passed) = self.passed.remove(&ticket) else {
             if let Some((place, request, arrived)) = self.clients.answered(ticket, reply.answer, now) {
-                let ticket = self.request(request, arrived);
-                self.clients.asked(place, ticket);
+                self.asked += 1;
+                self.clients.asked(place, self.asked);
+                self.begin(self.asked, request, arrived, now);
             }
             return;
         };
         let front = self.peers_in.get_mut(passed.place);
         if let Some(front) = front.filter(|front| front.number == passed.connection) {
+            let mut reply = reply;
+            reply.said.at = self.os.since_boot();
             front.push(&Packet::Reply(passed.ticket, reply));
         }
     }
 
     /// What the node says of itself, for each front. One that takes nothing hears the next beat instead.
-    fn tell_fronts(&mut self, heartbeat: Heartbeat) {
+    fn tell_fronts(&mut self, mut heartbeat: Heartbeat) {
+        heartbeat.said.at = self.os.since_boot();
         let is_front = |peer: &PeerIn| peer.from == Some(Named::Front) && peer.link.unsent() < BEATS_MAX;
         for (_, front) in self.peers_in.iter_mut().filter(|(_, peer)| is_front(peer)) {
             front.push(&Packet::Message(Message::Heartbeat(heartbeat)));
@@ -750,7 +776,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let (number, was) = (peer.number, peer.from);
         let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
         let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
-        let mut greets = false;
+        let (mut greets, mut readings) = (false, Vec::new());
         let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
             Heard::Front => greets = true,
             Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
@@ -759,7 +785,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Heard::Request(ticket, request) => {
                 *asked += 1;
                 let connection = number;
-                spans.begins(*asked, &request, os.now());
                 passed.insert(
                     *asked,
                     Passed {
@@ -768,20 +793,30 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                         ticket,
                     },
                 );
+                if request.work.is_of_memory() {
+                    readings.push((*asked, request));
+                    return;
+                }
+                spans.begins(*asked, &request, os.now());
                 events.push_back(Event::Request(*asked, request));
             }
         });
         self.peer_bytes.read += std::mem::take(&mut peer.link.bytes.read);
         if greets {
-            let (federation, from) = (self.setup.federation, self.setup.me);
-            peer.push(&Packet::Hello { federation, from });
+            peer.push(&self.hello);
         }
+        let clients = peer.clients;
         let node = match peer.from {
             Some(Named::Node(from)) => Some(from.node),
             Some(Named::Front) | None => None,
         };
         if let Some(node) = node.filter(|_| was.is_none()) {
             self.latest.insert(node, number);
+            clients.and_then(|clients| self.found_at.insert(node, clients));
+        }
+        let now = self.os.now();
+        for (ticket, request) in readings {
+            self.sense(ticket, request, now);
         }
         match turn {
             Ok(true) => self.again.push(place),

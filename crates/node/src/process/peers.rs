@@ -1,6 +1,7 @@
 //! Connections between nodes: one that this node dials to each peer, and those that peers and fronts have dialled.
 
 use std::io;
+use std::net::SocketAddr;
 
 use mio::{Registry, Token};
 use punctual_federation::ids::{FederationId, Member, NodeId};
@@ -59,16 +60,8 @@ impl PeerOut {
     }
 
     /// Dials where it is time to, and says first which node this is.
-    pub fn connect(
-        &mut self,
-        registry: &Registry,
-        access: &Access,
-        federation: FederationId,
-        from: Member,
-        now: Time,
-    ) -> Option<Trouble> {
-        let name = Packet::Hello { federation, from };
-        self.way.connect(registry, access, &name, now).map(Trouble::Refused)
+    pub fn connect(&mut self, registry: &Registry, access: &Access, name: &Packet, now: Time) -> Option<Trouble> {
+        self.way.connect(registry, access, name, now).map(Trouble::Refused)
     }
 
     /// Sends what waits, then what `more` tells as long as the socket takes it; what the operator should know of it,
@@ -167,6 +160,8 @@ pub(super) struct PeerIn {
     frames: Frames,
     /// What it is, once it has said so.
     pub from: Option<Named>,
+    /// Where clients find the node that it is.
+    pub clients: Option<SocketAddr>,
     /// When it came.
     pub began: Time,
     /// When it last took something of what waits to be sent.
@@ -200,6 +195,7 @@ impl PeerIn {
             link: Link::new(stream),
             frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
             from: None,
+            clients: None,
             began: now,
             taken: now,
             number,
@@ -223,7 +219,10 @@ impl PeerIn {
                 (Packet::Hello { federation: theirs, .. }, _) if theirs != federation => {
                     return Err(PeerGone::OtherFederation(theirs));
                 }
-                (Packet::Hello { from, .. }, None) => self.is(Named::Node(from)),
+                (Packet::Hello { from, clients, .. }, None) => {
+                    self.is(Named::Node(from));
+                    self.clients = reached(clients, self.link.stream.socket().peer_addr());
+                }
                 (Packet::Front, None) => {
                     self.is(Named::Front);
                     take(Heard::Front);
@@ -277,6 +276,15 @@ impl PeerIn {
     }
 }
 
+/// Where clients reach a node that listens at `address`, and has dialled from `from`: a node that listens at all
+/// addresses of its machine is found at the one that it came from.
+fn reached(address: SocketAddr, from: io::Result<SocketAddr>) -> Option<SocketAddr> {
+    match address.ip().is_unspecified() {
+        true => Some(SocketAddr::new(from.ok()?.ip(), address.port())),
+        false => Some(address),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -297,8 +305,12 @@ mod tests {
         let mut peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), 1, Time::ZERO);
         let mut bytes = Vec::new();
         for _ in 0..2 {
-            let from = Member::default();
-            frame::write(&mut bytes, VERSION, &Packet::Hello { federation: OURS, from });
+            let hello = Packet::Hello {
+                federation: OURS,
+                from: Member::default(),
+                clients: listener.local_addr().unwrap(),
+            };
+            frame::write(&mut bytes, VERSION, &hello);
         }
         other.write_all(&bytes).unwrap();
         let mut scratch = Vec::new();

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use punctual_federation::action::{Action, Caller, Event};
-use punctual_federation::message::{Answer, Message, Reason};
+use punctual_federation::message::{Answer, Message, Output, Reason};
 use punctual_federation::temporal::{InboxBounds, true_at_most};
 use punctual_os::Os;
 use punctual_store::engine::Engine;
@@ -28,7 +28,16 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             _ => Outcome::Other,
         };
         if let Some((is_transaction, took)) = self.spans.ends(ticket, outcome, now) {
-            if let (Some(turned), Answer::Done { .. }, false) = (&mut self.turned, answer, is_transaction) {
+            // Readings are answered from memory, and wait for nothing that the bound would hold back.
+            if let (
+                Some(turned),
+                Answer::Done {
+                    output: Output::Values(_),
+                    ..
+                },
+                false,
+            ) = (&mut self.turned, answer, is_transaction)
+            {
                 turned.bound.ended(took);
             }
             let tally = if is_transaction {

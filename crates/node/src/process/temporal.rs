@@ -1,96 +1,83 @@
-//! Temporal objects in the loop: what clients set and ask for, and objects that are being made.
-
-use std::sync::Arc;
+//! Temporal objects in the loop: what clients and fronts set and ask for, and objects that are being made.
 
 use punctual_federation::action::Event;
-use punctual_federation::message::Message;
-use punctual_federation::replica::Replica;
+use punctual_federation::ids::RequestId;
+use punctual_federation::message::{Answer, Message, Output, Position, Reason, Refusal, Reply, Request, Sample, Work};
 use punctual_os::Os;
-use punctual_server::resp::Writer;
 use punctual_store::engine::Engine;
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, Revision, Time};
 
 use super::{MAKER, Process};
-use crate::conversation::{Local, Setting};
-use crate::making::Maker;
 use crate::seen::Seen;
-use crate::sensing::{Latest, Sensing, Set};
+use crate::sensing::{Latest, Set};
 
 /// A reading whose object is being made, and whose client waits.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    place: usize,
-    /// The number of the client's connection: another one may have its place by then.
-    connection: u32,
-    setting: Setting,
-}
-
-/// What the loop needs to answer a client about temporal objects.
-pub(super) struct Here<'p, E: Engine, O: Os> {
-    pub replica: &'p Arc<Replica<E, O>>,
-    pub sensing: &'p mut Sensing,
-    pub maker: &'p mut Maker,
-    pub waiting: &'p mut Vec<Waiting>,
-    pub place: usize,
-    pub applied: punctual_federation::ids::Revision,
-    pub now: Time,
-}
-
-impl<E: Engine, O: Os> Here<'_, E, O> {
-    /// Answers; false where the reply comes later.
-    pub fn answer(&mut self, connection: u32, local: Local, out: &mut Writer<'_>) -> bool {
-        match local {
-            Local::Fresh(key, max_age) => self.fresh(&key, max_age, out),
-            Local::Set(setting) => match set(self.sensing, self.replica, &setting, self.now) {
-                Set::Unmade => {
-                    self.maker.want(&setting.key, self.applied);
-                    self.waiting.push(Waiting {
-                        place: self.place,
-                        connection,
-                        setting,
-                    });
-                    return false;
-                }
-                set => reply(&set, out),
-            },
-        }
-        true
-    }
-
-    fn fresh(&mut self, key: &[u8], max_age: Nanos, out: &mut Writer<'_>) {
-        match self.sensing.latest(self.replica, key) {
-            Ok(Latest::Reading(age, value)) if age <= max_age && age < Nanos::MAX => {
-                out.array(2);
-                out.bulk(value);
-                out.integer(i64::try_from(age.0.div_ceil(1_000_000)).unwrap_or(i64::MAX));
-            }
-            Ok(Latest::Reading(Nanos::MAX, _)) => out.error("STALE age-ms=unknown"),
-            Ok(Latest::Reading(age, _)) => out.error(&format!("STALE age-ms={}", age.0.div_ceil(1_000_000))),
-            Ok(Latest::NoReading) => out.null_array(),
-            Ok(Latest::NoObject) => out.error(&format!(
-                "ERR key {}: this is no temporal object here, so it has no age: set it by TSET, or use GET",
-                key.escape_ascii()
-            )),
-            Err(error) => out.error(&format!("ERR {error}")),
-        }
-    }
-}
-
-fn set<E: Engine, O: Os>(sensing: &mut Sensing, replica: &Replica<E, O>, setting: &Setting, now: Time) -> Set {
-    let age = setting.age + now.since(setting.arrived);
-    sensing.set(replica, &setting.key, &setting.value, age, now)
-}
-
-fn reply(set: &Set, out: &mut Writer<'_>) {
-    match set {
-        Set::Done => out.simple("OK"),
-        Set::Younger => out.null(),
-        Set::Refused(error) => out.error(&format!("ERR {error}")),
-        Set::Unmade => {}
-    }
+    ticket: u64,
+    id: RequestId,
+    sample: Sample,
+    /// When its age was as it says.
+    came: Time,
+    deadline: Time,
 }
 
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+    /// Answers from this node's memory, or later, where an object is to be made first.
+    pub(super) fn sense(&mut self, ticket: u64, request: Request, now: Time) {
+        let deadline = now + request.time_left;
+        let (id, answer) = match (request.check(), request.work) {
+            (Err(refusal), _) => (request.id, Answer::Refused(refusal)),
+            (Ok(()), Work::Fresh(key)) => (request.id, self.fresh(&key)),
+            (Ok(()), Work::Sample(mut sample)) => {
+                let way = match sample.since {
+                    None => Nanos::ZERO,
+                    // The clock of an earlier start, or none: nothing is known of the way.
+                    Some(since) if since == Time::ZERO || since > self.os.since_boot() => Nanos::MAX,
+                    Some(since) => self.os.since_boot().since(since),
+                };
+                sample.age = Nanos(sample.age.0.saturating_add(way.0));
+                let waiting = Waiting {
+                    ticket,
+                    id: request.id,
+                    sample,
+                    came: now,
+                    deadline,
+                };
+                match self.set(&waiting, now) {
+                    Set::Unmade => {
+                        self.maker.want(&waiting.sample.key, self.node.applied());
+                        self.waiting.push(waiting);
+                        return;
+                    }
+                    set => (request.id, told(&set)),
+                }
+            }
+            (Ok(()), _) => return,
+        };
+        self.tell_reading(ticket, id, answer, now);
+    }
+
+    fn tell_reading(&mut self, ticket: u64, id: RequestId, answer: Answer, now: Time) {
+        let said = self.node.said(now);
+        self.reply(ticket, Reply { id, answer, said }, now);
+    }
+
+    fn fresh(&mut self, key: &[u8]) -> Answer {
+        match self.sensing.latest(&self.replica, key) {
+            Ok(Latest::Reading(age, value)) => done(Output::Reading(Some((age, value.to_vec())))),
+            Ok(Latest::NoReading) => done(Output::Reading(None)),
+            Ok(Latest::NoObject) => Answer::Refused(Refusal::NotTemporal { key: key.to_vec() }),
+            Err(error) => Answer::Refused(Refusal::NotSet { why: error.to_string() }),
+        }
+    }
+
+    fn set(&mut self, waiting: &Waiting, now: Time) -> Set {
+        let Sample { key, value, age, .. } = &waiting.sample;
+        let age = Nanos(age.0.saturating_add(now.since(waiting.came).0));
+        self.sensing.set(&self.replica, key, value, age, now)
+    }
+
     /// Asks for objects that are wanted, of the master, as a client would.
     pub(super) fn make(&mut self, now: Time) {
         let Some((request, named)) = self.maker.next(now) else {
@@ -111,28 +98,27 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Answers clients whose objects are made by now, or whose time is over.
     pub(super) fn settle(&mut self, now: Time) {
-        let mut replies = Vec::new();
         let applied = self.node.applied();
-        self.waiting.retain(|waiting| {
-            let setting = &waiting.setting;
-            match set(&mut self.sensing, &self.replica, setting, now) {
-                Set::Unmade if setting.deadline > now => {
-                    self.maker.want(&setting.key, applied);
-                    return true;
-                }
-                set => replies.push((waiting.place, waiting.connection, set)),
-            }
-            false
-        });
         let has_master = self.node.master(now).is_some();
-        for (place, connection, set) in replies {
-            self.clients.has_set(place, connection, |out| match set {
-                Set::Unmade => {
-                    let reason = if has_master { "expired" } else { "no-master" };
-                    out.error(&format!("LATE reason={reason} retry-after-ms=0"));
+        for waiting in std::mem::take(&mut self.waiting) {
+            let answer = match self.set(&waiting, now) {
+                Set::Unmade if waiting.deadline > now => {
+                    self.maker.want(&waiting.sample.key, applied);
+                    self.waiting.push(waiting);
+                    continue;
                 }
-                set => reply(&set, out),
-            });
+                Set::Unmade => {
+                    let reason = if has_master { Reason::Expired } else { Reason::NoMaster };
+                    let (retry_after, node) = (Nanos::ZERO, None);
+                    Answer::Late {
+                        reason,
+                        retry_after,
+                        node,
+                    }
+                }
+                set => told(&set),
+            };
+            self.tell_reading(waiting.ticket, waiting.id, answer, now);
         }
     }
 
@@ -142,16 +128,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             let Some((number, at)) = own.take() else {
                 continue;
             };
-            let setting = Setting {
-                key: own.key.clone(),
-                value: number.to_string().into_bytes(),
-                age: Nanos::ZERO,
-                arrived: at,
-                deadline: Time::MAX,
-            };
+            let (value, age) = (number.to_string(), now.since(at));
+            let set = { &mut self.sensing }.set(&self.replica, &own.key, value.as_bytes(), age, now);
             // Asked for until it is made; what a task leaves meanwhile takes its place.
-            if let Set::Unmade = set(&mut self.sensing, &self.replica, &setting, now) {
-                self.maker.want(&setting.key, self.node.applied());
+            if let Set::Unmade = set {
+                self.maker.want(&own.key, self.node.applied());
                 own.put_back(number, at);
             }
         }
@@ -163,21 +144,38 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         if own.is_some_and(|own| own.refuse()) {
             self.note(format!("a task sets {}, and cannot: {why}", key.escape_ascii()));
         }
-        let (refused, waiting) = std::mem::take(&mut self.waiting)
+        let now = self.os.now();
+        let (refused, waiting): (Vec<_>, _) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition(|waiting| waiting.setting.key == key);
+            .partition(|waiting| waiting.sample.key == key);
         self.waiting = waiting;
-        let refused: Vec<Waiting> = refused;
-        for waiting in refused {
-            let text = format!("ERR {why}");
-            self.clients
-                .has_set(waiting.place, waiting.connection, |out| out.error(&text));
+        for Waiting { ticket, id, .. } in refused {
+            let why = why.to_owned();
+            self.tell_reading(ticket, id, Answer::Refused(Refusal::NotSet { why }), now);
         }
     }
 
     /// The first instant at which a client is to be told that it is late.
     pub(super) fn settle_by(&self) -> Time {
-        let deadlines = self.waiting.iter().map(|waiting| waiting.setting.deadline);
+        let deadlines = self.waiting.iter().map(|waiting| waiting.deadline);
         deadlines.min().unwrap_or(Time::MAX)
+    }
+}
+
+fn told(set: &Set) -> Answer {
+    match set {
+        Set::Done => done(Output::Sampled(true)),
+        Set::Younger => done(Output::Sampled(false)),
+        Set::Refused(error) => Answer::Refused(Refusal::NotSet { why: error.to_string() }),
+        Set::Unmade => Answer::late(Reason::Expired, None),
+    }
+}
+
+/// An answer that shows no revision: readings are no part of the serial order.
+fn done(output: Output) -> Answer {
+    Answer::Done {
+        output,
+        position: Position::default(),
+        revision: Revision::ZERO,
     }
 }

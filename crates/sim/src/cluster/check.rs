@@ -423,7 +423,7 @@ impl<'h> Replay<'h> {
                 Work::Transaction(operations) => {
                     interpret(&self.model, operations, self.readings(&done)).map(|(_, found)| found)
                 }
-                Work::Open | Work::Outcome(_) => None,
+                _ => None, // it reads no record
             };
             if right.as_ref() != Some(found) {
                 let id = done.deed.request.id;
@@ -479,7 +479,7 @@ fn check_readings(history: &History, done: &Done<'_>) -> Result<(), Violation> {
     let keys: Vec<&Key> = match &done.deed.request.work {
         Work::Query { keys, .. } => keys.iter().collect(),
         Work::Transaction(operations) => operations.iter().filter_map(read_key).collect(),
-        Work::Open | Work::Outcome(_) => Vec::new(),
+        _ => Vec::new(), // it reads no record
     };
     for (key, value) in keys.into_iter().zip(found) {
         if let Some(value) = value

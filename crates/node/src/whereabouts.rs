@@ -1,0 +1,150 @@
+//! `SENTINEL`: what clients ask that look for a master. Pure.
+//!
+//! A client that is built for Redis Sentinel is given addresses of nodes or balancers, and asks them for the address of
+//! the master by a name. A node names the master's address for clients. A balancer names its own, because it finds the
+//! master for each transaction. The federation is the only master that there is, [`NAME`].
+
+use std::net::SocketAddr;
+
+use punctual_server::resp::request::Request as Words;
+use punctual_server::resp::{Value, Writer};
+
+/// What the federation is called.
+pub const NAME: &str = "punctual";
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inquiry {
+    /// The address of the master of that name; of any other there is none.
+    Address {
+        /// Whether it is the federation's name.
+        ours: bool,
+    },
+    /// All masters.
+    Masters,
+    /// The master.
+    Master,
+    /// The other nodes.
+    Slaves,
+    /// Other sentinels: all nodes and balancers tell the same, and name none.
+    Sentinels,
+}
+
+impl Inquiry {
+    /// What the words after `SENTINEL` ask.
+    ///
+    /// # Errors
+    /// The error that the client is told.
+    pub fn read(words: &Words) -> Result<Inquiry, String> {
+        let ours = words.argument(2).eq_ignore_ascii_case(NAME.as_bytes());
+        let named = |inquiry| match ours {
+            true => Ok(inquiry),
+            false => Err(format!(
+                "ERR No such master with that name: the federation is called {NAME}"
+            )),
+        };
+        let wrong = |name: &str| Err(format!("ERR wrong number of arguments for 'sentinel|{name}' command"));
+        let name = words.argument(1).to_ascii_lowercase();
+        match (name.as_slice(), words.len()) {
+            (b"get-master-addr-by-name", 3) => Ok(Inquiry::Address { ours }),
+            (b"masters", 2) => Ok(Inquiry::Masters),
+            (b"master", 3) => named(Inquiry::Master),
+            (b"slaves" | b"replicas", 3) => named(Inquiry::Slaves),
+            (b"sentinels", 3) => named(Inquiry::Sentinels),
+            (b"get-master-addr-by-name" | b"masters" | b"master" | b"slaves" | b"replicas" | b"sentinels", _) => {
+                wrong(&String::from_utf8_lossy(&name))
+            }
+            _ => Err(
+                "ERR SENTINEL knows get-master-addr-by-name, master, masters, replicas, sentinels and slaves".into(),
+            ),
+        }
+    }
+
+    /// Answers, where the master is at `master`, if there is one, and the other nodes at `others`.
+    pub fn answer(self, master: Option<SocketAddr>, others: &[SocketAddr], out: &mut Writer<'_>) {
+        let each = |address: &SocketAddr| {
+            let link = ("master-link-status", Value::bulk("ok"));
+            described(&address.to_string(), *address, "slave", &[link])
+        };
+        let ours = || {
+            let more = [
+                ("num-slaves", Value::bulk(others.len().to_string())),
+                ("num-other-sentinels", Value::bulk("0")),
+                ("quorum", Value::bulk("1")),
+            ];
+            master.map(|address| described(NAME, address, "master", &more))
+        };
+        match (self, master) {
+            (Inquiry::Address { ours: true }, Some(address)) => out.value(&Value::Array(vec![
+                Value::bulk(address.ip().to_string()),
+                Value::bulk(address.port().to_string()),
+            ])),
+            (Inquiry::Address { .. }, _) => out.null_array(),
+            (Inquiry::Masters, _) => out.value(&Value::Array(ours().into_iter().collect())),
+            (Inquiry::Master, _) => match ours() {
+                Some(master) => out.value(&master),
+                None => out.error("ERR No such master with that name: there is none now, ask again"),
+            },
+            (Inquiry::Slaves, _) => out.value(&Value::Array(others.iter().map(each).collect())),
+            (Inquiry::Sentinels, _) => out.array(0),
+        }
+    }
+}
+
+/// A node, as clients of Redis Sentinel read it.
+fn described(name: &str, address: SocketAddr, flags: &str, more: &[(&str, Value)]) -> Value {
+    let pairs = [
+        ("name", Value::bulk(name)),
+        ("ip", Value::bulk(address.ip().to_string())),
+        ("port", Value::bulk(address.port().to_string())),
+        ("flags", Value::bulk(flags)),
+    ];
+    let pairs = pairs.into_iter().chain(more.iter().cloned());
+    Value::Map(pairs.map(|(name, value)| (Value::bulk(name), value)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_server::resp::Version;
+
+    use super::*;
+
+    fn told(words: &str, master: Option<&str>) -> Result<String, String> {
+        let inquiry = Inquiry::read(&Words::of(words.split(' ')))?;
+        let mut out = Vec::new();
+        let master = master.map(|address| address.parse().unwrap());
+        let others = ["10.0.0.2:7".parse().unwrap()];
+        inquiry.answer(master, &others, &mut Writer::new(&mut out, Version::Two));
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn the_master_is_told_by_the_federations_name_and_by_no_other() {
+        let address = "*2\r\n$8\r\n10.0.0.1\r\n$4\r\n6379\r\n";
+        let asks = "SENTINEL get-master-addr-by-name";
+        assert_eq!(
+            told(&format!("{asks} punctual"), Some("10.0.0.1:6379")),
+            Ok(address.into())
+        );
+        for (name, master) in [("punctual", None), ("mymaster", Some("10.0.0.1:6379"))] {
+            assert_eq!(told(&format!("{asks} {name}"), master), Ok("*-1\r\n".into()), "{name}");
+        }
+        assert!(told("SENTINEL master mymaster", Some("10.0.0.1:6379")).is_err());
+        assert!(
+            told("SENTINEL masters", Some("10.0.0.1:6379"))
+                .unwrap()
+                .contains("num-other-sentinels")
+        );
+        assert_eq!(told("SENTINEL masters", None), Ok("*0\r\n".into()));
+        assert!(told("SENTINEL replicas punctual", None).unwrap().contains("10.0.0.2"));
+        assert_eq!(told("SENTINEL sentinels punctual", None), Ok("*0\r\n".into()));
+        for wrong in [
+            "SENTINEL",
+            "SENTINEL masters x",
+            "SENTINEL failover punctual",
+            "SENTINEL slaves",
+        ] {
+            assert!(told(wrong, None).is_err(), "{wrong}");
+        }
+    }
+}
