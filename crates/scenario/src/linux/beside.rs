@@ -83,7 +83,7 @@ impl Needs {
     /// As of [`Store::open`].
     pub fn own(&self) -> Result<NodeStore, StoreError> {
         let (path, options) = &self.own;
-        self.store(options.clone().open(path)?, self.options.clone())
+        self.store(options.open(path)?, self.options.clone())
     }
 }
 
