@@ -797,6 +797,9 @@ mod members {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
+    /// Asks both nodes, and says whether it is so.
+    type Check = Box<dyn FnMut(&mut [Client; 2]) -> bool>;
+
     /// Two nodes; tasks in one of them set what both read, beside the load, and read what the other one's client sets.
     #[test]
     fn tasks_of_a_node_set_and_read_what_all_nodes_read() {
@@ -829,7 +832,7 @@ mod members {
         nodes.iter().for_each(|node| drop(node.says("serves")));
         let mut clients = [0, 1].map(|at| client(ports[at]));
         let until = Instant::now() + BOUND;
-        let mut wait = |what: &str, mut is_so: Box<dyn FnMut(&mut [Client; 2]) -> bool>| {
+        let mut wait = |what: &str, mut is_so: Check| {
             while !is_so(&mut clients) {
                 assert!(Instant::now() < until, "{what}");
                 std::thread::sleep(std::time::Duration::from_millis(20));
