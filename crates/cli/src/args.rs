@@ -16,6 +16,7 @@ use punctual_units::{CoreId, Nanos};
 use punctual_workload::ControllerKind;
 
 use crate::fault;
+use crate::federation::dial::Place;
 use crate::federation::run::Fault as FederationFault;
 #[cfg(feature = "lab")]
 use crate::lab::args::{Bench, Experiment};
@@ -336,9 +337,11 @@ pub struct FederationRun {
 /// `federation watch`
 #[derive(Debug, Args)]
 pub struct FederationWatch {
-    /// Where the nodes are, as clients reach them
+    /// Where the nodes are, as clients reach them: HOST:PORT
     #[arg(required = true, num_args = 1..=64, value_name = "ADDRESS")]
-    pub addresses: Vec<SocketAddr>,
+    pub places: Vec<Place>,
+    #[command(flatten)]
+    pub dialling: Dialling,
     /// For how long, in seconds [default: until Ctrl-C]
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
@@ -353,15 +356,38 @@ pub struct FederationWatch {
     pub html: Option<PathBuf>,
 }
 
+/// How a client comes to nodes and balancers that want TLS, or a user.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Dialling {
+    /// Speak TLS, and believe certificates of the authority in this file (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub authority: Option<PathBuf>,
+    /// Show this certificate (PEM), where clients need one
+    #[arg(long, value_name = "FILE", requires_all = ["key", "authority"])]
+    pub certificate: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// Come as this user; the password is the first line of --password-file
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    pub user: Option<String>,
+    /// The user's password, in a file that no other user of this machine may read
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub password_file: Option<PathBuf>,
+}
+
 /// `federation balance`
 #[derive(Debug, Args)]
 pub struct FederationBalance {
     /// Where the nodes hear their peers, as `federation run` prints it
-    #[arg(value_name = "NODE", required = true)]
+    #[arg(value_name = "NODE", required_unless_present = "file")]
     pub nodes: Vec<SocketAddr>,
     /// Where clients of Redis reach it: an address of this machine; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value_t = crate::federation::balance::LISTEN)]
     pub listen: SocketAddr,
+    /// A file that says all of that: nodes, address, users and certificates; docs/federation.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "listen"])]
+    pub file: Option<PathBuf>,
     /// The process that starts it: it ends with that.
     #[arg(long, hide = true)]
     pub parent: Option<i32>,
@@ -370,9 +396,11 @@ pub struct FederationBalance {
 /// `federation load`
 #[derive(Debug, Args)]
 pub struct FederationLoad {
-    /// Balancers or nodes: clients are shared out evenly, and go to the next where a connection ends
+    /// Balancers or nodes, HOST:PORT: clients are shared out evenly, and go to the next where a connection ends
     #[arg(value_name = "ADDRESS", required = true)]
-    pub addresses: Vec<SocketAddr>,
+    pub places: Vec<Place>,
+    #[command(flatten)]
+    pub dialling: Dialling,
     /// Requests a second [default: --times what was served as fast as it could be, measured first]
     #[arg(long, value_name = "R")]
     pub rate: Option<f64>,

@@ -725,7 +725,7 @@ mod members {
     use punctual_server::resp::Value;
     use punctual_testing::Kept;
 
-    use crate::common::certificates::Authority;
+    use crate::common::certificates::{Authority, connect};
     use crate::common::serving::{Client, end};
     use crate::common::{BOUND, refused};
 
@@ -971,6 +971,197 @@ mod members {
         drop(third);
         second.leaves();
         first.leaves();
+        end(&log.child);
+    }
+
+    /// The same file, with a certificate for clients and a user that watches.
+    fn closed(node: usize, ports: &[u16; 6], password: &str) -> String {
+        let name = format!("node-{node}");
+        let users = format!(
+            "[tls]\ncertificate = \"{name}.pem\"\nkey = \"{name}.key\"\n[[user]]\nname = \"watcher\"\npassword = \
+             \"{password}\"\nmay = [\"server\"]\n[store]"
+        );
+        file(node, ports, &name, password).replacen("[store]", &users, 1)
+    }
+
+    fn front(nodes: &[u16], shown: &str, to_nodes: &str, password: &str) -> String {
+        let places: Vec<String> = nodes.iter().map(|port| format!("\"localhost:{port}\"")).collect();
+        format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\n[tls]\ncertificate = \"{shown}.pem\"\nkey = \"{shown}.key\"\n\
+             [[user]]\nname = \"robot\"\npassword = \"{password}\"\nmay = [\"read\", \"write\"]\nkeys = [\"arm/\", \
+             \"counter:\"]\n[federation]\nnodes = [{}]\n[federation.tls]\ncertificate = \"{to_nodes}.pem\"\nkey = \
+             \"{to_nodes}.key\"\nclients = \"authority.pem\"\n",
+            places.join(", ")
+        )
+    }
+
+    /// How it ends, and what it has said by then: no password.
+    fn ends(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(arguments).current_dir(folder);
+        let output = punctual_testing::output(&mut command, BOUND).unwrap();
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let said = said.concat();
+        assert!(!said.contains("secret") && !said.contains("another"), "{said}");
+        (output.status.code(), said)
+    }
+
+    fn ends_with(folder: &Path, code: i32, arguments: &[&str]) -> String {
+        let (found, said) = ends(folder, arguments);
+        assert_eq!(found, Some(code), "{arguments:?}: {said}");
+        said
+    }
+
+    #[test]
+    fn balancers_and_watchers_show_certificates_and_are_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let write = |name: &str, text: &str| {
+            use std::os::unix::fs::PermissionsExt;
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        let authority = Authority::new(folder);
+        for (name, years) in [
+            ("node-0", [2020, 2090]),
+            ("node-1", [2020, 2090]),
+            ("front", [2020, 2090]),
+            ("old", [2020, 2021]),
+        ] {
+            authority.sign(folder, name, years);
+        }
+        let foreign = folder.join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        Authority::new(&foreign).sign(folder, "foreign", [2020, 2090]);
+        let (ports, password) = (free_ports::<6>(), hashed(folder));
+        write("right", "secret\n");
+        write("wrong", "another\n");
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        let nodes = [0, 1].map(|node| {
+            write(&format!("{node}.toml"), &closed(node, &ports, &password));
+            start(folder, &["serve", &format!("{node}.toml")])
+        });
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+
+        // What a balancer cannot start with.
+        write("old.toml", &front(&ports[..2], "old", "front", &password));
+        let told = ends_with(folder, 2, &["federation", "balance", "--file", "old.toml"]);
+        assert!(told.contains("old.pem: the certificate expired"), "{told}");
+        let open = front(&ports[..2], "front", "front", &password).replacen("127.0.0.1:0", "0.0.0.0:0", 1);
+        let users = open.find("[[user]]").unwrap()..open.find("[federation]").unwrap();
+        write("open.toml", &[&open[..users.start], &open[users.end..]].concat());
+        let told = ends_with(folder, 2, &["federation", "balance", "--file", "open.toml"]);
+        assert!(told.contains("without users"), "{told}");
+        write("bad.toml", "[federation]\nnodes = [\"here\"]\nnode = 1\n");
+        let told = ends_with(folder, 2, &["federation", "balance", "--file", "bad.toml"]);
+        assert!(
+            told.contains("bad.toml:2: federation.nodes") && told.contains("federation.node: unknown"),
+            "{told}"
+        );
+
+        // A client comes by TLS, as a user, and reaches the nodes, which believe the balancer's certificate.
+        write("front.toml", &front(&ports[..2], "front", "front", &password));
+        let front_runs = start(folder, &["federation", "balance", "--file", "front.toml"]);
+        let line = front_runs.says("clients reach the federation at");
+        let address = line.rsplit(' ').next().unwrap().to_owned();
+        let come = || Client::over(connect(&address, folder, None));
+        let mut client = come();
+        assert!(client.error("GET arm/1").starts_with("NOAUTH"));
+        assert!(client.error("AUTH robot wrong").starts_with("WRONGPASS"));
+        assert_eq!(client.ask("AUTH robot secret"), Value::ok());
+        assert!(client.error("GET leg/1").starts_with("NOPERM"));
+        let until = Instant::now() + BOUND;
+        while client.ask("DEADLINE 10000 SET arm/1 up") != Value::ok() {
+            assert!(Instant::now() < until, "the balancer reaches no master");
+        }
+        while client.ask("GET arm/1") != Value::bulk("up") {
+            assert!(Instant::now() < until, "the balancer reaches no node");
+        }
+        // Without TLS there is no answer; another authority is not believed.
+        let mut plain = Client::of(TcpStream::connect(&address).unwrap());
+        plain.send("PING");
+        assert_ne!(plain.try_reply(), Some(Value::Simple("PONG".into())));
+        let mut doubtful = connect(&address, &foreign, None);
+        std::io::Write::write_all(&mut doubtful, b"PING\r\n").unwrap_err();
+
+        // A balancer with a certificate of another authority is kept out, and says so.
+        write("foreign.toml", &front(&ports[..1], "front", "foreign", &password));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
+            .args(["federation", "balance", "--file", "foreign.toml"])
+            .current_dir(folder);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut kept_out = punctual_testing::start(&mut command, BOUND).unwrap();
+        nodes[0].says("a connection of a peer was ended");
+        let mut told = BufReader::new(kept_out.stderr().unwrap()).lines();
+        let told = told.next().unwrap().unwrap();
+        assert!(told.contains(&format!("127.0.0.1:{}", ports[0])), "{told}");
+        drop(kept_out);
+
+        // A new certificate is shown to clients that come; one that has expired is not taken.
+        let shown = |client: &mut Client<_>| {
+            let tls: &mut crate::common::certificates::Tls = &mut client.stream;
+            tls.conn.peer_certificates().unwrap()[0].to_vec()
+        };
+        let before = shown(&mut client);
+        authority.sign(folder, "front", [2020, 2091]);
+        front_runs.says("certificate read again");
+        let until = Instant::now() + BOUND;
+        loop {
+            let mut next = come();
+            assert_eq!(next.ask("AUTH robot secret"), Value::ok());
+            if shown(&mut next) != before {
+                break;
+            }
+            assert!(Instant::now() < until, "the certificate stays");
+        }
+        authority.sign(folder, "front", [2020, 2021]);
+        front_runs.says("certificate kept as it was");
+        assert_eq!(come().ask("AUTH robot secret"), Value::ok());
+
+        // Commands that watch a node, and load a balancer.
+        let node = format!("localhost:{}", ports[3]);
+        // A second may be too short for an answer on a machine that is busy: it watches again.
+        let watch = |more: &[&str], code, part: &str| {
+            let arguments = ["federation", "watch", &node, "--seconds", "1", "--plain", "--json", "-"];
+            let arguments = [&arguments[..], more].concat();
+            let until = Instant::now() + BOUND;
+            loop {
+                let (found, said) = ends(folder, &arguments);
+                if found == Some(code) && said.contains(part) {
+                    break;
+                }
+                assert!(Instant::now() < until, "{arguments:?}: {found:?}, not {part}: {said}");
+            }
+        };
+        let closed = ["--authority", "authority.pem", "--user", "watcher", "--password-file"];
+        watch(&[&closed[..], &["wrong"]].concat(), 2, "WRONGPASS");
+        watch(&["--authority", "authority.pem"], 2, "NOAUTH");
+        watch(&["--user", "watcher", "--password-file", "right"], 2, "127.0.0.1");
+        watch(&["--authority", "foreign/authority.pem"], 2, "certificate");
+        watch(&[&closed[..], &["right"]].concat(), 0, "serving");
+        let load = |user: &str, password: &str, code| {
+            let closed = [
+                "--authority",
+                "authority.pem",
+                "--user",
+                user,
+                "--password-file",
+                password,
+            ];
+            let offered = ["--rate", "50", "--clients", "4", "--seconds", "1"];
+            let arguments = [&["federation", "load", &address][..], &closed, &offered].concat();
+            ends_with(folder, code, &arguments)
+        };
+        assert!(load("robot", "right", 0).contains("offered"));
+        assert!(load("robot", "wrong", 2).contains("WRONGPASS"));
+        end(&front_runs.child);
+        nodes.into_iter().for_each(|node| drop(node.child));
         end(&log.child);
     }
 

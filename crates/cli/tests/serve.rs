@@ -1213,48 +1213,16 @@ fn figures_are_told_on_a_port_of_their_own() {
 mod tls {
     use std::fs;
     use std::io::{Read, Write};
-    use std::net::TcpStream;
     use std::path::Path;
     use std::process::Command;
-    use std::sync::Arc;
     use std::time::Instant;
 
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-
-    use super::common::certificates::Authority;
+    use super::common::certificates::{self, Authority, Tls};
     use super::common::serving::{Served, encoded, serve};
     use super::common::{BOUND, folder_with, refused};
 
-    type Tls = StreamOwned<ClientConnection, TcpStream>;
-
     fn connect(served: &Served, folder: &Path, own: Option<&str>) -> Tls {
-        let pem = fs::read(folder.join("authority.pem")).expect("a file");
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(CertificateDer::from_pem_slice(&pem).expect("a certificate"))
-            .expect("a root");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(roots);
-        let config = match own {
-            None => builder.with_no_client_auth(),
-            Some(name) => {
-                let read = |end: &str| fs::read(folder.join(format!("{name}.{end}"))).expect("a file");
-                let certificate = CertificateDer::from_pem_slice(&read("pem")).expect("a certificate");
-                let key = PrivateKeyDer::from_pem_slice(&read("key")).expect("a key");
-                builder
-                    .with_client_auth_cert(vec![certificate], key)
-                    .expect("a certificate")
-            }
-        };
-        let name = "127.0.0.1".try_into().expect("a name");
-        let socket = TcpStream::connect(&served.address).expect("it listens");
-        socket.set_read_timeout(Some(BOUND)).expect("a bound");
-        StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a client"), socket)
+        certificates::connect(&served.address, folder, own)
     }
 
     /// The reply to a request that is answered with so many bytes.

@@ -7,10 +7,10 @@
 //! **Terms.** The *source* of an object is the node whose sensor it is; a *peer* is a node that wants its readings. A
 //! [`Stamp`] is an instant of the peer's own clock, which the peer sends and the source sends back.
 //!
-//! **Method.** The source keeps a [`Feed`] for each peer: a conflating queue, the newest reading per object. It is the
-//! [`Updates`] of our store with everything admitted, so each reading is delivered, superseded or under way, by its
-//! sequence number. A reading stays under way until the peer acknowledges it; if that takes too long, the feed sends it
-//! again, or a newer one in its place. The peer keeps an [`Inbox`] for each source and takes newer readings only.
+//! **Method.** The source keeps a [`Feed`] for each peer: a conflating queue, the newest reading per object. Each
+//! reading is delivered, superseded, waiting or under way. A reading stays under way until the peer acknowledges it; if
+//! that takes too long, the feed sends it again, or a newer one in its place. The peer keeps an [`Inbox`] for each
+//! source and takes newer readings only.
 //!
 //! **Age.** The age that a reading has when the feed takes it travels along. The peer adds the *way*: the whole time
 //! that has passed on its own clock since the stamp that the source had heard last *before* it took the reading.
@@ -35,10 +35,12 @@
 //! the source's store says. A stamp is lost, late, doubled or overtaken: the bound only becomes looser.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
-use punctual_store::updates::{AdmissionOptions, Counts, OfferError, Pending, Reconciliation, SensorSpec, Updates};
-use punctual_units::{Made, Nanos, SensorId, Seq, Share, Time};
-use serde::{Deserialize, Serialize};
+use punctual_store::updates::Counts;
+use punctual_units::{Made, Nanos, Seq, Time};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// An instant of a peer's clock, in one of its boots. It means something to that peer only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -61,7 +63,79 @@ pub struct Report {
     /// The newest stamp of the peer's that the source had heard by then.
     pub stamp: Stamp,
     /// The value.
+    #[serde(with = "bytes")]
     pub value: Vec<u8>,
+}
+
+/// As a [`Report`] is written, without a copy of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Reported<'f> {
+    /// See [`Report::object`].
+    pub object: Made,
+    /// See [`Report::seq`].
+    pub seq: Seq,
+    /// See [`Report::age`].
+    pub age: Nanos,
+    /// See [`Report::stamp`].
+    pub stamp: Stamp,
+    /// See [`Report::value`].
+    #[serde(serialize_with = "bytes::serialize")]
+    pub value: &'f [u8],
+}
+
+impl Reported<'_> {
+    /// With a copy of the value.
+    pub fn report(&self) -> Report {
+        Report {
+            object: self.object,
+            seq: self.seq,
+            age: self.age,
+            stamp: self.stamp,
+            value: self.value.to_vec(),
+        }
+    }
+}
+
+/// A value as one piece: byte by byte, which is how serde takes a vector, costs more than all else of a reading.
+mod bytes {
+    use std::fmt;
+
+    use serde::de::{Error, SeqAccess, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(value)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        deserializer.deserialize_byte_buf(Bytes)
+    }
+
+    struct Bytes;
+
+    impl<'de> Visitor<'de> for Bytes {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("bytes")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+            Ok(bytes.to_vec())
+        }
+
+        fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+            Ok(bytes)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut bytes: A) -> Result<Vec<u8>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(byte) = bytes.next_element()? {
+                all.push(byte);
+            }
+            Ok(all)
+        }
+    }
 }
 
 /// How much a feed holds.
@@ -100,13 +174,25 @@ pub enum FeedError {
         /// The most it may have.
         max: u32,
     },
-    /// The reading is not newer than the last, or too long.
-    #[error("object {object}: {source}")]
-    Refused {
+    /// The reading is not newer than the last one.
+    #[error("object {object}: reading {seq} comes after {last}: offer each once, in increasing order from 1")]
+    NotNewer {
         /// The object.
         object: Made,
-        /// Why; sensors are the feed's own numbers there.
-        source: OfferError,
+        /// The reading's number.
+        seq: Seq,
+        /// The last number offered, 0 if none was.
+        last: Seq,
+    },
+    /// The value is longer than values may be.
+    #[error("object {object}: a value of {len} bytes, at most {max} are taken: raise the bound of values")]
+    TooLong {
+        /// The object.
+        object: Made,
+        /// Its length in bytes.
+        len: usize,
+        /// The longest.
+        max: u32,
     },
 }
 
@@ -121,12 +207,53 @@ pub enum Heard {
     Restarted,
 }
 
-/// A reading that waits for its acknowledgement.
+/// What a feed knows of one object: its newest reading, which waits, is under way, or has ended.
 #[derive(Clone, Debug)]
-struct UnderWay {
-    pending: Pending,
-    report: Report,
-    sent_at: Time,
+struct Slot {
+    object: Made,
+    seq: Seq,
+    age: Nanos,
+    stamp: Stamp,
+    value: Vec<u8>,
+    /// It is in the queue.
+    waits: bool,
+    /// This reading, or an older one, is under way since then.
+    under_way: Option<(Seq, Time)>,
+}
+
+impl Slot {
+    fn reported(&self) -> Reported<'_> {
+        Reported {
+            object: self.object,
+            seq: self.seq,
+            age: self.age,
+            stamp: self.stamp,
+            value: &self.value,
+        }
+    }
+}
+
+/// Mixes the numbers of a name. The source has given the names that a feed keeps, so no enemy chooses them.
+#[derive(Clone, Copy, Debug, Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(26)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    /// The multiplier is that of rustc's own hasher.
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
 }
 
 /// The readings of one source for one peer, from one boot of the peer to the next.
@@ -140,7 +267,7 @@ struct UnderWay {
 /// let object = Made { source: 7, boot: 1, sequence: 1 };
 /// feed.offer(object, Seq(1), Nanos(50), b"20.5").unwrap();
 /// feed.offer(object, Seq(2), Nanos(50), b"21.5").unwrap(); // supersedes the first
-/// let report = feed.next(Time(900_000)).unwrap(); // the source's clock shows what it likes
+/// let report = feed.next(Time(900_000)).unwrap().report(); // the source's clock shows what it likes
 /// let Received::Newer { age_at_most: Some(age) } = inbox.receive(&report, 1, Time(4_000)).unwrap() else { panic!() };
 /// assert!(age >= Nanos(3_050) && age < Nanos(3_060));
 /// feed.acknowledged(object, Seq(2));
@@ -150,45 +277,27 @@ struct UnderWay {
 pub struct Feed {
     bounds: FeedBounds,
     stamp: Stamp,
-    updates: Updates,
-    /// Only looked up, never gone through: its order is another one in each process.
-    numbers: HashMap<Made, SensorId>,
-    objects: Vec<Made>,
-    /// What is under way of each object, by its number; `count` of them, `bounds.under_way` at most.
-    under_way: Vec<Option<UnderWay>>,
-    count: usize,
-    /// Room for a value and what travels with it.
-    framed: Vec<u8>,
-    /// When each of them was sent, in that order; some of these have ended since.
-    sent: VecDeque<(Time, SensorId, Seq)>,
+    /// Only looked up, never gone through: its order says nothing.
+    numbers: HashMap<Made, u32, BuildHasherDefault<NameHasher>>,
+    slots: Vec<Slot>,
+    /// Objects whose newest reading waits, each once, in the order in which they began to.
+    queue: VecDeque<u32>,
+    counts: Counts,
+    /// When each reading was sent, in that order; some of these have ended since.
+    sent: VecDeque<(Time, u32, Seq)>,
 }
-
-/// What travels with a value through the queue: its age and the stamp.
-const HEADER: usize = 24;
 
 impl Feed {
     /// An empty feed for the peer and boot that have made `stamp`. What the source knows already is to be offered to
     /// it.
     pub fn new(bounds: FeedBounds, stamp: Stamp) -> Feed {
-        // How many readings a peer needs is the source's admission to decide: this queue asks for no minimum.
-        let admission = AdmissionOptions {
-            minimum_fresh: Share::clamped(0.0),
-            ..AdmissionOptions::default()
-        };
-        let spec = SensorSpec {
-            period: Nanos::ZERO,
-            avi: Nanos::ZERO,
-            value_bytes_max: bounds.value_bytes.saturating_add(HEADER as u32),
-        };
         Feed {
             bounds,
             stamp,
-            updates: Updates::new(&vec![spec; bounds.objects as usize], admission),
-            numbers: HashMap::new(),
-            objects: Vec::new(),
-            under_way: Vec::new(),
-            count: 0,
-            framed: Vec::new(),
+            numbers: HashMap::default(),
+            slots: Vec::new(),
+            queue: VecDeque::new(),
+            counts: Counts::default(),
             sent: VecDeque::new(),
         }
     }
@@ -217,87 +326,115 @@ impl Feed {
     /// # Errors
     /// [`FeedError`]; nothing has changed.
     pub fn offer(&mut self, object: Made, seq: Seq, age: Nanos, value: &[u8]) -> Result<(), FeedError> {
-        let known = self.numbers.get(&object).copied();
-        let sensor = match known {
-            Some(sensor) => sensor,
-            None if self.objects.len() < self.bounds.objects as usize => SensorId(self.objects.len() as u32),
-            None => {
-                let max = self.bounds.objects;
-                return Err(FeedError::TooManyObjects { object, max });
-            }
-        };
-        self.framed.clear();
-        for number in [age.0, self.stamp.boot, self.stamp.at.0] {
-            self.framed.extend_from_slice(&number.to_le_bytes());
+        let (len, max) = (value.len(), self.bounds.value_bytes);
+        if len > max as usize {
+            return Err(FeedError::TooLong { object, len, max });
         }
-        self.framed.extend_from_slice(value);
-        // Everything is admitted, at an instant that says nothing: this queue has no clock.
-        let offered = self.updates.offer(sensor, seq, Time::ZERO, &self.framed, Time::ZERO);
-        offered.map_err(|source| FeedError::Refused { object, source })?;
-        if known.is_none() {
-            self.objects.push(object);
-            self.under_way.push(None);
-            self.numbers.insert(object, sensor);
+        let known = self.numbers.get(&object).copied();
+        let last = known.map_or(Seq(0), |number| self.slots[number as usize].seq);
+        if seq <= last {
+            return Err(FeedError::NotNewer { object, seq, last });
+        }
+        let number = match known {
+            Some(number) => number,
+            None => self.begin(object)?,
+        };
+        let slot = &mut self.slots[number as usize];
+        (slot.seq, slot.age, slot.stamp) = (seq, age, self.stamp);
+        slot.value.clear();
+        slot.value.extend_from_slice(value);
+        self.counts.offered += 1;
+        self.counts.admitted += 1;
+        match std::mem::replace(&mut slot.waits, true) {
+            true => self.counts.superseded += 1,
+            false => {
+                self.counts.pending += 1;
+                self.queue.push_back(number);
+            }
         }
         Ok(())
     }
 
+    /// A place for an object.
+    fn begin(&mut self, object: Made) -> Result<u32, FeedError> {
+        let (number, max) = (self.slots.len() as u32, self.bounds.objects);
+        if number >= max {
+            return Err(FeedError::TooManyObjects { object, max });
+        }
+        self.numbers.insert(object, number);
+        self.slots.push(Slot {
+            object,
+            seq: Seq(0),
+            age: Nanos::ZERO,
+            stamp: self.stamp,
+            value: Vec::new(),
+            waits: false,
+            under_way: None,
+        });
+        Ok(number)
+    }
+
     /// What to send next, at `now` on the source's clock: what has not been acknowledged for too long, otherwise the
     /// reading whose object has waited longest. `None` where nothing waits, or as much is under way as may be.
-    pub fn next(&mut self, now: Time) -> Option<Report> {
-        if let Some(report) = self.resend(now) {
-            return Some(report);
+    pub fn next(&mut self, now: Time) -> Option<Reported<'_>> {
+        let number = self.take(now)?;
+        Some(self.slots[number as usize].reported())
+    }
+
+    /// The same, up to `max` readings at once, to be written as a sequence of [`Report`]s; `None` where there is none.
+    /// `scratch` is room for their numbers.
+    pub fn together<'f>(&'f mut self, now: Time, max: usize, scratch: &'f mut Vec<u32>) -> Option<Together<'f>> {
+        scratch.clear();
+        scratch.extend(std::iter::from_fn(|| self.take(now)).take(max));
+        let (slots, numbers) = (&self.slots[..], &scratch[..]);
+        (!numbers.is_empty()).then_some(Together { slots, numbers })
+    }
+
+    /// The number of the object whose newest reading is sent now.
+    fn take(&mut self, now: Time) -> Option<u32> {
+        if let Some(number) = self.resend(now) {
+            return Some(number);
         }
-        if self.count >= self.bounds.under_way {
+        if self.counts.in_flight as usize >= self.bounds.under_way {
             return None;
         }
-        let pending = self.updates.next(&mut self.framed)?;
-        let report = self.report(&pending, &self.framed);
-        let sent = UnderWay {
-            pending,
-            report: report.clone(),
-            sent_at: now,
-        };
-        match self.under_way[pending.sensor.index()].replace(sent) {
-            Some(older) => self.updates.overtaken(&older.pending),
-            None => self.count += 1,
+        let number = self.queue.pop_front()?;
+        let slot = &mut self.slots[number as usize];
+        slot.waits = false;
+        self.counts.pending -= 1;
+        let seq = slot.seq;
+        match slot.under_way.replace((seq, now)) {
+            Some(_) => self.counts.superseded += 1,
+            None => self.counts.in_flight += 1,
         }
-        self.note_sent(pending.sensor, pending.seq, now);
-        Some(report)
+        self.note_sent(number, seq, now);
+        Some(number)
     }
 
     /// The peer has reading `seq` of `object`, or a newer one.
     pub fn acknowledged(&mut self, object: Made, seq: Seq) {
-        let Some(sensor) = self.numbers.get(&object) else {
+        let Some(number) = self.numbers.get(&object) else {
             return;
         };
-        let sent = &mut self.under_way[sensor.index()];
+        let under_way = &mut self.slots[*number as usize].under_way;
         // An acknowledgement of one that was sent again, or given up for a newer one, says nothing new.
-        if let Some(sent) = sent.take_if(|sent| sent.pending.seq == seq) {
-            self.count -= 1;
-            self.updates.installed(&sent.pending);
+        if under_way.take_if(|(sent, _)| *sent == seq).is_some() {
+            self.counts.in_flight -= 1;
+            self.counts.installed += 1;
         }
     }
 
     /// What readings have come to: installed are those that the peer has acknowledged, in flight those under way.
     pub fn counts(&self) -> Counts {
-        self.updates.counts()
-    }
-
-    /// Goes through the accounts: each reading offered is delivered, superseded, waiting or under way.
-    pub fn reconcile(&self) -> Reconciliation {
-        self.updates.reconcile()
+        self.counts
     }
 
     /// Notes when a reading was sent, and forgets those that have ended in front, or all of them where they are many.
     /// So it keeps twice as many as may be under way.
-    fn note_sent(&mut self, sensor: SensorId, seq: Seq, now: Time) {
-        let under_way = &self.under_way;
-        let waits = |(at, sensor, seq): &(Time, SensorId, Seq)| {
-            let sent = under_way[sensor.index()].as_ref();
-            sent.is_some_and(|sent| sent.pending.seq == *seq && sent.sent_at == *at)
-        };
-        self.sent.push_back((now, sensor, seq));
+    fn note_sent(&mut self, number: u32, seq: Seq, now: Time) {
+        let slots = &self.slots;
+        let waits = |(at, number, seq): &(Time, u32, Seq)| slots[*number as usize].under_way == Some((*seq, *at));
+        self.sent.push_back((now, number, seq));
         while self.sent.front().is_some_and(|front| !waits(front)) {
             self.sent.pop_front();
         }
@@ -306,52 +443,56 @@ impl Feed {
         }
     }
 
-    /// The reading that has been under way longest, if that is too long. One that a newer reading waits behind is
-    /// given up for it.
-    fn resend(&mut self, now: Time) -> Option<Report> {
+    /// The object whose reading has been under way longest, if that is too long. One that a newer reading waits behind
+    /// is given up for it.
+    fn resend(&mut self, now: Time) -> Option<u32> {
         loop {
-            let (at, sensor, seq) = *self.sent.front()?;
+            let (at, number, seq) = *self.sent.front()?;
             // A clock that was set back must not keep a reading under way for ever.
             let is_due = now.since(at).max(at.since(now)) >= self.bounds.resend_after;
-            let sent = self.under_way[sensor.index()].as_mut();
-            let Some(sent) = sent.filter(|sent| sent.pending.seq == seq && sent.sent_at == at) else {
+            let slot = &mut self.slots[number as usize];
+            if slot.under_way != Some((seq, at)) {
                 self.sent.pop_front();
                 continue;
-            };
+            }
             if !is_due {
                 return None;
             }
             self.sent.pop_front();
-            if self.updates.last(sensor) == Ok(seq) {
-                sent.sent_at = now;
-                let report = sent.report.clone();
-                self.note_sent(sensor, seq, now);
-                return Some(report);
+            if slot.seq == seq {
+                slot.under_way = Some((seq, now));
+                self.note_sent(number, seq, now);
+                return Some(number);
             }
-            if let Some(sent) = self.under_way[sensor.index()].take() {
-                self.count -= 1;
-                self.updates.overtaken(&sent.pending);
-            }
+            slot.under_way = None;
+            self.counts.in_flight -= 1;
+            self.counts.superseded += 1;
         }
     }
+}
 
-    fn report(&self, pending: &Pending, framed: &[u8]) -> Report {
-        let (header, value) = framed.split_at(HEADER);
-        let number = |at: usize| {
-            header[8 * at..]
-                .first_chunk()
-                .map_or(0, |bytes| u64::from_le_bytes(*bytes))
-        };
-        Report {
-            object: self.objects[pending.sensor.index()],
-            seq: pending.seq,
-            age: Nanos(number(0)),
-            stamp: Stamp {
-                boot: number(1),
-                at: Time(number(2)),
-            },
-            value: value.to_vec(),
-        }
+/// Readings that are sent together, written as they lie in their feed.
+#[derive(Clone, Copy, Debug)]
+pub struct Together<'f> {
+    slots: &'f [Slot],
+    numbers: &'f [u32],
+}
+
+impl Together<'_> {
+    /// One by one.
+    pub fn iter(&self) -> impl Iterator<Item = Reported<'_>> {
+        self.numbers
+            .iter()
+            .map(|number| self.slots[*number as usize].reported())
+    }
+}
+
+impl Serialize for Together<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut sequence = serializer.serialize_seq(Some(self.numbers.len()))?;
+        self.iter()
+            .try_for_each(|reported| sequence.serialize_element(&reported))?;
+        sequence.end()
     }
 }
 

@@ -11,7 +11,8 @@ use punctual_federation::ids::NodeId;
 use punctual_federation::message::Key;
 use punctual_federation::replica::Replica;
 use punctual_federation::temporal::{
-    Feed, FeedBounds, Heard, Inbox, InboxBounds, InboxCounts, Received, Report, Stamp, sampled_at, true_at_most,
+    Feed, FeedBounds, Heard, Inbox, InboxBounds, InboxCounts, Received, Report, Stamp, Together, sampled_at,
+    true_at_most,
 };
 use punctual_os::Os;
 use punctual_store::StoreError;
@@ -147,6 +148,8 @@ pub struct Sensing {
     /// See [`Turned`].
     pub turned: Turned,
     value: Vec<u8>,
+    /// Room for the numbers of readings that go out together.
+    numbers: Vec<u32>,
 }
 
 impl Sensing {
@@ -166,6 +169,7 @@ impl Sensing {
             sets: 0,
             turned: Turned::default(),
             value: Vec::new(),
+            numbers: Vec::new(),
         }
     }
 
@@ -345,11 +349,10 @@ impl Sensing {
     }
 
     /// Readings to send to a peer now.
-    pub fn reports(&mut self, peer: NodeId, now: Time) -> Vec<Report> {
-        let Some(feed) = self.feeds.get_mut(&peer) else {
-            return Vec::new();
-        };
-        std::iter::from_fn(|| feed.next(now)).take(TOGETHER_MAX).collect()
+    pub fn reports(&mut self, peer: NodeId, now: Time) -> Option<Together<'_>> {
+        self.feeds
+            .get_mut(&peer)?
+            .together(now, TOGETHER_MAX, &mut self.numbers)
     }
 
     /// Now and then: objects that other nodes have taken over are this one's no more.

@@ -12,9 +12,9 @@ use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, Member};
 use punctual_federation::message::{Message, Reply, Request};
-use punctual_federation::temporal::{Report, Stamp};
+use punctual_federation::temporal::{Report, Stamp, Together};
 use punctual_units::{Made, Nanos, Seq};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The version of this conversation.
 pub const VERSION: u8 = 3;
@@ -50,6 +50,16 @@ pub enum Packet {
     Taken(Stamp, Vec<(Made, Seq)>),
 }
 
+/// [`Packet::Readings`], written as they lie in their feed.
+#[derive(Clone, Copy, Debug)]
+pub struct Readings<'f>(pub Together<'f>);
+
+impl Serialize for Readings<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_newtype_variant("Packet", 5, "Readings", &self.0)
+    }
+}
+
 /// A message that has waited for `waited` before it was sent; `None` where no time is left.
 pub fn shortened(message: Message, waited: Nanos) -> Option<Message> {
     match message {
@@ -68,6 +78,7 @@ mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
     use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Work};
+    use punctual_federation::temporal::{Feed, FeedBounds};
     use punctual_logs::frame::{Frames, write};
     use punctual_store::batch::Image;
     use punctual_units::Time;
@@ -198,6 +209,37 @@ mod tests {
             Packet::Reply(ticket, Reply { id, answer, said })
         });
         prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message), 1 => Just(Packet::Front), 2 => asked, 2 => replied, 1 => readings, 1 => taken]
+    }
+
+    #[test]
+    fn readings_are_written_from_their_feed_as_the_packet_that_peers_read() {
+        let stamp = Stamp {
+            boot: 7,
+            at: Time(1 << 40),
+        };
+        let mut feed = Feed::new(FeedBounds::default(), stamp);
+        for sequence in 0..3u64 {
+            let object = Made {
+                source: 1,
+                boot: 1 << 40,
+                sequence,
+            };
+            feed.offer(
+                object,
+                Seq(1 << 20),
+                Nanos(sequence),
+                &[b'v'; 40][..10 * sequence as usize],
+            )
+            .unwrap();
+        }
+        let mut bytes = Vec::new();
+        let mut room = Vec::new();
+        let together = feed.together(Time(1), 8, &mut room).unwrap();
+        let reports: Vec<Report> = together.iter().map(|reported| reported.report()).collect();
+        write(&mut bytes, VERSION, &Readings(together));
+        let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
+        frames.feed(&bytes);
+        assert_eq!(frames.take(), Ok(Some(Packet::Readings(reports))));
     }
 
     proptest! {

@@ -147,11 +147,7 @@ impl Tls {
             .dials
             .clone();
         let config = config.ok_or_else(|| rustls::Error::General("there are no authorities to believe".into()))?;
-        let name = ServerName::try_from(name.to_owned());
-        let name = name.map_err(|_| rustls::Error::General("no name of a server, and no address".into()))?;
-        let mut connection = ClientConnection::new(config, name)?;
-        connection.set_buffer_limit(Some(UNSENT_MAX));
-        Ok(connection)
+        connect(config, name)
     }
 
     /// A connection that begins.
@@ -163,6 +159,56 @@ impl Tls {
         let mut connection = ServerConnection::new(config)?;
         connection.set_buffer_limit(Some(UNSENT_MAX));
         Ok(connection)
+    }
+}
+
+/// How a program that has no server of its own dials others: it believes one authority, and shows a certificate where
+/// it has one.
+#[derive(Clone, Debug)]
+pub struct Dialler(Arc<ClientConfig>);
+
+impl Dialler {
+    /// Reads and checks the authority's file, and a certificate with its key.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(authority: &Path, own: Option<(&Path, &Path)>, now: SystemTime) -> Result<Dialler, TlsError> {
+        let roots = Arc::new(roots(authority)?);
+        let own = own.map(|(certificate, key)| Ok((shown(certificate, now)?, private_key(key)?)));
+        let config = dialling(roots, own.transpose()?).map_err(|error| TlsError::Refused {
+            path: authority.into(),
+            what: error.to_string(),
+        })?;
+        Ok(Dialler(Arc::new(config)))
+    }
+
+    /// A connection to the server of that name.
+    ///
+    /// # Errors
+    /// Where the name is none.
+    pub fn dial(&self, name: &str) -> Result<ClientConnection, rustls::Error> {
+        connect(Arc::clone(&self.0), name)
+    }
+}
+
+fn connect(config: Arc<ClientConfig>, name: &str) -> Result<ClientConnection, rustls::Error> {
+    let name = ServerName::try_from(name.to_owned());
+    let name = name.map_err(|_| rustls::Error::General("no name of a server, and no address".into()))?;
+    let mut connection = ClientConnection::new(config, name)?;
+    connection.set_buffer_limit(Some(UNSENT_MAX));
+    Ok(connection)
+}
+
+type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn dialling(roots: Arc<RootCertStore>, own: Option<Own>) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    match own {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key),
+        None => Ok(builder.with_no_client_auth()),
     }
 }
 
@@ -204,15 +250,36 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
+/// The certificate that a program shows, first, and those between it and its authority.
+fn shown(path: &Path, now: SystemTime) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = certificates(path)?;
+    check_time(path, &chain[0], now)?;
+    Ok(chain)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(&bytes(path)?).map_err(|_| TlsError::Missing {
+        path: path.into(),
+        wanted: "private key",
+    })
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots.add(authority).map_err(|error| TlsError::Refused {
+            path: path.into(),
+            what: error.to_string(),
+        })?;
+    }
+    Ok(roots)
+}
+
 fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
     // Before what they hold, so that a change in between is seen.
     let stamps = stamps(files);
-    let chain = certificates(&files.certificate)?;
-    check_time(&files.certificate, &chain[0], now)?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes(&files.key)?).map_err(|_| TlsError::Missing {
-        path: files.key.clone(),
-        wanted: "private key",
-    })?;
+    let chain = shown(&files.certificate, now)?;
+    let key = private_key(&files.key)?;
     let refused = |path: &Path| {
         let path = path.to_path_buf();
         move |what: String| TlsError::Refused { path, what }
@@ -224,12 +291,8 @@ fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
     let (builder, roots) = match &files.clients {
         None => (builder.with_no_client_auth(), None),
         Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in certificates(path)? {
-                roots.add(authority).map_err(|error| refused(path)(error.to_string()))?;
-            }
-            let roots = Arc::new(roots);
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            let roots = Arc::new(roots(path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider)
                 .build()
                 .map_err(|error| refused(path)(error.to_string()))?;
             (builder.with_client_cert_verifier(verifier), Some(roots))
@@ -242,12 +305,7 @@ fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
     let config = builder
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(unfit)?;
-    let dials = |roots| {
-        ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)
-    };
+    let dials = |roots| dialling(roots, Some((chain, key)));
     Ok(Current {
         config: Arc::new(config),
         dials: roots.map(dials).transpose().map_err(unfit)?.map(Arc::new),

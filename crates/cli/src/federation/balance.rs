@@ -1,32 +1,91 @@
 //! `punctual federation balance`: a balancer between clients of Redis and nodes, as a process.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 
 use punctual_federation::balancer::Home;
-use punctual_node::process::Access;
 use punctual_node::process::balance::Balancing;
+use punctual_node::process::{Access, PeerAddress};
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
+use punctual_server::users::User;
 use punctual_units::Clock;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use super::member::{self, CERTIFICATES_EVERY, LOOK_EVERY, find_peers};
+use super::membership;
 use super::node::Told;
 use crate::args::FederationBalance;
 use crate::commands::print;
 use crate::failure::Failure;
+use crate::scenario::{Section, read_document};
+use crate::serve::file::{self, TlsPaths};
+
+/// What a balancer is told, by its arguments or by its file.
+#[derive(Clone, Debug)]
+struct Settings {
+    listen: SocketAddr,
+    /// Where nodes hear their peers: host and port.
+    nodes: Vec<String>,
+    users: Vec<User>,
+    /// What is shown to clients.
+    tls: Option<TlsPaths>,
+    /// What is shown to nodes, and the authority of their certificates: [`TlsPaths::clients`] is there.
+    of_nodes: Option<TlsPaths>,
+}
+
+fn settings(arguments: &FederationBalance) -> Result<Settings, Failure> {
+    let Some(file) = &arguments.file else {
+        return Ok(Settings {
+            listen: arguments.listen,
+            nodes: arguments.nodes.iter().map(ToString::to_string).collect(),
+            users: Vec::new(),
+            tls: None,
+            of_nodes: None,
+        });
+    };
+    let shown = file.display();
+    let text = crate::bounded::text(file)
+        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a balancer")]))?;
+    let mut settings = read_document(&text, &shown.to_string(), read).map_err(Failure::input)?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    for tls in [&mut settings.tls, &mut settings.of_nodes].into_iter().flatten() {
+        tls.lie_in(folder);
+    }
+    Ok(settings)
+}
+
+/// As the file of a node has them, as far as a balancer has the same.
+fn read(top: &mut Section<'_, '_>) -> Settings {
+    let tls = top.has("tls").then(|| top.table("tls", file::tls));
+    let (nodes, of_nodes) = top.table("federation", |section| {
+        (membership::nodes(section), membership::of_nodes(section))
+    });
+    Settings {
+        listen: top.table("server", file::listen).unwrap_or(LISTEN),
+        nodes,
+        users: file::users(top),
+        tls,
+        of_nodes,
+    }
+}
 
 /// Carries out `punctual federation balance`.
 pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    let settings = settings(arguments)?;
+    let access = member::access(settings.users, settings.tls.as_ref(), settings.of_nodes.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
-    let balancing = Balancing::bind(arguments.listen, Access::default()).map_err(|error| input(&error))?;
+    let balancing = Balancing::bind(settings.listen, access.clone()).map_err(|error| input(&error))?;
     let listens = balancing.address().map_err(|error| input(&error))?;
     let waker = balancing.waker();
     match arguments.parent {
@@ -55,6 +114,12 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
                 flag::register_conditional_default(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
                 flag::register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
             }
+            // Without certificates SIGHUP ends it, as it ends any program.
+            if settings.tls.is_some() || settings.of_nodes.is_some() {
+                let asked = Arc::new(AtomicBool::new(false));
+                flag::register(SIGHUP, Arc::clone(&asked)).map_err(|error| input(&error))?;
+                thread::spawn(move || renew(&access, &asked));
+            }
             print(&format!("clients reach the federation at {listens}\n"))?;
         }
     }
@@ -67,10 +132,33 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
         // A closed standard error is no reason to stop.
         false => drop(writeln!(std::io::stderr(), "{text}")),
     };
+    let (found, nodes) = channel();
+    {
+        // It ends with this process: a lookup may take long.
+        let (ends, waker) = (Arc::clone(&ends), balancing.waker());
+        let tell = move |places: BTreeMap<u32, PeerAddress>| {
+            let is_heard = found.send(places).is_ok();
+            // A waker that fails leaves the loop to its next look.
+            drop(waker.wake());
+            is_heard
+        };
+        thread::spawn(move || find_peers(&settings.nodes, tell, &ends));
+    }
     let draw = RandomState::new().hash_one(std::process::id());
     balancing
-        .run(&arguments.nodes, Box::new(Home::default()), draw, LinuxOs, &ends, note)
+        .run(nodes, Box::new(Home::default()), draw, LinuxOs, &ends, note)
         .map_err(|error| input(&error))
+}
+
+/// Reads certificates again when their files change, and when a signal asks for it. It ends with the process.
+fn renew(access: &Access, asked: &AtomicBool) {
+    for round in 0u64.. {
+        let is_asked = asked.swap(false, Ordering::SeqCst);
+        if is_asked || round % CERTIFICATES_EVERY == 0 {
+            member::renew(access, is_asked);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// A line for the process that started this one. Notes are rare, so the loop does not wait for a pipe that is full.

@@ -19,7 +19,7 @@ use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
 use punctual_server::metrics::Page;
-use punctual_server::users::Users;
+use punctual_server::users::{User, Users};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
@@ -30,17 +30,16 @@ use super::node::{EXECUTORS, open, temporal};
 use super::run::log_in_etcd;
 use crate::commands::print;
 use crate::failure::Failure;
-use crate::serve::file::NodeFile;
+use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::password;
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
 
 /// The most lines that wait to be written; what comes on top is not.
 const LINES_MAX: usize = 256;
 /// How often signals and the end of the node are looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// In how many looks certificates are looked at: each second.
-#[cfg(feature = "tls")]
-const CERTIFICATES_EVERY: u64 = 50;
+pub(super) const CERTIFICATES_EVERY: u64 = 50;
 /// How often the names of nodes are looked up: soon again where one has no address yet.
 const RESOLVE_EVERY: Duration = Duration::from_secs(60);
 const RESOLVE_AGAIN: Duration = Duration::from_secs(2);
@@ -64,7 +63,8 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(shows.then_some(SIGHUP))).map_err(untaken)?;
 
     let tasks = file.tasks.as_ref().map(ReadyTasks::load).transpose()?;
-    let access = access(&mut file, membership)?;
+    let users = std::mem::take(&mut file.users);
+    let access = access(users, file.tls.as_ref(), membership.tls.as_ref())?;
     let own = &membership.nodes[membership.node.0 as usize];
     let peers = match membership.listen {
         Some(listen) => listen,
@@ -144,7 +144,11 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     {
         // It ends with this process: a lookup may take long.
         let (nodes, has_ended) = (membership.nodes.clone(), Arc::clone(&has_ended));
-        thread::spawn(move || find_peers(&nodes, &send, &has_ended));
+        let tell = move |found: BTreeMap<u32, PeerAddress>| {
+            let found = found.into_iter().map(|(number, address)| (NodeId(number), address));
+            send.send(Control::Peers(found.collect()))
+        };
+        thread::spawn(move || find_peers(&nodes, tell, &has_ended));
     }
     let (tell, told) = sync_channel::<Seen>(LINES_MAX);
     let writes = thread::spawn(move || {
@@ -162,7 +166,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         peers: { 0..membership.nodes.len() as u32 }.map(NodeId).collect(),
         log_entries_max: membership.log_entries_max,
         executors: EXECUTORS,
-        gate: Gate::Timely(Timely::new(TIME_LEFT)),
+        gate: Gate::Timely(Timely::new(TIME_LEFT).on_linux()),
     };
     // A line that does not fit is not told: the loop never waits for a reader.
     let ended = listening.run(&setup, log, replica, LinuxOs, orders, move |seen| {
@@ -201,21 +205,25 @@ fn line(node: NodeId, what: &What) -> Option<String> {
     })
 }
 
-/// Which programs may connect.
-fn access(file: &mut NodeFile, membership: &Membership) -> Result<Access, Failure> {
-    let users = Arc::new(Users::new(std::mem::take(&mut file.users), password::salt()?));
+/// Which programs may connect: `of_clients` names the files of certificates for clients, `of_nodes` those for nodes.
+pub(super) fn access(
+    users: Vec<User>,
+    of_clients: Option<&TlsPaths>,
+    of_nodes: Option<&TlsPaths>,
+) -> Result<Access, Failure> {
+    let users = Arc::new(Users::new(users, password::salt()?));
     #[cfg(feature = "tls")]
     {
-        let load = |paths: &Option<_>| paths.as_ref().map(crate::serve::certificates::load).transpose();
+        let load = |paths: Option<&TlsPaths>| paths.map(crate::serve::certificates::load).transpose();
         Ok(Access {
             users,
             is_private: false,
-            clients: load(&file.tls)?,
-            peers: load(&membership.tls)?,
+            clients: load(of_clients)?,
+            peers: load(of_nodes)?,
         })
     }
     #[cfg(not(feature = "tls"))]
-    match file.tls.is_some() || membership.tls.is_some() {
+    match of_clients.is_some() || of_nodes.is_some() {
         true => Err(Failure::input([
             "tls: this build of punctual has no TLS: build it with `--features tls`",
         ])),
@@ -224,6 +232,18 @@ fn access(file: &mut NodeFile, membership: &Membership) -> Result<Access, Failur
             is_private: false,
         }),
     }
+}
+
+/// Reads certificates again whose files have changed; all of them where that `is_asked`.
+pub(super) fn renew(access: &Access, is_asked: bool) {
+    #[cfg(feature = "tls")]
+    for tls in [&access.clients, &access.peers].into_iter().flatten() {
+        if is_asked || tls.has_changed() {
+            crate::serve::certificates::reload(tls);
+        }
+    }
+    #[cfg(not(feature = "tls"))]
+    let _ = (access, is_asked);
 }
 
 /// The way to a node's loop.
@@ -265,21 +285,22 @@ fn look(
         if leaves.is_some_and(|since| since.elapsed() > drain_max) {
             orders.send(Control::End);
         }
-        #[cfg(feature = "tls")]
-        for tls in [&access.clients, &access.peers].into_iter().flatten() {
-            if pending.contains(&SIGHUP) || round % CERTIFICATES_EVERY == 0 && tls.has_changed() {
-                crate::serve::certificates::reload(tls);
-            }
+        let is_asked = pending.contains(&SIGHUP);
+        if is_asked || round % CERTIFICATES_EVERY == 0 {
+            renew(access, is_asked);
         }
-        #[cfg(not(feature = "tls"))]
-        let _ = (round, access);
         each(orders);
         thread::sleep(LOOK_EVERY);
     }
 }
 
-/// Tells the node where its peers are, and again when that changes.
-fn find_peers(nodes: &[String], orders: &Orders, has_ended: &AtomicBool) {
+/// Looks up where nodes are, by their places in the list, and tells that, and again when it changes, until `tell` says
+/// that no thread hears it.
+pub(super) fn find_peers(
+    nodes: &[String],
+    mut tell: impl FnMut(BTreeMap<u32, PeerAddress>) -> bool,
+    has_ended: &AtomicBool,
+) {
     let mut told = BTreeMap::new();
     while !has_ended.load(Ordering::SeqCst) {
         let mut found = told.clone();
@@ -288,12 +309,12 @@ fn find_peers(nodes: &[String], orders: &Orders, has_ended: &AtomicBool) {
             if let Some(socket) = resolve(node) {
                 let name = node.rsplit_once(':').map_or("", |(host, _)| host);
                 let name = name.trim_matches(['[', ']']).to_owned();
-                found.insert(NodeId(number as u32), PeerAddress { socket, name });
+                found.insert(number as u32, PeerAddress { socket, name });
             }
         }
         let is_whole = found.len() == nodes.len();
         if found != told {
-            if !orders.send(Control::Peers(found.clone())) {
+            if !tell(found.clone()) {
                 return;
             }
             told = found;

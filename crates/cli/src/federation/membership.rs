@@ -110,21 +110,7 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
             "expected the federation's name, the same in the file of each node",
         );
     }
-    let nodes = section.texts("nodes").unwrap_or_default();
-    if !(1..=NODES_MAX).contains(&nodes.len()) {
-        let what = format!("expected where 1 to {NODES_MAX} nodes reach each other, by number: [\"robot-0:7400\", ..]");
-        section.complain("nodes", what);
-    }
-    for (at, node) in nodes.iter().enumerate() {
-        let port = node
-            .rsplit_once(':')
-            .and_then(|(host, port)| (!host.is_empty()).then_some(port));
-        if !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
-            section.complain("nodes", format!("{node} is no host and port such as \"robot-0:7400\""));
-        } else if nodes[..at].contains(node) {
-            section.complain("nodes", format!("{node} is there twice: each node has its own place"));
-        }
-    }
+    let nodes = nodes(section);
     let number = section.count::<usize>("node");
     if number.is_none_or(|number| number >= nodes.len()) {
         section.complain(
@@ -143,11 +129,6 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
             LogAddress::Socket(PathBuf::new())
         }
     };
-    let certificates = section.has("tls").then(|| section.table("tls", tls));
-    if certificates.as_ref().is_some_and(|tls| tls.clients.is_none()) {
-        let what = "tls needs `clients`, the authority of all nodes' certificates: each shows one to each";
-        section.complain("tls", what);
-    }
     let turned = section.has("backlog").then(|| section.table("backlog", backlog));
     Membership {
         work: within(section, "work", Nanos::ZERO..=WORK_MAX).unwrap_or(Nanos::ZERO),
@@ -159,8 +140,38 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
         log,
         log_entries_max: within(section, "log_entries_max", 1..=u64::MAX).unwrap_or(usual.log_entries_max),
         store_bytes_max: within(section, "store_bytes_max", STORE_BYTES).unwrap_or(usual.store_bytes_max),
-        tls: certificates,
+        tls: of_nodes(section),
     }
+}
+
+/// Where nodes reach each other.
+pub fn nodes(section: &mut Section<'_, '_>) -> Vec<String> {
+    let nodes = section.texts("nodes").unwrap_or_default();
+    if !(1..=NODES_MAX).contains(&nodes.len()) {
+        let what = format!("expected where 1 to {NODES_MAX} nodes reach each other, by number: [\"robot-0:7400\", ..]");
+        section.complain("nodes", what);
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        let port = node
+            .rsplit_once(':')
+            .and_then(|(host, port)| (!host.is_empty()).then_some(port));
+        if !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+            section.complain("nodes", format!("{node} is no host and port such as \"robot-0:7400\""));
+        } else if nodes[..at].contains(node) {
+            section.complain("nodes", format!("{node} is there twice: each node has its own place"));
+        }
+    }
+    nodes
+}
+
+/// The certificates of nodes, and of balancers: each shows one to each.
+pub fn of_nodes(section: &mut Section<'_, '_>) -> Option<TlsPaths> {
+    let certificates = section.has("tls").then(|| section.table("tls", tls));
+    if certificates.as_ref().is_some_and(|tls| tls.clients.is_none()) {
+        let what = "tls needs `clients`, the authority of all nodes' certificates: each shows one to each";
+        section.complain("tls", what);
+    }
+    certificates
 }
 
 /// The number of a federation of that name: the same for each program and version (FNV-1a, 64 bits).

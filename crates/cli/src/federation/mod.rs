@@ -4,6 +4,7 @@
 mod backlog;
 pub mod balance;
 mod chart;
+pub mod dial;
 mod drawing;
 mod export;
 pub mod load;

@@ -145,7 +145,7 @@ pub(super) fn node() -> Result<(), Failure> {
         peers: begin.nodes,
         log_entries_max: begin.log_entries_max,
         executors: EXECUTORS,
-        gate: Gate::Timely(Timely::new(TIME_LEFT)),
+        gate: Gate::Timely(Timely::new(TIME_LEFT).on_linux()),
     };
     let log = begin
         .etcd

@@ -47,6 +47,16 @@ pub struct TlsPaths {
     pub clients: Option<PathBuf>,
 }
 
+impl TlsPaths {
+    /// Relative paths are from this folder on.
+    pub fn lie_in(&mut self, folder: &Path) {
+        let paths = [&mut self.certificate, &mut self.key]
+            .into_iter()
+            .chain(&mut self.clients);
+        paths.for_each(|path| *path = folder.join(&path));
+    }
+}
+
 impl Default for NodeFile {
     fn default() -> Self {
         NodeFile {
@@ -102,8 +112,7 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
             &mut federation.tls
         });
         for tls in [Some(&mut node.tls), of_nodes].into_iter().flatten().flatten() {
-            let paths = [&mut tls.certificate, &mut tls.key].into_iter().chain(&mut tls.clients);
-            paths.for_each(|path| *path = folder.join(&path));
+            tls.lie_in(folder);
         }
     }
     Ok(node)
@@ -144,15 +153,7 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
             );
         }
     }
-    node.users = top.tables("user", user);
-    for (at, user) in node.users.iter().enumerate() {
-        if node.users[..at].iter().any(|other| other.name == user.name) {
-            top.complain("user", format!("{} is there twice: give each user a name", user.name));
-        }
-    }
-    if node.users.len() > USERS_MAX {
-        top.complain("user", format!("at most {USERS_MAX} users"));
-    }
+    node.users = users(top);
     node.objects = top.tables("object", object);
     for (at, spec) in node.objects.iter().enumerate() {
         if node.objects[..at].iter().any(|other| other.key == spec.key) {
@@ -194,12 +195,7 @@ fn check_objects(top: &mut Section<'_, '_>, objects: &[ObjectSpec], tasks: &Task
 }
 
 fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
-    if let Some(listen) = section.text("listen") {
-        match listen.parse() {
-            Ok(address) => node.listen = address,
-            Err(_) => section.complain("listen", "expected an address and a port such as \"127.0.0.1:6379\""),
-        }
-    }
+    node.listen = listen(section).unwrap_or(node.listen);
     if let Some(metrics) = section.text("metrics") {
         match metrics.parse::<SocketAddr>() {
             Ok(address) if address.ip().is_loopback() => node.metrics = Some(address),
@@ -218,6 +214,15 @@ fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     let spans = Nanos::from_millis(100)..=Nanos::from_secs(3_600);
     options.stalled_max = within(section, "stalled_max", spans.clone()).unwrap_or(options.stalled_max);
     options.drain_max = within(section, "drain_max", spans).unwrap_or(options.drain_max);
+}
+
+/// Where clients come to.
+pub fn listen(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
+    let listen = section.text("listen")?.parse();
+    if listen.is_err() {
+        section.complain("listen", "expected an address and a port such as \"127.0.0.1:6379\"");
+    }
+    listen.ok()
 }
 
 fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
@@ -254,6 +259,20 @@ pub fn tls(section: &mut Section<'_, '_>) -> TlsPaths {
         key,
         clients: section.text("clients").map(PathBuf::from),
     }
+}
+
+/// The users of a node or a balancer.
+pub fn users(top: &mut Section<'_, '_>) -> Vec<User> {
+    let users = top.tables("user", user);
+    for (at, user) in users.iter().enumerate() {
+        if users[..at].iter().any(|other| other.name == user.name) {
+            top.complain("user", format!("{} is there twice: give each user a name", user.name));
+        }
+    }
+    if users.len() > USERS_MAX {
+        top.complain("user", format!("at most {USERS_MAX} users"));
+    }
+    users
 }
 
 fn user(section: &mut Section<'_, '_>) -> User {

@@ -68,8 +68,8 @@ impl Served {
     }
 }
 
-pub struct Client {
-    pub stream: TcpStream,
+pub struct Client<S = TcpStream> {
+    pub stream: S,
     parser: ReplyParser,
 }
 
@@ -82,6 +82,13 @@ pub fn encoded(request: &[&[u8]]) -> Vec<u8> {
 impl Client {
     pub fn of(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(BOUND)).expect("a bound");
+        Client::over(stream)
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Over a connection whose reads have a bound.
+    pub fn over(stream: S) -> Client<S> {
         Client {
             stream,
             parser: ReplyParser::default(),

@@ -262,7 +262,11 @@ impl<T> Intake<T> {
         } else {
             (self.queue.items() as f64 * self.cost.each() + self.remaining(now)) / executors as f64
         };
-        Forecast::new(wait, own, self.cost.request(), executors)
+        let pause = match &self.gate {
+            Gate::Open | Gate::Dropping => 0.0,
+            Gate::Timely(law) => law.pause(),
+        };
+        Forecast::new(wait, own, self.cost.request(), executors, pause)
     }
 
     /// Seconds that what runs still needs, of all executors together.

@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 
 use mio::net::TcpListener;
 use mio::{Events, Poll, Token, Waker};
@@ -70,23 +71,21 @@ impl Balancing {
         Arc::clone(&self.waker)
     }
 
-    /// Passes requests on until `ends`, to the nodes at these addresses: those at which they hear peers. Queries are
-    /// shared out by `balancer`; `draw` is a random number. `note` hears what an operator should know, and must not
-    /// wait.
+    /// Passes requests on until `ends`, to the nodes at the newest addresses of each number: those at which they hear
+    /// peers. Queries are shared out by `balancer`; `draw` is a random number. `note` hears what an operator should
+    /// know, and must not wait.
     ///
     /// # Errors
     /// [`NodeError`].
     pub fn run<O: Os>(
         self,
-        nodes: &[SocketAddr],
+        nodes: Receiver<BTreeMap<u32, PeerAddress>>,
         balancer: Box<dyn Balancer>,
         draw: u64,
         os: O,
         ends: &AtomicBool,
         note: impl FnMut(String),
     ) -> Result<(), NodeError> {
-        let ways = nodes.iter().enumerate();
-        let ways = ways.map(|(number, address)| NodeWay::new(PeerAddress::of(*address), Token(OUT + number)));
         let waker = self.waker();
         // A waker that fails leaves the loop to its next look.
         let wake = move || drop(waker.wake());
@@ -96,7 +95,8 @@ impl Balancing {
             clients: clients.map_err(failed("the thread that checks passwords"))?,
             access: self.access,
             front: Front::new(balancer, draw.rotate_left(32)),
-            ways: ways.collect(),
+            nodes,
+            ways: BTreeMap::new(),
             named: BTreeMap::new(),
             federation: None,
             events: VecDeque::new(),
@@ -185,9 +185,11 @@ struct Process<O: Os, N: FnMut(String)> {
     clients: Clients,
     access: Access,
     front: Front,
-    ways: Vec<NodeWay>,
+    nodes: Receiver<BTreeMap<u32, PeerAddress>>,
+    /// By the numbers of their addresses, which need not be those that nodes say.
+    ways: BTreeMap<u32, NodeWay>,
     /// The way to each node that has said its name.
-    named: BTreeMap<NodeId, usize>,
+    named: BTreeMap<NodeId, u32>,
     /// That of the first node that was heard.
     federation: Option<FederationId>,
     events: VecDeque<FrontEvent>,
@@ -214,16 +216,17 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 let is_readable = event.is_readable() || event.is_error() || event.is_read_closed();
                 let is_writable = event.is_writable() || event.is_error();
                 match event.token() {
-                    WAKER => {} // the loop looks whether it is to end
+                    WAKER => {} // the loop looks whether it is to end, and where nodes are
                     CLIENTS => self.clients.accept(self.poll.registry(), now),
                     Token(out) if out >= OUT => {
-                        if let Some(node) = self.ways.get_mut(out - OUT) {
+                        if let Some(node) = self.ways.get_mut(&((out - OUT) as u32)) {
                             node.way.ready(is_readable, is_writable);
                         }
                     }
                     token => self.clients.ready(token, is_readable, is_writable),
                 }
             }
+            self.find();
             self.hear();
             self.serve();
             self.carry_on();
@@ -243,15 +246,29 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         if self.clients.has_more() || !self.events.is_empty() {
             return Nanos::ZERO;
         }
-        let ways = self.ways.iter().map(|node| node.way.next_due());
+        let ways = self.ways.values().map(|node| node.way.next_due());
         let due = ways.min().unwrap_or(Time::MAX).min(self.front.wake_at());
         due.since(self.os.now()).min(LOOK_EVERY)
+    }
+
+    /// Takes note of where nodes are. A way goes on while its node stays where it was.
+    fn find(&mut self) {
+        while let Ok(found) = self.nodes.try_recv() {
+            for (number, address) in found {
+                if self.ways.get(&number).is_some_and(|node| node.way.address == address) {
+                    continue;
+                }
+                self.lose(number, &WayGone::Ended);
+                let token = Token(OUT + number as usize);
+                self.ways.insert(number, NodeWay::new(address, token));
+            }
+        }
     }
 
     /// Passes on all that has happened, and sends what came of it.
     fn carry_on(&mut self) {
         let now = self.os.now();
-        for node in &mut self.ways {
+        for node in self.ways.values_mut() {
             let refused = node
                 .way
                 .connect(self.poll.registry(), &self.access, &Packet::Front, now);
@@ -271,18 +288,18 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 self.act(action, now);
             }
         }
-        for number in 0..self.ways.len() {
-            if let Err(gone) = self.ways[number].flush() {
-                self.lose(number, &gone);
-            }
+        let gone = self.ways.iter_mut();
+        let gone = gone.filter_map(|(number, node)| Some((*number, node.flush().err()?)));
+        for (number, gone) in gone.collect::<Vec<_>>() {
+            self.lose(number, &gone);
         }
     }
 
     /// Reads what nodes have said.
     fn hear(&mut self) {
         let now = self.os.now();
-        for number in 0..self.ways.len() {
-            let Some(node) = self.ways.get_mut(number) else {
+        for number in self.ways.keys().copied().collect::<Vec<_>>() {
+            let Some(node) = self.ways.get_mut(&number) else {
                 return;
             };
             let mut packets = Vec::new();
@@ -294,8 +311,8 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    fn heard(&mut self, number: usize, packet: Packet) -> Result<(), WayGone> {
-        let Some(node) = self.ways.get_mut(number) else {
+    fn heard(&mut self, number: u32, packet: Packet) -> Result<(), WayGone> {
+        let Some(node) = self.ways.get_mut(&number) else {
             return Ok(());
         };
         match (packet, node.node) {
@@ -323,15 +340,20 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     }
 
     /// A connection has ended.
-    fn lose(&mut self, number: usize, gone: &WayGone) {
-        let Some(node) = self.ways.get_mut(number) else {
+    fn lose(&mut self, number: u32, gone: &WayGone) {
+        let Some(node) = self.ways.get_mut(&number) else {
             return;
         };
         node.way.link = None;
         node.frames = Frames::new(VERSION, FRAME_BYTES_MAX);
         let name = node.node.take();
         let said = gone.to_string();
-        if !matches!(gone, WayGone::Io(_) | WayGone::Ended) && node.told.as_ref() != Some(&said) {
+        // What TLS does not accept is told; of all else that the system says, the node is gone.
+        let is_plain = match gone {
+            WayGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
+            gone => matches!(gone, WayGone::Ended),
+        };
+        if !is_plain && node.told.as_ref() != Some(&said) {
             (self.note)(format!("the node at {}: {said}", node.way.address.socket));
             node.told = Some(said);
         }
@@ -345,7 +367,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     fn act(&mut self, action: FrontAction, now: Time) {
         match action {
             FrontAction::Send(to, ticket, request) => {
-                let node = self.named.get(&to).and_then(|number| self.ways.get_mut(*number));
+                let node = self.named.get(&to).and_then(|number| self.ways.get_mut(number));
                 let (sent, said) = node.map_or((false, Said::default()), |node| {
                     (node.send(ticket, &request), node.said)
                 });

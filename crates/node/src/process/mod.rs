@@ -28,6 +28,7 @@ use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{Heartbeat, Message, Reply, Request, Standing, Stop};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
+use punctual_logs::frame;
 use punctual_os::Os;
 use punctual_platform::Machine;
 use punctual_server::metrics::Page;
@@ -50,7 +51,7 @@ use crate::seen::{Seen, What};
 use crate::sensing::{Sensing, Temporal};
 use crate::spans::Spans;
 use crate::stores::{Failed, Stores, Task};
-use crate::wire::Packet;
+use crate::wire::{Packet, Readings, VERSION};
 
 /// The first wait before a connection that failed is tried again; each next one is twice as long, up to [`RETRY_MAX`].
 pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
@@ -537,11 +538,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
         let (sensing, os) = (&mut self.sensing, &self.os);
         for (node, peer) in &mut self.peers {
-            let mut more = || match sensing.tells(*node, os.since_boot()) {
-                Some((stamp, taken)) => Some(Packet::Taken(stamp, taken)),
-                None => Some(sensing.reports(*node, now))
-                    .filter(|reports| !reports.is_empty())
-                    .map(Packet::Readings),
+            let mut more = |out: &mut Vec<u8>| {
+                if let Some((stamp, taken)) = sensing.tells(*node, os.since_boot()) {
+                    frame::write(out, VERSION, &Packet::Taken(stamp, taken));
+                } else if let Some(together) = sensing.reports(*node, now) {
+                    frame::write(out, VERSION, &Readings(together));
+                } else {
+                    return false;
+                }
+                true
             };
             let (trouble, written) = peer.turn(&mut self.scratch, now, &mut more);
             self.peer_bytes.written += written;

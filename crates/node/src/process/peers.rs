@@ -64,13 +64,13 @@ impl PeerOut {
         self.way.connect(registry, access, name, now).map(Trouble::Refused)
     }
 
-    /// Sends what waits, then what `more` tells as long as the socket takes it; what the operator should know of it,
-    /// and the bytes that were written.
+    /// Sends what waits, then what `more` adds, until it says that there is nothing, as long as the socket takes it;
+    /// what the operator should know of it, and the bytes that were written.
     pub fn turn(
         &mut self,
         scratch: &mut Vec<u8>,
         now: Time,
-        more: &mut dyn FnMut() -> Option<Packet>,
+        more: &mut dyn FnMut(&mut Vec<u8>) -> bool,
     ) -> (Option<Trouble>, u64) {
         let mut too_long = None;
         let turned = self.try_turn(scratch, now, &mut too_long, more);
@@ -96,7 +96,7 @@ impl PeerOut {
         scratch: &mut Vec<u8>,
         now: Time,
         too_long: &mut Option<usize>,
-        more: &mut dyn FnMut() -> Option<Packet>,
+        more: &mut dyn FnMut(&mut Vec<u8>) -> bool,
     ) -> io::Result<bool> {
         // Peers say nothing here: what comes is the end.
         if self.way.read(scratch, now, |_| {})? == Turn::Ended {
@@ -118,11 +118,7 @@ impl PeerOut {
         }
         link.flush()?;
         // Readings wait in their feed, where a newer one takes the place of an older, until the socket has room.
-        while link.is_writable
-            && link.unsent() < READINGS_UNSENT_MAX
-            && let Some(packet) = more()
-        {
-            frame::write(&mut link.out, VERSION, &packet);
+        while link.is_writable && link.unsent() < READINGS_UNSENT_MAX && more(&mut link.out) {
             if link.unsent() >= READINGS_UNSENT_MAX {
                 link.flush()?;
             }

@@ -177,8 +177,8 @@ impl World {
         while let Some((stamp, taken)) = member.sensing.tells(NodeId(peer as u32), self.os.since_boot()) {
             self.under_way.push((node, peer, Packet::Taken(stamp, taken)));
         }
-        let reports = member.sensing.reports(NodeId(peer as u32), now);
-        if !reports.is_empty() {
+        if let Some(together) = member.sensing.reports(NodeId(peer as u32), now) {
+            let reports = together.iter().map(|reported| reported.report()).collect();
             self.under_way.push((node, peer, Packet::Readings(reports)));
         }
     }

@@ -55,7 +55,7 @@ impl World {
             sensing.readings += 1;
             for (peer, feed) in &mut sensing.feeds {
                 let _ = feed.offer(made, seq, Nanos::ZERO, &value);
-                reports.extend(feed.next(local).map(|report| (*peer, report)));
+                reports.extend(feed.next(local).map(|sent| (*peer, sent.report())));
             }
             let sampled = self.history.sampled.entry(sensor_key(node.0)).or_default();
             sampled.insert(value.to_vec());

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use punctual_os::LinuxOs;
-use punctual_server::resp::Bounds;
 use punctual_server::resp::reply::ReplyParser;
+use punctual_server::resp::{Bounds, Value};
+use punctual_server::stream::Stream;
 use punctual_units::{Clock, Nanos, Time};
 
 use super::client::{AGAIN, Client, Ending, Kind, Learned, Then};
-use super::{Ended, Offer, Told};
+use super::{Dial, Ended, Offer, Told};
 
 /// The most arrivals that wait for a client; what comes on top is not sent.
 const WAITING_MAX: usize = 10_000;
@@ -47,7 +47,9 @@ enum Phase {
 
 /// A client's socket.
 struct Line {
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
+    /// The answer to AUTH has not come.
+    logs_in: bool,
     parser: ReplyParser,
     out: Vec<u8>,
     sent: usize,
@@ -60,6 +62,7 @@ struct Line {
 /// The load.
 pub(super) struct Driver<'t> {
     offer: Offer,
+    dial: Dial,
     poll: Poll,
     clients: Vec<(Client, Line)>,
     /// When each client does something by itself: it is in here under its own [`due`].
@@ -77,6 +80,8 @@ pub(super) struct Driver<'t> {
     fates: Vec<(u64, u64, super::Fate)>,
     wrong_reads: u64,
     told: Time,
+    /// Why no server takes this load.
+    refused: Option<String>,
     tell: &'t mut dyn FnMut(Told),
 }
 
@@ -89,12 +94,13 @@ fn due(client: &Client, line: &Line) -> Time {
 }
 
 impl<'t> Driver<'t> {
-    /// A load for the addresses of an offer; `tell` hears what came of it.
-    pub fn new(offer: Offer, poll: Poll, tell: &'t mut dyn FnMut(Told)) -> Driver<'t> {
+    /// A load for the addresses of an offer, whose hosts `dial` names in the same order; `tell` hears what came of it.
+    pub fn new(offer: Offer, dial: Dial, poll: Poll, tell: &'t mut dyn FnMut(Told)) -> Driver<'t> {
         let now = LinuxOs.now();
         let client = |number: usize| {
             let line = Line {
                 stream: None,
+                logs_in: false,
                 parser: ReplyParser::default(),
                 out: Vec::new(),
                 sent: 0,
@@ -112,6 +118,7 @@ impl<'t> Driver<'t> {
             waiting: VecDeque::new(),
             random: offer.seed,
             offer,
+            dial,
             poll,
             clients,
             phase: Phase::Connecting {
@@ -123,6 +130,7 @@ impl<'t> Driver<'t> {
             fates: Vec::new(),
             wrong_reads: 0,
             told: now,
+            refused: None,
             tell,
         }
     }
@@ -170,6 +178,9 @@ impl<'t> Driver<'t> {
                 if event.token() != WAKER {
                     self.ready(event.token().0 - FIRST, now);
                 }
+            }
+            if let Some(refused) = self.refused.take() {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, refused));
             }
         }
         let now = LinuxOs.now();
@@ -326,8 +337,11 @@ impl<'t> Driver<'t> {
     }
 
     fn connect(&mut self, number: usize, now: Time) {
-        let address = self.offer.addresses[self.clients[number].1.place];
-        let stream = open(address, self.poll.registry(), Token(FIRST + number));
+        let place = self.clients[number].1.place;
+        let host = self.dial.hosts.get(place).map_or("", String::as_str);
+        let socket = TcpStream::connect(self.offer.addresses[place]);
+        let stream = socket.and_then(|socket| self.dial.begin(socket, host));
+        let stream = stream.and_then(|stream| known(stream, self.poll.registry(), Token(FIRST + number)));
         self.change(number, now, |_, line| {
             line.retry_at = now + AGAIN;
             line.connected = false;
@@ -358,13 +372,15 @@ impl<'t> Driver<'t> {
         let (client, line) = &mut self.clients[number];
         let Some(stream) = &mut line.stream else { return };
         if !line.connected {
-            if !matches!(stream.take_error(), Ok(None)) {
+            if !matches!(stream.socket().take_error(), Ok(None)) {
                 return self.lose(number, now);
             }
-            if stream.peer_addr().is_err() {
+            if stream.socket().peer_addr().is_err() {
                 return; // not yet
             }
             line.connected = true;
+            line.logs_in = self.dial.login().is_some();
+            line.out.extend_from_slice(self.dial.login().unwrap_or_default());
             debug_assert!(!client.is_idle());
             self.change(number, now, |client, line| client.connected(now, &mut line.out));
         }
@@ -391,12 +407,30 @@ impl<'t> Driver<'t> {
                 .next(&Bounds::ADMITTED)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
             {
+                if std::mem::take(&mut self.clients[number].1.logs_in) {
+                    self.admitted(&reply)?;
+                    continue;
+                }
                 let then = self.change(number, now, |client, line| client.hear(&reply, now, &mut line.out));
                 if then == Then::Move {
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }
             }
         }
+    }
+
+    /// The answer to AUTH: one that is refused for good ends the load.
+    fn admitted(&mut self, reply: &Value) -> io::Result<()> {
+        match reply {
+            Value::Simple(_) => return Ok(()),
+            Value::Error(text) if text.starts_with("WRONGPASS") => {
+                self.refused
+                    .get_or_insert(format!("AUTH was answered {text}: see --user and --password-file"));
+            }
+            // Too many passwords are being checked: the client comes again.
+            _ => {}
+        }
+        Err(io::ErrorKind::ConnectionAborted.into())
     }
 
     fn flush(&mut self, number: usize, now: Time) {
@@ -415,6 +449,11 @@ impl<'t> Driver<'t> {
         }
         line.out.clear();
         line.sent = 0;
+        // What TLS has encrypted and the socket has not taken goes out with the next event.
+        match stream.flush() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => self.lose(number, now),
+            _ => {}
+        }
     }
 
     fn wait(&self, now: Time) -> Nanos {
@@ -447,10 +486,10 @@ impl<'t> Driver<'t> {
     }
 }
 
-fn open(address: SocketAddr, registry: &mio::Registry, token: Token) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(address)?;
-    registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+fn known(mut stream: Stream, registry: &mio::Registry, token: Token) -> io::Result<Stream> {
+    let socket = stream.socket();
+    registry.register(socket, token, Interest::READABLE | Interest::WRITABLE)?;
     // One that is not connected yet refuses this on some systems, and is as good without it.
-    drop(stream.set_nodelay(true));
+    drop(socket.set_nodelay(true));
     Ok(stream)
 }

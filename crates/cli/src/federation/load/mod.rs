@@ -23,6 +23,7 @@ use signal_hook::flag;
 pub use self::client::{Ending, Fate, Kind};
 use self::driver::Driver;
 pub use self::tally::Tally;
+use super::dial::Dial;
 use crate::args::FederationLoad;
 use crate::commands::print;
 use crate::failure::Failure;
@@ -91,9 +92,11 @@ pub enum Told {
 /// Carries out `punctual federation load`.
 pub fn load(arguments: &FederationLoad) -> Result<(), Failure> {
     let offer = offer(arguments)?;
+    let mut dial = Dial::load(&arguments.dialling)?;
+    dial.hosts = arguments.places.iter().map(|place| place.host.clone()).collect();
     match arguments.parent {
-        Some(parent) => for_a_run(offer, parent),
-        None => alone(offer, arguments),
+        Some(parent) => for_a_run(offer, dial, parent),
+        None => alone(offer, dial, arguments),
     }
 }
 
@@ -112,11 +115,11 @@ fn offer(arguments: &FederationLoad) -> Result<Offer, Failure> {
     if !(0.0..=1.0).contains(&arguments.writes) {
         return Err(refuse("--writes: a share of the requests, 0 to 1".into()));
     }
-    if arguments.addresses.is_empty() || arguments.addresses.len() > usize::from(u8::MAX) {
+    if arguments.places.is_empty() || arguments.places.len() > usize::from(u8::MAX) {
         return Err(refuse("name 1 to 255 addresses, of balancers or nodes".into()));
     }
     Ok(Offer {
-        addresses: arguments.addresses.clone(),
+        addresses: arguments.places.iter().map(|place| place.socket).collect(),
         rate: arguments.rate,
         times: arguments.times,
         writes: arguments.writes,
@@ -127,7 +130,7 @@ fn offer(arguments: &FederationLoad) -> Result<Offer, Failure> {
 }
 
 /// Offers it until standard input ends: a line there has it offer nothing further, and wait for what it has asked.
-fn for_a_run(offer: Offer, parent: i32) -> Result<(), Failure> {
+fn for_a_run(offer: Offer, dial: Dial, parent: i32) -> Result<(), Failure> {
     process::die_with(parent);
     process::leave_signals_to_parent();
     let (ends, ends_now) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -153,7 +156,7 @@ fn for_a_run(offer: Offer, parent: i32) -> Result<(), Failure> {
         }
     };
     let now = || ends_now.load(Ordering::SeqCst);
-    let driver = Driver::new(offer, poll, &mut tell);
+    let driver = Driver::new(offer, dial, poll, &mut tell);
     driver
         .run(&|| ends.load(Ordering::SeqCst), &now)
         .map_err(|error| failed(&error))
@@ -163,7 +166,7 @@ fn failed(error: &std::io::Error) -> Failure {
     Failure::input([format!("the load's event loop: {error}")])
 }
 
-fn alone(offer: Offer, arguments: &FederationLoad) -> Result<(), Failure> {
+fn alone(offer: Offer, dial: Dial, arguments: &FederationLoad) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -193,7 +196,7 @@ fn alone(offer: Offer, arguments: &FederationLoad) -> Result<(), Failure> {
         }
         tally.take(&told);
     };
-    let driver = Driver::new(offer, poll, &mut tell);
+    let driver = Driver::new(offer, dial, poll, &mut tell);
     driver
         .run(&|| ends.load(Ordering::SeqCst), &|| false)
         .map_err(|error| failed(&error))?;

@@ -173,6 +173,11 @@ impl Load {
         served
     }
 
+    /// Whether what is kept reaches back before `at`: it does for as long as something of before it is there.
+    pub fn reaches(&self, at: Time) -> bool {
+        self.recent.front().is_none_or(|first| first.at < at)
+    }
+
     /// The place among the addresses at which most was answered lately: clients whose connection ended stay where they
     /// went.
     pub fn busiest(&self) -> Option<usize> {

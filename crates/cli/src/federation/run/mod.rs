@@ -442,7 +442,10 @@ impl Run<'_> {
                 _ => self.processes.serves(outage.part),
             };
         }
-        outage.explain(&self.processes.seen, &self.load, self.processes.nodes(), now);
+        // What was found before stays where too little is known of the load by now.
+        if self.load.reaches(outage.at) {
+            outage.explain(&self.processes.seen, &self.load, self.processes.nodes(), now);
+        }
         outage.log_gap = self.log.own_gap(outage.at, outage.at + AWAY);
     }
 

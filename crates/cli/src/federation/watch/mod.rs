@@ -16,12 +16,14 @@ use std::time::{Duration, Instant};
 
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Value};
+use punctual_server::stream::Stream;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::raise;
 
 use self::look::Look;
 pub use self::past::Past;
+use super::dial::{Dial, Place};
 use crate::args::FederationWatch;
 use crate::commands::print;
 use crate::failure::Failure;
@@ -53,7 +55,8 @@ impl Watching {
         let over = Arc::new(AtomicBool::new(false));
         let (addresses, ends) = (addresses.to_vec(), Arc::clone(&over));
         let thread = thread::spawn(move || {
-            let told = ask_all(&addresses, &ends);
+            let places: Vec<Place> = addresses.iter().copied().map(Place::of).collect();
+            let told = ask_all(&places, &Dial::default(), &ends);
             let mut past = Past::new(&addresses);
             let mut live = live;
             while !ends.load(Ordering::SeqCst) {
@@ -86,20 +89,20 @@ impl Watching {
 }
 
 /// Asks each node by a thread of its own, so that a silent one keeps no other waiting.
-fn ask_all(addresses: &[SocketAddr], over: &Arc<AtomicBool>) -> Receiver<Told> {
+fn ask_all(places: &[Place], dial: &Dial, over: &Arc<AtomicBool>) -> Receiver<Told> {
     let (tell, told) = sync_channel(TOLD_MAX);
-    for (number, address) in addresses.iter().enumerate() {
-        let (tell, over, address) = (tell.clone(), Arc::clone(over), *address);
-        thread::spawn(move || ask_on(number, address, &tell, &over));
+    for (number, place) in places.iter().enumerate() {
+        let (tell, over, place, dial) = (tell.clone(), Arc::clone(over), place.clone(), dial.clone());
+        thread::spawn(move || ask_on(number, &place, &dial, &tell, &over));
     }
     told
 }
 
-fn ask_on(number: usize, address: SocketAddr, tell: &SyncSender<Told>, over: &AtomicBool) {
+fn ask_on(number: usize, place: &Place, dial: &Dial, tell: &SyncSender<Told>, over: &AtomicBool) {
     let mut connection = None;
     while !over.load(Ordering::SeqCst) {
         let next = Instant::now() + EVERY;
-        let looked = look(&mut connection, address);
+        let looked = look(&mut connection, place, dial);
         if looked.is_err() {
             connection = None;
         }
@@ -110,31 +113,43 @@ fn ask_on(number: usize, address: SocketAddr, tell: &SyncSender<Told>, over: &At
     }
 }
 
-fn look(connection: &mut Option<TcpStream>, address: SocketAddr) -> io::Result<Look> {
+fn look(connection: &mut Option<Stream>, place: &Place, dial: &Dial) -> io::Result<Look> {
     let stream = match connection {
         Some(stream) => stream,
         None => {
-            let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            let socket = TcpStream::connect_timeout(&place.socket, PATIENCE)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_write_timeout(Some(PATIENCE))?;
+            // It waits, as long as that: nothing here asks the system whether it is ready.
+            let mut stream = dial.begin(mio::net::TcpStream::from_std(socket), &place.host)?;
+            if let Some(login) = dial.login() {
+                match ask(&mut stream, login)? {
+                    Value::Simple(_) => {}
+                    refused => return Err(no_node(format!("AUTH was answered {refused:?}"))),
+                }
+            }
             connection.insert(stream)
         }
     };
-    stream.write_all(b"INFO\r\n")?;
+    match ask(stream, b"INFO\r\n")? {
+        Value::Bulk(text) => Look::of(&String::from_utf8_lossy(&text))
+            .ok_or_else(|| no_node("this is no node of a federation: name its address for clients".into())),
+        other => Err(no_node(format!("INFO was answered {other:?}"))),
+    }
+}
+
+fn no_node(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+fn ask(stream: &mut Stream, request: &[u8]) -> io::Result<Value> {
+    stream.write_all(request)?;
+    stream.flush()?;
     let (mut parser, mut bytes) = (ReplyParser::default(), [0; 16 << 10]);
-    let no_node = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     loop {
-        let reply = parser
-            .next(&Bounds::ADMITTED)
-            .map_err(|error| no_node(error.to_string()))?;
-        match reply {
-            Some(Value::Bulk(text)) => {
-                let look = Look::of(&String::from_utf8_lossy(&text));
-                return look
-                    .ok_or_else(|| no_node("this is no node of a federation: name its address for clients".into()));
-            }
-            Some(other) => return Err(no_node(format!("INFO was answered {other:?}"))),
-            None => {}
+        let reply = parser.next(&Bounds::ADMITTED);
+        if let Some(reply) = reply.map_err(|error| no_node(error.to_string()))? {
+            return Ok(reply);
         }
         match stream.read(&mut bytes)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -161,13 +176,15 @@ pub fn watch(arguments: &FederationWatch, command: &str) -> Result<(), Failure> 
         ("--json", arguments.json.as_deref()),
         ("--html", arguments.html.as_deref()),
     ])?;
+    let dial = Dial::load(&arguments.dialling)?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
     let over = Arc::new(AtomicBool::new(false));
     let mut stop = Stop::listen(Arc::clone(&over))?;
     let mut live = is_live(arguments.plain).then(Live::take).transpose()?;
-    let told = ask_all(&arguments.addresses, &over);
-    let mut past = Past::new(&arguments.addresses);
+    let told = ask_all(&arguments.places, &dial, &over);
+    let addresses: Vec<SocketAddr> = arguments.places.iter().map(|place| place.socket).collect();
+    let mut past = Past::new(&addresses);
     let began = Instant::now();
     let (mut printed, mut failure) = (began, None);
     let is_over = |elapsed: Duration| arguments.seconds.is_some_and(|most| elapsed.as_secs() >= most);

@@ -1,0 +1,181 @@
+//! How commands come to nodes and balancers as clients: by TLS where an authority is given, and as a user.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::str::FromStr;
+#[cfg(feature = "tls")]
+use std::time::SystemTime;
+
+use mio::net::TcpStream;
+use punctual_server::resp::{Value, Version, Writer};
+use punctual_server::stream::Stream;
+#[cfg(feature = "tls")]
+use punctual_server::tls::Dialler;
+use punctual_server::users::PASSWORD_MAX;
+
+use crate::args::Dialling;
+use crate::failure::Failure;
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its socket, as its name was looked up.
+    pub socket: SocketAddr,
+    /// What its certificate is to name, where it speaks TLS: a host, or an address.
+    pub host: String,
+}
+
+impl Place {
+    /// A server whose certificate names its address.
+    pub fn of(socket: SocketAddr) -> Place {
+        Place {
+            socket,
+            host: socket.ip().to_string(),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        let host = text.rsplit_once(':').map_or("", |(host, _)| host);
+        let found = text.to_socket_addrs().map(|mut found| found.next());
+        match found {
+            Ok(Some(socket)) if !host.is_empty() => Ok(Place {
+                socket,
+                host: host.trim_matches(['[', ']']).to_owned(),
+            }),
+            Ok(_) => Err("expected HOST:PORT".into()),
+            Err(error) => Err(format!("expected HOST:PORT: {error}")),
+        }
+    }
+}
+
+/// What a client speaks, and as which user it comes. Its password is shown by no `Debug`.
+#[derive(Clone, Default)]
+pub struct Dial {
+    /// The hosts of a load's addresses, in their order.
+    pub hosts: Vec<String>,
+    #[cfg(feature = "tls")]
+    tls: Option<Dialler>,
+    /// AUTH, as it is sent.
+    login: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dial({:?}, ..)", self.hosts)
+    }
+}
+
+impl Dial {
+    /// Reads the files that the arguments name.
+    ///
+    /// # Errors
+    /// [`Failure::Input`]: which file, and what to do.
+    pub fn load(arguments: &Dialling) -> Result<Dial, Failure> {
+        let mut dial = Dial::default();
+        if let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) {
+            let words = vec![Value::bulk("AUTH"), Value::bulk(user), Value::bulk(password(file)?)];
+            let mut login = Vec::new();
+            Writer::new(&mut login, Version::Two).value(&Value::Array(words));
+            dial.login = Some(login);
+        }
+        #[cfg(feature = "tls")]
+        if let Some(authority) = &arguments.authority {
+            let own = arguments.certificate.as_deref().zip(arguments.key.as_deref());
+            let tls = Dialler::load(authority, own, SystemTime::now());
+            dial.tls = Some(tls.map_err(|error| Failure::input([error.to_string()]))?);
+        }
+        #[cfg(not(feature = "tls"))]
+        if arguments.authority.is_some() {
+            let what = "--authority: this build of punctual has no TLS: build it with `--features tls`";
+            return Err(Failure::input([what]));
+        }
+        Ok(dial)
+    }
+
+    /// What a connection to a host speaks.
+    ///
+    /// # Errors
+    /// Where no certificate can name the host.
+    pub fn begin(&self, socket: TcpStream, host: &str) -> io::Result<Stream> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return Ok(Stream::dialled(tls.dial(host).map_err(io::Error::other)?, socket));
+        }
+        let _ = host;
+        Ok(Stream::Plain(socket))
+    }
+
+    /// What is sent first, where the client comes as a user.
+    pub fn login(&self) -> Option<&[u8]> {
+        self.login.as_deref()
+    }
+}
+
+/// The first line of a file that this user alone may read.
+fn password(file: &Path) -> Result<Vec<u8>, Failure> {
+    let shown = file.display();
+    let refuse = |what: String| Failure::input([format!("--password-file {shown}: {what}")]);
+    let unread = |error: io::Error| refuse(format!("cannot be read: {error}"));
+    let mode = std::fs::metadata(file).map_err(unread)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(refuse(format!(
+            "other users of this machine may read it: chmod 600 {shown}"
+        )));
+    }
+    let text = crate::bounded::text(file).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+    let line = text.lines().next().unwrap_or_default();
+    match (1..=PASSWORD_MAX).contains(&line.len()) {
+        true => Ok(line.as_bytes().to_vec()),
+        false => Err(refuse(format!(
+            "expected a password of 1 to {PASSWORD_MAX} bytes as its first line"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_read_from_a_file_of_this_user_alone_and_shown_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        std::fs::write(&file, "hunter2\nmore\n").unwrap();
+        let allow = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let arguments = Dialling {
+            user: Some("robot".into()),
+            password_file: Some(file.clone()),
+            ..Dialling::default()
+        };
+        allow(0o600);
+        let dial = Dial::load(&arguments).unwrap();
+        assert_eq!(
+            dial.login().unwrap(),
+            b"*3\r\n$4\r\nAUTH\r\n$5\r\nrobot\r\n$7\r\nhunter2\r\n"
+        );
+        assert!(!format!("{dial:?}").contains("hunter2"));
+        allow(0o640);
+        let refused = format!("{:?}", Dial::load(&arguments).unwrap_err());
+        assert!(
+            refused.contains("chmod 600") && !refused.contains("hunter2"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_place_has_a_host_and_a_port() {
+        let place: Place = "127.0.0.1:7".parse().unwrap();
+        assert_eq!(place, Place::of("127.0.0.1:7".parse().unwrap()));
+        assert_eq!("[::1]:7".parse::<Place>().unwrap().host, "::1");
+        for wrong in ["", ":7", "127.0.0.1", "127.0.0.1:x"] {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        }
+    }
+}
