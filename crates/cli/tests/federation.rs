@@ -808,19 +808,23 @@ mod members {
         let ports = free_ports::<4>();
         let node = |node: usize, more: &str| {
             let text = format!(
-                "[server]\nlisten = \"127.0.0.1:{}\"\n[store]\npath = \"store-{node}\"\n[federation]\nname = \
+                "[server]\nlisten = \"127.0.0.1:{}\"\n{}[store]\npath = \"store-{node}\"\n[federation]\nname = \
                  \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \
                  \"unix:log.socket\"\n{more}",
-                ports[node], ports[2], ports[3]
+                ports[node],
+                if more.is_empty() {
+                    ""
+                } else {
+                    "record = \"decisions.json\"\n"
+                },
+                ports[2],
+                ports[3]
             );
             std::fs::write(folder.join(format!("{node}.toml")), text).unwrap();
         };
         let tasks = "[tasks]\nscenario = \"robot.toml\"\nreads = [\"goal\"]\n[[tasks.sets]]\ntask = \
                      \"steer\"\nobject = \"arm/steer\"\n";
-        node(
-            0,
-            &format!("[federation.backlog]\ntarget = \"100ms\"\nrecord = \"decisions.json\"\n{tasks}"),
-        );
+        node(0, &format!("[federation.backlog]\ntarget = \"100ms\"\n{tasks}"));
         node(1, "");
         let robot = "[goal]\nmin_fresh = 0.0\n[control]\ncontroller = \"open\"\nwarm_up = \"0s\"\n[store]\nobjects = \
                      100\n[trace]\nsensors = 4\nperiod = [\"20ms\", \"50ms\"]\n[[task]]\nname = \"steer\"\nclass = \

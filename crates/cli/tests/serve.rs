@@ -1358,7 +1358,7 @@ fn scenario(more: &str) -> String {
 }
 
 /// A node with tasks, which set `arm/steer` and read `goal`.
-const WITH_TASKS: &str = "[server]\nmetrics = \"127.0.0.1:0\"\n[store]\npath = \"store\"\ndurability = \
+const WITH_TASKS: &str = "[server]\nrecord = \"decisions.json\"\nmetrics = \"127.0.0.1:0\"\n[store]\npath = \"store\"\ndurability = \
                           \"volatile\"\nmap_bytes = 67108864\n[[object]]\nkey = \"arm/steer\"\nvalidity = \"1h\"\n\
                           [[object]]\nkey = \"goal\"\n[tasks]\nscenario = \"robot.toml\"\nreads = [\"goal\"]\n\
                           [[tasks.sets]]\ntask = \"steer\"\nobject = \"arm/steer\"\n";
@@ -1439,6 +1439,12 @@ fn tasks_run_beside_the_server_on_its_store() {
     let told = served.rest();
     assert!(served.child.wait().expect("it ends").success());
     assert!(told.contains("steer"), "{told}");
+    let replayed = common::told(common::punctual(folder.path(), &["replay", "decisions.json"])).0;
+    let decisions = replayed.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+    assert!(
+        decisions.is_some_and(|count| count > 0) && replayed.contains("identical"),
+        "{replayed}"
+    );
     let again = serve(folder.path(), &["node.toml"]);
     let restarted = until(|| reading(&mut again.client(), "arm/steer"));
     assert!(!restarted.is_empty());

@@ -1,15 +1,14 @@
-//! The files of a node whose backlog's bound is turned: the model that it has learned, and what was decided.
+//! The file of a node whose backlog's bound is turned: the model that it has learned.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_control::ArxModel;
-use punctual_loop::EventLog;
+use punctual_loop::backlog::BacklogLog;
 use punctual_node::bound::{Asked, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::membership::BacklogFile;
-use crate::commands::replay::LogFile;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -39,11 +38,8 @@ impl Turns {
     /// Reads the model, if there is one.
     ///
     /// # Errors
-    /// [`Failure::Input`] where there is a file that is no model, or one that cannot be written.
+    /// [`Failure::Input`] where there is a file that is no model.
     pub fn begin(file: &BacklogFile) -> Result<Turns, Failure> {
-        if let Some(record) = &file.record {
-            drop(Output::prepare(record)?);
-        }
         let model = match &file.model {
             Some(path) if path.exists() => Some(read(path)?),
             _ => None,
@@ -88,21 +84,11 @@ impl Turns {
         drop(crate::commands::print(&told));
     }
 
-    /// Writes what was decided.
-    ///
-    /// # Errors
-    /// [`Failure::Input`] where it cannot be written.
-    pub fn end(&self) -> Result<(), Failure> {
+    /// What was decided.
+    pub fn end(&self) -> Option<BacklogLog> {
         self.keep();
-        let Some(record) = &self.file.record else {
-            return Ok(());
-        };
-        let log = { self.outcome.lock() }
-            .unwrap_or_else(PoisonError::into_inner)
-            .log
-            .take();
-        let log = EventLog::of_backlogs(log.into_iter().collect());
-        Output::prepare(record)?.json(&LogFile::of(log))
+        let outcome = &mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.log.take()
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use punctual_federation::admission::{Gate, Timely};
 use punctual_federation::ids::{Boot, Member, NodeId};
 use punctual_federation::node::Setup;
+use punctual_loop::EventLog;
 use punctual_node::conversation::TIME_LEFT;
 use punctual_node::own::OwnReading;
 use punctual_node::process::{Access, Control, Listening, PeerAddress};
@@ -29,7 +30,9 @@ use super::membership::{LogAddress, Membership};
 use super::node::{EXECUTORS, open, temporal};
 use super::run::log_in_etcd;
 use crate::commands::print;
+use crate::commands::replay::LogFile;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::password;
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
@@ -62,7 +65,11 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let shows = file.tls.is_some() || membership.tls.is_some();
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(shows.then_some(SIGHUP))).map_err(untaken)?;
 
-    let tasks = file.tasks.as_ref().map(ReadyTasks::load).transpose()?;
+    let record = Output::prepare_some(file.record.as_ref())?;
+    let mut tasks = file.tasks.as_ref().map(ReadyTasks::load).transpose()?;
+    if record.is_some() {
+        tasks.iter_mut().for_each(ReadyTasks::record);
+    }
     let users = std::mem::take(&mut file.users);
     let access = access(users, file.tls.as_ref(), membership.tls.as_ref())?;
     let own = &membership.nodes[membership.node.0 as usize];
@@ -174,8 +181,13 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     });
     has_ended.store(true, Ordering::SeqCst);
     drop((looks.join(), writes.join()));
-    let tasks = tasks.map_or(Ok(()), RunningTasks::end);
-    let decided = turns.map_or(Ok(()), |turns| turns.end());
+    let (tasks, log) = match tasks.map_or(Ok(None), RunningTasks::end) {
+        Ok(log) => (Ok(()), log),
+        Err(failure) => (Err(failure), None),
+    };
+    let mut log = log.unwrap_or_else(|| EventLog::of_backlogs(Vec::new()));
+    log.backlogs.extend(turns.and_then(|turns| turns.end()));
+    let decided = record.map_or(Ok(()), |record| record.json(&LogFile::of(log)));
     let ended = ended.map_err(|error| input(&format!("node {node}: {error}")));
     Failure::all([ended, tasks, decided])
 }

@@ -44,8 +44,6 @@ pub struct BacklogFile {
     pub period: Nanos,
     /// Where the node's model is; it is written there once it is learned.
     pub model: Option<PathBuf>,
-    /// Where the decisions are written at the end, for `punctual replay`.
-    pub record: Option<PathBuf>,
 }
 
 /// Reads it.
@@ -63,7 +61,6 @@ fn backlog(section: &mut Section<'_, '_>) -> BacklogFile {
         target: target.unwrap_or_default(),
         period: within(section, "period", periods).unwrap_or(Nanos::from_secs(1)),
         model: section.text("model").map(PathBuf::from),
-        record: section.text("record").map(PathBuf::from),
     }
 }
 

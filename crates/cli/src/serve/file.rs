@@ -32,6 +32,8 @@ pub struct NodeFile {
     pub objects: Vec<ObjectSpec>,
     /// How many there may be, with those that clients make.
     pub objects_max: usize,
+    /// Where decisions of the loop are written at the end.
+    pub record: Option<PathBuf>,
     /// Tasks beside the server.
     pub tasks: Option<TasksFile>,
     /// If given, it is a node of a federation.
@@ -71,6 +73,7 @@ impl Default for NodeFile {
             metrics: None,
             objects: Vec::new(),
             objects_max: 1024,
+            record: None,
             tasks: None,
             federation: None,
         }
@@ -98,6 +101,7 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     // Beside the file, wherever the command was typed.
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
+        node.record = node.record.map(|record| folder.join(record));
         if let Some(tasks) = &mut node.tasks {
             tasks.scenario = folder.join(&tasks.scenario);
         }
@@ -106,8 +110,9 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
                 *path = folder.join(&path);
             }
             if let Some(backlog) = &mut federation.backlog {
-                let paths = [&mut backlog.model, &mut backlog.record];
-                paths.into_iter().flatten().for_each(|path| *path = folder.join(&path));
+                { &mut backlog.model }
+                    .iter_mut()
+                    .for_each(|path| *path = folder.join(&path));
             }
             &mut federation.tls
         });
@@ -161,6 +166,15 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
             top.complain("object", format!("{key} is there twice: give each object its own key"));
         }
     }
+    let turns = { &node.federation }
+        .as_ref()
+        .is_some_and(|federation| federation.backlog.is_some());
+    if node.record.is_some() && node.tasks.is_none() && !turns {
+        top.complain(
+            "server",
+            "record: nothing is decided without [tasks] or [federation.backlog]: leave it out",
+        );
+    }
     if let Some(tasks) = &node.tasks {
         check_objects(top, &node.objects, tasks, node.federation.is_some());
     }
@@ -196,6 +210,7 @@ fn check_objects(top: &mut Section<'_, '_>, objects: &[ObjectSpec], tasks: &Task
 
 fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     node.listen = listen(section).unwrap_or(node.listen);
+    node.record = section.text("record").map(PathBuf::from);
     if let Some(metrics) = section.text("metrics") {
         match metrics.parse::<SocketAddr>() {
             Ok(address) if address.ip().is_loopback() => node.metrics = Some(address),

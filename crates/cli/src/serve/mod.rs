@@ -28,8 +28,10 @@ use tasks::{ReadyTasks, RunningTasks};
 
 use crate::args;
 use crate::commands::print;
+use crate::commands::replay::LogFile;
 use crate::failure::Failure;
 use crate::federation::member;
+use crate::output::Output;
 
 /// Descriptors that are no connections: the store's, the event loop's.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -60,8 +62,12 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         return member::serve(node, &membership);
     }
     let mut tasks = node.tasks.as_ref().map(ReadyTasks::load).transpose()?;
+    let record = Output::prepare_some(node.record.as_ref())?;
     if let Some(tasks) = &mut tasks {
         tasks.within(node.quota as u64);
+        if record.is_some() {
+            tasks.record();
+        }
     }
     let descriptors = raise_descriptors();
     let connections_max = node.options.connections_max;
@@ -128,7 +134,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         return Ok(()); // a signal came before they began
     };
     node.options.tasks = Some(running.told());
-    serve_on(listening, store, &node, page, signals, Some(running))
+    serve_on(listening, store, &node, page, signals, Some((running, record)))
 }
 
 /// Serves the store until a signal asks it to end.
@@ -138,7 +144,7 @@ fn serve_on<E: Engine + 'static>(
     node: &NodeFile,
     page: Option<Page>,
     mut signals: Signals,
-    tasks: Option<RunningTasks>,
+    tasks: Option<(RunningTasks, Option<Output>)>,
 ) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let metrics = page.as_ref().and_then(|page| page.address().ok());
@@ -161,9 +167,17 @@ fn serve_on<E: Engine + 'static>(
     if !address.ip().is_loopback() && !node.options.speaks_tls() {
         print("other machines reach it, and passwords and data go over the network as they are: see [tls]\n")?;
     }
-    let asked = until_asked(&mut signals, &running, &node.options, tasks.as_ref());
+    let asked = until_asked(
+        &mut signals,
+        &running,
+        &node.options,
+        tasks.as_ref().map(|(tasks, _)| tasks),
+    );
     // Tasks first: their last updates are flushed with those of clients.
-    let ended = tasks.map_or(Ok(()), RunningTasks::end);
+    let ended = tasks.map_or(Ok(()), |(tasks, record)| match (tasks.end()?, record) {
+        (Some(log), Some(record)) => record.json(&LogFile::of(log)),
+        _ => Ok(()),
+    });
     let stopped = running.stop().map_err(|error| input(&error));
     asked.and(ended).and(stopped)
 }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual_federation::replica::Replica;
+use punctual_loop::EventLog;
 use punctual_node::own::OwnReading;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::{recovery, thread};
@@ -162,6 +163,11 @@ impl ReadyTasks {
         self.request.scenario.store.map_bytes = map_bytes;
     }
 
+    /// Decisions are to be kept.
+    pub fn record(&mut self) {
+        self.request.record = true;
+    }
+
     /// Starts the tasks on the store that `open` opens, unless `asked` says meanwhile that it is to end.
     ///
     /// # Errors
@@ -286,16 +292,17 @@ impl RunningTasks {
         move || ended.load(Ordering::SeqCst)
     }
 
-    /// Ends them after the jobs under way, puts the machine back, and prints what they came to.
+    /// Ends them after the jobs under way, puts the machine back, and prints what they came to. What was decided, if it
+    /// was to be kept.
     ///
     /// # Errors
     /// [`Failure`] where the store failed, or the machine could not be put back.
-    pub fn end(mut self) -> Result<(), Failure> {
+    pub fn end(mut self) -> Result<Option<EventLog>, Failure> {
         self.stop.store(true, Ordering::SeqCst);
         let ended = self.runtime.stop();
         drop(self.thread.take().map(JoinHandle::join));
         match ended {
-            Ok(finished) => print(&summary::summary(&finished.report)),
+            Ok(finished) => print(&summary::summary(&finished.report)).map(|()| finished.log),
             Err(error) => Err(Failure::input([format!("tasks: {error}")])),
         }
     }
