@@ -14,6 +14,8 @@
 
 pub mod ages;
 pub mod bound;
+pub mod changes;
+pub mod commands;
 pub mod conversation;
 pub mod figures;
 pub mod making;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use punctual_federation::ids::RequestId;
-use punctual_federation::message::{Request, Work};
+use punctual_federation::message::Request;
 use punctual_units::{Nanos, Time};
 
 /// The most late requests that are told one by one: the newest.
@@ -108,7 +108,7 @@ impl Spans {
         let id = request.id;
         let open = Open {
             id,
-            is_transaction: !matches!(request.work, Work::Query { .. }) && !request.work.is_of_memory(),
+            is_transaction: !request.work.is_query() && !request.work.is_of_memory(),
             place: Place::Queue,
             arrived,
             since: arrived,
@@ -178,6 +178,8 @@ pub enum Outcome {
 mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Revision, SessionId};
+
+    use punctual_federation::message::Work;
 
     use super::*;
 

@@ -23,15 +23,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
-use punctual_federation::ids::{NodeId, Revision};
+use punctual_federation::entry::Entry;
+use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::liveness::HEARTBEAT;
-use punctual_federation::message::{Heartbeat, Message, Reply, Request, Standing, Stop};
+use punctual_federation::message::{Answer, Heartbeat, Message, Reply, Request, Standing, Stop, Work};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_logs::frame;
 use punctual_os::Os;
 use punctual_platform::Machine;
 use punctual_server::metrics::Page;
+use punctual_server::subscribers::Told;
 use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
@@ -44,6 +46,7 @@ use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
 use self::temporal::Waiting;
 use crate::bound::{Asked, Bound, Outcome};
+use crate::changes;
 use crate::figures::{Bytes, Figures, Tally};
 use crate::making::Maker;
 use crate::own::OwnReading;
@@ -76,6 +79,10 @@ const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
 
 /// The ticket of requests for objects that clients have set; those of clients begin at 1.
 const MAKER: u64 = 0;
+/// The ticket of requests to remove records whose terms have ended.
+const SWEEPER: u64 = u64::MAX;
+/// How long the master is given to remove some.
+const SWEEP_WITHIN: Nanos = Nanos::from_secs(1);
 
 const WAKER: Token = Token(0);
 const CLIENTS: Token = Token(1);
@@ -310,6 +317,8 @@ impl Listening {
             queries: Tally::default(),
             transactions: Tally::default(),
             peer_bytes: Bytes::default(),
+            applying: None,
+            sweeps: false,
             started: now,
             published,
             page: page_at,
@@ -396,6 +405,10 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     queries: Tally,
     transactions: Tally,
     peer_bytes: Bytes,
+    /// The entry that the store applies.
+    applying: Option<Arc<Entry>>,
+    /// Whether it is removing records whose terms have ended.
+    sweeps: bool,
     started: Time,
     /// For the page's thread; and where that is, if it is.
     published: Arc<Mutex<Option<Figures>>>,
@@ -590,6 +603,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
         let now = self.os.now();
         let applies = matches!(event, Event::Applied(_) | Event::Installed(..));
+        self.tell_changes(&event);
         let actions = self.node.step(event, now);
         if applies {
             self.sensing.applied(&self.replica, now, self.os.since_boot());
@@ -598,6 +612,37 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             self.act(action, now);
         }
         self.observe(now);
+    }
+
+    /// Tells clients and fronts that hear of what was applied.
+    fn tell_changes(&mut self, event: &Event) {
+        let revision = match event {
+            Event::Applied(revision) => *revision,
+            Event::Installed(revision, _) => {
+                // Fronts find the gap by the revisions.
+                let entries = revision.0.saturating_sub(self.node.applied().0);
+                self.clients.tell([Told::Missed(entries)]);
+                return;
+            }
+            _ => return,
+        };
+        let Some(entry) = self.applying.take() else { return };
+        let has_room = |peer: &PeerIn| peer.hears && peer.link.unsent() < BEATS_MAX;
+        let fronts = self
+            .peers_in
+            .iter_mut()
+            .map(|(_, peer)| peer)
+            .filter(|peer| has_room(peer));
+        let mut fronts = fronts.peekable();
+        if !self.clients.hear() && fronts.peek().is_none() {
+            return;
+        }
+        let changes = changes::of(&entry);
+        let packet = Packet::Changed(revision, changes);
+        fronts.for_each(|front| front.push(&packet));
+        if let Packet::Changed(_, changes) = packet {
+            self.clients.tell(changes::told(changes));
+        }
     }
 
     fn act(&mut self, action: Action, now: Time) {
@@ -622,8 +667,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 self.ask.ask(ticket, &ask, &mut self.events);
             }
             Action::Execute(batch, revision, requests) => self.stores.take(Task::Execute(batch, revision, requests)),
-            Action::Apply(revision, entry) => self.stores.take(Task::Apply(revision, entry)),
+            Action::Apply(revision, entry) => {
+                self.applying = Some(Arc::clone(&entry));
+                self.stores.take(Task::Apply(revision, entry));
+            }
             Action::Query(ticket, keys, max_age) => self.stores.take(Task::Query(ticket, keys, max_age)),
+            Action::Look(ticket, command) => self.stores.take(Task::Look(ticket, command)),
             Action::Sync => self.stores.take(Task::Sync),
             Action::Copy(peer) => self.stores.take(Task::Copy(peer)),
             Action::Install(image) => self.stores.take(Task::Install(image)),
@@ -693,6 +742,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Does all that can be done for clients now.
     fn serve(&mut self) {
         let now = self.os.now();
+        self.clients.tell_some(now);
         for place in self.clients.due() {
             loop {
                 match self.clients.turn(place, &mut self.scratch, now) {
@@ -706,6 +756,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                         let text = self.figures(now).info(&sections);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
+                    Wanted::Wait(revision) => {
+                        let count = self.node.have(revision, now);
+                        self.clients.described(place, |out| out.integer(count as i64));
+                    }
+                    Wanted::Subscribe(words, patterns) => self.clients.subscribe(place, &words, patterns),
+                    Wanted::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
                     Wanted::Whereabouts(inquiry) => {
                         let (master, others) = self.whereabouts(place, now);
                         self.clients
@@ -740,7 +796,28 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         (addresses(masters).next(), addresses(others).collect())
     }
 
+    /// Removes records whose terms have ended, as the master; where no client writes, that would not happen otherwise.
+    fn sweep(&mut self) {
+        if !self.sweeps && self.node.is_master() && self.replica.is_due() {
+            self.sweeps = true;
+            let request = Request {
+                id: RequestId::default(),
+                work: Work::Sweep,
+                time_left: SWEEP_WITHIN,
+                seen: Revision::ZERO,
+            };
+            self.events.push_back(Event::Request(SWEEPER, request));
+        }
+    }
+
     fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
+        if ticket == SWEEPER {
+            self.sweeps = false;
+            if let Answer::Done { .. } = reply.answer {
+                self.sweep();
+            }
+            return;
+        }
         if ticket == MAKER {
             let answered = self.maker.answered(reply.id, &reply.answer, now);
             if let Some((key, refusal)) = answered.flatten() {
@@ -781,9 +858,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let (number, was) = (peer.number, peer.from);
         let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
         let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
-        let (mut greets, mut readings) = (false, Vec::new());
+        let (mut greets, mut begins_to_hear, mut readings) = (false, false, Vec::new());
         let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
             Heard::Front => greets = true,
+            Heard::Hear => begins_to_hear = true,
             Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
             Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
             Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
@@ -811,6 +889,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             peer.push(&self.hello);
         }
         let clients = peer.clients;
+        if begins_to_hear {
+            peer.push(&Packet::Changed(self.node.applied(), Vec::new()));
+        }
         let node = match peer.from {
             Some(Named::Node(from)) => Some(from.node),
             Some(Named::Front) | None => None,
@@ -852,6 +933,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             self.peers_in.remove(place);
         }
         self.sensing.look(&self.replica);
+        self.sweep();
         self.publish(now);
         // A listener without descriptors to give tells nothing further by itself.
         self.accept();

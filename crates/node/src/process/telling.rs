@@ -52,7 +52,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// What the node wants done tells where requests are from now on.
     pub(super) fn trace(&mut self, action: &Action, now: Time) {
         match action {
-            Action::Query(asked, ..) => {
+            Action::Query(asked, ..) | Action::Look(asked, _) => {
                 if let Some((Caller::Client(ticket), _)) = self.node.asked_by(*asked) {
                     self.spans.moves(ticket, Place::Lock, now);
                     self.querying.insert(*asked, ticket);
