@@ -13,6 +13,7 @@
 //! **Bounds.** Connections, requests that wait, bytes of a message, messages that wait for a peer: each has a name.
 
 pub mod ages;
+pub mod bound;
 pub mod changes;
 pub mod commands;
 pub mod conversation;
@@ -20,6 +21,7 @@ pub mod datagram;
 pub mod figures;
 pub mod making;
 pub mod outgoing;
+pub mod own;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod seen;
