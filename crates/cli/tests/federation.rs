@@ -109,6 +109,7 @@ mod run {
     use punctual_server::resp::Value;
     use punctual_testing::Kept;
 
+    use crate::common::model::{answers_as_the_model, seed};
     use crate::common::serving::Client;
     use crate::common::{BOUND, refused, told};
 
@@ -400,6 +401,160 @@ mod run {
             info.contains("role:balancer\r\n") && info.contains("\r\nnode2:standing="),
             "{info}"
         );
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    /// A client of the node that is the master now, as any of them says.
+    fn at_master(nodes: &[String]) -> Client {
+        let until = Instant::now() + BOUND;
+        for node in nodes.iter().cycle() {
+            assert!(Instant::now() < until, "no node knows the master");
+            let mut client = Client::of(TcpStream::connect(node).unwrap());
+            if let Value::Array(found) = client.ask("SENTINEL get-master-addr-by-name punctual")
+                && let [Value::Bulk(ip), Value::Bulk(port)] = found.as_slice()
+            {
+                let [ip, port] = [ip, port].map(|part| String::from_utf8_lossy(part).into_owned());
+                return Client::of(TcpStream::connect(format!("{ip}:{port}")).unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        unreachable!()
+    }
+
+    /// The same commands, at random, as `punctual serve` is given (`SERVE_SEED` replays what a failure names): the
+    /// model is the same. Then what one client cannot show: terms, scans and WATCH over two balancers.
+    #[test]
+    fn commands_answer_on_nodes_and_through_balancers_as_on_a_store_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, balancers, nodes) = started(folder.path());
+        let at = |place: usize| match place {
+            2 => at_master(&nodes),
+            balancer => Client::of(TcpStream::connect(&balancers[balancer]).unwrap()),
+        };
+        let (first, rounds, mut tries) = (seed(), 15, 0);
+        for round in 0..rounds {
+            // On a busy machine a master may be suspected in the middle: such a round says nothing, and begins anew.
+            loop {
+                let mut client = at(round % 3);
+                assert_eq!(client.ask("CLIENT DEADLINE 600000"), Value::ok());
+                tries += 1;
+                if answers_as_the_model(&mut client, first.wrapping_add(round as u64), &format!("{tries}/")) {
+                    break;
+                }
+                assert!(tries < 10 * rounds, "no round is undisturbed");
+            }
+        }
+        let mut clients: Vec<Client> = (0..2).map(at).collect();
+        let until = Instant::now() + BOUND;
+        let mut ask = |client: usize, words: &str| {
+            loop {
+                match clients[client].ask(words) {
+                    Value::Error(text) if text.starts_with("LATE ") => assert!(Instant::now() < until, "{text}"),
+                    reply => return reply,
+                }
+            }
+        };
+        let queued = Value::Simple("QUEUED".into());
+        for balancer in 0..2 {
+            assert_eq!(ask(balancer, "CLIENT DEADLINE 10000"), Value::ok());
+        }
+        // A term ends everywhere, and the record is gone.
+        assert_eq!(ask(0, "SET lease mine PX 1"), Value::ok());
+        for balancer in 0..2 {
+            comes_to(|| ask(balancer, "GET lease"), &Value::Null);
+        }
+        assert_eq!(ask(1, "PTTL lease"), Value::Integer(-2));
+        assert_eq!(ask(1, "SET lease yours NX"), Value::ok());
+        // One that another client has changed meanwhile undoes the transaction, by whichever balancer.
+        assert_eq!(ask(0, "SET watched 1"), Value::ok());
+        comes_to(|| ask(1, "GET watched"), &Value::bulk("1"));
+        assert_eq!(ask(1, "WATCH watched"), Value::ok());
+        assert_eq!(ask(0, "INCR watched"), Value::Integer(2));
+        assert_eq!(ask(1, "MULTI"), Value::ok());
+        assert_eq!(ask(1, "SET watched 9"), queued);
+        assert_eq!(ask(1, "EXEC"), Value::NullArray);
+        // A scan goes on at the balancer where it began, whichever nodes answer.
+        let pairs: Vec<String> = (0..40).map(|number| format!("scanned/{number} v")).collect();
+        assert_eq!(ask(0, &format!("MSET {}", pairs.join(" "))), Value::ok());
+        let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
+        loop {
+            let reply = ask(0, &format!("SCAN {cursor} MATCH scanned/* COUNT 7"));
+            let Value::Array(parts) = &reply else {
+                panic!("{reply:?}")
+            };
+            let [Value::Bulk(next), Value::Array(keys)] = parts.as_slice() else {
+                panic!("{reply:?}")
+            };
+            found.extend(keys.iter().map(|key| format!("{key:?}")));
+            cursor = String::from_utf8_lossy(next).into_owned();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(found.len(), 40, "each key once: {found:?}");
+        // A subscriber at a balancer or at a node hears of each change once that has applied it; of a term's end, too.
+        for node in &nodes {
+            let mut client = Client::of(TcpStream::connect(node).unwrap());
+            comes_to(|| client.ask("GET scanned/39"), &Value::bulk("v"));
+        }
+        let mut hearing = [at(0), Client::of(TcpStream::connect(&nodes[0]).unwrap()), at(2)];
+        for client in &mut hearing {
+            let told = client.ask("SUBSCRIBE __keyspace@0__:door");
+            let subscribed = [
+                Value::bulk("subscribe"),
+                Value::bulk("__keyspace@0__:door"),
+                Value::Integer(1),
+            ];
+            assert_eq!(told, Value::Array(subscribed.to_vec()));
+            assert_eq!(
+                client.ask("PSUBSCRIBE __keyevent*:del"),
+                Value::Array(vec![
+                    Value::bulk("psubscribe"),
+                    Value::bulk("__keyevent*:del"),
+                    Value::Integer(2),
+                ])
+            );
+            assert!(matches!(client.ask("GET door"), Value::Error(text) if text.contains("this context")));
+        }
+        assert_eq!(ask(1, "MSET door open other 1"), Value::ok());
+        assert_eq!(ask(1, "SET door closed PX 1"), Value::ok());
+        for client in &mut hearing {
+            let heard: Vec<Value> = (0..4).map(|_| client.reply()).collect();
+            let message = |text: &str| Value::Array(["message", "__keyspace@0__:door", text].map(Value::bulk).to_vec());
+            let of_pattern = ["pmessage", "__keyevent*:del", "__keyevent@0__:del", "door"].map(Value::bulk);
+            let expected = [
+                message("set"),
+                message("set"),
+                message("del"),
+                Value::Array(of_pattern.to_vec()),
+            ];
+            assert_eq!(heard, expected);
+            assert_eq!(
+                client.ask("UNSUBSCRIBE"),
+                Value::Array(vec![
+                    Value::bulk("unsubscribe"),
+                    Value::bulk("__keyspace@0__:door"),
+                    Value::Integer(1),
+                ])
+            );
+        }
+        assert!(matches!(ask(0, "PUBLISH a b"), Value::Error(text) if text.contains("set a key")));
+        // Many errors have a name that clients know; none of these has changed anything.
+        assert_eq!(ask(0, "HSET hash f 1"), Value::Integer(1));
+        for (words, name) in [
+            ("INCR hash", "WRONGTYPE"),
+            ("HGET watched f", "WRONGTYPE"),
+            ("HINCRBY hash f x", "ERR value is not an integer"),
+            ("SET k v EX 0", "ERR invalid expire time"),
+            ("SCAN 99", "ERR this cursor is too old"),
+            ("FLUSHALL", "ERR unknown command"),
+        ] {
+            assert!(
+                matches!(ask(0, words), Value::Error(text) if text.starts_with(name)),
+                "{words}"
+            );
+        }
         drop(child);
         comes("its files are removed", || files(folder.path()) == 0);
     }
@@ -795,6 +950,125 @@ mod members {
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"secret\n").unwrap();
         let output = child.wait_with_output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Asks both nodes, and says whether it is so.
+    type Check = Box<dyn FnMut(&mut [Client; 2]) -> bool>;
+
+    /// Two nodes; tasks in one of them set what both read, beside the load, and read what the other one's client sets.
+    #[test]
+    fn tasks_of_a_node_set_and_read_what_all_nodes_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<4>();
+        let node = |node: usize, more: &str| {
+            let text = format!(
+                "[server]\nlisten = \"127.0.0.1:{}\"\n{}[store]\npath = \"store-{node}\"\n[federation]\nname = \
+                 \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \
+                 \"unix:log.socket\"\n{more}",
+                ports[node],
+                if more.is_empty() {
+                    ""
+                } else {
+                    "record = \"decisions.json\"\n"
+                },
+                ports[2],
+                ports[3]
+            );
+            std::fs::write(folder.join(format!("{node}.toml")), text).unwrap();
+        };
+        let tasks = "[tasks]\nscenario = \"robot.toml\"\nreads = [\"goal\"]\n[[tasks.sets]]\ntask = \
+                     \"steer\"\nobject = \"arm/steer\"\n";
+        node(0, &format!("[federation.backlog]\ntarget = \"100ms\"\n{tasks}"));
+        node(1, "");
+        let robot = "[goal]\nmin_fresh = 0.0\n[control]\ncontroller = \"open\"\nwarm_up = \"0s\"\n[store]\nobjects = \
+                     100\n[trace]\nsensors = 4\nperiod = [\"20ms\", \"50ms\"]\n[[task]]\nname = \"steer\"\nclass = \
+                     \"real-time\"\nperiod = \"10ms\"\ndeadline = \"10ms\"\ncompute = \"100us\"\ndata = \"100us\"\n";
+        std::fs::write(folder.join("robot.toml"), robot).unwrap();
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        let nodes = [0, 1].map(|node: usize| start(folder, &["serve", &format!("{node}.toml")]));
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+        let mut clients = [0, 1].map(|at| client(ports[at]));
+        let until = Instant::now() + BOUND;
+        let mut wait = |what: &str, mut is_so: Check| {
+            while !is_so(&mut clients) {
+                assert!(Instant::now() < until, "{what}");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        };
+        // What the task sets is the federation's: the other node has it, and later numbers of it.
+        let number = |client: &mut Client| match client.ask("GETFRESH arm/steer 60000") {
+            Value::Array(found) => match &found[0] {
+                Value::Bulk(value) => String::from_utf8(value.clone()).unwrap().parse::<u64>().ok(),
+                other => panic!("{other:?}"),
+            },
+            _ => None,
+        };
+        for at in [0, 1] {
+            let mut first = None;
+            wait(
+                "the task's numbers go on",
+                Box::new(move |clients| match (first, number(&mut clients[at])) {
+                    (Some(first), Some(now)) => now > first,
+                    (_, now) => {
+                        first = now;
+                        false
+                    }
+                }),
+            );
+        }
+        wait(
+            "it is set",
+            Box::new(|clients| clients[1].ask("TSET goal 1.5") == Value::ok()),
+        );
+        // Its lateness is told with its requests, and by what watches nodes.
+        let info = |client: &mut Client| match client.ask("INFO") {
+            Value::Bulk(text) => String::from_utf8(text).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        wait(
+            "its jobs are told",
+            Box::new(move |clients| {
+                let text = info(&mut clients[0]);
+                assert!(text.contains("bound_law:waits\r\ndelay_target_us:100000\r\n"), "{text}");
+                let jobs = text
+                    .split("task0:name=steer,")
+                    .nth(1)
+                    .and_then(|line| line.split("jobs=").nth(1));
+                let jobs = jobs.and_then(|jobs| jobs.split(',').next()?.parse::<u64>().ok());
+                jobs.is_some_and(|jobs| jobs > 0)
+            }),
+        );
+        assert!(!info(&mut clients[1]).contains("task0"));
+        let [address, other] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
+        let watch = [
+            "federation",
+            "watch",
+            &address,
+            &other,
+            "--plain",
+            "--seconds",
+            "1",
+            "--json",
+            "seen.json",
+        ];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let watched = punctual_testing::output(command.args(watch).current_dir(folder), BOUND).unwrap();
+        assert!(watched.status.success());
+        assert!(
+            std::fs::read_to_string(folder.join("seen.json"))
+                .unwrap()
+                .contains("name=steer")
+        );
+        let [mut zero, one] = nodes;
+        end(&zero.child);
+        zero.says("steer");
+        assert!(zero.child.wait().unwrap().success());
+        one.leaves();
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let replay = replay.args(["replay", "decisions.json"]).current_dir(folder);
+        assert!(punctual_testing::output(replay, BOUND).unwrap().status.success());
     }
 
     #[test]

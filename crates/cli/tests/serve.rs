@@ -10,297 +10,10 @@ use std::net::Shutdown;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::serving::{Client, Served, bulk, encoded, end, serve, serve_telling};
+use common::model::{answers_as_the_model, seed};
+use common::serving::{Client, Served, bulk, encoded, end, serve, serve_telling, try_serve};
 use common::{BOUND, folder_with, refused};
 use punctual_server::resp::Value;
-
-/// Draws that a seed decides (xorshift).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-
-    fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
-        words[self.below(words.len() as u64) as usize]
-    }
-}
-
-/// Fields and values.
-type Fields = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// What a key holds, in the model.
-#[derive(Clone, Debug, PartialEq)]
-enum Held {
-    Text(Vec<u8>),
-    Hash(Fields),
-}
-
-/// All keys, and which of them have a term that lies beyond the test.
-#[derive(Clone, Debug, Default)]
-struct Model {
-    keys: BTreeMap<Vec<u8>, (Held, bool)>,
-}
-
-const WRONG: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-const NO_INTEGER: &str = "ERR value is not an integer or out of range";
-
-impl Model {
-    fn text(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Value> {
-        match self.keys.get(key) {
-            None => Ok(None),
-            Some((Held::Text(text), _)) => Ok(Some(text.clone())),
-            Some(_) => Err(Value::Error(WRONG.into())),
-        }
-    }
-
-    fn hash(&self, key: &[u8]) -> Result<Fields, Value> {
-        match self.keys.get(key) {
-            None => Ok(Vec::new()),
-            Some((Held::Hash(fields), _)) => Ok(fields.clone()),
-            Some(_) => Err(Value::Error(WRONG.into())),
-        }
-    }
-
-    fn put(&mut self, key: &[u8], text: &[u8], keeps: bool) {
-        let has_term = keeps && self.keys.get(key).is_some_and(|(_, has_term)| *has_term);
-        self.keys.insert(key.to_vec(), (Held::Text(text.to_vec()), has_term));
-    }
-
-    fn optional(value: Option<Vec<u8>>) -> Value {
-        value.map_or(Value::Null, Value::Bulk)
-    }
-
-    fn add(&mut self, key: &[u8], by: i64) -> Result<Value, Value> {
-        let before = self.text(key)?.unwrap_or_else(|| b"0".to_vec());
-        let text = String::from_utf8(before).ok();
-        let number = text.as_deref().and_then(|text| text.parse::<i64>().ok());
-        let number = number.filter(|number| Some(number.to_string()) == text);
-        let number = number.ok_or(Value::Error(NO_INTEGER.into()))?;
-        let overflow = || Value::Error("ERR increment or decrement would overflow".into());
-        let after = number.checked_add(by).ok_or_else(overflow)?;
-        self.put(key, after.to_string().as_bytes(), true);
-        Ok(Value::Integer(after))
-    }
-
-    fn answer(&mut self, request: &[Vec<u8>]) -> Value {
-        self.carry_out(request).unwrap_or_else(|error| error)
-    }
-
-    fn carry_out(&mut self, request: &[Vec<u8>]) -> Result<Value, Value> {
-        let name = String::from_utf8_lossy(&request[0]).into_owned();
-        let key = request.get(1).map_or(&b""[..], Vec::as_slice);
-        let integer = |count: usize| Value::Integer(count as i64);
-        Ok(match name.as_str() {
-            "GET" => Self::optional(self.text(key)?),
-            "STRLEN" => integer(self.text(key)?.map_or(0, |text| text.len())),
-            "MGET" => {
-                let one = |key: &Vec<u8>| Self::optional(self.text(key).ok().flatten());
-                Value::Array(request[1..].iter().map(one).collect())
-            }
-            "EXISTS" => integer(request[1..].iter().filter(|key| self.keys.contains_key(*key)).count()),
-            "TYPE" => Value::Simple(match self.keys.get(key) {
-                None => "none".into(),
-                Some((Held::Text(_), _)) => "string".into(),
-                Some((Held::Hash(_), _)) => "hash".into(),
-            }),
-            "DBSIZE" => integer(self.keys.len()),
-            "KEYS" => Value::Array(self.keys.keys().map(Value::bulk).collect()),
-            "SET" => {
-                let options: Vec<_> = request[3..].iter().map(Vec::as_slice).collect();
-                let is = |word: &str| options.contains(&word.as_bytes());
-                let before = if is("GET") { self.text(key)? } else { None };
-                let is_there = self.keys.contains_key(key);
-                let wanted = !(is("NX") && is_there || is("XX") && !is_there);
-                if wanted {
-                    self.put(key, &request[2], is("KEEPTTL"));
-                    if is("EX")
-                        && let Some((_, has_term)) = self.keys.get_mut(key)
-                    {
-                        *has_term = true;
-                    }
-                }
-                match (is("GET"), wanted) {
-                    (true, _) => Self::optional(before),
-                    (false, true) => Value::ok(),
-                    (false, false) => Value::Null,
-                }
-            }
-            "SETNX" => {
-                let is_new = !self.keys.contains_key(key);
-                if is_new {
-                    self.put(key, &request[2], false);
-                }
-                integer(usize::from(is_new))
-            }
-            "GETSET" => {
-                let before = self.text(key)?;
-                self.put(key, &request[2], false);
-                Self::optional(before)
-            }
-            "GETDEL" => {
-                let before = self.text(key)?;
-                self.keys.remove(key);
-                Self::optional(before)
-            }
-            "APPEND" => {
-                let text = [self.text(key)?.unwrap_or_default(), request[2].clone()].concat();
-                self.put(key, &text, true);
-                integer(text.len())
-            }
-            "MSET" => {
-                request[1..]
-                    .chunks(2)
-                    .for_each(|pair| self.put(&pair[0], &pair[1], false));
-                Value::ok()
-            }
-            "DEL" | "UNLINK" => integer(
-                request[1..]
-                    .iter()
-                    .filter(|key| self.keys.remove(*key).is_some())
-                    .count(),
-            ),
-            "INCR" => self.add(key, 1)?,
-            "DECR" => self.add(key, -1)?,
-            "INCRBY" => self.add(key, String::from_utf8_lossy(&request[2]).parse().expect("a number"))?,
-            "EXPIRE" => match self.keys.get_mut(key) {
-                Some((_, has_term)) => {
-                    *has_term = true;
-                    integer(1)
-                }
-                None => integer(0),
-            },
-            "PERSIST" => match self.keys.get_mut(key) {
-                Some((_, has_term)) => integer(usize::from(std::mem::take(has_term))),
-                None => integer(0),
-            },
-            // The test looks at the sign only.
-            "TTL" => match self.keys.get(key) {
-                None => Value::Integer(-2),
-                Some((_, false)) => Value::Integer(-1),
-                Some((_, true)) => Value::Integer(1),
-            },
-            "HSET" => {
-                let mut fields = self.hash(key)?;
-                let before = fields.len();
-                for pair in request[2..].chunks(2) {
-                    match fields.iter_mut().find(|(name, _)| *name == pair[0]) {
-                        Some((_, value)) => value.clone_from(&pair[1]),
-                        None => fields.push((pair[0].clone(), pair[1].clone())),
-                    }
-                }
-                let added = fields.len() - before;
-                let has_term = self.keys.get(key).is_some_and(|(_, has_term)| *has_term);
-                self.keys.insert(key.to_vec(), (Held::Hash(fields), has_term));
-                integer(added)
-            }
-            "HDEL" => {
-                let mut fields = self.hash(key)?;
-                let before = fields.len();
-                fields.retain(|(name, _)| !request[2..].contains(name));
-                let removed = before - fields.len();
-                if fields.is_empty() {
-                    self.keys.remove(key);
-                } else if let Some((held, _)) = self.keys.get_mut(key) {
-                    *held = Held::Hash(fields);
-                }
-                integer(removed)
-            }
-            "HGET" => {
-                let found = self.hash(key)?.into_iter().find(|(name, _)| *name == request[2]);
-                Self::optional(found.map(|(_, value)| value))
-            }
-            "HMGET" => {
-                let fields = self.hash(key)?;
-                let one = |wanted: &Vec<u8>| fields.iter().find(|(name, _)| name == wanted).map(|(_, v)| v.clone());
-                Value::Array(request[2..].iter().map(|wanted| Self::optional(one(wanted))).collect())
-            }
-            "HGETALL" => {
-                let fields = self.hash(key)?.into_iter();
-                Value::Array(fields.flat_map(|(f, v)| [Value::Bulk(f), Value::Bulk(v)]).collect())
-            }
-            "HEXISTS" => integer(self.hash(key)?.iter().filter(|(name, _)| *name == request[2]).count()),
-            "HLEN" => integer(self.hash(key)?.len()),
-            other => panic!("the model does not know {other}"),
-        })
-    }
-}
-
-fn drawn(draw: &mut Draw) -> Vec<Vec<u8>> {
-    let keys = ["a", "b", "c", "d", "e"];
-    let fields = ["f", "g", "h"];
-    let values = [
-        "",
-        "1",
-        "-7",
-        "text",
-        "9223372036854775807",
-        "\0punctual/h",
-        "two\r\nlines",
-    ];
-    let name = draw.of(&[
-        "GET", "GET", "SET", "SET", "SET", "SETNX", "GETSET", "GETDEL", "APPEND", "STRLEN", "MGET", "MSET", "DEL",
-        "UNLINK", "EXISTS", "INCR", "DECR", "INCRBY", "TYPE", "EXPIRE", "PERSIST", "TTL", "HSET", "HSET", "HDEL",
-        "HGET", "HMGET", "HGETALL", "HEXISTS", "HLEN", "DBSIZE", "KEYS",
-    ]);
-    let mut request = vec![name];
-    match name {
-        "DBSIZE" => {}
-        "KEYS" => request.push("*"),
-        "MGET" | "DEL" | "UNLINK" | "EXISTS" => (0..=draw.below(3)).for_each(|_| request.push(draw.of(&keys))),
-        "MSET" => {
-            for _ in 0..=draw.below(3) {
-                request.extend([draw.of(&keys), draw.of(&values)]);
-            }
-        }
-        _ => request.push(draw.of(&keys)),
-    }
-    match name {
-        "SETNX" | "GETSET" | "APPEND" => request.push(draw.of(&values)),
-        "SET" => {
-            request.push(draw.of(&values));
-            request
-                .extend([&[][..], &["NX"], &["XX"], &["GET"], &["KEEPTTL"], &["EX", "1000"]][draw.below(6) as usize]);
-        }
-        "INCRBY" => request.push(draw.of(&["3", "-9", "9223372036854775807"])),
-        "EXPIRE" => request.push("1000"),
-        "HGET" | "HEXISTS" => request.push(draw.of(&fields)),
-        "HMGET" | "HDEL" => (0..=draw.below(2)).for_each(|_| request.push(draw.of(&fields))),
-        "HSET" => {
-            for _ in 0..=draw.below(2) {
-                request.extend([draw.of(&fields), draw.of(&values)]);
-            }
-        }
-        _ => {}
-    }
-    request.into_iter().map(|word| word.as_bytes().to_vec()).collect()
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("SERVE_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | 1)
-}
-
-/// Sends `bytes` in pieces of random length.
-fn send_split(client: &mut Client, bytes: &[u8], draw: &mut Draw) {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let (piece, others) = rest.split_at(1 + draw.below(rest.len().min(200) as u64) as usize);
-        client.stream.write_all(piece).expect("it takes bytes");
-        rest = others;
-    }
-}
-
-fn same(request: &[Vec<u8>], expected: &Value, found: &Value) -> bool {
-    match (request[0].as_slice(), expected, found) {
-        (b"TTL", Value::Integer(1), Value::Integer(found)) => (1..=1000).contains(found),
-        _ => expected == found,
-    }
-}
 
 /// Pipelined, split at random bytes, in and out of transactions.
 #[test]
@@ -310,58 +23,11 @@ fn commands_answer_as_the_model_does() {
     let mut client = served.client();
     let (first, rounds) = (seed(), 300);
     for round in 0..rounds {
-        let seed = first.wrapping_add(round).max(1);
-        let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         assert_eq!(client.ask("FLUSHDB"), Value::ok());
-        let mut model = Model::default();
-        let (mut bytes, mut expected) = (Vec::new(), Vec::new());
-        for _ in 0..=draw.below(60) {
-            let requests: Vec<_> = (0..=draw.below(4)).map(|_| drawn(&mut draw)).collect();
-            let is_transaction = draw.below(4) == 0;
-            let answers: Vec<_> = requests
-                .iter()
-                .map(|request| (request.clone(), model.answer(request)))
-                .collect();
-            if is_transaction {
-                bytes.extend(encoded(&[b"MULTI"]));
-                expected.push((vec![b"MULTI".to_vec()], Value::ok()));
-            }
-            for request in &requests {
-                let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
-                bytes.extend(encoded(&words));
-                if is_transaction {
-                    expected.push((vec![b"QUEUED".to_vec()], Value::Simple("QUEUED".into())));
-                }
-            }
-            if is_transaction {
-                bytes.extend(encoded(&[b"EXEC"]));
-                // One by one, because of the terms.
-                expected.push((
-                    vec![b"EXEC".to_vec()],
-                    Value::Array(answers.iter().map(|(_, a)| a.clone()).collect()),
-                ));
-            } else {
-                expected.extend(answers);
-            }
-        }
-        send_split(&mut client, &bytes, &mut draw);
-        for (at, (request, expected)) in expected.iter().enumerate() {
-            let found = client.reply();
-            let matches = match (&found, expected) {
-                (Value::Array(found), Value::Array(wanted)) if request[0] == b"EXEC" && found.len() == wanted.len() => {
-                    found.iter().zip(wanted).all(|pair| match pair {
-                        (Value::Integer(found), Value::Integer(1)) => *found == 1 || (1..=1000).contains(found),
-                        (found, wanted) => found == wanted,
-                    })
-                }
-                _ => same(request, expected, &found),
-            };
-            let words: Vec<_> = request.iter().map(|word| word.escape_ascii().to_string()).collect();
-            assert!(
-                matches,
-                "SERVE_SEED={seed}, reply {at}: {words:?}: {found:?}, expected {expected:?}"
-            );
-        }
+        assert!(
+            answers_as_the_model(&mut client, first.wrapping_add(round), ""),
+            "nothing has a deadline"
+        );
     }
 }
 
@@ -1345,5 +1011,243 @@ mod tls {
             assert!(begin.elapsed() < BOUND, "it does not look by itself");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+}
+
+/// A task of 100 Hz with four sensors, and what beyond that a test asks for.
+fn scenario(more: &str) -> String {
+    format!(
+        "[goal]\nmin_fresh = 0.0\n[control]\ncontroller = \"open\"\nwarm_up = \"0s\"\n[store]\nobjects = 100\n[trace]\n\
+         sensors = 4\nperiod = [\"20ms\", \"50ms\"]\n[[task]]\nname = \"steer\"\nclass = \"real-time\"\nperiod = \
+         \"10ms\"\ndeadline = \"10ms\"\ncompute = \"100us\"\ndata = \"100us\"\nwrites = 1\n{more}"
+    )
+}
+
+/// A node with tasks, which set `arm/steer` and read `goal`.
+const WITH_TASKS: &str = "[server]\nrecord = \"decisions.json\"\nmetrics = \"127.0.0.1:0\"\n[store]\npath = \"store\"\ndurability = \
+                          \"volatile\"\nmap_bytes = 67108864\n[[object]]\nkey = \"arm/steer\"\nvalidity = \"1h\"\n\
+                          [[object]]\nkey = \"goal\"\n[tasks]\nscenario = \"robot.toml\"\nreads = [\"goal\"]\n\
+                          [[tasks.sets]]\ntask = \"steer\"\nobject = \"arm/steer\"\n";
+
+/// The reading of a temporal object that has one.
+fn reading(client: &mut Client, key: &str) -> Option<Vec<u8>> {
+    match client.ask(&format!("GETFRESH {key} 3600000")) {
+        Value::Array(found) => match &found[0] {
+            Value::Bulk(value) => Some(value.clone()),
+            other => panic!("{other:?}"),
+        },
+        Value::Error(_) | Value::Null | Value::NullArray => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asks until there is an answer; the bound is that of the test's whole program.
+fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    loop {
+        match ask() {
+            Some(answer) => return answer,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+#[test]
+fn tasks_run_beside_the_server_on_its_store() {
+    let folder = folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &scenario(""))]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    let line = served.next_line();
+    served.lines.push(line);
+    let mut client = served.client();
+    // What a task sets is as if by TSET: its jobs are numbered, and go on.
+    let number = |client: &mut Client| {
+        let value = String::from_utf8(reading(client, "arm/steer")?).expect("text");
+        Some(value.parse::<u64>().expect("a job's number"))
+    };
+    let first = until(|| number(&mut client));
+    until(|| number(&mut client).filter(|later| *later > first));
+    // What the recording feeds is there for clients, and so are the records that tasks write.
+    assert_eq!(until(|| reading(&mut client, "sens00000003")).len(), 64);
+    assert_eq!(client.ask("STRLEN objt00000042"), Value::Integer(100));
+    // Beside requests, whose store it is.
+    assert_eq!(client.ask("TSET goal 1.5"), Value::ok());
+    for number in 0..200 {
+        assert_eq!(client.ask(&format!("SET key{number} 1")), Value::ok());
+    }
+    let jobs = until(|| {
+        let text = match client.ask("INFO tasks") {
+            Value::Bulk(text) => String::from_utf8(text).expect("text"),
+            other => panic!("{other:?}"),
+        };
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("task0:name=steer,"))?
+            .to_owned();
+        let jobs = line
+            .split("jobs=")
+            .nth(1)?
+            .split(',')
+            .next()?
+            .parse::<u64>()
+            .expect("a count");
+        (jobs > 0).then_some(jobs)
+    });
+    let page = figures(&served);
+    assert!(
+        value(&page, "punctual_task_jobs_total{task=\"steer\"}") >= jobs as f64,
+        "{page}"
+    );
+    assert!(
+        value(&page, "punctual_requests_total{outcome=\"carried_out\"}") >= 200.0,
+        "{page}"
+    );
+    // It ends in order, and tells what the tasks came to; what they left is there for the next start.
+    end(&served.child);
+    let told = served.rest();
+    assert!(served.child.wait().expect("it ends").success());
+    assert!(told.contains("steer"), "{told}");
+    let replayed = common::told(common::punctual(folder.path(), &["replay", "decisions.json"])).0;
+    let decisions = replayed.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+    assert!(
+        decisions.is_some_and(|count| count > 0) && replayed.contains("identical"),
+        "{replayed}"
+    );
+    let again = serve(folder.path(), &["node.toml"]);
+    let restarted = until(|| reading(&mut again.client(), "arm/steer"));
+    assert!(!restarted.is_empty());
+}
+
+#[test]
+fn a_node_whose_tasks_cannot_run_says_why() {
+    let robot = scenario("");
+    let with = |robot: &str, node: &str| {
+        let folder = folder_with(&[("node.toml", node), ("robot.toml", robot)]);
+        refused(folder.path(), &["serve", "node.toml", "--listen", "127.0.0.1:0"])
+    };
+    for (robot, node, expected) in [
+        // A scenario with an end, with stages, with a store of its own, none, and none that is one.
+        (
+            format!("duration = \"5s\"\n{robot}"),
+            WITH_TASKS.into(),
+            "robot.toml:1: duration: the tasks of a node have no end",
+        ),
+        (
+            robot.replace("objects = 100", "path = \"x\""),
+            WITH_TASKS.into(),
+            "store.path: tasks of a node have its store",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("robot.toml", "none.toml"),
+            "none.toml: no such file",
+        ),
+        (robot.replace("100us", "1parsec"), WITH_TASKS.into(), "robot.toml:"),
+        // Names that clash or are not there.
+        (
+            robot.clone(),
+            WITH_TASKS.replace("\"goal\"\n[tasks]", "\"sens00000001\"\n[tasks]"),
+            "sens00000001 is a key of the scenario's own",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("reads = [\"goal\"]", "reads = [\"gaol\"]"),
+            "tasks: there is no object gaol",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("task = \"steer\"", "task = \"stear\""),
+            "has no task stear",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("scenario = ", "scenarios = "),
+            "tasks.scenario: name the scenario",
+        ),
+        // An object that does not take what a task sets.
+        (
+            robot.clone(),
+            WITH_TASKS.replace("\"1h\"", "\"1h\"\nmax_bytes = 8"),
+            "arm/steer: a task sets it to the number of its job",
+        ),
+    ] {
+        let told = with(&robot, &node);
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    // A value that is longer than the object was when it was written.
+    let folder = folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &robot)]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    until(|| reading(&mut served.client(), "sens00000000"));
+    end(&served.child);
+    served.rest();
+    let shorter = robot.replace("sensors = 4", "sensors = 4\nvalue_bytes = 16");
+    std::fs::write(folder.path().join("robot.toml"), shorter).expect("a file");
+    let error = serve_telling_error(folder.path());
+    assert!(error.contains("sens0000000"), "{error}");
+}
+
+/// What a server says that does not come to serving; it may have told before what it does.
+fn serve_telling_error(folder: &std::path::Path) -> String {
+    let output = common::punctual(folder, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    error
+}
+
+/// Two nodes want the same core for their tasks alone: the second one is told; once the first is killed, it has it.
+#[test]
+fn two_nodes_do_not_have_one_exclusive_core() {
+    let cores = punctual_platform::linux::cores::usable(&punctual_platform::linux::KernelTree::default());
+    let (Some(last), 2..) = (cores.last(), cores.len()) else {
+        return eprintln!("skipped: there is one core");
+    };
+    if let Err(holder) = punctual_testing::free_cores(Duration::from_secs(60)) {
+        return eprintln!("skipped: {holder}");
+    }
+    let robot = scenario(&format!("[exclusive]\ncores = [{}]\n", last.0)).replace("real-time", "exclusive");
+    let [one, two] = [(); 2].map(|()| folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &robot)]));
+    // Another program may have taken the core since.
+    let Some(mut first) = try_serve(one.path(), &["node.toml"], Stdio::inherit()) else {
+        return eprintln!("skipped: no exclusive core is to be had");
+    };
+    let kept = punctual_platform::linux::recovery::look(&punctual_platform::linux::recovery::folder());
+    let process = first.child.id();
+    if !kept.is_ok_and(|found| {
+        found
+            .holders
+            .iter()
+            .any(|it| it.process == process as i32 && !it.exclusive.is_empty())
+    }) {
+        return eprintln!("skipped: no exclusive core is to be had");
+    }
+    // The server's own threads are off it.
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("threads");
+    for task in tasks {
+        let status = std::fs::read_to_string(task.expect("a thread").path().join("status")).unwrap_or_default();
+        let of = |key: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(key))
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
+        let (name, allowed) = (of("Name:"), of("Cpus_allowed_list:"));
+        if name.starts_with("serve-") {
+            let ends_there = allowed.split([',', '-']).any(|core| core == last.0.to_string());
+            assert!(!ends_there, "{name} may run on {allowed}");
+        }
+    }
+    let told = serve_telling_error(two.path());
+    // Where the core is kept by a group of its own, the second one is not even shown it.
+    let names = told.contains(&process.to_string()) || told.contains("this process may use");
+    assert!(told.contains("exclusive.cores") && names, "{told}");
+    assert_eq!(first.client().ask("SET a 1"), Value::ok());
+    first.child.kill().expect("it ends");
+    if let Err(holder) = punctual_testing::free_cores(Duration::from_secs(60)) {
+        assert!(!holder.contains(&process.to_string()), "{holder}");
+        return;
+    }
+    if let Some(mut second) = try_serve(two.path(), &["node.toml"], Stdio::inherit()) {
+        end(&second.child);
+        second.rest();
     }
 }

@@ -9,7 +9,7 @@ use punctual_units::Nanos;
 use crate::entry::Entry;
 use crate::follower::Placed;
 use crate::ids::{BatchId, NodeId, Revision};
-use crate::message::{Heartbeat, Key, Message, Output, Refusal, Reign, Reply, Request, Stop, Value};
+use crate::message::{Command, Heartbeat, Key, Message, Output, Refusal, Reign, Reply, Request, Stop, Value};
 
 /// The caller's name for something that it wants answered.
 pub type Ticket = u64;
@@ -134,6 +134,8 @@ pub enum Action {
     Apply(Revision, Arc<Entry>),
     /// Read records from one snapshot, and readings that are at most so old; [`Event::Queried`] answers.
     Query(Ticket, Vec<Key>, Nanos),
+    /// Carry out a command that changes nothing; [`Event::Queried`] answers.
+    Look(Ticket, Command),
     /// Write what was applied to disk; [`Event::Synced`] answers.
     Sync,
     /// Copy all records from one snapshot, for a peer; [`Event::Copied`] answers.

@@ -482,14 +482,11 @@ enum Gone {
 
 impl Flight {
     fn keys(&self) -> &[Key] {
-        match &self.request.work {
-            Work::Query { keys, .. } => keys,
-            _ => &[],
-        }
+        self.request.work.keys()
     }
 
     fn is_query(&self) -> bool {
-        matches!(self.request.work, Work::Query { .. })
+        self.request.work.is_query()
     }
 
     /// When it came.
@@ -509,7 +506,7 @@ impl Flight {
     }
 
     fn items(&self) -> u32 {
-        self.keys().len() as u32
+        self.request.work.items()
     }
 
     /// The query as a balancer sees it: where its first record is cached, the others probably are.

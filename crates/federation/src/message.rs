@@ -16,6 +16,8 @@ use crate::ids::{Epoch, Member, NodeId, RequestId, Revision, SessionId};
 pub const KEY_BYTES_MAX: usize = 500;
 /// The longest value in bytes: some of them fit into one entry of the log.
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
+/// The most bytes that a transaction reads: they travel in one message between processes.
+pub const FOUND_BYTES_MAX: usize = 16 << 20;
 /// The longest reading of a temporal object in bytes: each node keeps room for one of each object from the start.
 pub const READING_BYTES_MAX: usize = 4096;
 /// The most operations of a transaction, and keys of a query.
@@ -60,6 +62,38 @@ pub enum Operation {
     },
     /// Create a temporal object; readings of it come from the node that it names.
     Create(Creation),
+    /// Carry out a command; its reply is read.
+    Run(Command),
+}
+
+/// A command of clients. What it means is for the interpreter that each node's store has ([`crate::cells`]): this room
+/// knows how much it reads, and whether it changes something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Its name and its arguments.
+    pub words: Vec<Value>,
+    /// About how many records it reads, at least 1.
+    pub items: u32,
+    /// Whether it may change something.
+    pub writes: bool,
+    /// The version of the protocol in which it is answered.
+    pub version: u8,
+}
+
+impl Command {
+    /// Its first key, if it has one.
+    fn key(&self) -> &Key {
+        static NONE: Key = Key::new();
+        self.words.get(1).unwrap_or(&NONE)
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let longest = self.words.iter().map(Vec::len).max();
+        match longest.unwrap_or_default() {
+            len if len > VALUE_BYTES_MAX => Err(Refusal::ValueTooLong { len }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Operation {
@@ -75,12 +109,17 @@ impl Operation {
             | Operation::Fresh(key, _)
             | Operation::Save { record: key, .. } => key,
             Operation::Create(creation) => &creation.spec.key,
+            Operation::Run(command) => command.key(),
         }
     }
 
     /// Whether it leaves something behind.
     pub fn writes(&self) -> bool {
-        !matches!(self, Operation::Get(_) | Operation::Expect(..) | Operation::Fresh(..))
+        match self {
+            Operation::Get(_) | Operation::Expect(..) | Operation::Fresh(..) => false,
+            Operation::Run(command) => command.writes,
+            _ => true,
+        }
     }
 
     /// The bytes that it brings along.
@@ -109,6 +148,10 @@ pub enum Work {
         /// valid.
         max_age: Nanos,
     },
+    /// The same by a command that changes nothing, of any prefix of the log that is long enough for the session.
+    Look(Command),
+    /// Remove records whose terms have ended.
+    Sweep,
     /// What became of an earlier transaction, for ever: if it was not executed by now, it never will be.
     Outcome(RequestId),
     /// What a temporal object reads, from the memory of the node that is asked, whatever the log is at.
@@ -134,7 +177,29 @@ pub struct Sample {
 impl Work {
     /// Whether only the master can do it.
     pub fn for_master(&self) -> bool {
-        !matches!(self, Work::Query { latest: false, .. }) && !self.is_of_memory()
+        !matches!(self, Work::Query { latest: false, .. } | Work::Look(_)) && !self.is_of_memory()
+    }
+
+    /// Whether it is a query.
+    pub fn is_query(&self) -> bool {
+        matches!(self, Work::Query { .. } | Work::Look(_))
+    }
+
+    /// The records that a query reads, as far as they are known before; the first one where they are many.
+    pub fn keys(&self) -> &[Key] {
+        match self {
+            Work::Query { keys, .. } => keys,
+            Work::Look(command) => std::slice::from_ref(command.key()),
+            _ => &[],
+        }
+    }
+
+    /// About how many records a query reads.
+    pub fn items(&self) -> u32 {
+        match self {
+            Work::Look(command) => command.items,
+            work => work.keys().len() as u32,
+        }
     }
 
     /// Whether a node's memory has the answer: readings of temporal objects, which are no part of the serial order.
@@ -166,7 +231,8 @@ impl Request {
             return Err(Refusal::TimeTooLong { asked: self.time_left });
         }
         match &self.work {
-            Work::Open | Work::Outcome(_) => Ok(()),
+            Work::Open | Work::Outcome(_) | Work::Sweep => Ok(()),
+            Work::Look(command) => command.check(),
             Work::Fresh(key) | Work::Sample(Sample { key, .. }) => check_key(key),
             Work::Query { keys, .. } => {
                 check_count(keys.len())?;
@@ -187,7 +253,12 @@ fn check_count(count: usize) -> Result<(), Refusal> {
     }
 }
 
-fn check_key(key: &Key) -> Result<(), Refusal> {
+/// Checks a key that a client names.
+///
+/// # Errors
+/// Why no record can have it.
+pub fn check_key(key: impl AsRef<[u8]>) -> Result<(), Refusal> {
+    let key = key.as_ref();
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return Err(Refusal::KeyLength { len: key.len() });
     }
@@ -198,6 +269,9 @@ fn check_key(key: &Key) -> Result<(), Refusal> {
 }
 
 fn check_operation(operation: &Operation) -> Result<(), Refusal> {
+    if let Operation::Run(command) = operation {
+        return command.check();
+    }
     check_key(operation.key())?;
     match operation {
         Operation::Save { object, .. } => check_key(object)?,
@@ -330,6 +404,12 @@ pub enum Refusal {
         /// The length in bytes of all that it writes.
         len: usize,
     },
+    /// More than one answer holds; the transaction was undone.
+    #[error("the answer takes {len} bytes or more, at most {FOUND_BYTES_MAX} do: nothing was done, ask for less")]
+    FoundTooMuch {
+        /// Its length in bytes, as far as it came.
+        len: usize,
+    },
     /// A record was not as expected; the transaction was undone.
     #[error("record {} is not as expected, the transaction was undone: read it and try again", key.escape_ascii())]
     Unexpected {
@@ -377,6 +457,9 @@ pub enum Refusal {
         /// Its key.
         key: Key,
     },
+    /// Commands where none are known.
+    #[error("this node carries out no commands: ask another one")]
+    NoCommands,
     /// A reading that was not set.
     #[error("{why}")]
     NotSet {

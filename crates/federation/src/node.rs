@@ -14,7 +14,9 @@ use crate::ids::{Member, NodeId, RequestId};
 use crate::line::Line;
 use crate::liveness::{HEARTBEAT, Heard, Liveness, SUSPECT_AFTER};
 use crate::master::{Consequence, Master};
-use crate::message::{Answer, Heartbeat, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop};
+use crate::message::{
+    Answer, Heartbeat, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Work,
+};
 use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
 use crate::slave::Slave;
@@ -185,6 +187,12 @@ impl Node {
     pub fn lag(&self, now: Time) -> u64 {
         let most = self.core.liveness.live(now).map(|peer| peer.applied).max();
         most.unwrap_or_default().0.saturating_sub(self.applied().0)
+    }
+
+    /// How many of the peers that it counts on have applied all up to a revision, as it has last heard.
+    pub fn have(&self, revision: Revision, now: Time) -> usize {
+        let live = self.core.liveness.live(now);
+        live.filter(|peer| peer.applied >= revision).count()
     }
 
     /// The peers that it counts on.
@@ -577,8 +585,12 @@ impl Node {
         for due in self.queries.enter(self.applied(), now) {
             self.query_due(due, now, out);
         }
-        while let Some((ticket, keys, max_age)) = self.queries.start(now) {
-            out.push(Action::Query(ticket, keys, max_age));
+        while let Some((ticket, work)) = self.queries.start(now) {
+            match work {
+                Work::Query { keys, max_age, .. } => out.push(Action::Query(ticket, keys, max_age)),
+                Work::Look(command) => out.push(Action::Look(ticket, command)),
+                _ => {} // no other work is a query
+            }
         }
         while let Some(due) = self.queries.due(now) {
             self.query_due(due, now, out);

@@ -12,7 +12,7 @@ use punctual_units::{Nanos, Time};
 use crate::action::{Caller, Ticket};
 use crate::admission::{Ask, BacklogMachine, Gate, Intake, Late, Order, Report, Start};
 use crate::ids::{NodeId, RequestId, Revision};
-use crate::message::{Key, Reason, Request, Value, Work};
+use crate::message::{Reason, Request, Value, Work};
 use crate::node::MARGIN;
 use crate::records::RETRY_AFTER;
 
@@ -53,18 +53,10 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// What it reads, and how old the readings of temporal objects may be.
-    fn reads(&self) -> (&[Key], Nanos) {
-        match &self.request.work {
-            Work::Query { keys, max_age, .. } => (keys, *max_age),
-            _ => (&[], Nanos::ZERO),
-        }
-    }
-
     /// The query as admission sees it.
     fn ask(&self) -> Ask {
         Ask {
-            items: self.reads().0.len() as u32,
+            items: self.request.work.items(),
             deadline: self.deadline - MARGIN,
         }
     }
@@ -187,14 +179,11 @@ impl Queries {
     }
 
     /// The next query for an executor that is free: it runs from now on.
-    pub fn start(&mut self, now: Time) -> Option<(Ticket, Vec<Key>, Nanos)> {
+    pub fn start(&mut self, now: Time) -> Option<(Ticket, Work)> {
         loop {
             let Start { executor, work, .. } = self.machine.intake_mut().start(now, 0)?;
             match self.stage(work, Stage::Running { executor }) {
-                Some(waiting) => {
-                    let (keys, max_age) = waiting.reads();
-                    return Some((work, keys.to_vec(), max_age));
-                }
+                Some(waiting) => return Some((work, waiting.request.work.clone())),
                 None => self.machine.intake_mut().abandon(executor), // its time was over
             }
         }

@@ -14,13 +14,20 @@ use punctual_units::Nanos;
 
 use crate::entry::{Body, Entry};
 use crate::ids::{RequestId, Revision, SessionId};
-use crate::message::{Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work};
+use crate::message::{
+    Command, FOUND_BYTES_MAX, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work,
+};
 
 /// The most sessions that a federation remembers: their records take a few MB on each node.
 pub const SESSIONS_MAX: u64 = 65_536;
 
 /// How long a client should wait before it tries again, where a node knows no better.
 pub const RETRY_AFTER: Nanos = Nanos::from_millis(20);
+
+/// The most records that the master removes in one transaction because their terms have ended.
+pub const SWEPT_MAX: usize = 128;
+/// The same in a transaction of a client's, which waits for it.
+const SWEPT_BESIDE_MAX: usize = 8;
 
 /// The records of a transaction: its own changes included, and undone as a whole by their owner.
 pub trait Records {
@@ -58,6 +65,22 @@ pub trait Records {
     /// # Errors
     /// [`Undo`].
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<Self::Error>>;
+
+    /// Carries out a command; its reply. Refused where there is no interpreter.
+    ///
+    /// # Errors
+    /// [`Undo`].
+    fn run(&mut self, _command: &Command) -> Result<Value, Undo<Self::Error>> {
+        Err(Undo::Refused(Refusal::NoCommands))
+    }
+
+    /// Removes records whose terms have ended, so many at most. Without an interpreter no record has one.
+    ///
+    /// # Errors
+    /// [`Undo`].
+    fn sweep(&mut self, _max: usize) -> Result<(), Undo<Self::Error>> {
+        Ok(())
+    }
 }
 
 /// Why a transaction must be undone.
@@ -142,6 +165,11 @@ pub fn perform<R: Records>(
             Ok(Output::Values(values?))
         }
         Work::Transaction(operations) => transaction(records, id, operations, revision),
+        Work::Look(command) => Ok(Output::Values(vec![Some(records.run(command)?)])),
+        Work::Sweep => {
+            records.sweep(SWEPT_MAX)?;
+            Ok(Output::Values(Vec::new()))
+        }
         // A node answers these before it asks its store.
         Work::Fresh(key) | Work::Sample(Sample { key, .. }) => {
             let why = format!("key {}: readings are no records", key.escape_ascii());
@@ -188,11 +216,21 @@ fn transaction<R: Records>(
     if id.number <= session.floor {
         return Ok(Output::Fate(session.fate(id.number))); // it came again, or too late
     }
-    let mut values = Vec::new();
-    for operation in operations {
-        values.extend(operate(records, operation)?);
+    let writes = operations.iter().any(Operation::writes);
+    if writes {
+        records.sweep(SWEPT_BESIDE_MAX)?;
     }
-    if operations.iter().any(Operation::writes) {
+    let mut values = Vec::new();
+    let mut len = 0;
+    for operation in operations {
+        let found = operate(records, operation)?;
+        len += found.iter().flatten().map(Vec::len).sum::<usize>();
+        if len > FOUND_BYTES_MAX {
+            return Err(Undo::Refused(Refusal::FoundTooMuch { len }));
+        }
+        values.extend(found);
+    }
+    if writes {
         let done = SessionRecord {
             floor: id.number,
             number: id.number,
@@ -227,6 +265,7 @@ fn operate<R: Records>(records: &mut R, operation: &Operation) -> Result<Option<
             record,
         } => save(records, object, *max_age, record)?,
         Operation::Create(creation) => records.create(creation)?,
+        Operation::Run(command) => return Ok(Some(Some(records.run(command)?))),
     }
     Ok(None)
 }

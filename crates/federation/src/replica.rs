@@ -1,19 +1,23 @@
 //! One node's store: how batches and entries of the log reach it, on any engine and any operating system.
 
+use std::cell::Cell;
+use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use punctual_os::Os;
 use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image, WriteSet};
-use punctual_store::engine::Engine;
+use punctual_store::engine::{Engine, EngineError};
 use punctual_store::temporal::{Creation, Sample};
-use punctual_store::{Deadline, Freshness, Store, StoreError};
+use punctual_store::{Deadline, Freshness, ReadTransaction, Store, StoreError};
 use punctual_units::{Made, Nanos, Seq, Time};
 
 use crate::action::Performed;
+use crate::cells::{self, Cells, CellsMut, Interpreter, Millis, Shown, Visit};
 use crate::entry::Entry;
 use crate::ids::Revision;
 use crate::master::{BATCH_BYTES_MAX, BATCH_MAX};
-use crate::message::{Key, Output, RESERVED, Refusal, Reign, Request, Value};
+use crate::message::{Command, Key, Output, RESERVED, Refusal, Reign, Request, Value};
 use crate::records::{self, Records, Undo};
 
 /// What a change may add to a store's pages beyond its bytes: it splits a leaf, and the branch above.
@@ -24,6 +28,17 @@ pub struct Replica<E: Engine, O: Os> {
     store: Store<E, O>,
     horizon: Nanos,
     room: Mutex<Room>,
+    speaking: Option<Speaking>,
+    /// No term ends before this; [`Millis::MAX`] where no record has one.
+    next_due: AtomicU64,
+    /// The latest time that this node knows to have been.
+    time: AtomicU64,
+}
+
+/// What a store needs for commands.
+struct Speaking {
+    interpreter: Interpreter,
+    clock: Box<dyn Fn() -> Millis + Send + Sync>,
 }
 
 /// What may come to the records of a store.
@@ -37,20 +52,171 @@ struct Room {
 /// A transaction of the store, as the federation writes to it.
 struct View<'b, 's, E: Engine + 's, O: Os> {
     transaction: BatchTransaction<'b, 's, E, O>,
-    horizon: Nanos,
+    replica: &'b Replica<E, O>,
     is_full: bool,
+    now: Millis,
+    /// Whether records may have terms, those of the batch included.
+    has_terms: &'b Cell<bool>,
+    /// Whether the transaction has found that a term had ended: then the next master may find nothing else.
+    judged: Cell<bool>,
+}
+
+/// A snapshot of the store, as commands see it.
+struct Seen<'r, 's, E: Engine + 's, O: Os> {
+    transaction: ReadTransaction<'s, E, O>,
+    replica: &'r Replica<E, O>,
+    now: Millis,
+}
+
+impl<E: Engine, O: Os> Seen<'_, '_, E, O> {
+    fn value(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, StoreError> {
+        match self.reading(key, max_age) {
+            Ok(Freshness::Fresh { value, .. }) => Ok(Some(value)),
+            Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
+            Err(StoreError::NotTemporal { .. }) => {
+                Ok(self.transaction.get(key)?.map(punctual_store::Value::into_owned))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<E: Engine, O: Os> Cells for Seen<'_, '_, E, O> {
+    fn now(&self) -> Millis {
+        self.now
+    }
+
+    fn show(&self, key: &[u8], look: Shown<'_>) -> Result<bool, StoreError> {
+        Ok(self.value(key, Nanos::MAX)?.map(|value| look(&value)).is_some())
+    }
+
+    fn term(&self, key: &[u8]) -> Result<Option<Millis>, StoreError> {
+        if !self.replica.has_terms() {
+            return Ok(None);
+        }
+        let found = self.transaction.get_with(&cells::term_key(key), cells::instant)?;
+        Ok(found.flatten())
+    }
+
+    fn reading(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
+        let found = self.transaction.get_fresh(key, max_age.min(self.replica.horizon))?;
+        Ok(owned(found, punctual_store::Value::into_owned))
+    }
+
+    fn keys(&self, from: Bound<&[u8]>, visit: Visit<'_>) -> Result<(), StoreError> {
+        let range = (cells::from_first(from), Bound::Unbounded);
+        self.transaction.scan(range, |key, _| visit(key))
+    }
+}
+
+fn owned<V>(found: Freshness<V>, into_owned: impl FnOnce(V) -> Vec<u8>) -> Freshness<Vec<u8>> {
+    match found {
+        Freshness::Fresh { value, age } => Freshness::Fresh {
+            value: into_owned(value),
+            age,
+        },
+        Freshness::Stale { age, sampled_at } => Freshness::Stale { age, sampled_at },
+        Freshness::NotFound => Freshness::NotFound,
+    }
+}
+
+impl<E: Engine, O: Os> View<'_, '_, E, O> {
+    /// Whether a term has ended: the record is not there any more.
+    fn is_over(&self, key: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.term(key)?.is_some_and(|end| end <= self.now))
+    }
+
+    /// A record has no term any more.
+    fn forget(&mut self, key: &[u8]) -> Result<(), StoreError> {
+        let Some(end) = self.term(key)? else { return Ok(()) };
+        self.transaction.delete(&cells::due_key(end, key))?;
+        self.transaction.delete(&cells::term_key(key))?;
+        Ok(())
+    }
+
+    fn remember(&mut self, key: &[u8], end: Millis) -> Result<(), StoreError> {
+        self.transaction.put(&cells::due_key(end, key), &[])?;
+        self.transaction.put(&cells::term_key(key), &end.to_be_bytes())?;
+        self.has_terms.set(true);
+        self.write_time()
+    }
+
+    /// What was decided by this time stays so, whatever clock decides next.
+    fn write_time(&mut self) -> Result<(), StoreError> {
+        self.transaction.put(&cells::CLOCK, &self.now.to_be_bytes())
+    }
+}
+
+impl<E: Engine, O: Os> Cells for View<'_, '_, E, O> {
+    fn now(&self) -> Millis {
+        self.now
+    }
+
+    fn show(&self, key: &[u8], look: Shown<'_>) -> Result<bool, StoreError> {
+        Ok(self.transaction.get(key)?.map(|value| look(&value)).is_some())
+    }
+
+    fn term(&self, key: &[u8]) -> Result<Option<Millis>, StoreError> {
+        if !self.has_terms.get() || key.first() == Some(&RESERVED) {
+            return Ok(None);
+        }
+        let found = self.transaction.get(&cells::term_key(key))?;
+        let end = found.and_then(|end| cells::instant(&end));
+        if end.is_some_and(|end| end <= self.now) {
+            self.judged.set(true);
+        }
+        Ok(end)
+    }
+
+    fn reading(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
+        let found = self.transaction.get_fresh(key, max_age.min(self.replica.horizon))?;
+        Ok(owned(found, punctual_store::Value::into_owned))
+    }
+
+    fn keys(&self, from: Bound<&[u8]>, visit: Visit<'_>) -> Result<(), StoreError> {
+        let range = (cells::from_first(from), Bound::Unbounded);
+        self.transaction.scan(range, |key, _| visit(key))
+    }
+}
+
+impl<E: Engine, O: Os> CellsMut for View<'_, '_, E, O> {
+    fn set(&mut self, key: &[u8], value: &[u8], term: Option<Millis>) -> Result<(), StoreError> {
+        if self.is_full {
+            return Err(self.replica.full());
+        }
+        self.transaction.put(key, value)?;
+        self.forget(key)?;
+        term.map_or(Ok(()), |end| self.remember(key, end))
+    }
+
+    fn set_term(&mut self, key: &[u8], term: Option<Millis>) -> Result<bool, StoreError> {
+        let is_there = self.transaction.get(key)?.is_some();
+        if is_there {
+            self.forget(key)?;
+            term.map_or(Ok(()), |end| self.remember(key, end))?;
+        }
+        Ok(is_there)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        self.forget(key)?;
+        self.transaction.delete(key)
+    }
 }
 
 impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
     type Error = StoreError;
 
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        if self.is_over(key)? {
+            return Ok(None);
+        }
         Ok(self.transaction.get(key)?.map(punctual_store::Value::into_owned))
     }
 
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, StoreError> {
-        match self.transaction.get_fresh(key, max_age.min(self.horizon)) {
-            Ok(Freshness::Fresh { value, .. }) => Ok(Some(value.into_owned())),
+        match self.reading(key, max_age) {
+            Ok(Freshness::Fresh { value, .. }) => Ok(Some(value)),
             Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
             Err(StoreError::NotTemporal { .. }) => self.get(key),
             Err(error) => Err(error),
@@ -62,11 +228,40 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
         if self.is_full && key.first() != Some(&RESERVED) {
             return Err(Undo::Refused(Refusal::StoreFull));
         }
-        self.transaction.put(key, value).map_err(undo)
+        self.transaction.put(key, value).map_err(undo)?;
+        self.forget(key).map_err(undo)
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Undo<StoreError>> {
-        self.transaction.delete(key).map(drop).map_err(undo)
+        self.remove(key).map(drop).map_err(undo)
+    }
+
+    fn run(&mut self, command: &Command) -> Result<Value, Undo<StoreError>> {
+        let Some(Speaking { interpreter, .. }) = &self.replica.speaking else {
+            return Err(Undo::Refused(Refusal::NoCommands));
+        };
+        let change = interpreter.change;
+        change(self, command).map_err(undo)
+    }
+
+    fn sweep(&mut self, max: usize) -> Result<(), Undo<StoreError>> {
+        if self.replica.next_due() > self.now {
+            return Ok(());
+        }
+        let (mut due, (first, behind)): (Vec<Key>, _) = (Vec::new(), cells::due_range(self.now));
+        let range = (Bound::Included(&first[..]), Bound::Excluded(&behind[..]));
+        let scanned = self.transaction.scan(range, |entry, _| {
+            due.extend(cells::of_due(entry).map(|(_, key)| key.to_vec()));
+            match due.len() < max {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        scanned.map_err(undo)?;
+        for key in &due {
+            self.remove(key).map_err(undo)?;
+        }
+        Ok(())
     }
 
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<StoreError>> {
@@ -98,6 +293,10 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
 fn undo(error: StoreError) -> Undo<StoreError> {
     match error {
         StoreError::Temporal { key } => Undo::Refused(Refusal::Temporal { key }),
+        StoreError::ReservedKey { .. } => Undo::Refused(Refusal::ReservedKey),
+        StoreError::NotTemporal { key } => Undo::Refused(Refusal::NotTemporal { key }),
+        StoreError::Engine(EngineError::KeyLength { len }) => Undo::Refused(Refusal::KeyLength { len }),
+        StoreError::Engine(EngineError::QuotaFull { .. }) => Undo::Refused(Refusal::StoreFull),
         error => Undo::Failed(error),
     }
 }
@@ -109,7 +308,84 @@ impl<E: Engine, O: Os> Replica<E, O> {
             bytes_max: None,
             left: 0,
         });
-        Replica { store, horizon, room }
+        Replica {
+            store,
+            horizon,
+            room,
+            speaking: None,
+            next_due: AtomicU64::new(Millis::MAX),
+            time: AtomicU64::new(0),
+        }
+    }
+
+    /// Has commands carried out by `interpreter`, and terms counted by `clock`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn speaking(
+        self,
+        interpreter: Interpreter,
+        clock: impl Fn() -> Millis + Send + Sync + 'static,
+    ) -> Result<Replica<E, O>, StoreError> {
+        let clock = Box::new(clock);
+        let replica = Replica {
+            speaking: Some(Speaking { interpreter, clock }),
+            ..self
+        };
+        replica.read_terms()?;
+        Ok(replica)
+    }
+
+    /// The time by which terms are judged now.
+    fn now(&self) -> Millis {
+        let Some(Speaking { clock, .. }) = &self.speaking else {
+            return 0;
+        };
+        let now = clock();
+        self.time.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// When the next term ends; [`Millis::MAX`] where there is none.
+    pub fn next_due(&self) -> Millis {
+        self.next_due.load(Ordering::Acquire)
+    }
+
+    /// Whether records are to be removed, because their terms have ended.
+    pub fn is_due(&self) -> bool {
+        self.has_terms() && self.next_due() <= self.now()
+    }
+
+    fn has_terms(&self) -> bool {
+        self.next_due() < Millis::MAX
+    }
+
+    /// Looks for the first term that ends, and the latest time that a master has written down.
+    fn read_terms(&self) -> Result<(), StoreError> {
+        if self.speaking.is_none() {
+            self.next_due.store(Millis::MAX, Ordering::Release);
+            return Ok(());
+        }
+        let transaction = self.store.read_transaction(Deadline::NONE)?;
+        let (mut next, (first, behind)) = (Millis::MAX, cells::due_range(Millis::MAX - 1));
+        let range = (Bound::Included(&first[..]), Bound::Excluded(&behind[..]));
+        transaction.scan(range, |entry, _| {
+            next = cells::of_due(entry).map_or(next, |(end, _)| end);
+            ControlFlow::Break(())
+        })?;
+        let time = transaction.get_with(&cells::CLOCK, cells::instant)?.flatten();
+        self.time.fetch_max(time.unwrap_or_default(), Ordering::Relaxed);
+        self.next_due.store(next, Ordering::Release);
+        Ok(())
+    }
+
+    /// That no more is taken in.
+    fn full(&self) -> StoreError {
+        let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        StoreError::Engine(EngineError::QuotaFull {
+            path: self.store.engine().path().to_path_buf(),
+            quota: room.bytes_max.unwrap_or_default(),
+            holder: None,
+        })
     }
 
     /// Refuses transactions that put or create something once records take `bytes_max` bytes of pages; deletes go on.
@@ -154,11 +430,11 @@ impl<E: Engine, O: Os> Replica<E, O> {
     pub fn execute(&self, revision: Revision, requests: &[Request]) -> Result<Vec<Performed>, StoreError> {
         let (transactions, bytes) = (BATCH_MAX, BATCH_BYTES_MAX);
         let bounds = BatchBounds { transactions, bytes };
-        let is_full = self.is_full()?;
+        let (is_full, now, has_terms) = (self.is_full()?, self.now(), Cell::new(self.has_terms()));
         let mut batch = self.store.batch(bounds)?;
         let outcomes = requests
             .iter()
-            .map(|request| execute(&mut batch, request, revision, self.horizon, is_full));
+            .map(|request| execute(&mut batch, request, revision, self, (is_full, now, &has_terms)));
         let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
         let mut sets = batch.close().into_iter();
         let performed = outcomes.into_iter().map(|outcome| match outcome {
@@ -187,7 +463,17 @@ impl<E: Engine, O: Os> Replica<E, O> {
         let changes = sets.iter().flat_map(|set| &set.changes);
         let bytes = changes.map(|(key, value)| CHANGE_BYTES + (key.len() + value.as_ref().map_or(0, Vec::len)) as u64);
         let bytes: u64 = bytes.sum();
+        let terms = || sets.iter().flat_map(|set| set.changes.keys());
+        let changes_terms = self.speaking.is_some() && terms().any(|key| cells::of_due(key).is_some());
+        if changes_terms {
+            // Before others see the records: those that look then look for terms, too.
+            let first = terms().filter_map(|key| cells::of_due(key)).map(|(end, _)| end).min();
+            self.next_due.fetch_min(first.unwrap_or(Millis::MAX), Ordering::AcqRel);
+        }
         self.store.apply(revision, sets)?;
+        if changes_terms {
+            self.read_terms()?;
+        }
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         room.left = room.left.saturating_sub(bytes);
         Ok(())
@@ -276,15 +562,35 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// # Errors
     /// Those of the store.
     pub fn query(&self, keys: &[Key], max_age: Nanos) -> Result<(Revision, Vec<Option<Value>>), StoreError> {
-        let transaction = self.store.read_transaction(Deadline::NONE)?;
-        let read = |key: &Key| match transaction.get_fresh(key, max_age.min(self.horizon)) {
-            Ok(Freshness::Fresh { value, .. }) => Ok(Some(value.into_owned())),
-            Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
-            Err(StoreError::NotTemporal { .. }) => Ok(transaction.get(key)?.map(punctual_store::Value::into_owned)),
-            Err(error) => Err(error),
+        let seen = self.seen()?;
+        let is_over = |key: &Key| Ok::<_, StoreError>(seen.term(key)?.is_some_and(|end| end <= seen.now));
+        let read = |key: &Key| match is_over(key)? {
+            true => Ok(None),
+            false => seen.value(key, max_age),
         };
         let values = keys.iter().map(read).collect::<Result<_, StoreError>>()?;
-        Ok((transaction.revision()?, values))
+        Ok((seen.transaction.revision()?, values))
+    }
+
+    /// Carries out a command that changes nothing, on one snapshot.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn look(&self, command: &Command) -> Result<(Revision, Vec<Option<Value>>), StoreError> {
+        let seen = self.seen()?;
+        let reply = match &self.speaking {
+            Some(Speaking { interpreter, .. }) => Some((interpreter.look)(&seen, command)?),
+            None => None,
+        };
+        Ok((seen.transaction.revision()?, vec![reply]))
+    }
+
+    fn seen(&self) -> Result<Seen<'_, '_, E, O>, StoreError> {
+        Ok(Seen {
+            transaction: self.store.read_transaction(Deadline::NONE)?,
+            replica: self,
+            now: self.now(),
+        })
     }
 
     /// Writes what was applied to the medium; all up to the revision that is returned is there.
@@ -310,7 +616,10 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// # Errors
     /// Those of the store.
     pub fn install(&self, image: &Image) -> Result<(), StoreError> {
+        // Until it is known, each record may have a term.
+        self.next_due.store(0, Ordering::Release);
         self.store.install_image(image)?;
+        self.read_terms()?;
         self.room.lock().unwrap_or_else(PoisonError::into_inner).left = 0;
         Ok(())
     }
@@ -327,8 +636,8 @@ fn execute<E: Engine, O: Os>(
     batch: &mut Batch<'_, E, O>,
     request: &Request,
     revision: Revision,
-    horizon: Nanos,
-    is_full: bool,
+    replica: &Replica<E, O>,
+    (is_full, now, has_terms): (bool, Millis, &Cell<bool>),
 ) -> Result<Outcome, StoreError> {
     let full = |len| match len {
         0 => Outcome::Undone(Performed::NotRun),
@@ -342,10 +651,18 @@ fn execute<E: Engine, O: Os>(
     };
     let mut view = View {
         transaction,
-        horizon,
+        replica,
         is_full,
+        now,
+        has_terms,
+        judged: Cell::new(false),
     };
-    match records::perform(&mut view, request.id, &request.work, revision) {
+    let performed = records::perform(&mut view, request.id, &request.work, revision);
+    let performed = performed.and_then(|output| match view.judged.get() {
+        true => view.write_time().map(|()| output).map_err(undo),
+        false => Ok(output),
+    });
+    match performed {
         Ok(output) => {
             view.transaction.keep()?;
             Ok(Outcome::Kept(output))

@@ -1,22 +1,31 @@
 //! What a client of a node has said so far, and what each of its requests asks the federation. Pure.
 //!
-//! The commands are those of Redis that a transaction of a federation can carry out, plain: `GET`, `MGET`, `SET`,
-//! `DEL`, `APPEND`, `INCR` and its kin, `MULTI` with these in it. `GET` and `MGET` outside of `MULTI` are queries,
-//! which any node answers; all else is a transaction, which the master executes. What is not known is refused. `TSET`
-//! and `GETFRESH` outside of `MULTI` are about temporal objects, which are in the memory of each node.
+//! The commands are those of a store that is served alone (`punctual_server::commands`), as far as they ask records.
+//! One that changes nothing is a query outside of `MULTI`, which any node answers; all else is a transaction, which the
+//! master executes. What is not known is refused. `TSET` and `GETFRESH` outside of `MULTI` are about temporal objects,
+//! which are in the memory of each node.
 //!
 //! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
 //! there, each by the next number. So a client that has asked for its `SESSION` knows, where its connection breaks, the
 //! name of the request that has no answer, and asks for its `OUTCOME` on another node. What had a number and was
 //! refused is `-REFUSED`, what had none is `-ERR`.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Request, Sample, Work};
+use punctual_federation::message::{
+    Answer, Command, Fate, Key, Operation, Output, Refusal, Request, Sample, Work, check_key,
+};
 use punctual_federation::session::Session;
-use punctual_server::commands;
-use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http};
+use punctual_server::commands::{self, Class, Place, Verb};
+use punctual_server::cursors::{Cursors, spell, unspell};
+use punctual_server::glob::PATTERN_MAX;
+use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http, plain};
 use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Value, Version, Writer};
+use punctual_server::session::{Settings, config, described};
+use punctual_server::subscribers::CHANNEL_MAX;
 use punctual_server::users::Right;
 use punctual_units::{Nanos, Time};
 
@@ -28,33 +37,26 @@ pub const TIME_LEFT: Nanos = Nanos::from_secs(1);
 pub const DEADLINE_MS_MAX: u64 = 3_600_000;
 /// The most commands between MULTI and EXEC.
 pub const QUEUED_MAX: usize = 128;
+/// The most channels and patterns of a client.
+pub const SUBSCRIPTIONS_MAX: usize = 256;
+/// The most keys of WATCH.
+pub const WATCHED_MAX: usize = 16;
+/// The most bytes of their values.
+pub const WATCHED_BYTES_MAX: usize = 4 << 20;
 /// The most bytes of their arguments: more than an entry of the log takes.
 pub const QUEUED_BYTES_MAX: usize = 2 << 20;
 
 /// How what a request found becomes a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// Nothing was read: OK.
-    Done,
-    /// One value.
-    Value,
-    /// So many values.
-    Values(usize),
-    /// How many of so many records were there.
-    Count(usize),
-    /// The length of what was read.
-    Length,
-    /// What was read, as a number.
-    Number,
+    /// It is the reply.
+    Reply,
+    /// It is one of `SCAN`, whose cursor is a key.
+    Scan,
+    /// It is a record that EXEC compares.
+    Watched,
     /// A reading that may be so old.
     Fresh(Nanos),
-}
-
-/// One command as operations on records.
-#[derive(Clone, Debug, PartialEq)]
-struct Command {
-    operations: Vec<Operation>,
-    shape: Shape,
 }
 
 /// What was sent to the node, and what its answer is for.
@@ -62,10 +64,12 @@ struct Command {
 struct Pending {
     work: Work,
     deadline: Time,
-    /// One for each command.
+    /// One for each value that is found.
     shapes: Vec<Shape>,
     /// An array of replies, as EXEC answers.
     several: bool,
+    /// The keys of WATCH.
+    watches: Vec<Key>,
     id: RequestId,
 }
 
@@ -77,6 +81,8 @@ enum Stage {
     /// A session is being opened; then this. `None`: the client asked for the session itself.
     Opening(Option<Box<Pending>>),
     Asked(Box<Pending>),
+    /// What it wants to hear cannot be told yet.
+    Subscribing,
     /// The password in it is being checked.
     Checked(Box<Words>),
 }
@@ -92,6 +98,12 @@ pub enum Step {
     Ask(Request),
     /// To describe the node, in these sections; all where none is named.
     Info(Vec<String>),
+    /// To hear channels, or patterns of them.
+    Subscribe(Words, bool),
+    /// To hear them no more; all where none is named.
+    Unsubscribe(Words, bool),
+    /// To say how many other nodes have come to that revision.
+    Wait(Revision),
     /// To say where the federation's nodes are, as a sentinel would.
     Whereabouts(Inquiry),
     /// To check a password ([`Conversation::judged`]).
@@ -106,6 +118,15 @@ pub struct Conversation {
     session: Session,
     time_left: Nanos,
     multi: Option<Multi>,
+    /// What EXEC compares.
+    watched: Vec<(Key, Option<Vec<u8>>)>,
+    /// The channels and the patterns that it hears.
+    heard: [BTreeSet<Vec<u8>>; 2],
+    /// What it calls itself.
+    name: String,
+    settings: Settings,
+    /// Where scans of all clients go on.
+    cursors: Arc<Cursors>,
     stage: Stage,
     connection: u32,
     /// The number of the last request that belonged to no session: no two of a node are alike.
@@ -115,7 +136,7 @@ pub struct Conversation {
 /// Commands between MULTI and EXEC.
 #[derive(Clone, Debug, Default)]
 struct Multi {
-    commands: Vec<Command>,
+    commands: Vec<(Command, Shape)>,
     bytes: usize,
     broken: bool,
 }
@@ -124,13 +145,20 @@ impl Conversation {
     /// A client that has just come, on the connection of that number; no two connections of a process have one. The
     /// numbers of requests that belong to no session begin at `first`, drawn at random when the process starts: an
     /// answer to a query of an earlier start, still under way, has a name that no query of this one has.
-    pub fn new(login: Login, first: u64, connection: u32) -> Conversation {
+    pub fn new(login: Login, cursors: Arc<Cursors>, first: u64, connection: u32) -> Conversation {
         Conversation {
             login,
             version: Version::Two,
             session: Session::default(),
             time_left: TIME_LEFT,
             multi: None,
+            watched: Vec::new(),
+            heard: Default::default(),
+            name: String::new(),
+            settings: Settings {
+                config: BTreeMap::from([("databases", "1".into())]),
+            },
+            cursors,
             stage: Stage::Idle,
             connection,
             unnamed: first.wrapping_add(u64::from(connection) << 32),
@@ -150,6 +178,44 @@ impl Conversation {
     /// Whether a request waits for the node's answer: the next one comes after it.
     pub fn is_waiting(&self) -> bool {
         !matches!(self.stage, Stage::Idle)
+    }
+
+    /// What it hears: channels, or patterns.
+    pub fn heard(&self, patterns: bool) -> &BTreeSet<Vec<u8>> {
+        &self.heard[usize::from(patterns)]
+    }
+
+    /// How many channels and patterns it hears.
+    pub fn subscriptions(&self) -> usize {
+        self.heard.iter().map(BTreeSet::len).sum()
+    }
+
+    /// It hears a channel or a pattern from now on, or no more.
+    pub fn hears(&mut self, name: &[u8], patterns: bool, begins: bool) {
+        let heard = &mut self.heard[usize::from(patterns)];
+        match begins {
+            true => heard.insert(name.to_vec()),
+            false => heard.remove(name),
+        };
+    }
+
+    /// Its subscription waits, until changes can be told.
+    pub fn waits_to_hear(&mut self) {
+        self.stage = Stage::Subscribing;
+    }
+
+    /// It waits no more; whether it did.
+    pub fn has_waited_to_hear(&mut self) -> bool {
+        let waited = matches!(self.stage, Stage::Subscribing);
+        if waited {
+            self.stage = Stage::Idle;
+        }
+        waited
+    }
+
+    /// How long a request of its may take.
+    pub fn time_left(&self) -> Nanos {
+        self.time_left
     }
 
     /// The number of its connection.
@@ -178,6 +244,9 @@ impl Conversation {
             if words.len() < 3 {
                 return Err("ERR syntax error: DEADLINE MS COMMAND ..".into());
             }
+            if self.multi.is_some() && !words.argument(2).eq_ignore_ascii_case(b"exec") {
+                return Err("ERR within MULTI, give the deadline to EXEC".into());
+            }
             time_left = millis(words.argument(1))?;
             let mut skipped = words.clone();
             skipped.skip(2);
@@ -190,6 +259,32 @@ impl Conversation {
             return Ok(Step::Close);
         }
         self.allow(words)?;
+        let known = commands::find(words.argument(0));
+        if let Some(step) = self.channel_command(known, words, out)? {
+            return Ok(step);
+        }
+        if let Some(known) = known.filter(|_| self.multi.is_some()) {
+            if !known.takes(words.len()) {
+                return Err(commands::wrong_number_of_arguments(known.name));
+            }
+            let refused = match (known.verb, known.place) {
+                // As Redis: these two are told, and EXEC goes on without them.
+                (Verb::Multi, _) => "ERR MULTI calls can not be nested",
+                (Verb::Watch, _) => "ERR WATCH inside MULTI is not allowed",
+                (Verb::Exec | Verb::Discard | Verb::Quit, _) => "",
+                (_, Place::Anywhere | Place::Transaction) => return self.queue(known, words, out),
+                _ => {
+                    return Err(format!(
+                        "ERR {} is not taken within MULTI here",
+                        known.name.to_uppercase()
+                    ));
+                }
+            };
+            if !refused.is_empty() {
+                Writer::new(out, self.version).error(refused);
+                return Ok(Step::Answered);
+            }
+        }
         if self.multi.is_none()
             && let Some((work, shape)) = of_memory(words, now.since(arrived))?
         {
@@ -202,17 +297,22 @@ impl Conversation {
             return Ok(step);
         }
         match name(words).as_str() {
-            "TSET" => return Err("ERR TSET is no part of a transaction: send it outside of MULTI".into()),
             "EXEC" => {
                 expect(words, words.len() == 1)?;
                 let multi = self.multi.take().ok_or("ERR EXEC without MULTI")?;
+                let watched = std::mem::take(&mut self.watched);
                 if multi.broken {
                     return Err("EXECABORT Transaction discarded because of previous errors.".into());
                 }
-                let shapes = multi.commands.iter().map(|command| command.shape).collect();
-                let operations = multi.commands.into_iter().flat_map(|command| command.operations);
+                let (commands, shapes): (Vec<_>, Vec<_>) = multi.commands.into_iter().unzip();
+                let expected = watched.into_iter().map(|(key, value)| Operation::Expect(key, value));
+                let operations = expected.chain(commands.into_iter().map(Operation::Run));
                 let work = Work::Transaction(operations.collect());
                 return Ok(self.send(work, deadline, shapes, true, now));
+            }
+            "WATCH" => {
+                expect(words, words.len() > 1)?;
+                return self.watch(words, deadline, now);
             }
             "SENTINEL" => return Inquiry::read(words).map(Step::Whereabouts),
             "SESSION" => return self.session_command(words, deadline, now, out),
@@ -223,29 +323,129 @@ impl Conversation {
             }
             _ => {}
         }
-        let command = command(words)?;
-        if let Some(multi) = &mut self.multi {
-            multi.bytes += words.bytes();
-            if multi.commands.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX {
-                let most = format!("{QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes");
-                return Err(format!(
-                    "ERR at most {most} between MULTI and EXEC: split the transaction"
-                ));
-            }
-            multi.commands.push(command);
-            Writer::new(out, self.version).simple("QUEUED");
-            return Ok(Step::Answered);
-        }
-        let reads = |operation: &Operation| matches!(operation, Operation::Get(_));
-        let work = match command.operations.iter().all(reads) {
-            true => Work::Query {
-                keys: command.operations.iter().map(|get| get.key().clone()).collect(),
-                latest: false,
-                max_age: Nanos::MAX,
-            },
-            false => Work::Transaction(command.operations),
+        let Some(known) = known.filter(|known| known.place == Place::Transaction) else {
+            let shown: String = name(words).chars().take(64).collect();
+            return Err(format!(
+                "ERR unknown command '{shown}' of a federation (docs/commands.md)"
+            ));
         };
-        Ok(self.send(work, deadline, vec![command.shape], false, now))
+        let (command, shape) = self.command(known, words)?;
+        let work = match command.writes {
+            true => Work::Transaction(vec![Operation::Run(command)]),
+            false => Work::Look(command),
+        };
+        Ok(self.send(work, deadline, vec![shape], false, now))
+    }
+
+    /// Commands about channels, and what a client of the first protocol may say that hears some.
+    fn channel_command(
+        &mut self,
+        known: Option<&commands::Command>,
+        words: &Words,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Step>, String> {
+        let Some(known) = known.filter(|_| self.multi.is_none()) else {
+            return Ok(None);
+        };
+        let is_bound = self.version == Version::Two && self.subscriptions() > 0;
+        let patterns = matches!(known.verb, Verb::PSubscribe | Verb::PUnsubscribe);
+        match known.verb {
+            Verb::Subscribe | Verb::PSubscribe => {
+                expect(words, words.len() > 1)?;
+                if self.subscriptions() + words.len() - 1 > SUBSCRIPTIONS_MAX {
+                    return Err(format!(
+                        "ERR a connection hears at most {SUBSCRIPTIONS_MAX} channels and patterns"
+                    ));
+                }
+                let max = if patterns { PATTERN_MAX } else { CHANNEL_MAX };
+                if words.from(1).any(|name| name.len() > max) {
+                    return Err(format!("ERR a channel or a pattern has at most {max} bytes"));
+                }
+                Ok(Some(Step::Subscribe(words.clone(), patterns)))
+            }
+            Verb::Unsubscribe | Verb::PUnsubscribe => Ok(Some(Step::Unsubscribe(words.clone(), patterns))),
+            Verb::Publish => Err(
+                "ERR PUBLISH is not taken in a federation: set a key, and have others subscribe to \
+                                  its changes, __keyspace@0__:KEY"
+                    .into(),
+            ),
+            Verb::Ping if is_bound => {
+                let said = Value::Array(vec![Value::bulk("pong"), Value::bulk(words.argument(1))]);
+                Writer::new(out, self.version).value(&said);
+                Ok(Some(Step::Answered))
+            }
+            Verb::Quit => Ok(None),
+            _ if is_bound => Err(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT are allowed in this \
+                 context",
+                known.name
+            )),
+            _ => Ok(None),
+        }
+    }
+
+    /// A command on records, for a node.
+    fn command(&self, known: &commands::Command, words: &Words) -> Result<(Command, Shape), String> {
+        if !known.takes(words.len()) {
+            return Err(commands::wrong_number_of_arguments(known.name));
+        }
+        let mut items = 0;
+        for key in known.keys_of(words) {
+            items += 1;
+            check_key(key).map_err(|refusal| format!("ERR {refusal}"))?;
+        }
+        let (mut each, mut shape): (Vec<Vec<u8>>, _) = (words.from(0).map(<[u8]>::to_vec).collect(), Shape::Reply);
+        if known.verb == Verb::Scan {
+            shape = Shape::Scan;
+            if let Some(last) = self.cursors.find(words.argument(1))? {
+                each[1] = spell(&last);
+            }
+        }
+        let command = Command {
+            words: each,
+            items: items.max(1),
+            writes: known.class == Class::Write,
+            version: if self.version == Version::Three { 3 } else { 2 },
+        };
+        Ok((command, shape))
+    }
+
+    fn queue(&mut self, known: &commands::Command, words: &Words, out: &mut Vec<u8>) -> Result<Step, String> {
+        let command = self.command(known, words)?;
+        let Some(multi) = &mut self.multi else {
+            return Ok(Step::Answered);
+        };
+        multi.bytes += words.bytes();
+        if multi.commands.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX {
+            let most = format!("{QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes");
+            return Err(format!(
+                "ERR at most {most} between MULTI and EXEC: split the transaction"
+            ));
+        }
+        multi.commands.push(command);
+        Writer::new(out, self.version).simple("QUEUED");
+        Ok(Step::Answered)
+    }
+
+    /// `WATCH` reads the keys from one snapshot; EXEC compares them.
+    fn watch(&mut self, words: &Words, deadline: Time, now: Time) -> Result<Step, String> {
+        let new = words
+            .from(1)
+            .filter(|key| !self.watched.iter().any(|(known, _)| known == key));
+        let keys: Vec<Key> = new.map(<[u8]>::to_vec).collect();
+        if self.watched.len() + keys.len() > WATCHED_MAX {
+            return Err(format!("ERR at most {WATCHED_MAX} keys are watched: UNWATCH some"));
+        }
+        let work = Work::Query {
+            keys: keys.clone(),
+            latest: false,
+            max_age: Nanos::MAX,
+        };
+        let step = self.send(work, deadline, vec![Shape::Watched; keys.len()], false, now);
+        if let Stage::Asked(pending) = &mut self.stage {
+            pending.watches = keys;
+        }
+        Ok(step)
     }
 
     /// Whether its user may say this.
@@ -326,11 +526,22 @@ impl Conversation {
             }
             "SELECT" => match words.argument(1) {
                 b"0" => writer.simple("OK"),
-                _ => return Err("ERR there is database 0".into()),
+                _ => return Err("ERR DB index is out of range".into()),
             },
             "READONLY" | "READWRITE" => writer.simple("OK"),
-            "COMMAND" => writer.array(0),
-            "CONFIG" if word(words, 1) == "GET" => writer.map(0),
+            "UNWATCH" => {
+                self.watched.clear();
+                writer.simple("OK");
+            }
+            "COMMAND" => writer.value(&described(words)),
+            "CONFIG" => writer.value(&config(words, &self.settings)),
+            "WAIT" => {
+                expect(words, words.len() == 3)?;
+                if number(words.argument(1)).is_none() || number(words.argument(2)).is_none() {
+                    return Err("ERR value is not an integer or out of range".into());
+                }
+                return Ok(Some(Step::Wait(self.session.seen())));
+            }
             "CLIENT" => match word(words, 1).as_str() {
                 "DEADLINE" => {
                     expect(words, words.len() == 3)?;
@@ -340,9 +551,17 @@ impl Conversation {
                     };
                     writer.simple("OK");
                 }
-                "SETINFO" | "SETNAME" => writer.simple("OK"),
+                "SETINFO" => writer.simple("OK"),
+                "SETNAME" => {
+                    expect(words, words.len() == 3)?;
+                    let wrong = "Client names cannot contain spaces, newlines or special characters.";
+                    self.name = plain(words.argument(2), wrong)?;
+                    writer.simple("OK");
+                }
+                "GETNAME" if self.name.is_empty() => writer.null(),
+                "GETNAME" => writer.bulk(self.name.as_bytes()),
                 "ID" => writer.integer(i64::from(self.connection)),
-                _ => return Err("ERR CLIENT knows DEADLINE, ID, SETINFO and SETNAME here".into()),
+                _ => return Err("ERR CLIENT knows DEADLINE, GETNAME, ID, SETINFO and SETNAME here".into()),
             },
             "MULTI" => {
                 if self.multi.is_some() {
@@ -353,6 +572,7 @@ impl Conversation {
             }
             "DISCARD" => {
                 self.multi.take().ok_or("ERR DISCARD without MULTI")?;
+                self.watched.clear();
                 writer.simple("OK");
             }
             _ => return Ok(None),
@@ -423,6 +643,7 @@ impl Conversation {
             deadline,
             shapes,
             several,
+            watches: Vec::new(),
             id: RequestId::default(),
         });
         let opens = matches!(pending.work, Work::Transaction(_)) && self.session.id() == SessionId(0);
@@ -453,7 +674,7 @@ impl Conversation {
     pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
         match std::mem::take(&mut self.stage) {
             // No node was asked.
-            stage @ (Stage::Idle | Stage::Checked(_)) => {
+            stage @ (Stage::Idle | Stage::Subscribing | Stage::Checked(_)) => {
                 self.stage = stage;
                 Step::Answered
             }
@@ -463,7 +684,7 @@ impl Conversation {
                 if let Answer::Refused(Refusal::NoSession { .. }) = answer {
                     self.session = Session::resumed(SessionId(0), 0, self.session.seen());
                 }
-                self.reply(&pending, answer, out);
+                self.reply(*pending, answer, out);
                 Step::Answered
             }
         }
@@ -481,19 +702,37 @@ impl Conversation {
         Step::Answered
     }
 
-    fn reply(&self, pending: &Pending, answer: Answer, out: &mut Vec<u8>) {
+    fn reply(&mut self, pending: Pending, answer: Answer, out: &mut Vec<u8>) {
         let output = match answer {
             Answer::Done { output, .. } => output,
-            answer => return self.refuse(&answer, Some(pending), out),
+            // What was watched has changed.
+            Answer::Refused(Refusal::Unexpected { .. }) if pending.several => {
+                return Writer::new(out, self.version).null_array();
+            }
+            answer => return self.refuse(&answer, Some(&pending), out),
         };
         match output {
+            Output::Values(values) if pending.shapes.first() == Some(&Shape::Watched) => {
+                let lengths = self.watched.iter().map(|(_, value)| value).chain(&values);
+                let bytes: usize = lengths.flatten().map(Vec::len).sum();
+                if bytes > WATCHED_BYTES_MAX {
+                    let error = "ERR the values of the watched keys are too long: UNWATCH some";
+                    return Writer::new(out, self.version).error(error);
+                }
+                self.watched.extend(pending.watches.into_iter().zip(values));
+                Writer::new(out, self.version).simple("OK");
+            }
             Output::Values(values) => {
                 let mut values = values.into_iter();
                 if pending.several {
                     Writer::new(out, self.version).array(pending.shapes.len());
                 }
                 for shape in &pending.shapes {
-                    shape.write(&mut values, &mut Writer::new(out, self.version));
+                    let reply = values.next().flatten().unwrap_or_default();
+                    match shape {
+                        Shape::Scan => out.extend(numbered(&reply, &self.cursors)),
+                        _ => out.extend(reply),
+                    }
                 }
             }
             Output::Fate(fate) => {
@@ -548,97 +787,22 @@ impl Conversation {
     }
 }
 
-impl Shape {
-    fn write(self, values: &mut impl Iterator<Item = Option<Vec<u8>>>, writer: &mut Writer<'_>) {
-        let one = |value: Option<Vec<u8>>, writer: &mut Writer<'_>| match value {
-            Some(value) => writer.bulk(&value),
-            None => writer.null(),
-        };
-        match self {
-            Shape::Done => writer.simple("OK"),
-            Shape::Value | Shape::Fresh(_) => one(values.next().flatten(), writer),
-            Shape::Values(count) => {
-                writer.array(count);
-                values.take(count).for_each(|value| one(value, writer));
-            }
-            Shape::Count(count) => writer.integer(values.take(count).flatten().count() as i64),
-            Shape::Length => writer.integer(values.next().flatten().map_or(0, |value| value.len() as i64)),
-            Shape::Number => {
-                let text = values.next().flatten().unwrap_or_default();
-                let number = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-                writer.integer(number.unwrap_or(0));
-            }
-        }
-    }
-}
-
-/// A command on records.
-fn command(words: &Words) -> Result<Command, String> {
-    let key = |at: usize| words.argument(at).to_vec();
-    let keys = || (1..words.len()).map(key);
-    let get = |key| Operation::Get(key);
-    let has = |right: bool| expect(words, right);
-    let (operations, shape) = match name(words).as_str() {
-        "GET" => {
-            has(words.len() == 2)?;
-            (vec![get(key(1))], Shape::Value)
-        }
-        "MGET" => {
-            has(words.len() > 1)?;
-            (keys().map(get).collect(), Shape::Values(words.len() - 1))
-        }
-        "GETFRESH" => {
-            has(words.len() == 3)?;
-            (vec![Operation::Fresh(key(1), span(words.argument(2))?)], Shape::Value)
-        }
-        "SET" => {
-            has(words.len() >= 3)?;
-            if words.len() > 3 {
-                return Err("ERR SET KEY VALUE takes no options in a federation".into());
-            }
-            (vec![Operation::Put(key(1), key(2))], Shape::Done)
-        }
-        "MSET" => {
-            has(words.len() >= 3 && words.len() % 2 == 1)?;
-            let pairs = (1..words.len()).step_by(2);
-            (
-                pairs.map(|at| Operation::Put(key(at), key(at + 1))).collect(),
-                Shape::Done,
-            )
-        }
-        "DEL" => {
-            has(words.len() > 1)?;
-            let each = keys().flat_map(|key| [get(key.clone()), Operation::Delete(key)]);
-            (each.collect(), Shape::Count(words.len() - 1))
-        }
-        "APPEND" => {
-            has(words.len() == 3)?;
-            (vec![Operation::Append(key(1), key(2)), get(key(1))], Shape::Length)
-        }
-        "INCR" | "DECR" => {
-            has(words.len() == 2)?;
-            let by = if name(words) == "INCR" { 1 } else { -1 };
-            (vec![Operation::Add(key(1), by)], Shape::Number)
-        }
-        "INCRBY" | "DECRBY" => {
-            has(words.len() == 3)?;
-            let text = std::str::from_utf8(words.argument(2)).ok();
-            let by = text.and_then(|text| text.parse::<i64>().ok());
-            let by = match name(words).as_str() {
-                "INCRBY" => by,
-                _ => by.and_then(i64::checked_neg),
-            };
-            let by = by.ok_or("ERR value is not an integer or out of range")?;
-            (vec![Operation::Add(key(1), by)], Shape::Number)
-        }
-        other => {
-            let shown: String = other.chars().take(64).collect();
-            return Err(format!(
-                "ERR unknown command '{shown}' of a federation (docs/commands.md)"
-            ));
-        }
+/// A reply of `SCAN` with the number of its cursor in the place of the key that it is.
+fn numbered(reply: &[u8], cursors: &Cursors) -> Vec<u8> {
+    let place = || {
+        let rest = reply.strip_prefix(b"*2\r\n$")?;
+        let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
+        let length: usize = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
+        let (cursor, behind) = rest.get(end + 2..)?.split_at_checked(length)?;
+        Some((cursor, behind))
     };
-    Ok(Command { operations, shape })
+    // All else is an error, or begins anew with 0.
+    let Some((key, behind)) = place().and_then(|(cursor, behind)| Some((unspell(cursor)?, behind))) else {
+        return reply.to_vec();
+    };
+    let number = cursors.name(key);
+    let header = format!("*2\r\n${}\r\n", number.len());
+    [header.as_bytes(), &number, behind].concat()
 }
 
 /// `TSET` and `GETFRESH`, of a request that was read `waited` ago.
@@ -657,7 +821,7 @@ fn of_memory(words: &Words, waited: Nanos) -> Result<Option<(Work, Shape)>, Stri
             age: Nanos(age.0.saturating_add(waited.0)),
             since: None,
         };
-        return Ok(Some((Work::Sample(sample), Shape::Done)));
+        return Ok(Some((Work::Sample(sample), Shape::Reply)));
     }
     if words.argument(0).eq_ignore_ascii_case(b"getfresh") {
         expect(words, words.len() == 3)?;

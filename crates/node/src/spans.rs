@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use punctual_federation::ids::RequestId;
-use punctual_federation::message::{Request, Work};
+use punctual_federation::message::Request;
 use punctual_units::{Nanos, Time};
 
 /// The most late requests that are told one by one: the newest.
@@ -77,6 +77,7 @@ struct Open {
     id: RequestId,
     is_transaction: bool,
     place: Place,
+    arrived: Time,
     since: Time,
     spent: Spent,
 }
@@ -107,8 +108,9 @@ impl Spans {
         let id = request.id;
         let open = Open {
             id,
-            is_transaction: !matches!(request.work, Work::Query { .. }) && !request.work.is_of_memory(),
+            is_transaction: !request.work.is_query() && !request.work.is_of_memory(),
             place: Place::Queue,
+            arrived,
             since: arrived,
             spent: Spent::default(),
         };
@@ -128,13 +130,13 @@ impl Spans {
         }
     }
 
-    /// What came of it, at `at`: where it is late, that is kept. Whether it was a transaction; `None` where it is not
-    /// known.
-    pub fn ends(&mut self, ticket: u64, outcome: Outcome, at: Time) -> Option<bool> {
+    /// What came of it, at `at`: where it is late, that is kept. Whether it was a transaction, and how long it took
+    /// from when it was read; `None` where it is not known.
+    pub fn ends(&mut self, ticket: u64, outcome: Outcome, at: Time) -> Option<(bool, Nanos)> {
         let mut open = self.open.remove(&ticket)?;
         self.tickets.remove(&open.id);
         if outcome == Outcome::Other {
-            return Some(open.is_transaction);
+            return Some((open.is_transaction, at.since(open.arrived)));
         }
         let place = open.place;
         open.moves(place, at);
@@ -152,7 +154,7 @@ impl Spans {
             place,
             spent: open.spent,
         });
-        Some(open.is_transaction)
+        Some((open.is_transaction, at.since(open.arrived)))
     }
 
     /// The last ones that were late, the newest first.
@@ -176,6 +178,8 @@ pub enum Outcome {
 mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Revision, SessionId};
+
+    use punctual_federation::message::Work;
 
     use super::*;
 

@@ -14,7 +14,7 @@ use std::{io, thread};
 use punctual_federation::action::{Event, Ticket};
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::{BatchId, NodeId, Revision};
-use punctual_federation::message::{Key, Request};
+use punctual_federation::message::{Command, Key, Request};
 use punctual_federation::replica::Replica;
 use punctual_os::linux::thread::thread_cpu_time;
 use punctual_os::{Os, Scheduling};
@@ -36,6 +36,8 @@ pub enum Task {
     Apply(Revision, Arc<Entry>),
     /// `federation::action::Action::Query`.
     Query(Ticket, Vec<Key>, Nanos),
+    /// `federation::action::Action::Look`.
+    Look(Ticket, Command),
     /// `federation::action::Action::Sync`.
     Sync,
     /// `federation::action::Action::Copy`.
@@ -80,6 +82,11 @@ fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task)
         Task::Query(ticket, keys, max_age) => {
             spend(each);
             let (revision, values) = replica.query(&keys, max_age)?;
+            Event::Queried(ticket, revision, values)
+        }
+        Task::Look(ticket, command) => {
+            spend(each);
+            let (revision, values) = replica.look(&command)?;
             Event::Queried(ticket, revision, values)
         }
         Task::Sync => Event::Synced(replica.sync()?),
@@ -163,7 +170,7 @@ impl Stores {
     pub fn take(&self, task: Task) {
         let lane = match task {
             Task::Execute(..) | Task::Apply(..) | Task::Install(_) => &self.writes,
-            Task::Query(..) => &self.reads,
+            Task::Query(..) | Task::Look(..) => &self.reads,
             Task::Sync | Task::Copy(_) => &self.slow,
         };
         // A thread ends before its lane does only where no loop takes what came of its tasks.

@@ -11,9 +11,9 @@
 use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, Member};
-use punctual_federation::message::{Message, Reply, Request};
+use punctual_federation::message::{Key, Message, Reply, Request};
 use punctual_federation::temporal::{Report, Stamp, Together};
-use punctual_units::{Made, Nanos, Seq};
+use punctual_units::{Made, Nanos, Revision, Seq};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// The version of this conversation.
@@ -23,6 +23,9 @@ pub const STRANGER_BYTES_MAX: usize = 256;
 /// The longest frame of a peer: a copy of a store, in one message. The loop of a node that sends or takes one does
 /// nothing else meanwhile, so a longer one would have its peers suspect it.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
+
+/// Whether a key was set; otherwise it was removed.
+pub type IsSet = bool;
 
 /// What is on a connection between nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +51,11 @@ pub enum Packet {
     Readings(Vec<Report>),
     /// Readings of the receiver's that the sender has, and an instant of the sender's clock.
     Taken(Stamp, Vec<(Made, Seq)>),
+    /// The sender, a front, wants to be told of changed keys from now on.
+    Hear,
+    /// Which keys the entry at that revision has set or removed, now that the sender has applied it. The first one
+    /// names none: it says behind which entry the sender begins to tell.
+    Changed(Revision, Vec<(Key, IsSet)>),
 }
 
 /// [`Packet::Readings`], written as they lie in their feed.

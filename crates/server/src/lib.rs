@@ -25,7 +25,8 @@ pub mod queue;
 pub mod resp;
 pub mod session;
 pub mod stream;
-mod subscribers;
+pub mod subscribers;
+pub mod tasks;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 #[cfg(feature = "tls")]

@@ -97,11 +97,11 @@ impl Greeting {
     }
 }
 
-/// A name of at most [`NAME_MAX`] printable characters without a blank.
+/// A name of at most 256 printable characters without a blank.
 ///
 /// # Errors
 /// What the client is told, `refused`.
-pub(crate) fn plain(text: &[u8], refused: &str) -> Result<String, String> {
+pub fn plain(text: &[u8], refused: &str) -> Result<String, String> {
     match std::str::from_utf8(text) {
         Ok(name) if name.len() <= NAME_MAX && name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name.into()),
         _ => Err(format!("ERR {refused}")),

@@ -655,7 +655,7 @@ fn unknown_part(command: &str, request: &Request) -> String {
 }
 
 /// COMMAND, from the table.
-fn described(request: &Request) -> Value {
+pub fn described(request: &Request) -> Value {
     if request.len() > NAMES_MAX {
         return Value::Error(format!("ERR at most {NAMES_MAX} names at a time"));
     }
@@ -735,7 +735,8 @@ fn entry(command: &Command) -> Value {
     ])
 }
 
-fn config(request: &Request, settings: &Settings) -> Value {
+/// CONFIG: what can be read.
+pub fn config(request: &Request, settings: &Settings) -> Value {
     if !request.argument(1).eq_ignore_ascii_case(b"get") {
         return Value::Error(unknown_part("CONFIG", request));
     }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::glob::{matches, steps};
-use crate::pool::Told;
+pub use crate::pool::Told;
+use crate::resp::{Value, Writer};
 
 /// What channels of changes begin with: `__keyspace@0__:KEY` and `__keyevent@0__:EVENT`, as in Redis.
 pub const KEYSPACE: &[u8] = b"__keyspace@0__:";
@@ -46,6 +47,7 @@ impl Subscribers {
         self.bytes + self.steps * channel
     }
 
+    /// A connection hears a channel or a pattern from now on.
     pub fn add(&mut self, name: &[u8], patterns: bool, place: usize) {
         if patterns && !self.patterns.contains_key(name) {
             self.steps += steps(name);
@@ -54,6 +56,7 @@ impl Subscribers {
         self.of(patterns).entry(name.to_vec()).or_default().insert(place);
     }
 
+    /// It hears it no more.
     pub fn remove(&mut self, name: &[u8], patterns: bool, place: usize) {
         let names = self.of(patterns);
         if let Some(places) = names.get_mut(name) {
@@ -112,6 +115,23 @@ pub fn messages(told: &Told) -> [(Vec<u8>, Vec<u8>); 2] {
         ([KEYSPACE, key].concat(), event.to_vec()),
         ([KEYEVENT, event].concat(), key.to_vec()),
     ]
+}
+
+/// Says that a subscription has begun or ended, and how many there are.
+pub fn write_subscription(out: &mut Writer<'_>, word: &str, name: Option<&[u8]>, count: usize) {
+    out.value(&Value::Push(vec![
+        Value::bulk(word),
+        name.map_or(Value::Null, Value::bulk),
+        Value::Integer(count as i64),
+    ]));
+}
+
+/// Says what was said on a channel, to one that hears it by its name or by a pattern.
+pub fn write_message(out: &mut Writer<'_>, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
+    let mut values = vec![Value::bulk(if pattern.is_some() { "pmessage" } else { "message" })];
+    values.extend(pattern.map(Value::bulk));
+    values.extend([Value::bulk(channel), Value::bulk(message)]);
+    out.value(&Value::Push(values));
 }
 
 #[cfg(test)]

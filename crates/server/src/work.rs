@@ -556,7 +556,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 }
                 self.note_timely(one.deadline);
                 let failed = match &transaction {
-                    Ok(transaction) => bounded(reply, *version, |out| {
+                    Ok(transaction) => bounded(reply, *version, REPLY_MAX, |out| {
                         commands::read(transaction, command, request, self.cursors, out)
                     }),
                     Err(_) => None,
@@ -720,7 +720,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         reply: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         let Asked { command, request, .. } = asked;
-        let failed = bounded(reply, version, |out| {
+        let failed = bounded(reply, version, REPLY_MAX, |out| {
             commands::change(transaction, command, request, self.cursors, out)
         });
         failed.map_or(Ok(()), Err)
@@ -765,7 +765,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             return true;
         }
         let mut is_done = true;
-        let failed = bounded(reply, *version, |out| match asked.command.verb {
+        let failed = bounded(reply, *version, REPLY_MAX, |out| match asked.command.verb {
             Verb::TSet => self.tset(asked, out),
             _ => {
                 is_done = self.flush(asked)?;
@@ -937,7 +937,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
         Writer::new(reply, version).array(asked.len());
         for Asked { command, request, .. } in asked {
-            let failed = bounded(reply, version, |out| {
+            let failed = bounded(reply, version, REPLY_MAX, |out| {
                 commands::read(&transaction, command, request, self.cursors, out)
             });
             failed.map_or(Ok(()), Err)?;
@@ -1032,17 +1032,18 @@ fn firm(deadline: Time) -> Deadline {
 }
 
 /// Writes what a command answers, or why it does not; an error of the store is returned, and nothing written.
-fn bounded(
+pub fn bounded(
     reply: &mut Vec<u8>,
     version: Version,
+    max: usize,
     command: impl FnOnce(&mut Writer<'_>) -> Result<(), Refused>,
 ) -> Option<StoreError> {
     let length = reply.len();
-    let mut out = Writer::bounded(reply, version, REPLY_MAX);
+    let mut out = Writer::bounded(reply, version, max);
     let answer = command(&mut out);
     let error = match (answer, out.is_over()) {
         (Ok(()), false) => return None,
-        (Ok(()), true) => format!("ERR the reply would take more than {REPLY_MAX} bytes: ask for less"),
+        (Ok(()), true) => format!("ERR the reply would take more than {max} bytes: ask for less"),
         (Err(Refused::Reply(error)), _) => error,
         (Err(Refused::Store(error)), _) => {
             reply.truncate(length);

@@ -195,7 +195,7 @@ fn described(
             let read = committed?.set.read.iter().find(|read| read.key == *object)?;
             json!({"op": "put", "key": hex(record), "value": hex(read.value.as_deref()?)})
         }
-        Operation::Create(_) => return None,
+        Operation::Create(_) | Operation::Run(_) => return None,
     })
 }
 
@@ -258,7 +258,10 @@ fn lists(all: &[Asked<'_>]) -> BTreeSet<Vec<u8>> {
     let other = keys_of(|operation| match operation {
         Operation::Append(_, value) => value.len() != ITEM,
         Operation::Put(..) | Operation::Delete(_) | Operation::Add(..) | Operation::Save { .. } => true,
-        Operation::Get(_) | Operation::Expect(..) | Operation::Fresh(..) | Operation::Create(_) => false,
+        // No client here says commands.
+        Operation::Get(_) | Operation::Expect(..) | Operation::Fresh(..) | Operation::Create(_) | Operation::Run(_) => {
+            false
+        }
     });
     appended.difference(&other).cloned().collect()
 }

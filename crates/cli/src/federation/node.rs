@@ -16,6 +16,7 @@ use punctual_federation::admission::{Gate, Timely};
 use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
+use punctual_node::commands::INTERPRETER;
 use punctual_node::conversation::TIME_LEFT;
 use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::Seen;
@@ -202,7 +203,13 @@ pub(super) fn open(
         ..StoreOptions::default()
     };
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
-    Ok(Replica::new(store, temporal.validity).bounded(bytes_max))
+    let replica = Replica::new(store, temporal.validity).bounded(bytes_max);
+    // The clock that persons set: no other one is the same on several machines.
+    let clock = || {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    };
+    replica.speaking(INTERPRETER, clock)
 }
 
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {

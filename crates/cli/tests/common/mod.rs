@@ -3,6 +3,7 @@
 
 #[cfg(feature = "tls")]
 pub mod certificates;
+pub mod model;
 pub mod serving;
 
 use std::fs;

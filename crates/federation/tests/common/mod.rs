@@ -308,6 +308,7 @@ impl Table {
                 place.apply(revision, &entry);
                 self.tell(number, Event::Applied(revision));
             }
+            Action::Look(..) => unreachable!("no client here says commands"),
             Action::Query(ticket, keys, _) => {
                 let values = keys.iter().map(|key| place.records.get(key).cloned()).collect();
                 let revision = place.revision;

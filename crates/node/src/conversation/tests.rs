@@ -20,7 +20,7 @@ struct Table {
 impl Table {
     fn new() -> Table {
         Table {
-            conversation: Conversation::new(Login::default(), u64::MAX - 1, 7),
+            conversation: Conversation::new(Login::default(), Arc::default(), u64::MAX - 1, 7),
             out: Vec::new(),
         }
     }
@@ -65,6 +65,16 @@ fn done(output: Output) -> Answer {
     }
 }
 
+fn command(words: &str, writes: bool) -> Command {
+    let words: Vec<Vec<u8>> = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    Command {
+        items: 1,
+        words,
+        writes,
+        version: 2,
+    }
+}
+
 fn values(values: &[Option<&str>]) -> Answer {
     let values = values.iter().map(|value| value.map(|value| value.as_bytes().to_vec()));
     done(Output::Values(values.collect()))
@@ -88,9 +98,9 @@ fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
     assert_eq!(request.time_left, Nanos::from_millis(200));
     assert_eq!(
         request.work,
-        Work::Transaction(vec![Operation::Put(b"light".into(), b"on".into())])
+        Work::Transaction(vec![Operation::Run(command("SET light on", true))])
     );
-    assert_eq!(table.answer(values(&[])), Step::Answered);
+    assert_eq!(table.answer(values(&[Some("+OK\r\n")])), Step::Answered);
     assert_eq!(table.told(), [Value::ok()]);
     assert_eq!(table.asks("INCR n").id.to_string(), "12.2");
 }
@@ -99,9 +109,13 @@ fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
 fn a_query_needs_no_session_and_sees_what_the_client_has_seen() {
     let mut table = Table::with_session();
     let request = table.asks("MGET a b");
-    assert!(matches!(request.work, Work::Query { latest: false, .. }), "{request:?}");
+    let mget = Command {
+        items: 2,
+        ..command("MGET a b", false)
+    };
+    assert_eq!(request.work, Work::Look(mget));
     assert_eq!((request.id.session, request.seen), (SessionId(0), Revision(4)));
-    table.answer(values(&[Some("1"), None]));
+    table.answer(values(&[Some("*2\r\n$1\r\n1\r\n$-1\r\n")]));
     assert_eq!(table.told(), [Value::Array(vec![Value::bulk("1"), Value::Null])]);
     assert_ne!(table.asks("GET a").id, request.id, "no two queries of a node are alike");
 }
@@ -110,7 +124,7 @@ fn a_query_needs_no_session_and_sees_what_the_client_has_seen() {
 fn queries_of_two_starts_of_a_node_have_no_name_in_common() {
     let name = |first| {
         let words = Words::of(["GET", "a"]);
-        match Conversation::new(Login::default(), first, 3).take(&words, NOW, NOW, &mut Vec::new()) {
+        match Conversation::new(Login::default(), Arc::default(), first, 3).take(&words, NOW, NOW, &mut Vec::new()) {
             Step::Ask(request) => request.id,
             other => panic!("{other:?}"),
         }
@@ -135,7 +149,7 @@ fn what_had_a_number_says_so() {
         counted += u64::from(text.starts_with("REFUSED"));
         assert_eq!(table.conversation.session.numbers(), counted, "{words}: {text}");
     }
-    assert_eq!(counted, 12);
+    assert_eq!(counted, 13);
 }
 
 #[test]
@@ -169,23 +183,16 @@ fn each_command_of_exec_has_its_reply() {
     table.told();
     let request = table.asks("EXEC");
     assert_eq!(request.id.to_string(), "3.11");
-    table.answer(values(&[
-        Some("1"),
-        Some("1"),
-        None,
-        Some("xy"),
-        Some("-3"),
-        None,
-        Some("xy"),
-    ]));
-    let replies = Value::Array(vec![
-        Value::ok(),
-        Value::bulk("1"),
-        Value::Integer(1),
-        Value::Integer(2),
-        Value::Integer(-3),
-        Value::Array(vec![Value::Null, Value::bulk("xy")]),
-    ]);
+    let operations = match &request.work {
+        Work::Transaction(operations) => operations.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(operations, 6);
+    table.answer(values(
+        &[Some("+OK\r\n"), Some(":1\r\n"), Some("-ERR no\r\n")].repeat(2),
+    ));
+    let each = [Value::ok(), Value::Integer(1), Value::Error("ERR no".into())];
+    let replies = Value::Array(each.iter().chain(&each).cloned().collect());
     assert_eq!(table.told(), [replies]);
 }
 
@@ -272,13 +279,13 @@ fn readings_are_of_a_nodes_memory() {
     table.say("MULTI");
     table.say("GETFRESH pose 20");
     let request = table.asks("EXEC");
-    let read = Operation::Fresh(b"pose".to_vec(), Nanos::from_millis(20));
+    let read = Operation::Run(command("GETFRESH pose 20", false));
     assert_eq!(request.work, Work::Transaction(vec![read]));
     table.answer(Answer::Unknown);
     table.say("MULTI");
     table.told();
     table.say("TSET pose 1");
-    assert!(matches!(&table.told()[0], Value::Error(text) if text.contains("outside of MULTI")));
+    assert!(matches!(&table.told()[0], Value::Error(text) if text.contains("within MULTI")));
 }
 
 #[test]
@@ -317,7 +324,7 @@ proptest! {
             prop_assert_eq!(before, 0);
             match table.say(&words.join(" ")) {
                 Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
-                Step::Info(_) | Step::Whereabouts(_) => prop_assert_eq!(table.told().len(), 0),
+                Step::Info(_) | Step::Wait(_) | Step::Whereabouts(_) | Step::Subscribe(..) | Step::Unsubscribe(..) => prop_assert_eq!(table.told().len(), 0),
                 Step::Check(_) => prop_assert!(false, "there are no users"),
                 Step::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
@@ -340,7 +347,7 @@ fn stranger() -> Table {
     };
     let login = Login::new(Arc::new(Users::new(vec![robot], [2; 16])));
     Table {
-        conversation: Conversation::new(login, 0, 7),
+        conversation: Conversation::new(login, Arc::default(), 0, 7),
         out: Vec::new(),
     }
 }
@@ -393,6 +400,15 @@ fn a_user_may_do_what_its_rights_say() {
         "DEL leg/1",
         "INFO",
         "MGET arm/1 leg/1",
+        "HSET leg/1 f 1",
+        "HGETALL leg/1",
+        "EXPIRE leg/1 5",
+        "TSET leg/1 1",
+        "GETFRESH leg/1 5",
+        "WATCH arm/1 leg/1",
+        "SCAN 0",
+        "KEYS *",
+        "SUBSCRIBE __keyspace@0__:arm/1",
     ] {
         assert_eq!(table.say(words), Step::Answered, "{words}");
         assert!(only_error(&mut table).starts_with("NOPERM"), "{words}");
@@ -407,5 +423,120 @@ fn a_user_may_do_what_its_rights_say() {
 fn a_page_in_a_browser_writes_nothing() {
     for words in ["POST / HTTP/1.1", "host: here"] {
         assert_eq!(Table::new().say(words), Step::Close, "{words}");
+    }
+}
+
+#[test]
+fn exec_compares_what_was_watched() {
+    let mut table = Table::with_session();
+    let request = table.asks("WATCH a b a");
+    assert!(
+        matches!(&request.work, Work::Query { keys, .. } if keys.len() == 3),
+        "{request:?}"
+    );
+    table.answer(values(&[Some("1"), None, Some("1")]));
+    table.say("MULTI");
+    table.say("SET a 2");
+    assert_eq!(table.told(), [Value::ok(), Value::ok(), Value::Simple("QUEUED".into())]);
+    let request = table.asks("EXEC");
+    let Work::Transaction(operations) = &request.work else {
+        panic!("{request:?}")
+    };
+    assert_eq!(operations[0], Operation::Expect(b"a".to_vec(), Some(b"1".to_vec())));
+    assert_eq!(operations[1], Operation::Expect(b"b".to_vec(), None));
+    table.answer(Answer::Refused(Refusal::Unexpected { key: b"a".to_vec() }));
+    assert_eq!(table.told(), [Value::NullArray]);
+    // Nothing is watched any more; nor after DISCARD, nor after UNWATCH.
+    for end in [&["MULTI", "DISCARD"][..], &["UNWATCH"]] {
+        table.asks("WATCH a");
+        table.answer(values(&[None]));
+        end.iter()
+            .for_each(|words| assert_eq!(table.say(words), Step::Answered));
+        table.say("MULTI");
+        table.say("GET a");
+        let request = table.asks("EXEC");
+        assert_eq!(
+            request.work,
+            Work::Transaction(vec![Operation::Run(command("GET a", false))])
+        );
+        table.answer(values(&[Some("$-1\r\n")]));
+    }
+    table.told();
+    // Both are told, and EXEC goes on without them.
+    table.say("MULTI");
+    table.say("WATCH a");
+    table.say("MULTI");
+    assert!(matches!(table.asks("EXEC").work, Work::Transaction(all) if all.is_empty()));
+}
+
+#[test]
+fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
+    let mut table = Table::with_session();
+    assert_eq!(
+        table.asks("SCAN 0 COUNT 1").work,
+        Work::Look(command("SCAN 0 COUNT 1", false))
+    );
+    table.answer(values(&[Some("*2\r\n$4\r\n6b31\r\n*1\r\n$2\r\nk1\r\n")]));
+    let found = |cursor: &str, keys: Vec<Value>| Value::Array(vec![Value::bulk(cursor), Value::Array(keys)]);
+    assert_eq!(table.told(), [found("1", vec![Value::bulk("k1")])]);
+    assert_eq!(table.asks("SCAN 1").work, Work::Look(command("SCAN 6b31", false)));
+    table.answer(values(&[Some("*2\r\n$1\r\n0\r\n*0\r\n")]));
+    assert_eq!(table.told(), [found("0", Vec::new())]);
+    for wrong in ["SCAN 9", "SCAN x", "SCAN -1"] {
+        assert_eq!(table.say(wrong), Step::Answered);
+        assert!(
+            matches!(&table.told()[0], Value::Error(text) if text.contains("cursor")),
+            "{wrong}"
+        );
+    }
+}
+
+/// The table in the docs says of each command whether it is taken here, and on a store that is served alone.
+#[test]
+fn the_docs_say_where_each_command_is_taken() {
+    let docs = include_str!("../../../../docs/commands.md");
+    let (_, table) = docs
+        .split_once("\n## Where each command is taken\n")
+        .expect("the table");
+    let table = table.split("\n#").next().expect("its end");
+    let mut named = std::collections::BTreeMap::new();
+    for row in table.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [commands, alone, node, balancer] = cells.as_slice() else {
+            panic!("{row}")
+        };
+        let takes = |cell: &str| match cell.split([',', ':', ' ']).next() {
+            Some("yes") => true,
+            Some("no") => false,
+            _ => panic!("{cell}"),
+        };
+        assert_eq!(takes(node), takes(balancer), "both are one conversation: {row}");
+        for command in commands.split(", ").map(|name| name.trim_matches('`')) {
+            assert!(
+                named.insert(command, (takes(alone), takes(node))).is_none(),
+                "{command} twice"
+            );
+        }
+    }
+    for command in commands::TABLE {
+        let name = command.name.to_uppercase();
+        assert!(named.contains_key(name.as_str()), "{name} is not in docs/commands.md");
+    }
+    for (name, (alone, here)) in named {
+        let known = commands::find(name.as_bytes());
+        assert_eq!(known.is_some(), alone, "{name}, on a store alone");
+        let arity = known.map_or(0, |known| known.arity.unsigned_abs() as usize);
+        let words = match name {
+            "DEADLINE" => "DEADLINE 1 PING".into(),
+            "SENTINEL" => "SENTINEL masters".into(),
+            "OUTCOME" => "OUTCOME 1.1".into(),
+            _ => [&[name][..], &vec!["1"; arity.saturating_sub(1)]].concat().join(" "),
+        };
+        let mut table = Table::with_session();
+        let step = table.say(&words);
+        let told = table.told();
+        let refused = |text: &String| text.contains("unknown command") || text.contains("is not taken");
+        let is_refused = matches!(told.as_slice(), [Value::Error(text)] if refused(text));
+        assert_eq!(!is_refused, here, "{words}: {step:?}, {told:?}");
     }
 }

@@ -19,12 +19,15 @@ use punctual_federation::message::{Answer, Message, Reason, Reply, Request, Said
 use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
+use punctual_server::resp::request::Request as Words;
+use punctual_server::subscribers::Told;
 use punctual_units::{Nanos, Time};
 
 use super::clients::{Clients, Wanted};
 use super::link::Turn;
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
+use crate::changes::{self, Heard};
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
 /// While so many bytes wait for a node's socket, it is sent no further request.
@@ -101,6 +104,10 @@ impl Balancing {
             federation: None,
             events: VecDeque::new(),
             asked: 0,
+            told_by: None,
+            heard: Heard::default(),
+            is_told: false,
+            parked: Vec::new(),
             os,
             scratch: Vec::new(),
             note,
@@ -180,6 +187,15 @@ impl NodeWay {
     }
 }
 
+/// A client's subscription that waits until a node tells of changes.
+struct Parked {
+    place: usize,
+    number: u32,
+    words: Words,
+    patterns: bool,
+    until: Time,
+}
+
 struct Process<O: Os, N: FnMut(String)> {
     poll: Poll,
     clients: Clients,
@@ -195,6 +211,13 @@ struct Process<O: Os, N: FnMut(String)> {
     events: VecDeque<FrontEvent>,
     /// So many requests have numbers.
     asked: u64,
+    /// The node that tells of changed keys, by its way; and where it has come.
+    told_by: Option<u32>,
+    heard: Heard,
+    /// Whether it has begun to tell.
+    is_told: bool,
+    /// Subscriptions that wait for that.
+    parked: Vec<Parked>,
     os: O,
     scratch: Vec<u8>,
     note: N,
@@ -247,7 +270,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             return Nanos::ZERO;
         }
         let ways = self.ways.values().map(|node| node.way.next_due());
+        let parked = self.parked.iter().map(|parked| parked.until).min();
         let due = ways.min().unwrap_or(Time::MAX).min(self.front.wake_at());
+        let due = due.min(parked.unwrap_or(Time::MAX));
         due.since(self.os.now()).min(LOOK_EVERY)
     }
 
@@ -268,6 +293,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     /// Passes on all that has happened, and sends what came of it.
     fn carry_on(&mut self) {
         let now = self.os.now();
+        self.hear_changes(now);
         for node in self.ways.values_mut() {
             let refused = node
                 .way
@@ -333,6 +359,16 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 node.said = reply.said;
                 self.events.push_back(FrontEvent::Reply(from, ticket, reply));
             }
+            (Packet::Changed(revision, changes), Some(_)) if self.told_by == Some(number) => {
+                let missed = match std::mem::replace(&mut self.is_told, true) {
+                    true => self.heard.entry(revision),
+                    false => Some(self.heard.begins(revision)),
+                };
+                if let Some(missed) = missed {
+                    let missed = (missed > 0).then_some(Told::Missed(missed));
+                    self.clients.tell(missed.into_iter().chain(changes::told(changes)));
+                }
+            }
             // A newer node may say more.
             _ => {}
         }
@@ -344,6 +380,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         let Some(node) = self.ways.get_mut(&number) else {
             return;
         };
+        if self.told_by == Some(number) {
+            (self.told_by, self.is_told) = (None, false);
+        }
         node.way.link = None;
         node.frames = Frames::new(VERSION, FRAME_BYTES_MAX);
         let name = node.node.take();
@@ -397,9 +436,34 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         self.events.push_back(FrontEvent::Request(self.asked, request));
     }
 
+    /// Has a node tell of changed keys once a client wants to hear, and lets subscriptions go on that waited for it.
+    fn hear_changes(&mut self, now: Time) {
+        let wants = self.clients.hear() || !self.parked.is_empty();
+        if wants && self.told_by.is_none() {
+            self.told_by = self.named.values().next().copied();
+            let node = self.told_by.and_then(|number| self.ways.get_mut(&number));
+            if let Some(link) = node.and_then(|node| node.way.link.as_mut()) {
+                frame::write(&mut link.out, VERSION, &Packet::Hear);
+            }
+        }
+        let is_told = self.is_told;
+        for parked in self.parked.extract_if(.., |parked| is_told || parked.until <= now) {
+            let Parked {
+                place,
+                number,
+                words,
+                patterns,
+                ..
+            } = parked;
+            self.clients.ends_to_wait(place, number, &words, patterns, !is_told);
+        }
+    }
+
     /// Does all that can be done for clients now.
     fn serve(&mut self) {
         let now = self.os.now();
+        self.hear_changes(now);
+        self.clients.tell_some(now);
         for place in self.clients.due() {
             loop {
                 match self.clients.turn(place, &mut self.scratch, now) {
@@ -409,6 +473,28 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                         let text = self.info(now);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
+                    // One of them is the master.
+                    Wanted::Wait(revision) => {
+                        let nodes = self.front.nodes(now);
+                        let have = nodes.filter(|(heartbeat, _)| heartbeat.applied >= revision).count();
+                        self.clients
+                            .described(place, |out| out.integer(have.saturating_sub(1) as i64));
+                    }
+                    Wanted::Subscribe(words, patterns) if self.is_told => {
+                        self.clients.subscribe(place, &words, patterns);
+                    }
+                    Wanted::Subscribe(words, patterns) => {
+                        if let Some((number, until)) = self.clients.waits_to_hear(place, now) {
+                            self.parked.push(Parked {
+                                place,
+                                number,
+                                words,
+                                patterns,
+                                until,
+                            });
+                        }
+                    }
+                    Wanted::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
                     // It finds the master for each transaction, so no client needs to.
                     Wanted::Whereabouts(inquiry) => {
                         let here = self.clients.reached_at(place);

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Request};
+use punctual_server::cursors::Cursors;
 use punctual_server::login::{Claimed, Login};
 use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
 use punctual_server::stream::Stream;
+use punctual_server::subscribers::{Subscribers, Told, messages, write_message, write_subscription};
 use punctual_server::work::Handle;
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, Revision, Time};
 
 use super::link::{Link, Turn};
 use super::places::Places;
@@ -25,7 +27,7 @@ use crate::whereabouts::Inquiry;
 
 /// How much of one request is taken: what a transaction may have.
 static BOUNDS: Bounds = Bounds {
-    arguments: 1024,
+    arguments: 32_768,
     bulk: 1 << 20,
     request: 2 << 20,
     inline: 16 << 10,
@@ -42,6 +44,13 @@ const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
+/// A client that leaves so many bytes unread of what it hears is dropped.
+const HEARD_MAX: usize = 8 << 20;
+/// How much is matched and told of changes in one turn of the loop: comparisons of bytes, and bytes copied.
+const STEPS_TURN: usize = 4 << 20;
+/// The most changes that wait to be told.
+const TELLING_MAX: usize = 65_536;
+
 /// All of them.
 pub(super) struct Clients {
     listener: TcpListener,
@@ -57,6 +66,11 @@ pub(super) struct Clients {
     access: Access,
     /// Checks passwords, where there are users.
     prover: Option<Prover>,
+    /// Where their scans go on.
+    cursors: Arc<Cursors>,
+    subscribers: Subscribers,
+    /// Changes that are to be told.
+    telling: VecDeque<Told>,
 }
 
 impl Clients {
@@ -81,6 +95,9 @@ impl Clients {
             first,
             prover: prover.transpose()?,
             access,
+            cursors: Arc::default(),
+            subscribers: Subscribers::default(),
+            telling: VecDeque::new(),
             bytes: Bytes::default(),
         })
     }
@@ -95,11 +112,18 @@ impl Clients {
     }
 
     pub fn accept(&mut self, registry: &Registry, now: Time) {
-        let (first, access) = (self.first, &self.access);
+        let (first, access, cursors) = (self.first, &self.access, &self.cursors);
         let take = |stream, number| {
             let login = Login::new(Arc::clone(&access.users));
             let stream = access.accept(stream, true)?;
-            Some(Box::new(Client::new(stream, login, first, number, now)))
+            Some(Box::new(Client::new(
+                stream,
+                login,
+                Arc::clone(cursors),
+                first,
+                number,
+                now,
+            )))
         };
         let refuse = |mut stream: TcpStream| {
             // As far as the socket takes it at once.
@@ -130,7 +154,127 @@ impl Clients {
 
     /// Whether one has something to do without an event.
     pub fn has_more(&self) -> bool {
-        !self.again.is_empty()
+        !self.again.is_empty() || !self.telling.is_empty()
+    }
+
+    /// Whether one hears a channel or a pattern.
+    pub fn hear(&self) -> bool {
+        self.subscribers.counts() != (0, 0)
+    }
+
+    /// A client hears channels or patterns from now on.
+    pub fn subscribe(&mut self, place: usize, words: &Words, patterns: bool) {
+        let Some(client) = self.places.get_mut(place) else {
+            return;
+        };
+        let version = client.conversation.version();
+        if patterns && !self.subscribers.has_room(words.from(1)) {
+            let error =
+                "ERR the patterns of all clients would take too long to match: fewer, or fewer bytes behind a *";
+            return Writer::new(&mut client.link.out, version).error(error);
+        }
+        let word = if patterns { "psubscribe" } else { "subscribe" };
+        for name in words.from(1) {
+            self.subscribers.add(name, patterns, place);
+            client.conversation.hears(name, patterns, true);
+            let count = client.conversation.subscriptions();
+            write_subscription(&mut Writer::new(&mut client.link.out, version), word, Some(name), count);
+        }
+    }
+
+    /// A client hears them no more; all where it names none.
+    pub fn unsubscribe(&mut self, place: usize, words: &Words, patterns: bool) {
+        let Some(client) = self.places.get_mut(place) else {
+            return;
+        };
+        let version = client.conversation.version();
+        let named: Vec<Vec<u8>> = match words.len() {
+            0 | 1 => client.conversation.heard(patterns).iter().cloned().collect(),
+            _ => words.from(1).map(<[u8]>::to_vec).collect(),
+        };
+        let word = if patterns { "punsubscribe" } else { "unsubscribe" };
+        let say = |client: &mut Client, name| {
+            let count = client.conversation.subscriptions();
+            write_subscription(&mut Writer::new(&mut client.link.out, version), word, name, count);
+        };
+        for name in &named {
+            self.subscribers.remove(name, patterns, place);
+            client.conversation.hears(name, patterns, false);
+            say(client, Some(name));
+        }
+        if named.is_empty() {
+            say(client, None);
+        }
+    }
+
+    /// A client's subscription waits until changes can be told. The number of its connection, and until when.
+    pub fn waits_to_hear(&mut self, place: usize, now: Time) -> Option<(u32, Time)> {
+        let client = self.places.get_mut(place)?;
+        client.conversation.waits_to_hear();
+        Some((client.number, now + client.conversation.time_left()))
+    }
+
+    /// It can be told now, or (`late`) its client has waited for too long.
+    pub fn ends_to_wait(&mut self, place: usize, number: u32, words: &Words, patterns: bool, late: bool) {
+        let client = self.places.get_mut(place).filter(|client| client.number == number);
+        let Some(client) = client.filter(|client| client.conversation.is_waiting()) else {
+            return; // it has gone
+        };
+        if !client.conversation.has_waited_to_hear() {
+            return;
+        }
+        self.again.push(place);
+        if late {
+            let version = client.conversation.version();
+            Writer::new(&mut client.link.out, version).error("LATE reason=backlog retry-after-ms=50");
+        } else {
+            self.subscribe(place, words, patterns);
+        }
+    }
+
+    /// What those are to be told that hear.
+    pub fn tell(&mut self, told: impl IntoIterator<Item = Told>) {
+        if !self.hear() {
+            return;
+        }
+        for told in told {
+            let is_full = self.telling.len() >= TELLING_MAX;
+            match self.telling.back_mut() {
+                Some(Told::Missed(missed)) if is_full => *missed += 1,
+                _ if is_full => self.telling.push_back(Told::Missed(1)),
+                _ => self.telling.push_back(told),
+            }
+        }
+    }
+
+    /// Tells of changes, as many as one turn of the loop takes.
+    pub fn tell_some(&mut self, now: Time) {
+        let mut spent = 0;
+        while spent < STEPS_TURN
+            && let Some(told) = self.telling.pop_front()
+        {
+            for (channel, message) in messages(&told) {
+                spent += self.subscribers.steps(channel.len());
+                for (place, pattern) in self.subscribers.hearing(&channel) {
+                    let Some(client) = self.places.get_mut(place) else {
+                        continue;
+                    };
+                    if client.link.unsent() > HEARD_MAX {
+                        client.is_behind = true;
+                    } else {
+                        let version = client.conversation.version();
+                        let before = client.link.out.len();
+                        let out = &mut Writer::new(&mut client.link.out, version);
+                        write_message(out, pattern.as_deref(), &channel, &message);
+                        spent += client.link.out.len().saturating_sub(before);
+                    }
+                    if client.link.unsent() == 0 {
+                        client.taken = now;
+                    }
+                    self.again.push(place);
+                }
+            }
+        }
     }
 
     /// The places of those that have something to do: each is to have its [`turn`](Clients::turn), until it wants
@@ -228,6 +372,11 @@ impl Clients {
     fn close(&mut self, place: usize) {
         if let Some(mut client) = self.places.remove(place) {
             client.link.stream.end();
+            for patterns in [false, true] {
+                for name in client.conversation.heard(patterns) {
+                    self.subscribers.remove(name, patterns, place);
+                }
+            }
             if let Some(ticket) = client.ticket {
                 self.tickets.remove(&ticket);
             }
@@ -272,6 +421,8 @@ struct Client {
     broken: Option<String>,
     is_ended: bool,
     is_closing: bool,
+    /// It does not read what it hears.
+    is_behind: bool,
     began: Time,
     came: Time,
     taken: Time,
@@ -286,27 +437,34 @@ pub(super) enum Wanted {
     Ask(Request, Time),
     /// To describe the process, in a reply with these sections.
     Info(Vec<String>),
+    /// To say in a reply how many other nodes have come to that revision.
+    Wait(Revision),
     /// To say in a reply where nodes are.
     Whereabouts(Inquiry),
+    /// To hear channels, or patterns.
+    Subscribe(Words, bool),
+    /// To hear them no more.
+    Unsubscribe(Words, bool),
     /// Its connection is over.
     Over,
 }
 
 impl Client {
-    pub fn new(stream: Stream, login: Login, first: u64, number: u32, now: Time) -> Client {
+    pub fn new(stream: Stream, login: Login, cursors: Arc<Cursors>, first: u64, number: u32, now: Time) -> Client {
         Client {
             number,
             link: Link::new(stream),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            conversation: Conversation::new(login, first, number),
+            conversation: Conversation::new(login, cursors, first, number),
             claimed: None,
             ticket: None,
             arrived: now,
             broken: None,
             is_ended: false,
             is_closing: false,
+            is_behind: false,
             began: now,
             came: now,
             taken: now,
@@ -340,6 +498,7 @@ impl Client {
         let is_stranger = self.conversation.login().is_stranger() || self.link.stream.is_handshaking();
         let is_silent = is_stranger && !self.conversation.is_waiting() && now.since(self.began) > STALLED_MAX;
         is_silent
+            || self.is_behind
             || half && now.since(self.came) > STALLED_MAX
             || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
     }
@@ -413,7 +572,10 @@ impl Client {
                     return Wanted::Ask(request, arrived);
                 }
                 Step::Info(sections) => return Wanted::Info(sections),
+                Step::Wait(revision) => return Wanted::Wait(revision),
                 Step::Whereabouts(inquiry) => return Wanted::Whereabouts(inquiry),
+                Step::Subscribe(words, patterns) => return Wanted::Subscribe(words, patterns),
+                Step::Unsubscribe(words, patterns) => return Wanted::Unsubscribe(words, patterns),
                 Step::Check(claimed) => {
                     self.claimed = Some(claimed);
                     return Wanted::Nothing;
@@ -460,6 +622,7 @@ mod tests {
         let mut client = Client::new(
             Stream::Plain(mio::net::TcpStream::from_std(stream)),
             Login::default(),
+            Arc::default(),
             0,
             1,
             Time::ZERO,

@@ -23,14 +23,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
-use punctual_federation::ids::{NodeId, Revision};
+use punctual_federation::entry::Entry;
+use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::liveness::HEARTBEAT;
-use punctual_federation::message::{Heartbeat, Message, Reply, Request, Standing, Stop};
+use punctual_federation::message::{Answer, Heartbeat, Message, Reply, Request, Standing, Stop, Work};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_logs::frame;
 use punctual_os::Os;
+use punctual_platform::Machine;
 use punctual_server::metrics::Page;
+use punctual_server::subscribers::Told;
+use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
@@ -41,8 +45,11 @@ use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
 use self::temporal::Waiting;
+use crate::bound::{Asked, Bound, Outcome};
+use crate::changes;
 use crate::figures::{Bytes, Figures, Tally};
 use crate::making::Maker;
+use crate::own::OwnReading;
 use crate::seen::{Seen, What};
 use crate::sensing::{Sensing, Temporal};
 use crate::spans::Spans;
@@ -72,6 +79,10 @@ const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
 
 /// The ticket of requests for objects that clients have set; those of clients begin at 1.
 const MAKER: u64 = 0;
+/// The ticket of requests to remove records whose terms have ended.
+const SWEEPER: u64 = u64::MAX;
+/// How long the master is given to remove some.
+const SWEEP_WITHIN: Nanos = Nanos::from_secs(1);
 
 const WAKER: Token = Token(0);
 const CLIENTS: Token = Token(1);
@@ -167,6 +178,12 @@ pub struct Listening {
     pub temporal: Temporal,
     /// A page of figures for Prometheus.
     pub page: Option<Page>,
+    /// What turns the bound of the node's backlog, and where it leaves what it has learned and decided.
+    pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
+    /// What tasks of this process have come to, if there are any: told with the node's own figures.
+    pub tasks: Option<Arc<Tasks>>,
+    /// Objects that tasks of this process set; the loop looks at them as it wakes, at each beat at the latest.
+    pub own: Vec<Arc<OwnReading>>,
 }
 
 impl Listening {
@@ -189,6 +206,9 @@ impl Listening {
             work: Nanos::ZERO,
             temporal: Temporal::default(),
             page: None,
+            bound: None,
+            tasks: None,
+            own: Vec::new(),
         })
     }
 
@@ -214,12 +234,12 @@ impl Listening {
         self,
         setup: &Setup,
         log: PathBuf,
-        replica: Replica<E, O>,
+        replica: impl Into<Arc<Replica<E, O>>>,
         os: O,
         control: Receiver<Control>,
         tell: impl FnMut(Seen),
     ) -> Result<(), NodeError> {
-        let replica = Arc::new(replica);
+        let replica = replica.into();
         let temporal = Temporal {
             boot: replica.count_boot(self.temporal.boot)?,
             ..self.temporal
@@ -232,7 +252,11 @@ impl Listening {
         let clients = Clients::new(self.clients, setup.me.boot.0, self.access.clone(), wake)
             .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
-        let node = Node::new(setup, replica.revision(), replica.reign()?, now);
+        let mut node = Node::new(setup, replica.revision(), replica.reign()?, now);
+        let turned = self.bound.map(|(asked, outcome)| Turned {
+            bound: Bound::new(asked, node.machine(now).offers(), now),
+            outcome,
+        });
         let me = setup.me;
         let hello = Packet::Hello {
             federation: setup.federation,
@@ -293,9 +317,14 @@ impl Listening {
             queries: Tally::default(),
             transactions: Tally::default(),
             peer_bytes: Bytes::default(),
+            applying: None,
+            sweeps: false,
             started: now,
             published,
             page: page_at,
+            turned,
+            tasks: self.tasks,
+            own: self.own,
             tell,
         };
         let ended = process.run();
@@ -306,6 +335,12 @@ impl Listening {
         }
         ended
     }
+}
+
+/// What turns the bound of the backlog, and where that leaves its decisions.
+struct Turned {
+    bound: Bound,
+    outcome: Arc<Mutex<Outcome>>,
 }
 
 /// A front's request.
@@ -370,10 +405,20 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     queries: Tally,
     transactions: Tally,
     peer_bytes: Bytes,
+    /// The entry that the store applies.
+    applying: Option<Arc<Entry>>,
+    /// Whether it is removing records whose terms have ended.
+    sweeps: bool,
     started: Time,
     /// For the page's thread; and where that is, if it is.
     published: Arc<Mutex<Option<Figures>>>,
     page: Option<SocketAddr>,
+    /// What turns the bound of the backlog.
+    turned: Option<Turned>,
+    /// What tasks of this process have come to.
+    tasks: Option<Arc<Tasks>>,
+    /// Objects that they set.
+    own: Vec<Arc<OwnReading>>,
     tell: T,
 }
 
@@ -384,6 +429,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         loop {
             self.carry_on();
             if let Some(end) = self.ends.take() {
+                self.leave_decisions();
                 self.say_goodbye();
                 return end;
             }
@@ -448,7 +494,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let now = self.os.now();
         let links = [self.ask.next_due(), self.watch.next_due()];
         let peers = self.peers.values().map(|peer| peer.way.next_due());
-        let local = [self.maker.next_due(), self.settle_by()];
+        let bound = self.turned.as_ref().map_or(Time::MAX, |turned| turned.bound.due());
+        let local = [self.maker.next_due(), self.settle_by(), bound];
         let due = links.into_iter().chain(local).chain(peers).chain(self.left);
         let due = due.min().unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
@@ -457,6 +504,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Passes on all that has happened, and sends what came of it.
     fn carry_on(&mut self) {
         let now = self.os.now();
+        self.turn_bound(now);
+        self.set_own(now);
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
         let mut troubles = Vec::new();
@@ -554,6 +603,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
         let now = self.os.now();
         let applies = matches!(event, Event::Applied(_) | Event::Installed(..));
+        self.tell_changes(&event);
         let actions = self.node.step(event, now);
         if applies {
             self.sensing.applied(&self.replica, now, self.os.since_boot());
@@ -562,6 +612,37 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             self.act(action, now);
         }
         self.observe(now);
+    }
+
+    /// Tells clients and fronts that hear of what was applied.
+    fn tell_changes(&mut self, event: &Event) {
+        let revision = match event {
+            Event::Applied(revision) => *revision,
+            Event::Installed(revision, _) => {
+                // Fronts find the gap by the revisions.
+                let entries = revision.0.saturating_sub(self.node.applied().0);
+                self.clients.tell([Told::Missed(entries)]);
+                return;
+            }
+            _ => return,
+        };
+        let Some(entry) = self.applying.take() else { return };
+        let has_room = |peer: &PeerIn| peer.hears && peer.link.unsent() < BEATS_MAX;
+        let fronts = self
+            .peers_in
+            .iter_mut()
+            .map(|(_, peer)| peer)
+            .filter(|peer| has_room(peer));
+        let mut fronts = fronts.peekable();
+        if !self.clients.hear() && fronts.peek().is_none() {
+            return;
+        }
+        let changes = changes::of(&entry);
+        let packet = Packet::Changed(revision, changes);
+        fronts.for_each(|front| front.push(&packet));
+        if let Packet::Changed(_, changes) = packet {
+            self.clients.tell(changes::told(changes));
+        }
     }
 
     fn act(&mut self, action: Action, now: Time) {
@@ -586,8 +667,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 self.ask.ask(ticket, &ask, &mut self.events);
             }
             Action::Execute(batch, revision, requests) => self.stores.take(Task::Execute(batch, revision, requests)),
-            Action::Apply(revision, entry) => self.stores.take(Task::Apply(revision, entry)),
+            Action::Apply(revision, entry) => {
+                self.applying = Some(Arc::clone(&entry));
+                self.stores.take(Task::Apply(revision, entry));
+            }
             Action::Query(ticket, keys, max_age) => self.stores.take(Task::Query(ticket, keys, max_age)),
+            Action::Look(ticket, command) => self.stores.take(Task::Look(ticket, command)),
             Action::Sync => self.stores.take(Task::Sync),
             Action::Copy(peer) => self.stores.take(Task::Copy(peer)),
             Action::Install(image) => self.stores.take(Task::Install(image)),
@@ -657,6 +742,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Does all that can be done for clients now.
     fn serve(&mut self) {
         let now = self.os.now();
+        self.clients.tell_some(now);
         for place in self.clients.due() {
             loop {
                 match self.clients.turn(place, &mut self.scratch, now) {
@@ -670,6 +756,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                         let text = self.figures(now).info(&sections);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
+                    Wanted::Wait(revision) => {
+                        let count = self.node.have(revision, now);
+                        self.clients.described(place, |out| out.integer(count as i64));
+                    }
+                    Wanted::Subscribe(words, patterns) => self.clients.subscribe(place, &words, patterns),
+                    Wanted::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
                     Wanted::Whereabouts(inquiry) => {
                         let (master, others) = self.whereabouts(place, now);
                         self.clients
@@ -704,7 +796,28 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         (addresses(masters).next(), addresses(others).collect())
     }
 
+    /// Removes records whose terms have ended, as the master; where no client writes, that would not happen otherwise.
+    fn sweep(&mut self) {
+        if !self.sweeps && self.node.is_master() && self.replica.is_due() {
+            self.sweeps = true;
+            let request = Request {
+                id: RequestId::default(),
+                work: Work::Sweep,
+                time_left: SWEEP_WITHIN,
+                seen: Revision::ZERO,
+            };
+            self.events.push_back(Event::Request(SWEEPER, request));
+        }
+    }
+
     fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
+        if ticket == SWEEPER {
+            self.sweeps = false;
+            if let Answer::Done { .. } = reply.answer {
+                self.sweep();
+            }
+            return;
+        }
         if ticket == MAKER {
             let answered = self.maker.answered(reply.id, &reply.answer, now);
             if let Some((key, refusal)) = answered.flatten() {
@@ -745,9 +858,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let (number, was) = (peer.number, peer.from);
         let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
         let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
-        let (mut greets, mut readings) = (false, Vec::new());
+        let (mut greets, mut begins_to_hear, mut readings) = (false, false, Vec::new());
         let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
             Heard::Front => greets = true,
+            Heard::Hear => begins_to_hear = true,
             Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
             Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
             Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
@@ -775,6 +889,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             peer.push(&self.hello);
         }
         let clients = peer.clients;
+        if begins_to_hear {
+            peer.push(&Packet::Changed(self.node.applied(), Vec::new()));
+        }
         let node = match peer.from {
             Some(Named::Node(from)) => Some(from.node),
             Some(Named::Front) | None => None,
@@ -816,6 +933,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             self.peers_in.remove(place);
         }
         self.sensing.look(&self.replica);
+        self.sweep();
         self.publish(now);
         // A listener without descriptors to give tells nothing further by itself.
         self.accept();

@@ -148,6 +148,8 @@ pub(super) enum Heard {
     Taken(NodeId, Stamp, Vec<(Made, Seq)>),
     /// Of a front, under its number.
     Request(u64, Request),
+    /// A front wants to hear of changed keys.
+    Hear,
 }
 
 /// A connection that a peer or a front has dialled.
@@ -158,6 +160,8 @@ pub(super) struct PeerIn {
     pub from: Option<Named>,
     /// Where clients find the node that it is.
     pub clients: Option<SocketAddr>,
+    /// Whether it is told of changed keys.
+    pub hears: bool,
     /// When it came.
     pub began: Time,
     /// When it last took something of what waits to be sent.
@@ -192,6 +196,7 @@ impl PeerIn {
             frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
             from: None,
             clients: None,
+            hears: false,
             began: now,
             taken: now,
             number,
@@ -229,6 +234,10 @@ impl PeerIn {
                 (Packet::Readings(reports), Some(Named::Node(from))) => take(Heard::Readings(from.node, reports)),
                 (Packet::Taken(stamp, taken), Some(Named::Node(from))) => take(Heard::Taken(from.node, stamp, taken)),
                 (Packet::Request(ticket, request), Some(Named::Front)) => take(Heard::Request(ticket, request)),
+                (Packet::Hear, Some(Named::Front)) => {
+                    self.hears = true;
+                    take(Heard::Hear);
+                }
                 (_, None) => return Err(PeerGone::NoName),
                 (_, Some(_)) => return Err(PeerGone::OutOfPlace),
             }

@@ -2,11 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use punctual_os::Os;
-use punctual_store::WriteTransaction;
-use punctual_store::engine::Engine;
-
-use super::look::Look;
+use super::look::{Edit, Look};
 use super::record::{Fields, Pair, of_hash};
 use super::strings::put;
 use super::{Refused, Verb, integer, reply, wrong_number};
@@ -53,8 +49,8 @@ fn places<'h>(fields: &[Pair<'h>]) -> HashMap<&'h [u8], usize> {
     fields.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect()
 }
 
-pub(super) fn set<E: Engine, O: Os>(
-    transaction: &mut WriteTransaction<'_, E, O>,
+pub(super) fn set<T: Edit>(
+    transaction: &mut T,
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
@@ -84,11 +80,7 @@ pub(super) fn set<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn add<E: Engine, O: Os>(
-    transaction: &mut WriteTransaction<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let (key, field) = (request.argument(1), request.argument(2));
     let by = integer(request.argument(3))?;
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
@@ -112,11 +104,7 @@ pub(super) fn add<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn delete<E: Engine, O: Os>(
-    transaction: &mut WriteTransaction<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
     let mut fields: Vec<_> = Fields(&encoded).collect();

@@ -2,12 +2,9 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use punctual_os::Os;
-use punctual_store::WriteTransaction;
-use punctual_store::engine::Engine;
 use punctual_units::Nanos;
 
-use super::look::Look;
+use super::look::{Edit, Look};
 use super::record::Stored;
 use super::strings::{exists as is_there, term};
 use super::{Refused, SYNTAX, Verb, integer, reply};
@@ -21,8 +18,6 @@ pub const KEYS_MAX: usize = 100_000;
 
 /// The most records that one SCAN looks at.
 const SCANNED_MAX: i64 = 10_000;
-
-type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
 
 pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let mut count = 0;
@@ -123,11 +118,9 @@ pub(super) fn scan(
     cursors: &Cursors,
     out: &mut Writer<'_>,
 ) -> Result<(), Refused> {
-    let cursor = std::str::from_utf8(request.argument(1))
-        .ok()
-        .and_then(|text| text.parse::<u64>().ok());
-    let Some(cursor) = cursor else {
-        return reply("ERR invalid cursor");
+    let last = match cursors.find(request.argument(1)) {
+        Ok(last) => last,
+        Err(error) => return reply(error),
     };
     let (mut pattern, mut count, mut kind) = (None, 10, None);
     let mut words = request.from(2);
@@ -145,13 +138,6 @@ pub(super) fn scan(
     if count < 1 {
         return reply(SYNTAX);
     }
-    let last = match cursor {
-        0 => None,
-        cursor => match cursors.find(cursor) {
-            Some(last) => Some(last),
-            None => return reply("ERR this cursor is too old, or of an earlier run: begin with 0"),
-        },
-    };
     let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let (mut found, mut seen, mut behind): (Vec<Vec<u8>>, i64, Option<Vec<u8>>) = (Vec::new(), 0, None);
     let mut more = false;
@@ -178,21 +164,17 @@ pub(super) fn scan(
         found = of_kind;
     }
     let next = match behind {
-        Some(behind) if more => cursors.keep(behind),
-        _ => 0,
+        Some(behind) if more => cursors.name(behind),
+        _ => b"0".to_vec(),
     };
     out.array(2);
-    out.bulk(next.to_string().as_bytes());
+    out.bulk(&next);
     out.array(found.len());
     found.iter().for_each(|key| out.bulk(key));
     Ok(())
 }
 
-pub(super) fn delete<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let mut count = 0;
     for key in request.from(1) {
         let was_hidden = transaction.is_hidden(key)?;
@@ -202,8 +184,8 @@ pub(super) fn delete<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn expire<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn expire<T: Edit>(
+    transaction: &mut T,
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
@@ -257,11 +239,7 @@ pub(super) fn expire<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn persist<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn persist<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     let has_term = transaction.life_left(key)?.is_some_and(|left| left > Nanos::ZERO);
     if has_term {

@@ -162,6 +162,51 @@ impl<E: Engine, O: Os> Look for WriteTransaction<'_, E, O> {
     }
 }
 
+/// Records that are changed.
+pub trait Edit: Look {
+    /// Sets a record, which has no term.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Sets a record that is kept for so long.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn put_for(&mut self, key: &[u8], bytes: &[u8], life: Nanos) -> Result<(), StoreError>;
+
+    /// Removes a record; whether it was there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError>;
+
+    /// Gives a record another term, or none; whether it is there.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn set_life(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError>;
+}
+
+impl<E: Engine, O: Os> Edit for WriteTransaction<'_, E, O> {
+    fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+        self.put(key, bytes)
+    }
+
+    fn put_for(&mut self, key: &[u8], bytes: &[u8], life: Nanos) -> Result<(), StoreError> {
+        self.put_for(key, bytes, life)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        self.delete(key)
+    }
+
+    fn set_life(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError> {
+        self.set_life(key, life)
+    }
+}
+
 fn owned<B: std::ops::Deref<Target = [u8]>>(found: Freshness<B>) -> Freshness<Vec<u8>> {
     match found {
         Freshness::Fresh { value, age } => Freshness::Fresh {

@@ -9,14 +9,12 @@ mod look;
 mod record;
 mod strings;
 
-use punctual_os::Os;
-use punctual_store::engine::Engine;
-use punctual_store::{StoreError, WriteTransaction};
+use punctual_store::StoreError;
 
 use crate::cursors::Cursors;
 use crate::resp::Writer;
 use crate::resp::request::Request;
-pub use look::Look;
+pub use look::{Edit, Look};
 pub use record::HASH_BYTES_MAX;
 
 /// What a command does.
@@ -268,8 +266,8 @@ pub fn read<L: Look>(
 ///
 /// # Errors
 /// [`Refused`]; after [`Refused::Reply`] the command has changed nothing. What was written to `out` is no reply then.
-pub fn change<E: Engine, O: Os>(
-    transaction: &mut WriteTransaction<'_, E, O>,
+pub fn change<T: Edit>(
+    transaction: &mut T,
     command: &Command,
     request: &Request,
     cursors: &Cursors,

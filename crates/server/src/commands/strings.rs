@@ -1,17 +1,13 @@
 //! Strings, numbers, and temporal objects.
 
-use punctual_os::Os;
-use punctual_store::engine::Engine;
-use punctual_store::{Freshness, WriteTransaction};
+use punctual_store::Freshness;
 use punctual_units::Nanos;
 
-use super::look::Look;
+use super::look::{Edit, Look};
 use super::record::of_text;
 use super::{Command, NOT_AN_INTEGER, Refused, SYNTAX, Verb, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
-
-type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
 
 #[inline]
 pub(super) fn get(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
@@ -151,11 +147,7 @@ pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos
     }
 }
 
-pub(super) fn set<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let (key, value) = (request.argument(1), request.argument(2));
     if request.len() == 3 {
         transaction.put(key, &of_text(value))?;
@@ -189,12 +181,7 @@ pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Refused> {
 
 /// Sets a record. The life was looked at together with what was there: a term that has ended meanwhile still makes this
 /// record a short one, and not one without a term.
-pub(super) fn put<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
-    key: &[u8],
-    bytes: &[u8],
-    life: Option<Nanos>,
-) -> Result<(), Refused> {
+pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: Option<Nanos>) -> Result<(), Refused> {
     match life {
         Some(life) => transaction.put_for(key, bytes, life)?,
         None => transaction.put(key, bytes)?,
@@ -202,11 +189,7 @@ pub(super) fn put<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn set_nx<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn set_nx<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     let is_there = exists(transaction, key)?;
     if !is_there {
@@ -216,11 +199,7 @@ pub(super) fn set_nx<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn get_set<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn get_set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     let before = transaction.text(key, <[u8]>::to_vec)?;
     transaction.put(key, &of_text(request.argument(2)))?;
@@ -231,11 +210,7 @@ pub(super) fn get_set<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn get_del<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn get_del<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let key = request.argument(1);
     match transaction.text(key, <[u8]>::to_vec)? {
         Some(before) => {
@@ -247,11 +222,7 @@ pub(super) fn get_del<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn append<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let (key, more) = (request.argument(1), request.argument(2));
     let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
     if text.len() + more.len() > crate::resp::Bounds::ADMITTED.bulk {
@@ -264,8 +235,8 @@ pub(super) fn append<E: Engine, O: Os>(
 }
 
 /// `SETEX` and `PSETEX`.
-pub(super) fn set_ex<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn set_ex<T: Edit>(
+    transaction: &mut T,
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
@@ -283,8 +254,8 @@ pub(super) fn set_ex<E: Engine, O: Os>(
 }
 
 /// `MSET` and `MSETNX`.
-pub(super) fn mset<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn mset<T: Edit>(
+    transaction: &mut T,
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
@@ -312,8 +283,8 @@ pub(super) fn mset<E: Engine, O: Os>(
     Ok(())
 }
 
-pub(super) fn add<E: Engine, O: Os>(
-    transaction: &mut Writing<'_, E, O>,
+pub(super) fn add<T: Edit>(
+    transaction: &mut T,
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,

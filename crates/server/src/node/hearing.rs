@@ -7,9 +7,9 @@ use punctual_units::Time;
 
 use super::connection::Connection;
 use super::{EventLoop, HEARD_MAX, STEPS_TURN};
+use crate::resp::Writer;
 use crate::resp::request::Request;
-use crate::resp::{Value, Writer};
-use crate::subscribers::messages;
+use crate::subscribers::{messages, write_message, write_subscription};
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     pub(super) fn subscribe(&mut self, place: usize, connection: &mut Connection, request: &Request, patterns: bool) {
@@ -100,12 +100,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
 /// Says that a subscription has begun or ended, and how many there are.
 fn heard(connection: &mut Connection, word: &str, name: Option<&[u8]>) {
-    let value = Value::Push(vec![
-        Value::bulk(word),
-        name.map_or(Value::Null, Value::bulk),
-        Value::Integer(connection.session.subscriptions() as i64),
-    ]);
-    Writer::new(&mut connection.out, connection.session.version).value(&value);
+    let count = connection.session.subscriptions();
+    let out = &mut Writer::new(&mut connection.out, connection.session.version);
+    write_subscription(out, word, name, count);
 }
 
 /// A message; behind the replies that are there, and before those of work that is away. How many bytes it took: none
@@ -117,9 +114,7 @@ fn deliver(connection: &mut Connection, pattern: Option<&[u8]>, channel: &[u8], 
     }
     connection.says(now);
     let before = connection.out.len();
-    let mut values = vec![Value::bulk(if pattern.is_some() { "pmessage" } else { "message" })];
-    values.extend(pattern.map(Value::bulk));
-    values.extend([Value::bulk(channel), Value::bulk(message)]);
-    Writer::new(&mut connection.out, connection.session.version).value(&Value::Push(values));
+    let out = &mut Writer::new(&mut connection.out, connection.session.version);
+    write_message(out, pattern, channel, message);
     connection.out.len() - before
 }

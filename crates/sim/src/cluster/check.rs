@@ -245,7 +245,8 @@ fn interpret(
                 max_age,
                 record,
             } => _ = after.insert(record.clone(), readings.next(object, *max_age, found.len())?),
-            Operation::Create(_) => {}
+            // No client here says commands.
+            Operation::Create(_) | Operation::Run(_) => {}
             Operation::Get(key) => found.push(after.get(key).cloned()),
             Operation::Add(key, by) => {
                 let text = after

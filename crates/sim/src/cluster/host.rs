@@ -365,6 +365,7 @@ impl World {
                 let (records, early) = (keys.len(), self.planted_query(number, &keys, max_age));
                 self.work(number, boot, Work::Query(ticket, keys, max_age, early), records);
             }
+            Action::Look(..) => {} // no client here says commands
             Action::Sync => self.work(number, boot, Work::Sync, 100),
             Action::Copy(peer) => self.work(number, boot, Work::Copy(peer), 100),
             Action::Install(image) => self.work(number, boot, Work::Install(image), 100),

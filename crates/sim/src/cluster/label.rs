@@ -64,6 +64,8 @@ fn of_work(work: &Work) -> String {
         Work::Query { keys, latest: true, .. } => format!("latest {}", keys.len()),
         Work::Query { keys, .. } => format!("query {}", keys.len()),
         Work::Outcome(of) => format!("outcome {of}"),
+        Work::Look(_) => "look".to_owned(),
+        Work::Sweep => "sweep".to_owned(),
         Work::Fresh(_) => "reading".to_owned(),
         Work::Sample(_) => "sample".to_owned(),
     }
