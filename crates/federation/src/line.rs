@@ -92,6 +92,11 @@ impl Line {
     pub fn next_due(&self) -> Time {
         let asked = self.asked.map(|(_, asked)| asked + ANSWER_MAX);
         let later = self.later.as_ref().map(|(at, _)| *at);
-        asked.into_iter().chain(later).chain(self.rests_until).min().unwrap_or(Time::MAX)
+        asked
+            .into_iter()
+            .chain(later)
+            .chain(self.rests_until)
+            .min()
+            .unwrap_or(Time::MAX)
     }
 }
