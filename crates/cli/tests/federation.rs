@@ -952,6 +952,125 @@ mod members {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
+    /// Asks both nodes, and says whether it is so.
+    type Check = Box<dyn FnMut(&mut [Client; 2]) -> bool>;
+
+    /// Two nodes; tasks in one of them set what both read, beside the load, and read what the other one's client sets.
+    #[test]
+    fn tasks_of_a_node_set_and_read_what_all_nodes_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<4>();
+        let node = |node: usize, more: &str| {
+            let text = format!(
+                "[server]\nlisten = \"127.0.0.1:{}\"\n{}[store]\npath = \"store-{node}\"\n[federation]\nname = \
+                 \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \
+                 \"unix:log.socket\"\n{more}",
+                ports[node],
+                if more.is_empty() {
+                    ""
+                } else {
+                    "record = \"decisions.json\"\n"
+                },
+                ports[2],
+                ports[3]
+            );
+            std::fs::write(folder.join(format!("{node}.toml")), text).unwrap();
+        };
+        let tasks = "[tasks]\nscenario = \"robot.toml\"\nreads = [\"goal\"]\n[[tasks.sets]]\ntask = \
+                     \"steer\"\nobject = \"arm/steer\"\n";
+        node(0, &format!("[federation.backlog]\ntarget = \"100ms\"\n{tasks}"));
+        node(1, "");
+        let robot = "[goal]\nmin_fresh = 0.0\n[control]\ncontroller = \"open\"\nwarm_up = \"0s\"\n[store]\nobjects = \
+                     100\n[trace]\nsensors = 4\nperiod = [\"20ms\", \"50ms\"]\n[[task]]\nname = \"steer\"\nclass = \
+                     \"real-time\"\nperiod = \"10ms\"\ndeadline = \"10ms\"\ncompute = \"100us\"\ndata = \"100us\"\n";
+        std::fs::write(folder.join("robot.toml"), robot).unwrap();
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        let nodes = [0, 1].map(|node: usize| start(folder, &["serve", &format!("{node}.toml")]));
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+        let mut clients = [0, 1].map(|at| client(ports[at]));
+        let until = Instant::now() + BOUND;
+        let mut wait = |what: &str, mut is_so: Check| {
+            while !is_so(&mut clients) {
+                assert!(Instant::now() < until, "{what}");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        };
+        // What the task sets is the federation's: the other node has it, and later numbers of it.
+        let number = |client: &mut Client| match client.ask("GETFRESH arm/steer 60000") {
+            Value::Array(found) => match &found[0] {
+                Value::Bulk(value) => String::from_utf8(value.clone()).unwrap().parse::<u64>().ok(),
+                other => panic!("{other:?}"),
+            },
+            _ => None,
+        };
+        for at in [0, 1] {
+            let mut first = None;
+            wait(
+                "the task's numbers go on",
+                Box::new(move |clients| match (first, number(&mut clients[at])) {
+                    (Some(first), Some(now)) => now > first,
+                    (_, now) => {
+                        first = now;
+                        false
+                    }
+                }),
+            );
+        }
+        wait(
+            "it is set",
+            Box::new(|clients| clients[1].ask("TSET goal 1.5") == Value::ok()),
+        );
+        // Its lateness is told with its requests, and by what watches nodes.
+        let info = |client: &mut Client| match client.ask("INFO") {
+            Value::Bulk(text) => String::from_utf8(text).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        wait(
+            "its jobs are told",
+            Box::new(move |clients| {
+                let text = info(&mut clients[0]);
+                assert!(text.contains("bound_law:waits\r\ndelay_target_us:100000\r\n"), "{text}");
+                let jobs = text
+                    .split("task0:name=steer,")
+                    .nth(1)
+                    .and_then(|line| line.split("jobs=").nth(1));
+                let jobs = jobs.and_then(|jobs| jobs.split(',').next()?.parse::<u64>().ok());
+                jobs.is_some_and(|jobs| jobs > 0)
+            }),
+        );
+        assert!(!info(&mut clients[1]).contains("task0"));
+        let [address, other] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
+        let watch = [
+            "federation",
+            "watch",
+            &address,
+            &other,
+            "--plain",
+            "--seconds",
+            "1",
+            "--json",
+            "seen.json",
+        ];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let watched = punctual_testing::output(command.args(watch).current_dir(folder), BOUND).unwrap();
+        assert!(watched.status.success());
+        assert!(
+            std::fs::read_to_string(folder.join("seen.json"))
+                .unwrap()
+                .contains("name=steer")
+        );
+        let [mut zero, one] = nodes;
+        end(&zero.child);
+        zero.says("steer");
+        assert!(zero.child.wait().unwrap().success());
+        one.leaves();
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let replay = replay.args(["replay", "decisions.json"]).current_dir(folder);
+        assert!(punctual_testing::output(replay, BOUND).unwrap().status.success());
+    }
+
     #[test]
     fn nodes_believe_certificates_and_clients_are_users() {
         let folder = tempfile::tempdir().unwrap();
@@ -968,8 +1087,12 @@ mod members {
             )
             .unwrap();
         }
-        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
-        log.says("not replicated");
+        let start_log = || {
+            let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+            log.says("not replicated");
+            log
+        };
+        let log = start_log();
         let in_use = refused(folder, &["federation", "log", "commits", "--listen", "other.socket"]);
         assert!(in_use.contains("commits"), "{in_use}");
         let start_node = |node: usize| start(folder, &["serve", &format!("{node}.toml")]);
@@ -995,6 +1118,22 @@ mod members {
             while client.ask("GET arm/1") != Value::bulk("up") {
                 assert!(Instant::now() < until, "a node does not follow");
             }
+        }
+
+        // Without the log reads go on at each node, and of a transaction the truth is told; with it all goes on.
+        drop(log);
+        for _ in 0..20 {
+            for client in &mut clients {
+                assert_eq!(client.ask("DEADLINE 10000 GET arm/1"), Value::bulk("up"));
+            }
+            let told = clients[at].error("DEADLINE 100 SET arm/1 down");
+            assert!(told.starts_with("LATE") || told.starts_with("UNKNOWN"), "{told}");
+        }
+        let log = start_log();
+        let until = Instant::now() + BOUND;
+        while clients[at].ask("DEADLINE 1000 SET arm/2 up") != Value::ok() {
+            assert!(Instant::now() < until, "there is no master");
+            at = (at + 1) % 3;
         }
         drop(clients);
 

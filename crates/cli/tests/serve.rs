@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::model::{answers_as_the_model, seed};
-use common::serving::{Client, Served, bulk, encoded, end, serve, serve_telling};
+use common::serving::{Client, Served, bulk, encoded, end, serve, serve_telling, try_serve};
 use common::{BOUND, folder_with, refused};
 use punctual_server::resp::Value;
 
@@ -1011,5 +1011,243 @@ mod tls {
             assert!(begin.elapsed() < BOUND, "it does not look by itself");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+}
+
+/// A task of 100 Hz with four sensors, and what beyond that a test asks for.
+fn scenario(more: &str) -> String {
+    format!(
+        "[goal]\nmin_fresh = 0.0\n[control]\ncontroller = \"open\"\nwarm_up = \"0s\"\n[store]\nobjects = 100\n[trace]\n\
+         sensors = 4\nperiod = [\"20ms\", \"50ms\"]\n[[task]]\nname = \"steer\"\nclass = \"real-time\"\nperiod = \
+         \"10ms\"\ndeadline = \"10ms\"\ncompute = \"100us\"\ndata = \"100us\"\nwrites = 1\n{more}"
+    )
+}
+
+/// A node with tasks, which set `arm/steer` and read `goal`.
+const WITH_TASKS: &str = "[server]\nrecord = \"decisions.json\"\nmetrics = \"127.0.0.1:0\"\n[store]\npath = \"store\"\ndurability = \
+                          \"volatile\"\nmap_bytes = 67108864\n[[object]]\nkey = \"arm/steer\"\nvalidity = \"1h\"\n\
+                          [[object]]\nkey = \"goal\"\n[tasks]\nscenario = \"robot.toml\"\nreads = [\"goal\"]\n\
+                          [[tasks.sets]]\ntask = \"steer\"\nobject = \"arm/steer\"\n";
+
+/// The reading of a temporal object that has one.
+fn reading(client: &mut Client, key: &str) -> Option<Vec<u8>> {
+    match client.ask(&format!("GETFRESH {key} 3600000")) {
+        Value::Array(found) => match &found[0] {
+            Value::Bulk(value) => Some(value.clone()),
+            other => panic!("{other:?}"),
+        },
+        Value::Error(_) | Value::Null | Value::NullArray => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asks until there is an answer; the bound is that of the test's whole program.
+fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    loop {
+        match ask() {
+            Some(answer) => return answer,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+#[test]
+fn tasks_run_beside_the_server_on_its_store() {
+    let folder = folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &scenario(""))]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    let line = served.next_line();
+    served.lines.push(line);
+    let mut client = served.client();
+    // What a task sets is as if by TSET: its jobs are numbered, and go on.
+    let number = |client: &mut Client| {
+        let value = String::from_utf8(reading(client, "arm/steer")?).expect("text");
+        Some(value.parse::<u64>().expect("a job's number"))
+    };
+    let first = until(|| number(&mut client));
+    until(|| number(&mut client).filter(|later| *later > first));
+    // What the recording feeds is there for clients, and so are the records that tasks write.
+    assert_eq!(until(|| reading(&mut client, "sens00000003")).len(), 64);
+    assert_eq!(client.ask("STRLEN objt00000042"), Value::Integer(100));
+    // Beside requests, whose store it is.
+    assert_eq!(client.ask("TSET goal 1.5"), Value::ok());
+    for number in 0..200 {
+        assert_eq!(client.ask(&format!("SET key{number} 1")), Value::ok());
+    }
+    let jobs = until(|| {
+        let text = match client.ask("INFO tasks") {
+            Value::Bulk(text) => String::from_utf8(text).expect("text"),
+            other => panic!("{other:?}"),
+        };
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("task0:name=steer,"))?
+            .to_owned();
+        let jobs = line
+            .split("jobs=")
+            .nth(1)?
+            .split(',')
+            .next()?
+            .parse::<u64>()
+            .expect("a count");
+        (jobs > 0).then_some(jobs)
+    });
+    let page = figures(&served);
+    assert!(
+        value(&page, "punctual_task_jobs_total{task=\"steer\"}") >= jobs as f64,
+        "{page}"
+    );
+    assert!(
+        value(&page, "punctual_requests_total{outcome=\"carried_out\"}") >= 200.0,
+        "{page}"
+    );
+    // It ends in order, and tells what the tasks came to; what they left is there for the next start.
+    end(&served.child);
+    let told = served.rest();
+    assert!(served.child.wait().expect("it ends").success());
+    assert!(told.contains("steer"), "{told}");
+    let replayed = common::told(common::punctual(folder.path(), &["replay", "decisions.json"])).0;
+    let decisions = replayed.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+    assert!(
+        decisions.is_some_and(|count| count > 0) && replayed.contains("identical"),
+        "{replayed}"
+    );
+    let again = serve(folder.path(), &["node.toml"]);
+    let restarted = until(|| reading(&mut again.client(), "arm/steer"));
+    assert!(!restarted.is_empty());
+}
+
+#[test]
+fn a_node_whose_tasks_cannot_run_says_why() {
+    let robot = scenario("");
+    let with = |robot: &str, node: &str| {
+        let folder = folder_with(&[("node.toml", node), ("robot.toml", robot)]);
+        refused(folder.path(), &["serve", "node.toml", "--listen", "127.0.0.1:0"])
+    };
+    for (robot, node, expected) in [
+        // A scenario with an end, with stages, with a store of its own, none, and none that is one.
+        (
+            format!("duration = \"5s\"\n{robot}"),
+            WITH_TASKS.into(),
+            "robot.toml:1: duration: the tasks of a node have no end",
+        ),
+        (
+            robot.replace("objects = 100", "path = \"x\""),
+            WITH_TASKS.into(),
+            "store.path: tasks of a node have its store",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("robot.toml", "none.toml"),
+            "none.toml: no such file",
+        ),
+        (robot.replace("100us", "1parsec"), WITH_TASKS.into(), "robot.toml:"),
+        // Names that clash or are not there.
+        (
+            robot.clone(),
+            WITH_TASKS.replace("\"goal\"\n[tasks]", "\"sens00000001\"\n[tasks]"),
+            "sens00000001 is a key of the scenario's own",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("reads = [\"goal\"]", "reads = [\"gaol\"]"),
+            "tasks: there is no object gaol",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("task = \"steer\"", "task = \"stear\""),
+            "has no task stear",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("scenario = ", "scenarios = "),
+            "tasks.scenario: name the scenario",
+        ),
+        // An object that does not take what a task sets.
+        (
+            robot.clone(),
+            WITH_TASKS.replace("\"1h\"", "\"1h\"\nmax_bytes = 8"),
+            "arm/steer: a task sets it to the number of its job",
+        ),
+    ] {
+        let told = with(&robot, &node);
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    // A value that is longer than the object was when it was written.
+    let folder = folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &robot)]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    until(|| reading(&mut served.client(), "sens00000000"));
+    end(&served.child);
+    served.rest();
+    let shorter = robot.replace("sensors = 4", "sensors = 4\nvalue_bytes = 16");
+    std::fs::write(folder.path().join("robot.toml"), shorter).expect("a file");
+    let error = serve_telling_error(folder.path());
+    assert!(error.contains("sens0000000"), "{error}");
+}
+
+/// What a server says that does not come to serving; it may have told before what it does.
+fn serve_telling_error(folder: &std::path::Path) -> String {
+    let output = common::punctual(folder, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    error
+}
+
+/// Two nodes want the same core for their tasks alone: the second one is told; once the first is killed, it has it.
+#[test]
+fn two_nodes_do_not_have_one_exclusive_core() {
+    let cores = punctual_platform::linux::cores::usable(&punctual_platform::linux::KernelTree::default());
+    let (Some(last), 2..) = (cores.last(), cores.len()) else {
+        return eprintln!("skipped: there is one core");
+    };
+    if let Err(holder) = punctual_testing::free_cores(Duration::from_secs(60)) {
+        return eprintln!("skipped: {holder}");
+    }
+    let robot = scenario(&format!("[exclusive]\ncores = [{}]\n", last.0)).replace("real-time", "exclusive");
+    let [one, two] = [(); 2].map(|()| folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &robot)]));
+    // Another program may have taken the core since.
+    let Some(mut first) = try_serve(one.path(), &["node.toml"], Stdio::inherit()) else {
+        return eprintln!("skipped: no exclusive core is to be had");
+    };
+    let kept = punctual_platform::linux::recovery::look(&punctual_platform::linux::recovery::folder());
+    let process = first.child.id();
+    if !kept.is_ok_and(|found| {
+        found
+            .holders
+            .iter()
+            .any(|it| it.process == process as i32 && !it.exclusive.is_empty())
+    }) {
+        return eprintln!("skipped: no exclusive core is to be had");
+    }
+    // The server's own threads are off it.
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("threads");
+    for task in tasks {
+        let status = std::fs::read_to_string(task.expect("a thread").path().join("status")).unwrap_or_default();
+        let of = |key: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(key))
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
+        let (name, allowed) = (of("Name:"), of("Cpus_allowed_list:"));
+        if name.starts_with("serve-") {
+            let ends_there = allowed.split([',', '-']).any(|core| core == last.0.to_string());
+            assert!(!ends_there, "{name} may run on {allowed}");
+        }
+    }
+    let told = serve_telling_error(two.path());
+    // Where the core is kept by a group of its own, the second one is not even shown it.
+    let names = told.contains(&process.to_string()) || told.contains("this process may use");
+    assert!(told.contains("exclusive.cores") && names, "{told}");
+    assert_eq!(first.client().ask("SET a 1"), Value::ok());
+    first.child.kill().expect("it ends");
+    if let Err(holder) = punctual_testing::free_cores(Duration::from_secs(60)) {
+        assert!(!holder.contains(&process.to_string()), "{holder}");
+        return;
+    }
+    if let Some(mut second) = try_serve(two.path(), &["node.toml"], Stdio::inherit()) {
+        end(&second.child);
+        second.rest();
     }
 }

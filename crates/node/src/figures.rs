@@ -7,9 +7,10 @@ use punctual_federation::admission::Reason;
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_federation::message::{Answer, Key, Said, Standing};
 use punctual_server::metrics::{figure, label};
+use punctual_server::tasks::TasksNow;
 use punctual_units::{Nanos, Time};
 
-use crate::sensing::{Exchanged, Turned};
+use crate::sensing::{self, Exchanged};
 use crate::spans::{LateOne, Place, Spent};
 
 /// What came of requests of one kind.
@@ -96,7 +97,7 @@ pub struct Objects {
     /// Readings that clients have set here.
     pub sets: u64,
     /// Reports that were not taken.
-    pub turned: Turned,
+    pub turned: sensing::Turned,
     /// Ages of reports as they came: half of them, and 99 of 100, are not older.
     pub came: [Option<Nanos>; 2],
 }
@@ -155,6 +156,21 @@ pub struct Figures {
     pub client_bytes: Bytes,
     /// Of peers.
     pub peer_bytes: Bytes,
+    /// Of the law that turns the bound of the backlog, if one does.
+    pub turned: Option<Turned>,
+    /// Of tasks of this process, if there are any.
+    pub tasks: Option<TasksNow>,
+}
+
+/// Of the law that turns the bound of the backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turned {
+    /// What it is doing.
+    pub mode: &'static str,
+    /// The mean delay that is asked for.
+    pub target: Nanos,
+    /// That of the last period in which queries ended.
+    pub delay: Option<Nanos>,
 }
 
 /// In a word.
@@ -201,8 +217,9 @@ impl Figures {
         text
     }
 
-    fn sections(&self) -> [(&'static str, Vec<(String, String)>); 7] {
-        [
+    fn sections(&self) -> Vec<(&'static str, Vec<(String, String)>)> {
+        let tasks = self.tasks.iter().map(|tasks| ("Tasks", tasks.lines()));
+        let all = [
             ("Federation", self.federation_lines()),
             ("Admission", self.admission_lines()),
             ("Requests", self.request_lines()),
@@ -210,7 +227,8 @@ impl Figures {
             ("Temporal", self.temporal_lines()),
             ("Peers", self.peer_lines()),
             ("Clients", self.client_lines()),
-        ]
+        ];
+        all.into_iter().chain(tasks).collect()
     }
 
     fn federation_lines(&self) -> Vec<(String, String)> {
@@ -234,7 +252,12 @@ impl Figures {
 
     fn admission_lines(&self) -> Vec<(String, String)> {
         let report = &self.said.report;
+        let delay = |span: Option<Nanos>| span.map_or("none".into(), micros);
+        let turned = self.turned;
         owned([
+            ("bound_law", turned.map_or("none", |turned| turned.mode).into()),
+            ("delay_target_us", delay(turned.map(|turned| turned.target))),
+            ("delay_mean_us", delay(turned.and_then(|turned| turned.delay))),
             ("bound_items", report.bound.to_string()),
             ("backlog_items", report.backlog.to_string()),
             ("item_us", format!("{:.1}", report.cost * 1e6)),
@@ -408,6 +431,22 @@ impl Figures {
         for (name, help, value) in gauges {
             figure(to, name, "gauge", help, &plain(value));
         }
+        if let Some(turned) = self.turned {
+            let help = "The mean delay that the bound of the backlog is turned for.";
+            figure(
+                to,
+                "node_delay_target_seconds",
+                "gauge",
+                help,
+                &plain(seconds(turned.target)),
+            );
+            let help = "The mean delay of queries in the last period in which some ended.";
+            let delay = seconds(turned.delay.unwrap_or_default());
+            figure(to, "node_delay_mean_seconds", "gauge", help, &plain(delay));
+        }
+        if let Some(tasks) = &self.tasks {
+            tasks.metrics(to);
+        }
         self.request_figures(to);
         self.exchange_figures(to);
         let ages = self
@@ -544,6 +583,15 @@ pub(crate) mod tests {
             clients: (1, 2),
             client_bytes: Bytes::default(),
             peer_bytes: Bytes::default(),
+            turned: Some(Turned {
+                mode: "law",
+                target: Nanos::from_millis(100),
+                delay: Some(Nanos::from_millis(80)),
+            }),
+            tasks: Some(TasksNow {
+                mode: "running".into(),
+                ..TasksNow::default()
+            }),
         }
     }
 

@@ -13,12 +13,14 @@
 //! **Bounds.** Connections, requests that wait, bytes of a message, messages that wait for a peer: each has a name.
 
 pub mod ages;
+pub mod bound;
 pub mod changes;
 pub mod commands;
 pub mod conversation;
 pub mod figures;
 pub mod making;
 pub mod outgoing;
+pub mod own;
 #[cfg(target_os = "linux")]
 pub mod process;
 pub mod seen;

@@ -77,6 +77,7 @@ struct Open {
     id: RequestId,
     is_transaction: bool,
     place: Place,
+    arrived: Time,
     since: Time,
     spent: Spent,
 }
@@ -109,6 +110,7 @@ impl Spans {
             id,
             is_transaction: !request.work.is_query() && !request.work.is_of_memory(),
             place: Place::Queue,
+            arrived,
             since: arrived,
             spent: Spent::default(),
         };
@@ -128,13 +130,13 @@ impl Spans {
         }
     }
 
-    /// What came of it, at `at`: where it is late, that is kept. Whether it was a transaction; `None` where it is not
-    /// known.
-    pub fn ends(&mut self, ticket: u64, outcome: Outcome, at: Time) -> Option<bool> {
+    /// What came of it, at `at`: where it is late, that is kept. Whether it was a transaction, and how long it took
+    /// from when it was read; `None` where it is not known.
+    pub fn ends(&mut self, ticket: u64, outcome: Outcome, at: Time) -> Option<(bool, Nanos)> {
         let mut open = self.open.remove(&ticket)?;
         self.tickets.remove(&open.id);
         if outcome == Outcome::Other {
-            return Some(open.is_transaction);
+            return Some((open.is_transaction, at.since(open.arrived)));
         }
         let place = open.place;
         open.moves(place, at);
@@ -152,7 +154,7 @@ impl Spans {
             place,
             spent: open.spent,
         });
-        Some(open.is_transaction)
+        Some((open.is_transaction, at.since(open.arrived)))
     }
 
     /// The last ones that were late, the newest first.

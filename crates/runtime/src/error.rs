@@ -55,9 +55,9 @@ pub enum RuntimeError {
     /// The machine could not be opened.
     #[error(transparent)]
     Machine(#[from] Refusal),
-    /// A log was asked for that would have no bound, or would not replay.
-    #[error("a log that replays needs a run with a duration and without learning: its memory grows with every event")]
-    Unbounded,
+    /// A log was asked for that would not replay.
+    #[error("a log that replays needs a run without learning: another regulator takes over within it")]
+    Unreplayed,
     /// A thread of the runtime asked for its own end.
     #[error(
         "a thread of the runtime cannot wait for its end: stop it here with ask_to_stop, and wait for the report in another thread"

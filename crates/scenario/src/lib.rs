@@ -2,6 +2,7 @@
 //!
 //! * [`run`] and [`identify`] take a [`RunRequest`]: what the command line calls;
 //! * `linux` measures what accesses cost, compiles the programs, opens the stores and adds the tasks to a runtime;
+//! * [`beside`] starts the tasks of a scenario in a process that serves, without an end;
 //! * [`stages`] puts a pipeline of the scenario's stages together and runs it;
 //! * `simulated` runs the same programs on the simulated machine, `allocation` splits its cache and bandwidth.
 
@@ -17,6 +18,8 @@ mod without_effect;
 pub use allocation::{AllocationError, AllocationRequest, Changes};
 #[cfg(target_os = "linux")]
 pub use linux::Emulated;
+#[cfg(target_os = "linux")]
+pub use linux::beside;
 pub use punctual_runtime::report::PlatformChoice;
 pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineFileError, MachineModel, MeterId, UnknownGovernor};
 pub use run::{ControllerSource, RunError, RunRequest, check_controller, identify, run};

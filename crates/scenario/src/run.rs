@@ -291,6 +291,17 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
     }
 }
 
+/// What runs without an end beside a server.
+#[cfg(target_os = "linux")]
+pub(crate) fn setup(request: &RunRequest) -> Result<Setup<'_>, RunError> {
+    check(&request.scenario)?;
+    Ok(Setup {
+        design: design_for(request)?.0,
+        request,
+        excite: false,
+    })
+}
+
 fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result<Finished, RunError> {
     let (design, notes) = match excite {
         Some(Excite) => (None, Vec::new()),

@@ -7,6 +7,7 @@ use punctual_store::engine::Durability;
 
 use crate::resp::Version;
 use crate::session::Session;
+use crate::tasks::TasksNow;
 use crate::work::{Counts, Stage};
 
 /// What the server knows of itself.
@@ -28,6 +29,8 @@ pub struct About<'a> {
     pub durability: Durability,
     pub trouble: Option<String>,
     pub counts: &'a Counts,
+    /// Of tasks beside the server, where there are any.
+    pub tasks: Option<&'a TasksNow>,
 }
 
 /// The sections that are asked for; all where none is named.
@@ -111,6 +114,14 @@ pub fn text(about: &About<'_>, wanted: &[String]) -> String {
         latency.push((spent, (load(counts.late_spent(stage)) / 1_000).to_string()));
     }
     section("Latency", &latency);
+    if let Some(tasks) = about.tasks {
+        let lines = tasks.lines();
+        let lines: Vec<_> = lines
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()))
+            .collect();
+        section("Tasks", &lines);
+    }
     section(
         "Replication",
         &[("role", "master".into()), ("connected_slaves", "0".into())],

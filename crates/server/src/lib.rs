@@ -26,6 +26,7 @@ pub mod resp;
 pub mod session;
 pub mod stream;
 pub mod subscribers;
+pub mod tasks;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 #[cfg(feature = "tls")]

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use punctual_federation::admission::{Gate, Timely};
 use punctual_federation::ids::{Boot, Member, NodeId};
 use punctual_federation::node::Setup;
+use punctual_loop::EventLog;
 use punctual_node::conversation::TIME_LEFT;
+use punctual_node::own::OwnReading;
 use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
@@ -23,13 +25,17 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
+use super::backlog::Turns;
 use super::membership::{LogAddress, Membership};
 use super::node::{EXECUTORS, open, temporal};
 use super::run::log_in_etcd;
 use crate::commands::print;
+use crate::commands::replay::LogFile;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::password;
+use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
 
 /// The most lines that wait to be written; what comes on top is not.
 const LINES_MAX: usize = 256;
@@ -59,6 +65,11 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let shows = file.tls.is_some() || membership.tls.is_some();
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(shows.then_some(SIGHUP))).map_err(untaken)?;
 
+    let record = Output::prepare_some(file.record.as_ref())?;
+    let mut tasks = file.tasks.as_ref().map(ReadyTasks::load).transpose()?;
+    if record.is_some() {
+        tasks.iter_mut().for_each(ReadyTasks::record);
+    }
     let users = std::mem::take(&mut file.users);
     let access = access(users, file.tls.as_ref(), membership.tls.as_ref())?;
     let own = &membership.nodes[membership.node.0 as usize];
@@ -76,6 +87,25 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     listening.page = page.map_err(|error| input(&format!("{taken}: {error}")))?;
     listening.temporal = temporal();
     let replica = open(&file.store, membership.store_bytes_max).map_err(|error| input(&error))?;
+    let replica = Arc::new(replica);
+    listening.work = membership.work;
+    let turns = membership.backlog.as_ref().map(Turns::begin).transpose()?;
+    listening.bound = turns.as_ref().map(Turns::asked);
+    let tasks = match tasks {
+        None => None,
+        Some(tasks) => {
+            let own = own_readings(&file);
+            let running = tasks.start(&asked, &mut |tasks, needs| {
+                let opened = tasks::beside(tasks, Arc::new(needs.own()?), &replica, &own);
+                Ok(opened)
+            })?;
+            let Some(running) = running else {
+                return Ok(()); // a signal came before they began
+            };
+            (listening.tasks, listening.own) = (Some(running.told()), own);
+            Some(running)
+        }
+    };
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
     let node = membership.node;
     // What serves a log in etcd to this node, and its folder, which other users do not see into.
@@ -103,10 +133,20 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         // A waker that fails leaves the loop to its next beat.
         wake: Arc::new(move || drop(waker.wake())),
     };
+    let have_ended = tasks.as_ref().map(RunningTasks::ended);
     let looks = {
         let (send, has_ended, access, drain_max) =
             (send.clone(), Arc::clone(&has_ended), access, file.options.drain_max);
-        thread::spawn(move || look(signals, &send, &access, drain_max.into(), &has_ended))
+        let turns = turns.clone();
+        thread::spawn(move || {
+            let mut each = |orders: &Orders| {
+                if have_ended.as_ref().is_some_and(|ended| ended()) {
+                    orders.send(Control::Leave);
+                }
+                turns.as_ref().map(Turns::keep);
+            };
+            look(signals, &send, &access, drain_max.into(), &has_ended, &mut each);
+        })
     };
     {
         // It ends with this process: a lookup may take long.
@@ -141,7 +181,26 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     });
     has_ended.store(true, Ordering::SeqCst);
     drop((looks.join(), writes.join()));
-    ended.map_err(|error| input(&format!("node {node}: {error}")))
+    let (tasks, log) = match tasks.map_or(Ok(None), RunningTasks::end) {
+        Ok(log) => (Ok(()), log),
+        Err(failure) => (Err(failure), None),
+    };
+    let mut log = log.unwrap_or_else(|| EventLog::of_backlogs(Vec::new()));
+    log.backlogs.extend(turns.and_then(|turns| turns.end()));
+    let decided = record.map_or(Ok(()), |record| record.json(&LogFile::of(log)));
+    let ended = ended.map_err(|error| input(&format!("node {node}: {error}")));
+    Failure::all([ended, tasks, decided])
+}
+
+/// The objects that tasks set, each once.
+fn own_readings(file: &NodeFile) -> Vec<Arc<OwnReading>> {
+    let sets = file.tasks.iter().flat_map(|tasks| &tasks.sets);
+    let mut keys: Vec<&str> = sets.map(|set| set.object.as_str()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.into_iter()
+        .map(|key| Arc::new(OwnReading::new(key.as_bytes().to_vec())))
+        .collect()
 }
 
 /// What a line tells of a node.
@@ -217,7 +276,14 @@ impl Orders {
 }
 
 /// Has the node leave at a signal, and end where that takes longer than `drain_max`; reads certificates again.
-fn look(mut signals: Signals, orders: &Orders, access: &Access, drain_max: Duration, has_ended: &AtomicBool) {
+fn look(
+    mut signals: Signals,
+    orders: &Orders,
+    access: &Access,
+    drain_max: Duration,
+    has_ended: &AtomicBool,
+    each: &mut dyn FnMut(&Orders),
+) {
     let mut leaves = None;
     for round in 0u64.. {
         if has_ended.load(Ordering::SeqCst) {
@@ -235,6 +301,7 @@ fn look(mut signals: Signals, orders: &Orders, access: &Access, drain_max: Durat
         if is_asked || round % CERTIFICATES_EVERY == 0 {
             renew(access, is_asked);
         }
+        each(orders);
         thread::sleep(LOOK_EVERY);
     }
 }

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use punctual_federation::ids::{FederationId, NodeId};
+use punctual_units::Nanos;
 
-use super::run::settings::{STORE_BYTES, Settings};
+use super::run::settings::{STORE_BYTES, Settings, WORK_MAX};
 use crate::scenario::Section;
 use crate::serve::file::{TlsPaths, tls, within};
 
@@ -28,6 +29,39 @@ pub struct Membership {
     pub store_bytes_max: u64,
     /// Certificates that nodes show each other. [`TlsPaths::clients`] is there.
     pub tls: Option<TlsPaths>,
+    /// The processor time that each request takes beside what it needs: for trying out a load.
+    pub work: Nanos,
+    /// The mean delay that the bound of the backlog is turned for.
+    pub backlog: Option<BacklogFile>,
+}
+
+/// What is asked of the bound of a node's backlog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BacklogFile {
+    /// The mean delay of queries.
+    pub target: Nanos,
+    /// How often the bound is turned.
+    pub period: Nanos,
+    /// Where the node's model is; it is written there once it is learned.
+    pub model: Option<PathBuf>,
+}
+
+/// Reads it.
+fn backlog(section: &mut Section<'_, '_>) -> BacklogFile {
+    let targets = Nanos::from_millis(1)..=Nanos::from_secs(60);
+    let target = within(section, "target", targets);
+    if target.is_none() {
+        section.complain(
+            "target",
+            "expected the mean delay that queries are to have, such as \"100ms\"",
+        );
+    }
+    let periods = Nanos::from_millis(100)..=Nanos::from_secs(60);
+    BacklogFile {
+        target: target.unwrap_or_default(),
+        period: within(section, "period", periods).unwrap_or(Nanos::from_secs(1)),
+        model: section.text("model").map(PathBuf::from),
+    }
 }
 
 /// Where a federation's log is.
@@ -92,7 +126,10 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
             LogAddress::Socket(PathBuf::new())
         }
     };
+    let turned = section.has("backlog").then(|| section.table("backlog", backlog));
     Membership {
+        work: within(section, "work", Nanos::ZERO..=WORK_MAX).unwrap_or(Nanos::ZERO),
+        backlog: turned,
         federation: FederationId(number_of(&name)),
         node: NodeId(number.unwrap_or_default() as u32),
         nodes,

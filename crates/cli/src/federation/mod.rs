@@ -1,6 +1,7 @@
 //! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`),
 //! whose parts are there alone, too (`balance`, `load`), and seen (`watch`).
 
+mod backlog;
 pub mod balance;
 mod chart;
 pub mod dial;

@@ -10,6 +10,7 @@ use punctual_store::engine::Durability;
 use punctual_store::temporal::ObjectSpec;
 use punctual_units::Nanos;
 
+use super::tasks::{self, TasksFile};
 use crate::failure::Failure;
 use crate::federation::membership::{self, LogAddress, Membership};
 use crate::scenario::{Section, read_document};
@@ -31,6 +32,10 @@ pub struct NodeFile {
     pub objects: Vec<ObjectSpec>,
     /// How many there may be, with those that clients make.
     pub objects_max: usize,
+    /// Where decisions of the loop are written at the end.
+    pub record: Option<PathBuf>,
+    /// Tasks beside the server.
+    pub tasks: Option<TasksFile>,
     /// If given, it is a node of a federation.
     pub federation: Option<Membership>,
 }
@@ -68,6 +73,8 @@ impl Default for NodeFile {
             metrics: None,
             objects: Vec::new(),
             objects_max: 1024,
+            record: None,
+            tasks: None,
             federation: None,
         }
     }
@@ -94,9 +101,18 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     // Beside the file, wherever the command was typed.
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
+        node.record = node.record.map(|record| folder.join(record));
+        if let Some(tasks) = &mut node.tasks {
+            tasks.scenario = folder.join(&tasks.scenario);
+        }
         let of_nodes = node.federation.as_mut().map(|federation| {
             if let LogAddress::Socket(path) = &mut federation.log {
                 *path = folder.join(&path);
+            }
+            if let Some(backlog) = &mut federation.backlog {
+                { &mut backlog.model }
+                    .iter_mut()
+                    .for_each(|path| *path = folder.join(&path));
             }
             &mut federation.tls
         });
@@ -125,6 +141,9 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     if top.has("tls") {
         node.tls = Some(top.table("tls", tls));
     }
+    if top.has("tasks") {
+        node.tasks = Some(top.table("tasks", tasks::read));
+    }
     if top.has("federation") {
         node.federation = Some(top.table("federation", membership::read));
         for key in ["object", "temporal"] {
@@ -147,11 +166,51 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
             top.complain("object", format!("{key} is there twice: give each object its own key"));
         }
     }
+    let turns = { &node.federation }
+        .as_ref()
+        .is_some_and(|federation| federation.backlog.is_some());
+    if node.record.is_some() && node.tasks.is_none() && !turns {
+        top.complain(
+            "server",
+            "record: nothing is decided without [tasks] or [federation.backlog]: leave it out",
+        );
+    }
+    if let Some(tasks) = &node.tasks {
+        check_objects(top, &node.objects, tasks, node.federation.is_some());
+    }
     node
+}
+
+/// Complains about objects that tasks and clients cannot share.
+fn check_objects(top: &mut Section<'_, '_>, objects: &[ObjectSpec], tasks: &TasksFile, is_member: bool) {
+    for spec in objects.iter().filter(|spec| tasks::is_taken(&spec.key)) {
+        let key = spec.key.escape_ascii();
+        let what = format!("{key} is a key of the scenario's own objects: give the object another key");
+        top.complain("object", what);
+    }
+    // Those of a federation are made while it runs.
+    let known = |key: &str| objects.iter().find(|spec| spec.key == key.as_bytes());
+    let sets = tasks.sets.iter().map(|set| &set.object);
+    for key in tasks.reads.iter().chain(sets.clone()) {
+        if !is_member && known(key).is_none() {
+            top.complain(
+                "tasks",
+                format!("there is no object {key}: add an [[object]] with this key"),
+            );
+        }
+    }
+    for key in sets {
+        if known(key).is_some_and(|spec| !tasks::takes_numbers(spec.max_len)) {
+            let what =
+                format!("{key}: a task sets it to the number of its job, of up to 20 bytes: raise its max_bytes");
+            top.complain("object", what);
+        }
+    }
 }
 
 fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     node.listen = listen(section).unwrap_or(node.listen);
+    node.record = section.text("record").map(PathBuf::from);
     if let Some(metrics) = section.text("metrics") {
         match metrics.parse::<SocketAddr>() {
             Ok(address) if address.ip().is_loopback() => node.metrics = Some(address),

@@ -4,6 +4,7 @@
 pub mod certificates;
 pub mod file;
 pub mod password;
+pub mod tasks;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,11 +24,14 @@ use punctual_store::{Store, StoreError, StoreOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
+use tasks::{ReadyTasks, RunningTasks};
 
 use crate::args;
 use crate::commands::print;
+use crate::commands::replay::LogFile;
 use crate::failure::Failure;
 use crate::federation::member;
+use crate::output::Output;
 
 /// Descriptors that are no connections: the store's, the event loop's.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -57,6 +61,14 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     if let Some(membership) = node.federation.take() {
         return member::serve(node, &membership);
     }
+    let mut tasks = node.tasks.as_ref().map(ReadyTasks::load).transpose()?;
+    let record = Output::prepare_some(node.record.as_ref())?;
+    if let Some(tasks) = &mut tasks {
+        tasks.within(node.quota as u64);
+        if record.is_some() {
+            tasks.record();
+        }
+    }
     let descriptors = raise_descriptors();
     let connections_max = node.options.connections_max;
     if let Some(room) =
@@ -80,7 +92,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     }
     // SIGHUP has certificates read again; without them it ends the server, as it ends any program.
     let taken = [SIGINT, SIGTERM].into_iter().chain(node.tls.as_ref().map(|_| SIGHUP));
-    let mut signals = Signals::new(taken)
+    let signals = Signals::new(taken)
         .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     #[cfg(feature = "tls")]
@@ -102,11 +114,43 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
             return Err(Failure::input([format!("{what}: {error}")]));
         }
     };
+    let Some(tasks) = tasks else {
+        let store = open(&mut node, StoreOptions::default(), |engine, options| {
+            Store::open(engine, LinuxOs, options)
+        });
+        let store = Arc::new(store.map_err(|error| input(&error))?);
+        return serve_on(listening, store, &node, page, signals, None);
+    };
+    let mut shared = None;
+    let running = tasks.start(&asked, &mut |file, needs| {
+        let store = open(&mut node, needs.options.clone(), |engine, options| {
+            needs.store(engine, options)
+        });
+        let opened = tasks::shared(file, Arc::new(store?));
+        shared = Some(Arc::clone(&opened.store));
+        Ok(opened)
+    })?;
+    let (Some(running), Some(store)) = (running, shared) else {
+        return Ok(()); // a signal came before they began
+    };
+    node.options.tasks = Some(running.told());
+    serve_on(listening, store, &node, page, signals, Some((running, record)))
+}
+
+/// Serves the store until a signal asks it to end.
+fn serve_on<E: Engine + 'static>(
+    listening: Listening,
+    store: Arc<Store<E, LinuxOs>>,
+    node: &NodeFile,
+    page: Option<Page>,
+    mut signals: Signals,
+    tasks: Option<(RunningTasks, Option<Output>)>,
+) -> Result<(), Failure> {
+    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let metrics = page.as_ref().and_then(|page| page.address().ok());
-    let store = open(&mut node).map_err(|error| input(&error))?;
     let (address, durability) = (listening.address(), store.durability());
     let running = listening
-        .serve_with(Arc::new(store), &node.options, page)
+        .serve_with(store, &node.options, page)
         .map_err(|error| input(&error))?;
     print(&format!(
         "serving {} ({}) on {address}; Ctrl-C ends it\n",
@@ -123,9 +167,19 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     if !address.ip().is_loopback() && !node.options.speaks_tls() {
         print("other machines reach it, and passwords and data go over the network as they are: see [tls]\n")?;
     }
-    let asked = until_asked(&mut signals, &running, &node.options);
+    let asked = until_asked(
+        &mut signals,
+        &running,
+        &node.options,
+        tasks.as_ref().map(|(tasks, _)| tasks),
+    );
+    // Tasks first: their last updates are flushed with those of clients.
+    let ended = tasks.map_or(Ok(()), |(tasks, record)| match (tasks.end()?, record) {
+        (Some(log), Some(record)) => record.json(&LogFile::of(log)),
+        _ => Ok(()),
+    });
     let stopped = running.stop().map_err(|error| input(&error));
-    asked.and(stopped)
+    asked.and(ended).and(stopped)
 }
 
 /// Raises what this process may have open up to what it may set itself; how many that are.
@@ -145,7 +199,12 @@ pub fn raise_descriptors() -> Option<u64> {
     Some(if raised { limit.rlim_max } else { before })
 }
 
-fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>, options: &Options) -> Result<(), Failure> {
+fn until_asked<E: Engine>(
+    signals: &mut Signals,
+    running: &Running<E, LinuxOs>,
+    options: &Options,
+    tasks: Option<&RunningTasks>,
+) -> Result<(), Failure> {
     for round in 0u64.. {
         let pending: Vec<_> = signals.pending().collect();
         if pending.iter().any(|signal| *signal != SIGHUP) {
@@ -164,13 +223,21 @@ fn until_asked(signals: &mut Signals, running: &Running<Lmdb, LinuxOs>, options:
                 "a thread of the server has ended by itself, and so has the server; what was acknowledged is there";
             return Err(Failure::Internal(what.into()));
         }
+        if tasks.is_some_and(|tasks| tasks.ended()()) {
+            // Why is told with what they came to.
+            return Ok(());
+        }
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())
 }
 
-/// Opens the store, with the objects of the file and those that clients have made in earlier runs.
-fn open(node: &mut NodeFile) -> Result<Store<Lmdb, LinuxOs>, StoreError> {
+/// Opens the store, with the objects of `base`, those of the file, and those that clients have made in earlier runs.
+fn open<E: Engine>(
+    node: &mut NodeFile,
+    base: StoreOptions,
+    store: impl FnOnce(Lmdb, StoreOptions) -> Result<Store<E, LinuxOs>, StoreError>,
+) -> Result<Store<E, LinuxOs>, StoreError> {
     let options = LmdbOptions {
         durability: node.durability,
         quota: node.quota,
@@ -178,7 +245,8 @@ fn open(node: &mut NodeFile) -> Result<Store<Lmdb, LinuxOs>, StoreError> {
         ..LmdbOptions::default()
     };
     let engine = options.open(&node.store)?;
-    let mut objects = node.objects.clone();
+    let mut objects = base.objects;
+    objects.extend_from_slice(&node.objects);
     {
         let snapshot = engine.snapshot()?;
         for record in snapshot.scan(
@@ -204,7 +272,7 @@ fn open(node: &mut NodeFile) -> Result<Store<Lmdb, LinuxOs>, StoreError> {
         created_max: node.objects_max.saturating_sub(objects.len()),
         objects,
         clock_origin: clock_origin().map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes())),
-        ..StoreOptions::default()
+        ..base
     };
-    Store::open(engine, LinuxOs, options)
+    store(engine, options)
 }

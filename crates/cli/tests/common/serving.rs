@@ -26,6 +26,11 @@ pub fn serve(folder: &Path, arguments: &[&str]) -> Served {
 
 /// The same, with its errors as `errors` says.
 pub fn serve_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> Served {
+    try_serve(folder, arguments, errors).expect("it serves")
+}
+
+/// The same; none where it ends in place of serving.
+pub fn try_serve(folder: &Path, arguments: &[&str], errors: Stdio) -> Option<Served> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
     command.arg("serve").args(arguments);
     if !arguments.contains(&"--listen") {
@@ -36,15 +41,15 @@ pub fn serve_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> Served
     let mut child = punctual_testing::start(&mut command, BOUND).expect("the program starts");
     let mut said = BufReader::new(child.stdout().expect("its output")).lines();
     let line = said.find_map(|line| line.ok().filter(|line| line.starts_with("serving")));
-    let line = line.expect("it serves");
+    let line = line?;
     let address = line.split(" on ").nth(1).and_then(|rest| rest.split(';').next());
     let address = address.unwrap_or_else(|| panic!("it serves: {line:?}")).to_owned();
-    Served {
+    Some(Served {
         child,
         address,
         lines: vec![line],
         said,
-    }
+    })
 }
 
 impl Served {

@@ -31,8 +31,10 @@ use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_logs::frame;
 use punctual_os::Os;
+use punctual_platform::Machine;
 use punctual_server::metrics::Page;
 use punctual_server::subscribers::Told;
+use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
@@ -43,9 +45,11 @@ use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
 use self::temporal::Waiting;
+use crate::bound::{Asked, Bound, Outcome};
 use crate::changes;
 use crate::figures::{Bytes, Figures, Tally};
 use crate::making::Maker;
+use crate::own::OwnReading;
 use crate::seen::{Seen, What};
 use crate::sensing::{Sensing, Temporal};
 use crate::spans::Spans;
@@ -174,6 +178,12 @@ pub struct Listening {
     pub temporal: Temporal,
     /// A page of figures for Prometheus.
     pub page: Option<Page>,
+    /// What turns the bound of the node's backlog, and where it leaves what it has learned and decided.
+    pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
+    /// What tasks of this process have come to, if there are any: told with the node's own figures.
+    pub tasks: Option<Arc<Tasks>>,
+    /// Objects that tasks of this process set; the loop looks at them as it wakes, at each beat at the latest.
+    pub own: Vec<Arc<OwnReading>>,
 }
 
 impl Listening {
@@ -196,6 +206,9 @@ impl Listening {
             work: Nanos::ZERO,
             temporal: Temporal::default(),
             page: None,
+            bound: None,
+            tasks: None,
+            own: Vec::new(),
         })
     }
 
@@ -221,12 +234,12 @@ impl Listening {
         self,
         setup: &Setup,
         log: PathBuf,
-        replica: Replica<E, O>,
+        replica: impl Into<Arc<Replica<E, O>>>,
         os: O,
         control: Receiver<Control>,
         tell: impl FnMut(Seen),
     ) -> Result<(), NodeError> {
-        let replica = Arc::new(replica);
+        let replica = replica.into();
         let temporal = Temporal {
             boot: replica.count_boot(self.temporal.boot)?,
             ..self.temporal
@@ -239,7 +252,11 @@ impl Listening {
         let clients = Clients::new(self.clients, setup.me.boot.0, self.access.clone(), wake)
             .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
-        let node = Node::new(setup, replica.revision(), replica.reign()?, now);
+        let mut node = Node::new(setup, replica.revision(), replica.reign()?, now);
+        let turned = self.bound.map(|(asked, outcome)| Turned {
+            bound: Bound::new(asked, node.machine(now).offers(), now),
+            outcome,
+        });
         let me = setup.me;
         let hello = Packet::Hello {
             federation: setup.federation,
@@ -305,6 +322,9 @@ impl Listening {
             started: now,
             published,
             page: page_at,
+            turned,
+            tasks: self.tasks,
+            own: self.own,
             tell,
         };
         let ended = process.run();
@@ -315,6 +335,12 @@ impl Listening {
         }
         ended
     }
+}
+
+/// What turns the bound of the backlog, and where that leaves its decisions.
+struct Turned {
+    bound: Bound,
+    outcome: Arc<Mutex<Outcome>>,
 }
 
 /// A front's request.
@@ -387,6 +413,12 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     /// For the page's thread; and where that is, if it is.
     published: Arc<Mutex<Option<Figures>>>,
     page: Option<SocketAddr>,
+    /// What turns the bound of the backlog.
+    turned: Option<Turned>,
+    /// What tasks of this process have come to.
+    tasks: Option<Arc<Tasks>>,
+    /// Objects that they set.
+    own: Vec<Arc<OwnReading>>,
     tell: T,
 }
 
@@ -397,6 +429,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         loop {
             self.carry_on();
             if let Some(end) = self.ends.take() {
+                self.leave_decisions();
                 self.say_goodbye();
                 return end;
             }
@@ -461,7 +494,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let now = self.os.now();
         let links = [self.ask.next_due(), self.watch.next_due()];
         let peers = self.peers.values().map(|peer| peer.way.next_due());
-        let local = [self.maker.next_due(), self.settle_by()];
+        let bound = self.turned.as_ref().map_or(Time::MAX, |turned| turned.bound.due());
+        let local = [self.maker.next_due(), self.settle_by(), bound];
         let due = links.into_iter().chain(local).chain(peers).chain(self.left);
         let due = due.min().unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
@@ -470,6 +504,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Passes on all that has happened, and sends what came of it.
     fn carry_on(&mut self) {
         let now = self.os.now();
+        self.turn_bound(now);
+        self.set_own(now);
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
         let mut troubles = Vec::new();

@@ -3,14 +3,15 @@
 use std::sync::PoisonError;
 
 use punctual_federation::action::{Action, Caller, Event};
-use punctual_federation::message::{Answer, Message, Reason};
+use punctual_federation::message::{Answer, Message, Output, Reason};
 use punctual_federation::temporal::{InboxBounds, true_at_most};
 use punctual_os::Os;
 use punctual_store::engine::Engine;
-use punctual_units::Time;
+use punctual_units::{Nanos, Time};
 
 use super::Process;
-use crate::figures::{Figures, Objects, Peer};
+use crate::bound::{Outcome as Learned, Told};
+use crate::figures::{Figures, Objects, Peer, Turned};
 use crate::seen::Seen;
 use crate::spans::{Outcome, Place};
 use crate::stores::Done;
@@ -26,7 +27,19 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             } => Outcome::Expired,
             _ => Outcome::Other,
         };
-        if let Some(is_transaction) = self.spans.ends(ticket, outcome, now) {
+        if let Some((is_transaction, took)) = self.spans.ends(ticket, outcome, now) {
+            // Readings are answered from memory, and wait for nothing that the bound would hold back.
+            if let (
+                Some(turned),
+                Answer::Done {
+                    output: Output::Values(_),
+                    ..
+                },
+                false,
+            ) = (&mut self.turned, answer, is_transaction)
+            {
+                turned.bound.ended(took);
+            }
             let tally = if is_transaction {
                 &mut self.transactions
             } else {
@@ -121,6 +134,45 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             clients: (self.clients.len(), self.clients.begun()),
             client_bytes: self.clients.bytes,
             peer_bytes: self.peer_bytes,
+            turned: self.turned.as_ref().map(|turned| Turned {
+                mode: turned.bound.mode(),
+                target: turned.bound.target(),
+                delay: turned.bound.delay(),
+            }),
+            tasks: self.tasks.as_ref().map(|tasks| tasks.now()),
+        }
+    }
+
+    /// Closes a period of the law that turns the backlog's bound.
+    pub(super) fn turn_bound(&mut self, now: Time) {
+        let Some(turned) = self.turned.as_mut().filter(|turned| turned.bound.due() <= now) else {
+            return;
+        };
+        let report = self.node.said(now).report;
+        let told = turned.bound.close(self.node.machine(now), &report, now);
+        if turned.bound.learned().is_some() && matches!(told, Some(Told::Follows)) {
+            *turned.outcome.lock().unwrap_or_else(PoisonError::into_inner) = turned.bound.outcome();
+        }
+        let target = turned.bound.target();
+        self.seen_of_bound(told, target);
+    }
+
+    fn seen_of_bound(&mut self, told: Option<Told>, target: Nanos) {
+        let Some(told) = told else { return };
+        self.note(match told {
+            Told::Learns => "the node is loaded, and learns how its delay follows the bound of its backlog".into(),
+            Told::Follows => format!("the bound of the backlog is turned so that the mean delay is {target}"),
+            Told::Rests(why) => {
+                format!("the bound of the backlog stays as it is: {why}; the node admits by forecast as before")
+            }
+        });
+    }
+
+    /// What the law has decided is left for the one that started the node.
+    pub(super) fn leave_decisions(&self) {
+        if let Some(turned) = &self.turned {
+            let outcome: Learned = turned.bound.outcome();
+            *turned.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
         }
     }
 

@@ -122,8 +122,28 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
+    /// Sets what tasks of this process have left.
+    pub(super) fn set_own(&mut self, now: Time) {
+        for own in self.own.iter().filter(|own| !own.is_refused()) {
+            let Some((number, at)) = own.take() else {
+                continue;
+            };
+            let (value, age) = (number.to_string(), now.since(at));
+            let set = { &mut self.sensing }.set(&self.replica, &own.key, value.as_bytes(), age, now);
+            // Asked for until it is made; what a task leaves meanwhile takes its place.
+            if let Set::Unmade = set {
+                self.maker.want(&own.key, self.node.applied());
+                own.put_back(number, at);
+            }
+        }
+    }
+
     /// An object cannot be made.
     pub(super) fn unmade(&mut self, key: &[u8], why: &str) {
+        let own = { self.own.iter() }.find(|own| own.key == key);
+        if own.is_some_and(|own| own.refuse()) {
+            self.note(format!("a task sets {}, and cannot: {why}", key.escape_ascii()));
+        }
         let now = self.os.now();
         let (refused, waiting): (Vec<_>, _) = std::mem::take(&mut self.waiting)
             .into_iter()

@@ -77,6 +77,10 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) rebalance_due: Time,
     /// Log of the regulator, where one is kept.
     pub(super) log: Option<Vec<Decision>>,
+    /// The most that it holds, and how many found no room.
+    pub(super) log_max: usize,
+    /// See [`Control::log_max`].
+    pub(super) unlogged: u64,
     /// Jobs that may run past their deadlines.
     pub(super) under_way: UnderWay,
 }
@@ -135,6 +139,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
         let witness = &self.witness;
         self.collector.judge_late(|job| witness.explains(job));
+        if self.unlogged > 0 {
+            let what = format!("{} steps of the loop found no room in the log", self.unlogged);
+            self.collector.note(what);
+        }
         for unheld in self.regulator.unheld() {
             let name = self.collector.name(unheld.task).unwrap_or("a task").to_owned();
             self.collector.note(unheld.told(&name));
@@ -342,7 +350,12 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     }
 
     fn note(&mut self, event: &Event, now: Time, answer: &Option<Answer>) {
-        if let Some(log) = &mut self.log {
+        let Some(log) = &mut self.log else {
+            return;
+        };
+        if log.len() >= self.log_max {
+            self.unlogged += 1;
+        } else {
             log.push(Decision {
                 now,
                 event: event.clone(),

@@ -33,8 +33,8 @@ use super::tasks::{Running, TaskState, sleep_until};
 use super::tenancy::{Accountant, Observer};
 use super::witness::Witness;
 use super::{
-    CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, SILENCE, TOLD_MAX,
-    TaskSetup, UPDATER_PRIORITY,
+    CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, SILENCE, STEPS_MAX,
+    TOLD_MAX, TaskSetup, UPDATER_PRIORITY,
 };
 use crate::collector::{Collector, Ending};
 use crate::error::RuntimeError;
@@ -272,7 +272,9 @@ impl<E: Engine + 'static> Keeper<E> {
         let (machine, store, shared) = (&mut prepared.machine, &*prepared.store, &*self.shared);
         store.set_admitted_share(plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE));
         if record.is_some() {
-            store.keep_admission_log();
+            if duration.is_some() {
+                store.keep_admission_log();
+            }
             accountants.iter().for_each(Accountant::record);
         }
 
@@ -344,6 +346,8 @@ impl<E: Engine + 'static> Keeper<E> {
                 last: None,
                 rebalance_due: start,
                 log: record.is_some().then(Vec::new),
+                log_max: duration.map_or(STEPS_MAX, |_| usize::MAX),
+                unlogged: 0,
                 under_way,
             };
             let control = ward

@@ -97,6 +97,9 @@ const SILENCE: Nanos = Nanos::from_secs(10);
 /// How long a caller that watches is left alone without a sample.
 const PATIENCE: Nanos = Nanos::from_millis(100);
 
+/// Steps of the loop that are logged of a run without a duration, the first ones: some 20 MB.
+pub const STEPS_MAX: usize = 50_000;
+
 /// Samples and figures that may wait for a caller that watches: a minute at ten per second.
 const TOLD_MAX: usize = 720;
 
@@ -234,7 +237,8 @@ pub struct RunOptions {
     pub probe: bool,
     /// The CPU share of their cores that best-effort tasks together may use; 1 does not bound them.
     pub best_effort_share: Share,
-    /// Whether to keep a log that replays; holds all sensors' setup. It grows with the run, and so needs a duration.
+    /// Whether to keep a log that replays; holds all sensors' setup. It grows with the run: without a duration it is of
+    /// the first [`STEPS_MAX`] steps, and of no verdicts of admission.
     pub record: Option<AdmissionSetup>,
     /// Whether to learn a model of the tasks at first, and to control by it.
     pub learning: Option<Learning>,

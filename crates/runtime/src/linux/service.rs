@@ -253,8 +253,8 @@ pub(super) fn start<E: Engine + 'static>(
     mut options: RunOptions,
     watcher: Option<SyncSender<Told>>,
 ) -> Result<Runtime<E>, RuntimeError> {
-    if options.record.is_some() && (options.duration.is_none() || options.learning.is_some()) {
-        return Err(RuntimeError::Unbounded);
+    if options.record.is_some() && options.learning.is_some() {
+        return Err(RuntimeError::Unreplayed);
     }
     if let Some(learning) = &options.learning {
         let top = prepared_top(&options);

@@ -10,6 +10,8 @@ use punctual_workload::{Op, Program, Surge, Table, checkpoint};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
+use super::beside::Reads;
+
 /// The key of sensor `index`'s temporal object.
 pub(crate) fn sensor_key(index: u32) -> [u8; 12] {
     key(*b"sens", index)
@@ -41,6 +43,8 @@ pub(crate) struct Interpreter {
     rng: ChaCha8Rng,
     value: Vec<u8>,
     surge: Option<Surge>,
+    /// Readings that are read like those of sensors.
+    others: Reads,
 }
 
 impl Interpreter {
@@ -60,12 +64,18 @@ impl Interpreter {
             rng,
             value: Vec::new(),
             surge: None,
+            others: Reads::default(),
         }
     }
 
     /// Jobs have more to do for a while.
     pub(crate) fn surge(&mut self, surge: Option<Surge>) {
         self.surge = surge;
+    }
+
+    /// What reads sensors also reads these.
+    pub(crate) fn reads(&mut self, others: &Reads) {
+        self.others = Arc::clone(others);
     }
 
     /// Runs the program once, as `job`.
@@ -88,7 +98,9 @@ impl Interpreter {
         let mut sum = 0u64;
         job.read(|transaction| {
             for _ in 0..count {
-                let key = self.pick(table);
+                let Some(key) = self.pick(table) else {
+                    continue;
+                };
                 if let Some(value) = transaction.get(&key)? {
                     sum = sum.wrapping_add(u64::from(value.first().copied().unwrap_or(0)));
                 }
@@ -104,7 +116,7 @@ impl Interpreter {
         let value = std::mem::take(&mut self.value);
         let written = job.write(|transaction| {
             for _ in 0..count {
-                let key = self.pick(Table::Objects);
+                let key = object_key(self.rng.random_range(0..self.objects.max(1)));
                 transaction.put(&key, &value)?;
             }
             Ok(())
@@ -113,10 +125,21 @@ impl Interpreter {
         written
     }
 
-    fn pick(&mut self, table: Table) -> [u8; 12] {
+    /// The key of what to read; none where another reading was taken, which has been read.
+    fn pick(&mut self, table: Table) -> Option<[u8; 12]> {
         match table {
-            Table::Sensors => sensor_key(self.rng.random_range(0..self.sensors.max(1))),
-            Table::Objects => object_key(self.rng.random_range(0..self.objects.max(1))),
+            Table::Sensors => {
+                let all = self.sensors as usize + self.others.len();
+                let at = self.rng.random_range(0..all.max(1));
+                match at.checked_sub(self.sensors as usize).and_then(|at| self.others.get(at)) {
+                    Some(read) => {
+                        read();
+                        None
+                    }
+                    None => Some(sensor_key(at as u32)),
+                }
+            }
+            Table::Objects => Some(object_key(self.rng.random_range(0..self.objects.max(1)))),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A scenario on Linux: calibrate, compile, open the stores, place the tasks, run.
 
+pub mod beside;
 mod calibrate;
 mod emulated;
 mod interpret;
@@ -15,7 +16,7 @@ use punctual_engines::lmdb::{LmdbOptions, Verify};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
-use punctual_platform::linux::{KernelTree, LinuxMachine, LinuxOptions, cores, thread};
+use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{CoreChoice, KnobId, Machine, Neighbours, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Job, Prepared, RunOptions, TASK_PRIORITY, TaskSetup, limits_beside};
@@ -28,6 +29,7 @@ use punctual_workload::{self as workload, Class, Costs, Problem, Program, Scenar
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use self::beside::{Opened, Reads, Sets};
 pub use self::emulated::Emulated;
 use self::interpret::{Interpreter, object_key, sensor_key};
 use crate::run::{RunError, Setup};
@@ -85,11 +87,33 @@ fn check_claims(scenario: &Scenario, machine: &LinuxMachine, neighbours: &Neighb
 }
 
 /// Runs the scenario on this machine.
-pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
+pub(crate) fn run_scenario(setup: &Setup, watch: Watch<'_>) -> Result<Finished, RunError> {
     if let Some(path) = setup.request.store_path.as_deref() {
         // In use, damaged, of another version, read-only: said before real-time work disturbs other programs.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
+    let open = |sensors: &[SensorSpec], place: &Place<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
+        let needs = &setup.scenario().store;
+        let store = open_store(setup, &place.main(), needs.map_bytes, sensors, emulated)?;
+        fill(&store, needs, Fill::Anew, watch)?;
+        Ok(Opened::alone(Arc::new(store)))
+    };
+    let (mut runtime, mut options) = prepare(setup, ClockPreference::default(), open, watch)?;
+    options.duration = Some(setup.scenario().duration);
+    if setup.scenario().store.update_mode == workload::UpdateMode::MemoryFirst {
+        runtime.group_commit_every(setup.scenario().store.group_commit);
+    }
+    stage(watch, "starting")?;
+    Ok(runtime.run(options, watch)?)
+}
+
+/// All that is done before the tasks begin: refuses what cannot run, measures, opens the store by `open`, places.
+fn prepare(
+    setup: &Setup,
+    clock: ClockPreference,
+    open: impl FnOnce(&[SensorSpec], &Place<'_>, &Arc<EmulatedClock>, Watch<'_>) -> Result<Opened, RunError>,
+    watch: Watch,
+) -> Result<(Prepared<ScenarioEngine>, RunOptions), RunError> {
     let Neighbours {
         lend_to, share_with, ..
     } = &setup.request.neighbours;
@@ -111,7 +135,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     check_named(setup.scenario(), limits.exclusive.as_deref().unwrap_or_default())?;
     stage(watch, "measuring what store accesses cost here")?;
     let costs = measure(setup, placement.update_core(), watch)?;
-    let machine = LinuxMachine::open(LinuxOptions::default())?;
+    let machine = LinuxMachine::open(LinuxOptions {
+        clock,
+        ..LinuxOptions::default()
+    })?;
     check_claims(setup.scenario(), &machine, &setup.request.neighbours)?;
     let emulated = machine.emulated_clock();
     let place = Place {
@@ -126,9 +153,12 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let scenario = setup.scenario();
     let sensors = setup.sensor_specs(&stream);
     setup.check_room(sensors.len() as u64)?;
-    let map_bytes = scenario.store.map_bytes;
-    let store = Arc::new(open_store(setup, &place.main(), map_bytes, &sensors, &emulated)?);
-    fill(&store, &scenario.store, watch)?;
+    let Opened {
+        store,
+        is_fed,
+        reads,
+        sets,
+    } = open(&sensors, &place, &emulated, watch)?;
 
     let offers = setup.offers(machine.offers());
     let header = setup.header(&offers, &costs, compiled.replicas);
@@ -137,7 +167,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         regulator: setup.regulator(&offers, Time::ZERO),
         pace: scenario.control.pace,
         patience: setup.patience(),
-        duration: Some(scenario.duration),
+        duration: None,
         seed: scenario.seed,
         probe: scenario.control.probe,
         best_effort_share: scenario.control.best_effort_share,
@@ -150,6 +180,8 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
         place: &place,
         emulated: &emulated,
         sensors: sensors.len() as u32,
+        reads,
+        sets,
         copies: 0,
         goals: Vec::new(),
     };
@@ -158,12 +190,10 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     }
     options.regulator.goals = placing.goals;
     runtime.neighbours(setup.request.neighbours.clone());
-    runtime.sensors(stream, scenario.sensors.value_bytes as usize);
-    if scenario.store.update_mode == workload::UpdateMode::MemoryFirst {
-        runtime.group_commit_every(scenario.store.group_commit);
+    if is_fed {
+        runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     }
-    stage(watch, "starting")?;
-    Ok(runtime.run(options, watch)?)
+    Ok((runtime, options))
 }
 
 /// Costs are those at full clock, whatever the governor made of the clock so far. Where the clock cannot be turned the
@@ -211,6 +241,8 @@ struct Placing<'s, 'r> {
     place: &'s Place<'r>,
     emulated: &'s Arc<EmulatedClock>,
     sensors: u32,
+    reads: Reads,
+    sets: Sets,
     copies: u64,
     /// What each task that was added asks for: a best-effort task is added once for each of its copies.
     goals: Vec<Option<TaskGoal>>,
@@ -231,9 +263,13 @@ impl Placing<'_, '_> {
                     .push(Some(task.goal.unwrap_or(self.setup.scenario().goal.tasks)));
                 let mut interpreter = self.interpreter(program, self.sensors);
                 interpreter.surge(self.setup.request.surge);
+                interpreter.reads(&self.reads);
+                let sets: Vec<_> = self.sets.iter().filter(|(name, _)| *name == task.name).collect();
+                let sets: Vec<_> = sets.into_iter().map(|(_, set)| Arc::clone(set)).collect();
                 runtime
                     .task(&task.name, task.class, task.arrival, move |job| {
-                        interpreter.perform(job)
+                        interpreter.perform(job)?;
+                        sets.iter().try_for_each(|set| set(job.number()))
                     })
                     .takes_at_most(task.demand.compute + task.demand.data)
                     .asks_for(task.goal.unwrap_or(self.setup.scenario().goal.tasks));
@@ -266,7 +302,7 @@ impl Placing<'_, '_> {
         let path = self.place.other(&format!("other-{}", self.copies));
         let needs = &self.setup.scenario().store;
         let store = Arc::new(open_store(self.setup, &path, needs.map_bytes, &[], self.emulated)?);
-        fill(&store, needs, watch)?;
+        fill(&store, needs, Fill::Anew, watch)?;
         let body = move |job: &mut Job<'_, ScenarioEngine>| interpreter.perform(job);
         let mut added = TaskSetup::new(task.name.clone(), task.class, task.arrival, store, body);
         (added.active, added.core) = (task.active, Some(core));
@@ -319,8 +355,17 @@ fn open_store(
     sensors: &[SensorSpec],
     emulated: &Arc<EmulatedClock>,
 ) -> Result<ScenarioStore, RunError> {
-    let needs = &setup.scenario().store;
     let engine = engine_options(setup, map_bytes).open(path)?;
+    Ok(Store::open(
+        Emulated::new(engine, Arc::clone(emulated)),
+        LinuxOs,
+        store_options(setup, sensors),
+    )?)
+}
+
+/// How the scenario wants its store, with these sensors.
+fn store_options(setup: &Setup, sensors: &[SensorSpec]) -> StoreOptions {
+    let needs = &setup.scenario().store;
     let object = |(index, sensor): (usize, &SensorSpec)| ObjectSpec {
         key: sensor_key(index as u32).into(),
         avi: sensor.avi,
@@ -328,7 +373,7 @@ fn open_store(
         max_len: sensor.value_bytes_max as usize,
         history: 1,
     };
-    let options = StoreOptions {
+    StoreOptions {
         objects: sensors.iter().enumerate().map(object).collect(),
         update_mode: match needs.update_mode {
             workload::UpdateMode::MemoryFirst => UpdateMode::MemoryFirst,
@@ -339,23 +384,30 @@ fn open_store(
         clock_origin: clock_origin(),
         reader_life_max: needs.reader_life_max,
         ..StoreOptions::default()
-    };
-    Ok(Store::open(
-        Emulated::new(engine, Arc::clone(emulated)),
-        LinuxOs,
-        options,
-    )?)
+    }
+}
+
+/// What becomes of ordinary objects that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fill {
+    /// They are written as at first.
+    Anew,
+    /// They stay as they are.
+    Missing,
 }
 
 /// Puts every ordinary object, in transactions of a thousand; between two of them the user may end it.
-fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, watch: Watch) -> Result<(), RunError> {
+fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, how: Fill, watch: Watch) -> Result<(), RunError> {
     let value = vec![0x5A; needs.object_bytes as usize];
     let objects: Vec<u32> = (0..needs.objects).collect();
     for group in objects.chunks(1000) {
         tell(watch, Progress::Waiting)?;
         let mut transaction = store.write_transaction(Deadline::NONE)?;
         for object in group {
-            transaction.put(&object_key(*object), &value)?;
+            let key = object_key(*object);
+            if how == Fill::Anew || transaction.get(&key)?.is_none() {
+                transaction.put(&key, &value)?;
+            }
         }
         transaction.commit()?;
     }
@@ -381,7 +433,7 @@ fn measure(setup: &Setup, core: CoreId, watch: Watch) -> Result<Costs, RunError>
         .max(needs.map_bytes);
     let sensors = vec![sensor; CALIBRATION_SENSORS as usize];
     let store = open_store(setup, &path, map_bytes, &sensors, &emulated)?;
-    fill(&store, needs, watch)?;
+    fill(&store, needs, Fill::Anew, watch)?;
     let stop = AtomicBool::new(false);
     let measured = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("calibration".into());

@@ -22,6 +22,7 @@ use crate::prover::Prover;
 use crate::resp::Bounds;
 use crate::session::Settings;
 use crate::subscribers::Subscribers;
+use crate::tasks::Tasks;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::users::Users;
@@ -59,6 +60,8 @@ pub struct Options {
     pub temporal_len_max: usize,
     /// The keys of the temporal objects that the store has, whose ages are told.
     pub objects: Vec<Vec<u8>>,
+    /// What tasks of this process have come to, if there are any: told with the server's own figures.
+    pub tasks: Option<Arc<Tasks>>,
 }
 
 impl Default for Options {
@@ -76,6 +79,7 @@ impl Default for Options {
             validity: Nanos::from_secs(1),
             temporal_len_max: 256,
             objects: Vec::new(),
+            tasks: None,
         }
     }
 }
@@ -196,7 +200,14 @@ impl Listening {
                 bytes: options.bytes_max,
             };
             let (shared, figures) = (Arc::clone(&event_loop.shared), Arc::clone(&event_loop.figures));
-            let text = move || metrics::text(&shared, &figures, &limits);
+            let tasks = options.tasks.clone();
+            let text = move || {
+                let mut page = metrics::text(&shared, &figures, &limits);
+                if let Some(tasks) = &tasks {
+                    tasks.now().metrics(&mut page);
+                }
+                page
+            };
             page.serve(text, Arc::clone(&event_loop.stop))
                 .map_err(|source| ServeError::Io {
                     action: "the thread for figures".into(),

@@ -305,6 +305,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             .map(|word| String::from_utf8_lossy(word).to_lowercase())
             .collect();
         let shared = &self.shared;
+        let tasks = self.options.tasks.as_ref().map(|tasks| tasks.now());
         let about = About {
             port: self.address.port(),
             threads: self.options.threads,
@@ -323,6 +324,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             durability: shared.store.durability(),
             trouble: shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             counts: &shared.counts,
+            tasks: tasks.as_ref(),
         };
         info::text(&about, &wanted)
     }

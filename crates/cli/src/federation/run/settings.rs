@@ -17,7 +17,7 @@ pub const RATE_MAX: f64 = 50_000.0;
 /// The most clients: what a balancer takes, because all go to one where the others are gone.
 const CLIENTS_MAX: usize = 1000;
 /// The most that a request may be stated to cost a node.
-const WORK_MAX: Nanos = Nanos::from_secs(1);
+pub const WORK_MAX: Nanos = Nanos::from_secs(1);
 
 /// What a store may be given, in bytes; the log has entries of 1 MiB.
 pub const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;

@@ -51,7 +51,12 @@ pub struct Look {
     pub live: (u64, u64),
     /// The newest late requests.
     pub late: Vec<String>,
+    /// Jobs of tasks in its process, and those of them that were late; none where it has no tasks.
+    pub jobs: Option<(u64, u64)>,
 }
+
+/// The most tasks that a process has.
+const TASKS_MAX: usize = 256;
 
 /// Why requests were not done, as [`Look::not_done`] has them.
 pub const WHY: [(&str, &str); 5] = [
@@ -75,6 +80,10 @@ impl Look {
             return None;
         }
         let peers: Vec<&String> = (0..64).filter_map(|node| all.get(&format!("peer{node}"))).collect();
+        let tasks: Vec<&String> = (0..TASKS_MAX)
+            .filter_map(|task| all.get(&format!("task{task}")))
+            .collect();
+        let of_tasks = |name: &str| tasks.iter().filter_map(|task| part(task, name)).sum();
         let of_peers = |name: &str| peers.iter().filter_map(|peer| part(peer, name)).sum();
         let place = |of: &dyn Fn(&str) -> String| Place::ALL.map(|place| count(&of(place.name())));
         Some(Look {
@@ -97,6 +106,7 @@ impl Look {
             set: count("readings_set"),
             taken: of_peers("readings_taken"),
             skipped: of_peers("readings_skipped"),
+            jobs: number("tasks").map(|_| (of_tasks("jobs"), of_tasks("late"))),
             live: (of_peers("live"), peers.len() as u64),
             late: (0..)
                 .map_while(|number| all.get(&format!("late{number}")).cloned())
@@ -132,6 +142,9 @@ mod tests {
         assert_eq!(look.not_done, [0, 3, 0, 0, 0]);
         assert_eq!((look.late_at[4], look.late_us[4]), (3, 900));
         assert_eq!((look.taken, look.skipped, look.live), (9, 2, (1, 2)));
+        assert_eq!(look.jobs, None);
+        let tasks = "tasks:2\r\ntask0:name=a,jobs=5,late=1\r\ntask1:name=b,jobs=7,late=2\r\n";
+        assert_eq!(Look::of(&format!("{text}{tasks}")).unwrap().jobs, Some((12, 3)));
         assert_eq!(look.late, ["ago_ms=5,kind=query,at=log"]);
         assert_eq!(Look::of("# Server\r\nredis_version:7.0.0\r\n"), None);
     }

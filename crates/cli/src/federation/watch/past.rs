@@ -111,10 +111,12 @@ impl Past {
                 continue;
             };
             let age = look.age_ms.map_or("-".into(), age);
+            let tasks = look.jobs;
+            let tasks = tasks.map_or(String::new(), |(jobs, late)| format!(" jobs {jobs} late jobs {late}"));
             let _ = writeln!(
                 text,
                 "{:7.1} s  node {} {} {} epoch {} applied {} lag {} d {} done {:.0}/s late {:.0}/s readings {:.0}/s \
-                 oldest {age}",
+                 oldest {age}{tasks}",
                 now.at,
                 look.node,
                 look.role,

@@ -28,7 +28,7 @@ const PLACES: [Color; Place::ALL.len()] = [
 const NAMES: usize = 9;
 /// A column of the table of nodes: its title, its width, and the narrowest terminal on which it is shown.
 type Column = (&'static str, u16, u16, fn(&Look, &Moment) -> String);
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 12] = [
     ("standing", 9, 0, |look, _| look.standing.clone()),
     ("epoch", 5, 0, |look, _| look.epoch.to_string()),
     ("applied", 8, 0, |look, _| count(look.applied)),
@@ -39,6 +39,9 @@ const COLUMNS: [Column; 11] = [
     ("late/s", 7, 0, |_, now| count(now.late.round() as u64)),
     ("readings/s", 10, 100, |_, now| count(now.readings.round() as u64)),
     ("oldest", 8, 0, |look, _| look.age_ms.map_or("-".into(), age)),
+    ("tasks late", 10, 112, |look, _| {
+        look.jobs.map_or("-".into(), |(_, late)| count(late))
+    }),
     ("peers", 5, 84, |look, _| format!("{}/{}", look.live.0, look.live.1)),
 ];
 

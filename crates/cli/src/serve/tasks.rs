@@ -1,0 +1,386 @@
+//! The section `[tasks]` of a node's file: the tasks of a scenario in the process that serves (decision 46).
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use punctual_federation::replica::Replica;
+use punctual_loop::EventLog;
+use punctual_node::own::OwnReading;
+use punctual_os::LinuxOs;
+use punctual_platform::linux::{recovery, thread};
+use punctual_runtime::linux::Runtime;
+use punctual_runtime::report::{Progress, RunHeader, TaskReport};
+use punctual_scenario::beside::{self, Needs, NodeEngine, NodeStore, Opened};
+use punctual_scenario::{PlatformChoice, RunError, RunRequest};
+use punctual_server::tasks::{TaskFigures, Tasks, TasksNow};
+use punctual_store::engine::Engine;
+use punctual_store::{StoreError, Together};
+use punctual_units::Clock;
+use punctual_workload::ControllerKind;
+
+use crate::commands::{failures, print, run};
+use crate::failure::Failure;
+use crate::scenario::{self, Loaded, Section};
+use crate::{protection, summary, trace};
+
+/// How often what tasks have come to is told to the server.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+/// How often the thread that tells it looks whether the server ends.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The longest number of a job, in bytes.
+const NUMBER_BYTES: usize = 20;
+/// The longest reading that a task reads without memory being found for it.
+const READING_BYTES: usize = 1 << 10;
+
+/// What the section says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TasksFile {
+    /// The scenario.
+    pub scenario: PathBuf,
+    /// Whether the readings of its sensors come from clients, in place of its recording.
+    pub from_clients: bool,
+    /// Temporal objects that tasks read which read sensors, besides the scenario's own.
+    pub reads: Vec<String>,
+    /// Temporal objects that a task sets at the end of each job.
+    pub sets: Vec<SetBy>,
+}
+
+/// An object that a task sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetBy {
+    /// By its name in the scenario.
+    pub task: String,
+    /// Its key.
+    pub object: String,
+}
+
+/// Reads the section.
+pub fn read(section: &mut Section<'_, '_>) -> TasksFile {
+    let scenario = section.text("scenario").unwrap_or_default();
+    if scenario.is_empty() {
+        section.complain("scenario", "name the scenario whose tasks run beside the server");
+    }
+    let sources = [("recorded", false), ("clients", true)];
+    let from_clients = section.choice("readings", &sources).unwrap_or(false);
+    let reads = section.texts("reads").unwrap_or_default();
+    let sets = section.tables("sets", |section| {
+        let mut word = |key| {
+            let word = section.text(key).unwrap_or_default();
+            if word.is_empty() {
+                section.complain(key, "a task sets an object: name both");
+            }
+            word
+        };
+        SetBy {
+            task: word("task"),
+            object: word("object"),
+        }
+    });
+    TasksFile {
+        scenario: scenario.into(),
+        from_clients,
+        reads,
+        sets,
+    }
+}
+
+/// Whether `key` is one that a scenario's own objects have.
+pub fn is_taken(key: &[u8]) -> bool {
+    key.len() == 12 && (key.starts_with(b"sens") || key.starts_with(b"objt")) && key[4..].iter().all(u8::is_ascii_digit)
+}
+
+/// Whether an object with values of at most so many bytes takes the number of any job.
+pub fn takes_numbers(max_len: usize) -> bool {
+    max_len >= NUMBER_BYTES
+}
+
+/// Tasks that were read and checked, and have not begun.
+pub struct ReadyTasks {
+    file: TasksFile,
+    loaded: Loaded,
+    request: RunRequest,
+}
+
+impl ReadyTasks {
+    /// Reads the scenario.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] where it is none, or none for a node.
+    pub fn load(file: &TasksFile) -> Result<ReadyTasks, Failure> {
+        let loaded = scenario::load(Some(&file.scenario), &[])?;
+        let mut wrong = Vec::new();
+        let mut refuse = |key: &str, what: &str| {
+            if loaded.document.contains_key(key) {
+                wrong.push(format!("{}: {key}: {what}", loaded.place_of(key)));
+            }
+        };
+        refuse("duration", "the tasks of a node have no end: leave it out");
+        refuse(
+            "stage",
+            "stages have processes of their own: run them by `punctual run`",
+        );
+        if loaded.store_path.is_some() {
+            let place = loaded.place_of("store.path");
+            wrong.push(format!(
+                "{place}: store.path: tasks of a node have its store: leave it out"
+            ));
+        }
+        for set in &file.sets {
+            if !loaded.scenario.tasks.iter().any(|task| task.name == set.task) {
+                let shown = loaded.shown();
+                wrong.push(format!(
+                    "tasks.sets: {shown} has no task {}: name one of its tasks",
+                    set.task
+                ));
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(Failure::Input(wrong));
+        }
+        let trace = Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?);
+        let mut request = RunRequest {
+            neighbours: loaded.neighbours.clone(),
+            ..RunRequest::new(loaded.scenario.clone(), trace, PlatformChoice::Linux)
+        };
+        if loaded.scenario.control.kind != ControllerKind::Open {
+            request.controller = run::given_controller(None, &loaded, PlatformChoice::Linux)?;
+            punctual_scenario::check_controller(&request)
+                .map_err(|error| Failure::input([format!("{}: {error}", loaded.shown())]))?;
+        }
+        Ok(ReadyTasks {
+            file: file.clone(),
+            loaded,
+            request,
+        })
+    }
+
+    /// The store may take so many bytes.
+    pub fn within(&mut self, map_bytes: u64) {
+        self.request.scenario.store.map_bytes = map_bytes;
+    }
+
+    /// Decisions are to be kept.
+    pub fn record(&mut self) {
+        self.request.record = true;
+    }
+
+    /// Starts the tasks on the store that `open` opens, unless `asked` says meanwhile that it is to end.
+    ///
+    /// # Errors
+    /// [`Failure`]; the machine has been put back.
+    pub fn start(
+        self,
+        asked: &AtomicBool,
+        open: &mut dyn FnMut(&TasksFile, &Needs) -> Result<Opened, StoreError>,
+    ) -> Result<Option<RunningTasks>, Failure> {
+        let ReadyTasks { file, loaded, request } = self;
+        let mut watch = |progress: Progress<'_>| {
+            if let Progress::Stage(what) = progress {
+                // A reader that has gone away misses it.
+                drop(print(&format!("tasks of {}: {what}\n", loaded.shown())));
+            }
+            match asked.load(Ordering::SeqCst) {
+                true => std::ops::ControlFlow::Break(()),
+                false => std::ops::ControlFlow::Continue(()),
+            }
+        };
+        let mut opens = |needs: &Needs| {
+            let opened = open(&file, needs)?;
+            Ok(Opened {
+                is_fed: !file.from_clients,
+                ..opened
+            })
+        };
+        let runtime = match beside::beside(&request, &mut opens, &mut watch) {
+            Ok(runtime) => runtime,
+            Err(RunError::Interrupted) => return Ok(None),
+            Err(error) => return Err(failures::of_run(error, &loaded)),
+        };
+        keep_off();
+        print(&begun(&runtime.header(), &loaded))?;
+        RunningTasks::watch(runtime).map(Some)
+    }
+}
+
+/// Takes the calling thread off the exclusive cores of this process, and so the threads that it starts from now on: a
+/// sweep moves those of other programs.
+fn keep_off() {
+    let found = recovery::look(&recovery::folder()).unwrap_or_default();
+    let own = { found.holders.iter() }.find(|holder| holder.process == std::process::id() as i32);
+    let exclusive = own.map_or(&[][..], |own| &own.exclusive);
+    let mut left = thread::allowed_cores();
+    left.retain(|core| !exclusive.contains(core));
+    if !exclusive.is_empty() && !left.is_empty() {
+        // Where it is refused, the server's threads are as other threads below the tasks' priority.
+        drop(thread::pin_to(&left));
+    }
+}
+
+/// What was obtained for the tasks, and what was not.
+fn begun(header: &RunHeader, loaded: &Loaded) -> String {
+    let tasks = loaded.scenario.tasks.len();
+    let mut text = format!("tasks of {}: {tasks} run beside the server\n", loaded.shown());
+    for line in protection::told(&header.protection) {
+        if let Some((why, remedy)) = line.refused {
+            text += &format!("  not obtained: {}: {why}; {remedy}\n", line.what.join(", "));
+        }
+    }
+    text
+}
+
+/// Tasks that run.
+pub struct RunningTasks {
+    runtime: Runtime<NodeEngine>,
+    told: Arc<Tasks>,
+    stop: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RunningTasks {
+    fn watch(runtime: Runtime<NodeEngine>) -> Result<RunningTasks, Failure> {
+        let told = Arc::new(Tasks::default());
+        let [stop, ended] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let tells = {
+            let (runtime, told) = (runtime.clone(), Arc::clone(&told));
+            let (stop, ended) = (Arc::clone(&stop), Arc::clone(&ended));
+            move || {
+                while !stop.load(Ordering::SeqCst) {
+                    match runtime.figures() {
+                        Ok(figures) => told.leave(TasksNow {
+                            mode: figures.mode.as_str().into(),
+                            admitted: figures.admitted.get(),
+                            clock_hz: figures.clock.map(|clock| clock.0),
+                            tasks: figures.tasks.iter().map(figures_of).collect(),
+                        }),
+                        Err(_) => {
+                            ended.store(true, Ordering::SeqCst);
+                            return;
+                        }
+                    }
+                    for _ in 0..TOLD_EVERY.as_millis() / LOOK_EVERY.as_millis() {
+                        if !stop.load(Ordering::SeqCst) {
+                            std::thread::sleep(LOOK_EVERY);
+                        }
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("serve-tasks".into()).spawn(tells);
+        let thread = thread.map_err(|error| Failure::input([format!("the thread that tells of tasks: {error}")]))?;
+        Ok(RunningTasks {
+            runtime,
+            told,
+            stop,
+            ended,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where they tell what they have come to.
+    pub fn told(&self) -> Arc<Tasks> {
+        Arc::clone(&self.told)
+    }
+
+    /// Says whether they have ended by themselves.
+    pub fn ended(&self) -> impl Fn() -> bool + Send + use<> {
+        let ended = Arc::clone(&self.ended);
+        move || ended.load(Ordering::SeqCst)
+    }
+
+    /// Ends them after the jobs under way, puts the machine back, and prints what they came to. What was decided, if it
+    /// was to be kept.
+    ///
+    /// # Errors
+    /// [`Failure`] where the store failed, or the machine could not be put back.
+    pub fn end(mut self) -> Result<Option<EventLog>, Failure> {
+        self.stop.store(true, Ordering::SeqCst);
+        let ended = self.runtime.stop();
+        drop(self.thread.take().map(JoinHandle::join));
+        match ended {
+            Ok(finished) => print(&summary::summary(&finished.report)).map(|()| finished.log),
+            Err(error) => Err(Failure::input([format!("tasks: {error}")])),
+        }
+    }
+}
+
+fn figures_of(task: &TaskReport) -> TaskFigures {
+    TaskFigures {
+        name: task.name.clone(),
+        deadline_us: task.deadline_us,
+        jobs: task.jobs,
+        late: task.late,
+        failed: task.failed,
+        skipped: task.skipped,
+        response_us: task.response_us.map(|times| [times.p50, times.p99, times.max]),
+        cause: task.causes.first().map(|cause| cause.cause.words().into()),
+    }
+}
+
+thread_local! {
+    /// What a task has read last.
+    static READING: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(READING_BYTES));
+}
+
+/// What tasks with a store of their own have to do with a node's readings: they read what the node has in memory, and
+/// leave what the node is to set.
+pub fn beside<E: Engine + 'static>(
+    file: &TasksFile,
+    store: Arc<NodeStore>,
+    replica: &Arc<Replica<E, LinuxOs>>,
+    own: &[Arc<OwnReading>],
+) -> Opened {
+    let read = |key: &String| -> beside::Read {
+        let (replica, key) = (Arc::clone(replica), key.clone().into_bytes());
+        Arc::new(move || READING.with_borrow_mut(|value| drop(replica.latest(&key, value))))
+    };
+    let set = |by: &SetBy| -> Option<(String, beside::Set)> {
+        let own = own.iter().find(|own| own.key == by.object.as_bytes())?;
+        let own = Arc::clone(own);
+        let set = move |job| {
+            own.leave(job, LinuxOs.now());
+            Ok(())
+        };
+        Some((by.task.clone(), Arc::new(set)))
+    };
+    Opened {
+        is_fed: !file.from_clients,
+        reads: file.reads.iter().map(read).collect(),
+        sets: file.sets.iter().filter_map(set).collect(),
+        store,
+    }
+}
+
+/// What tasks have to do with a store that is also the server's.
+pub fn shared(file: &TasksFile, store: Arc<NodeStore>) -> Opened {
+    let objects = |key: &String| store.object(key.as_bytes());
+    let read = |object| -> beside::Read {
+        let store = Arc::clone(&store);
+        Arc::new(move || {
+            // What became of it is not asked: an object without a value costs the look all the same.
+            READING.with_borrow_mut(|value| drop(store.read(object, value)));
+        })
+    };
+    let set = |object| -> beside::Set {
+        let store = Arc::clone(&store);
+        Arc::new(move |job| {
+            store.install_together(&[Together {
+                object,
+                sampled_at: None,
+                value: job.to_string().as_bytes(),
+            }])
+        })
+    };
+    Opened {
+        is_fed: !file.from_clients,
+        reads: file.reads.iter().filter_map(objects).map(read).collect(),
+        sets: { file.sets.iter() }
+            .filter_map(|by| Some((by.task.clone(), set(objects(&by.object)?))))
+            .collect(),
+        store: Arc::clone(&store),
+    }
+}

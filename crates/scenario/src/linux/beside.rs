@@ -1,0 +1,113 @@
+//! The tasks of a scenario beside a server, in one process and without an end.
+//!
+//! What differs from a run of its own: the caller opens the store, which is the server's as well where that is
+//! possible; the clock is the machine's own or is left alone, because an emulated one would slow down the server's
+//! calls of the store; ordinary objects that are there stay; and nothing ends it but the handle that is returned.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use punctual_engines::Lmdb;
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_os::LinuxOs;
+use punctual_platform::linux::ClockPreference;
+use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_runtime::linux::Runtime;
+use punctual_runtime::report::Watch;
+use punctual_store::updates::SensorSpec;
+use punctual_store::{Store, StoreError, StoreOptions};
+
+use super::{
+    Emulated, Fill, Place, ScenarioEngine, ScenarioStore, engine_options, fill, prepare, stage, store_options,
+};
+use crate::run::{RunError, RunRequest, setup};
+
+/// Reads a temporal object of the node. It must not wait.
+pub type Read = Arc<dyn Fn() + Send + Sync>;
+/// Sets a temporal object of the node to the number of a job, from 0. It must not wait.
+pub type Set = Arc<dyn Fn(u64) -> Result<(), StoreError> + Send + Sync>;
+/// What tasks read that read sensors, besides the scenario's own.
+pub(crate) type Reads = Arc<[Read]>;
+/// What a task sets at the end of each of its jobs, by its name.
+pub(crate) type Sets = Vec<(String, Set)>;
+
+/// The store of a node that has tasks, and its engine.
+pub type NodeStore = ScenarioStore;
+/// See [`NodeStore`].
+pub type NodeEngine = ScenarioEngine;
+
+/// A store that was opened for tasks, and what else is there for them.
+pub struct Opened {
+    /// The store.
+    pub store: Arc<NodeStore>,
+    /// Whether the scenario's recording feeds its sensors; otherwise they wait for other readings.
+    pub is_fed: bool,
+    /// What tasks read that read sensors, besides the scenario's own.
+    pub reads: Arc<[Read]>,
+    /// What a task sets at the end of each of its jobs, by its name.
+    pub sets: Vec<(String, Set)>,
+}
+
+impl Opened {
+    pub(super) fn alone(store: Arc<NodeStore>) -> Opened {
+        Opened {
+            store,
+            is_fed: true,
+            reads: Reads::default(),
+            sets: Vec::new(),
+        }
+    }
+}
+
+/// What the store must have for the scenario.
+pub struct Needs {
+    /// How the scenario wants its store: its sensors are the first objects, and all others come after them.
+    pub options: StoreOptions,
+    /// Where the store of a run would be, and how it would be opened.
+    own: (PathBuf, LmdbOptions),
+    emulated: Arc<EmulatedClock>,
+}
+
+impl Needs {
+    /// A store on `engine`, as tasks see it.
+    ///
+    /// # Errors
+    /// As of [`Store::open`].
+    pub fn store(&self, engine: Lmdb, options: StoreOptions) -> Result<NodeStore, StoreError> {
+        Store::open(Emulated::new(engine, Arc::clone(&self.emulated)), LinuxOs, options)
+    }
+
+    /// The store that a run of the scenario would have: where the scenario says, or a temporary one.
+    ///
+    /// # Errors
+    /// As of [`Store::open`].
+    pub fn own(&self) -> Result<NodeStore, StoreError> {
+        let (path, options) = &self.own;
+        self.store(options.open(path)?, self.options.clone())
+    }
+}
+
+/// Starts the tasks of the request's scenario.
+///
+/// # Errors
+/// [`RunError`]. Whatever was changed on the machine has been put back.
+pub fn beside(
+    request: &RunRequest,
+    open: &mut dyn FnMut(&Needs) -> Result<Opened, StoreError>,
+    watch: Watch,
+) -> Result<Runtime<NodeEngine>, RunError> {
+    let setup = setup(request)?;
+    let opened = |sensors: &[SensorSpec], place: &Place<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
+        let store = &setup.scenario().store;
+        let opened = open(&Needs {
+            options: store_options(&setup, sensors),
+            own: (place.main(), engine_options(&setup, store.map_bytes)),
+            emulated: Arc::clone(emulated),
+        })?;
+        fill(&opened.store, store, Fill::Missing, watch)?;
+        Ok(opened)
+    };
+    let (runtime, options) = prepare(&setup, ClockPreference::Real, opened, watch)?;
+    stage(watch, "starting")?;
+    Ok(runtime.start(options)?)
+}
