@@ -1087,8 +1087,12 @@ mod members {
             )
             .unwrap();
         }
-        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
-        log.says("not replicated");
+        let start_log = || {
+            let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+            log.says("not replicated");
+            log
+        };
+        let log = start_log();
         let in_use = refused(folder, &["federation", "log", "commits", "--listen", "other.socket"]);
         assert!(in_use.contains("commits"), "{in_use}");
         let start_node = |node: usize| start(folder, &["serve", &format!("{node}.toml")]);
@@ -1114,6 +1118,22 @@ mod members {
             while client.ask("GET arm/1") != Value::bulk("up") {
                 assert!(Instant::now() < until, "a node does not follow");
             }
+        }
+
+        // Without the log reads go on at each node, and of a transaction the truth is told; with it all goes on.
+        drop(log);
+        for _ in 0..20 {
+            for client in &mut clients {
+                assert_eq!(client.ask("DEADLINE 10000 GET arm/1"), Value::bulk("up"));
+            }
+            let told = clients[at].error("DEADLINE 100 SET arm/1 down");
+            assert!(told.starts_with("LATE") || told.starts_with("UNKNOWN"), "{told}");
+        }
+        let log = start_log();
+        let until = Instant::now() + BOUND;
+        while clients[at].ask("DEADLINE 1000 SET arm/2 up") != Value::ok() {
+            assert!(Instant::now() < until, "there is no master");
+            at = (at + 1) % 3;
         }
         drop(clients);
 

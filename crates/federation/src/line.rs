@@ -16,6 +16,8 @@ pub struct Line {
     tickets: Ticket,
     asked: Option<(Ticket, Time)>,
     later: Option<(Time, Ask)>,
+    /// Until when nothing is to be asked.
+    rests_until: Option<Time>,
     /// Since when it has asked without an answer.
     silent_since: Option<Time>,
 }
@@ -42,16 +44,22 @@ impl Line {
         self.later = Some((now + ASK_AGAIN, ask));
     }
 
+    /// Asks nothing for a while: the log said at once that it has no answer, and would say so again.
+    pub fn rest(&mut self, now: Time) {
+        self.rests_until = Some(now + ASK_AGAIN);
+    }
+
     /// Forgets all questions: their answers no longer matter.
     pub fn forget(&mut self) {
         self.asked = None;
         self.later = None;
+        self.rests_until = None;
         self.silent_since = None;
     }
 
-    /// Whether no question is open.
+    /// Whether no question is open, and one may be asked.
     pub fn idle(&self) -> bool {
-        self.asked.is_none() && self.later.is_none()
+        self.asked.is_none() && self.later.is_none() && self.rests_until.is_none()
     }
 
     /// Whether this is the answer to the open question, which is then closed.
@@ -71,6 +79,7 @@ impl Line {
 
     /// Asks what was to be asked by now; true if the open question has waited too long, and is closed.
     pub fn wake(&mut self, now: Time, out: &mut Outbox) -> bool {
+        self.rests_until.take_if(|until| *until <= now);
         if let Some((_, ask)) = self.later.take_if(|(at, _)| *at <= now) {
             self.ask(ask, now, out);
         }
@@ -83,6 +92,11 @@ impl Line {
     pub fn next_due(&self) -> Time {
         let asked = self.asked.map(|(_, asked)| asked + ANSWER_MAX);
         let later = self.later.as_ref().map(|(at, _)| *at);
-        asked.into_iter().chain(later).min().unwrap_or(Time::MAX)
+        asked
+            .into_iter()
+            .chain(later)
+            .chain(self.rests_until)
+            .min()
+            .unwrap_or(Time::MAX)
     }
 }

@@ -294,10 +294,15 @@ impl Node {
             Event::Message(from, message) => self.message(from, message, now, out),
             Event::Reset(peer) => self.core.liveness.reset(peer),
             Event::Log(ticket, answer) => {
-                if !matches!(answer, Err(LogError::NoAnswer)) {
+                let is_there = !matches!(answer, Err(LogError::NoAnswer));
+                if is_there {
                     self.core.line.heard();
                 }
                 if self.core.line.answered(ticket) {
+                    // A log that is not there may say so at once, again and again. A master asks later by itself.
+                    if !is_there && matches!(self.role, Role::Slave(_)) {
+                        self.core.line.rest(now);
+                    }
                     self.log(answer, now, out);
                 }
             }

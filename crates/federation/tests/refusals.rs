@@ -3,6 +3,7 @@
 use punctual_federation::action::{Action, Caller, Event};
 use punctual_federation::admission::Gate;
 use punctual_federation::ids::{Boot, Epoch, FederationId, Member, NodeId, RequestId, Revision, SessionId};
+use punctual_federation::line::ASK_AGAIN;
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{
     Answer, Heartbeat, KEY_BYTES_MAX, Message, OPERATIONS_MAX, Operation, Reason, Refusal, Reign, Request, Said,
@@ -238,4 +239,29 @@ fn a_node_that_asks_for_copies_again_and_again_gets_few() {
     }
     let most = 1 + Nanos::from_secs(1).0 / COPY_EVERY.0;
     assert!((1..=most).contains(&(copies as u64)), "{copies}");
+}
+
+/// Its process is gone: each question is answered at the same instant.
+#[test]
+fn a_slave_asks_a_log_that_is_not_there_every_few_milliseconds_and_no_more() {
+    let mut node = node();
+    let (mut now, mut asked) = (START, 0);
+    let until = START + Nanos::from_secs(1);
+    while now < until {
+        let mut events = vec![Event::Wake];
+        while let Some(event) = events.pop() {
+            assert!(asked < 1000, "asked {asked} times after {}", now.since(START));
+            for action in node.step(event, now) {
+                if let Action::Log(ticket, _) = action {
+                    asked += 1;
+                    events.push(Event::Log(ticket, Err(LogError::NoAnswer)));
+                }
+            }
+        }
+        let next = node.wake_at(now);
+        assert!(next > now, "it wants to be woken at once, without an end");
+        now = next;
+    }
+    let most = Nanos::from_secs(1).0 / ASK_AGAIN.0;
+    assert!((10..=most).contains(&asked), "{asked}");
 }

@@ -53,9 +53,7 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     drop(server);
     drop(fs::remove_file(listen));
     match failed {
-        Some(why) => Err(Failure::Internal(format!(
-            "the log has failed, and answers nothing: {why}"
-        ))),
+        Some(why) => Err(input(&format!("the log has failed, and answers nothing: {why}"))),
         None => Ok(()),
     }
 }
