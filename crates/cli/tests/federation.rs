@@ -1160,7 +1160,12 @@ mod members {
             "[tls]\ncertificate = \"{name}.pem\"\nkey = \"{name}.key\"\n[[user]]\nname = \"watcher\"\npassword = \
              \"{password}\"\nmay = [\"server\"]\n[store]"
         );
-        file(node, ports, &name, password).replacen("[store]", &users, 1)
+        let group = format!(
+            "multicast = \"239.255.77.1:{}\"\nmulticast_interface = \"127.0.0.1\"\n[federation.tls]",
+            ports[5]
+        );
+        let text = file(node, ports, &name, password).replacen("[store]", &users, 1);
+        text.replacen("[federation.tls]", &group, 1)
     }
 
     fn front(nodes: &[u16], shown: &str, to_nodes: &str, password: &str) -> String {
@@ -1223,6 +1228,33 @@ mod members {
             start(folder, &["serve", &format!("{node}.toml")])
         });
         nodes.iter().for_each(|node| drop(node.says("serves")));
+
+        // A reading of one node is read at the other, and came in a datagram, which that one could open.
+        let come = |port: u16, user: &str| {
+            let mut client = Client::over(connect(&format!("127.0.0.1:{port}"), folder, None));
+            assert_eq!(client.ask(&format!("AUTH {user} secret")), Value::ok());
+            client
+        };
+        let until = Instant::now() + BOUND;
+        let (mut source, mut peer) = (come(ports[3], "robot"), come(ports[4], "robot"));
+        let mut watcher = come(ports[4], "watcher");
+        let mut told = String::new();
+        while !told.contains("datagrams_taken=") || told.contains("datagrams_taken=0") {
+            assert!(Instant::now() < until, "no datagram came: {told}");
+            let set = source.ask("DEADLINE 10000 TSET arm/pose 7");
+            assert!(
+                set == Value::ok() || matches!(&set, Value::Error(late) if late.starts_with("LATE")),
+                "{set:?}"
+            );
+            if let Value::Bulk(text) = watcher.ask("INFO") {
+                told = String::from_utf8_lossy(&text).into_owned();
+                let peer0 = told.lines().find(|line| line.starts_with("peer0:"));
+                told = peer0.unwrap_or_default().to_owned();
+            }
+        }
+        while !matches!(peer.ask("GETFRESH arm/pose 60000"), Value::Array(found) if found[0] == Value::bulk("7")) {
+            assert!(Instant::now() < until, "the reading does not come");
+        }
 
         // What a balancer cannot start with.
         write("old.toml", &front(&ports[..2], "old", "front", &password));
@@ -1360,6 +1392,21 @@ mod members {
             ("name = \"plant\"", "name = \"\"", "federation.name"),
             ("unix:log.socket", "log.socket", "federation.log"),
             ("clients = \"authority.pem\"", "", "federation.tls"),
+            (
+                "node = 1",
+                "node = 1\nmulticast = \"10.0.0.1:7\"",
+                "federation.multicast",
+            ),
+            (
+                "node = 1",
+                "node = 1\nmulticast = \"239.255.0.1:0\"",
+                "federation.multicast",
+            ),
+            (
+                "node = 1",
+                "node = 1\nmulticast_interface = \"lo\"",
+                "federation.multicast_interface",
+            ),
             ("certificate = \"node.pem\"", "certificate = \"none.pem\"", "none.pem"),
             (
                 "[federation.tls]",
@@ -1378,6 +1425,8 @@ mod members {
             "{}",
             refused(&open)
         );
+        let open = without_tls.replacen("node = 1", "node = 1\nmulticast = \"239.255.0.1:7401\"", 1);
+        assert!(refused(&open).contains("could tell readings"), "{}", refused(&open));
         let users = without_tls.find("[[user]]").unwrap()..without_tls.find("[federation]").unwrap();
         let mut open = without_tls.replacen("listen = \"127.0.0.1", "listen = \"0.0.0.0", 1);
         open.replace_range(users.start - 2..users.end - 2, "");

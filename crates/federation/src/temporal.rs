@@ -215,8 +215,10 @@ struct Slot {
     age: Nanos,
     stamp: Stamp,
     value: Vec<u8>,
-    /// It is in the queue.
+    /// It is to be sent.
     waits: bool,
+    /// It is in the queue, where it may have been sent otherwise since.
+    queued: bool,
     /// This reading, or an older one, is under way since then.
     under_way: Option<(Seq, Time)>,
 }
@@ -232,6 +234,9 @@ impl Slot {
         }
     }
 }
+
+/// The most that a report takes beside its value, and the stamp that it has at a peer: numbers of 7 bits a byte.
+const REPORT_BYTES: usize = 5 + 10 + 10 + 10 + 10 + 2 + 3;
 
 /// Mixes the numbers of a name. The source has given the names that a feed keeps, so no enemy chooses them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -280,7 +285,7 @@ pub struct Feed {
     /// Only looked up, never gone through: its order says nothing.
     numbers: HashMap<Made, u32, BuildHasherDefault<NameHasher>>,
     slots: Vec<Slot>,
-    /// Objects whose newest reading waits, each once, in the order in which they began to.
+    /// Objects whose newest reading waits, and some that did, each once, in the order in which they began to.
     queue: VecDeque<u32>,
     counts: Counts,
     /// When each reading was sent, in that order; some of these have ended since.
@@ -347,10 +352,10 @@ impl Feed {
         self.counts.admitted += 1;
         match std::mem::replace(&mut slot.waits, true) {
             true => self.counts.superseded += 1,
-            false => {
-                self.counts.pending += 1;
-                self.queue.push_back(number);
-            }
+            false => self.counts.pending += 1,
+        }
+        if !std::mem::replace(&mut slot.queued, true) {
+            self.queue.push_back(number);
         }
         Ok(())
     }
@@ -369,6 +374,7 @@ impl Feed {
             stamp: self.stamp,
             value: Vec::new(),
             waits: false,
+            queued: false,
             under_way: None,
         });
         Ok(number)
@@ -398,7 +404,26 @@ impl Feed {
         if self.counts.in_flight as usize >= self.bounds.under_way {
             return None;
         }
-        let number = self.queue.pop_front()?;
+        let number = self.front()?;
+        self.goes(number, now);
+        Some(number)
+    }
+
+    /// The object whose newest reading has waited longest, which is in the queue's front then.
+    fn front(&mut self) -> Option<u32> {
+        loop {
+            let number = *self.queue.front()?;
+            let slot = &mut self.slots[number as usize];
+            if slot.waits {
+                return Some(number);
+            }
+            slot.queued = false;
+            self.queue.pop_front();
+        }
+    }
+
+    /// A reading that waited is under way.
+    fn goes(&mut self, number: u32, now: Time) {
         let slot = &mut self.slots[number as usize];
         slot.waits = false;
         self.counts.pending -= 1;
@@ -408,7 +433,44 @@ impl Feed {
             None => self.counts.in_flight += 1,
         }
         self.note_sent(number, seq, now);
-        Some(number)
+        self.front();
+    }
+
+    /// Reading `seq` of `object` is sent by another way than [`Feed::next`], together with those for other peers: it is
+    /// under way then, where there is room for it, and is sent again as if it had been sent by this one. The stamp that
+    /// travels with it; `None` where that is not the newest reading here, or was not taken when it had this `age`: the
+    /// stamp belongs to the instant at which it was.
+    pub fn sent_otherwise(&mut self, object: Made, seq: Seq, age: Nanos, now: Time) -> Option<Stamp> {
+        let number = *self.numbers.get(&object)?;
+        let slot = &self.slots[number as usize];
+        let (stamp, has_room) = (slot.stamp, (self.counts.in_flight as usize) < self.bounds.under_way);
+        if (slot.seq, slot.age) != (seq, age) {
+            return None;
+        }
+        if slot.waits && (has_room || slot.under_way.is_some()) {
+            self.goes(number, now);
+        }
+        Some(stamp)
+    }
+
+    /// Readings that are given away together, and that this feed never hears of again: at least one, and as many as are
+    /// `bytes_max` long when they are written, or a little less. For a feed whose readings other feeds follow up.
+    pub fn given<'f>(&'f mut self, bytes_max: usize, scratch: &'f mut Vec<u32>) -> Option<Together<'f>> {
+        scratch.clear();
+        let mut bytes = 0;
+        while let Some(number) = self.front() {
+            let slot = &mut self.slots[number as usize];
+            bytes += slot.value.len() + REPORT_BYTES;
+            if bytes > bytes_max && !scratch.is_empty() {
+                break;
+            }
+            slot.waits = false;
+            self.counts.pending -= 1;
+            self.counts.installed += 1;
+            scratch.push(number);
+        }
+        let (slots, numbers) = (&self.slots[..], &scratch[..]);
+        (!numbers.is_empty()).then_some(Together { slots, numbers })
     }
 
     /// The peer has reading `seq` of `object`, or a newer one.

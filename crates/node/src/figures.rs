@@ -10,6 +10,7 @@ use punctual_server::metrics::{figure, label};
 use punctual_server::tasks::TasksNow;
 use punctual_units::{Nanos, Time};
 
+use crate::datagram::{Came, Datagrams, Multicast};
 use crate::sensing::{self, Exchanged};
 use crate::spans::{LateOne, Place, Spent};
 
@@ -83,6 +84,8 @@ pub struct Peer {
     pub written: u64,
     /// Readings.
     pub exchanged: Exchanged,
+    /// Datagrams of its.
+    pub datagrams: Came,
 }
 
 /// Of temporal objects.
@@ -100,6 +103,10 @@ pub struct Objects {
     pub turned: sensing::Turned,
     /// Ages of reports as they came: half of them, and 99 of 100, are not older.
     pub came: [Option<Nanos>; 2],
+    /// Where all peers are told at once, if they are.
+    pub multicast: Option<Multicast>,
+    /// What became of datagrams.
+    pub datagrams: Datagrams,
 }
 
 impl Objects {
@@ -311,6 +318,13 @@ impl Figures {
             ("readings_refused", objects.turned.refused.to_string()),
             ("came_age_us_p50", half),
             ("came_age_us_p99", most),
+            (
+                "multicast",
+                objects.multicast.map_or("none".into(), |at| at.group.to_string()),
+            ),
+            ("datagrams_sent", objects.datagrams.sent.to_string()),
+            ("datagrams_unsent", objects.datagrams.unsent.to_string()),
+            ("datagrams_refused", objects.datagrams.refused.to_string()),
         ])
     }
 
@@ -320,7 +334,8 @@ impl Figures {
             let text = format!(
                 "address={},live={},written={},superseded={superseded},dropped={dropped},readings_offered={},\
                  readings_delivered={},readings_superseded={},readings_waiting={},readings_under_way={},\
-                 readings_taken={},readings_older={},readings_skipped={}",
+                 readings_taken={},readings_older={},readings_skipped={},datagrams_taken={},datagrams_missing={},\
+                 datagrams_repeated={}",
                 peer.address,
                 u8::from(peer.is_live),
                 peer.written,
@@ -332,6 +347,9 @@ impl Figures {
                 came.newer,
                 came.older,
                 came.skipped,
+                peer.datagrams.taken,
+                peer.datagrams.missing,
+                peer.datagrams.repeated,
             );
             (format!("peer{}", peer.node), text)
         };
@@ -499,6 +517,26 @@ impl Figures {
             ]
             .map(|(what, count)| (format!("{{peer=\"{node}\",what=\"{what}\"}}"), count as f64))
         };
+        let datagrams = |peer: &Peer| {
+            let (came, node) = (peer.datagrams, peer.node);
+            [
+                ("taken", came.taken),
+                ("missing", came.missing),
+                ("repeated", came.repeated),
+            ]
+            .map(|(what, count)| (format!("{{peer=\"{node}\",what=\"{what}\"}}"), count as f64))
+        };
+        if self.objects.multicast.is_some() {
+            let own = self.objects.datagrams;
+            let own = [("sent", own.sent), ("unsent", own.unsent), ("refused", own.refused)];
+            let own = own.map(|(what, count)| (format!("{{what=\"{what}\"}}"), count as f64));
+            let help = "Datagrams with readings for all peers, and those that came and were refused.";
+            figure(to, "node_datagrams_total", "counter", help, &own);
+            let came: Vec<_> = self.peers.iter().flat_map(datagrams).collect();
+            // One that comes late is no longer missing, so this is no counter.
+            let help = "Datagrams of a peer: taken, missing between those, and come twice or too late.";
+            figure(to, "node_peer_datagrams", "gauge", help, &came);
+        }
         let samples: Vec<_> = self.peers.iter().flat_map(readings).collect();
         let help = "Readings for a peer (offered, delivered, superseded) and from it (taken, older, skipped numbers).";
         figure(to, "node_readings_total", "counter", help, &samples);
@@ -579,6 +617,7 @@ pub(crate) mod tests {
                 lost: (5, 6),
                 written: 11,
                 exchanged: Exchanged::default(),
+                datagrams: Came::default(),
             }],
             clients: (1, 2),
             client_bytes: Bytes::default(),

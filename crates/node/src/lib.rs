@@ -17,6 +17,7 @@ pub mod bound;
 pub mod changes;
 pub mod commands;
 pub mod conversation;
+pub mod datagram;
 pub mod figures;
 pub mod making;
 pub mod outgoing;

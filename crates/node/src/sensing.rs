@@ -44,11 +44,11 @@ pub struct Temporal {
 }
 
 impl Default for Temporal {
-    /// As `punctual serve` has it: a second, 256 bytes, 1,024 objects.
+    /// A second, 1 KiB, 1,024 objects.
     fn default() -> Temporal {
         Temporal {
             validity: Nanos::from_secs(1),
-            max_len: 256,
+            max_len: 1024,
             objects_max: 1024,
             boot: 1,
         }
@@ -132,6 +132,10 @@ pub struct Sensing {
     kind: Temporal,
     own: HashMap<Key, Own>,
     feeds: BTreeMap<NodeId, Feed>,
+    /// What goes to all peers at once, where there is such a way: the feeds follow it up.
+    group: Option<Feed>,
+    /// Room for the stamps that go with it.
+    stamps: Vec<(NodeId, Stamp)>,
     inboxes: BTreeMap<NodeId, Inbox>,
     taken: BTreeMap<NodeId, Taken>,
     /// Reports that have come before the entry that creates their object: at most one each. Their sources send them
@@ -160,6 +164,8 @@ impl Sensing {
             kind,
             own: HashMap::new(),
             feeds: BTreeMap::new(),
+            group: None,
+            stamps: Vec::new(),
             inboxes: BTreeMap::new(),
             taken: BTreeMap::new(),
             early: BTreeMap::new(),
@@ -170,6 +176,25 @@ impl Sensing {
             turned: Turned::default(),
             value: Vec::new(),
             numbers: Vec::new(),
+        }
+    }
+
+    /// From now on readings are also for [`Sensing::tells_all`].
+    pub fn gather(&mut self) {
+        // What goes with its readings are the stamps of their feeds.
+        let none = Stamp {
+            boot: 0,
+            at: Time::ZERO,
+        };
+        self.group = Some(Feed::new(self.bounds(), none));
+    }
+
+    fn bounds(&self) -> FeedBounds {
+        FeedBounds {
+            objects: self.kind.objects_max as u32,
+            value_bytes: self.kind.max_len as u32,
+            under_way: UNDER_WAY_MAX,
+            ..FeedBounds::default()
         }
     }
 
@@ -223,7 +248,7 @@ impl Sensing {
         own.seq = seq.0;
         self.sets += 1;
         let made = own.made;
-        for feed in self.feeds.values_mut() {
+        for feed in self.feeds.values_mut().chain(&mut self.group) {
             self.is_crowded |= feed.offer(made, seq, age, value).is_err();
         }
         Set::Done
@@ -239,13 +264,7 @@ impl Sensing {
     ) {
         let heard = self.feeds.get_mut(&peer).map(|feed| feed.heard(stamp));
         if heard.is_none_or(|heard| heard == Heard::Restarted) {
-            let bounds = FeedBounds {
-                objects: self.kind.objects_max as u32,
-                value_bytes: self.kind.max_len as u32,
-                under_way: UNDER_WAY_MAX,
-                ..FeedBounds::default()
-            };
-            self.begin(replica, peer, Feed::new(bounds, stamp));
+            self.begin(replica, peer, Feed::new(self.bounds(), stamp));
         }
         if let Some(feed) = self.feeds.get_mut(&peer) {
             taken.iter().for_each(|(made, seq)| feed.acknowledged(*made, *seq));
@@ -355,6 +374,22 @@ impl Sensing {
             .together(now, TOGETHER_MAX, &mut self.numbers)
     }
 
+    /// Readings to send to all peers at once, together about `bytes_max` long, and for each peer the newest stamp that
+    /// had been heard of it before the first of them was taken. To the feed of each peer they are under way.
+    pub fn tells_all(&mut self, now: Time, bytes_max: usize) -> Option<(&[(NodeId, Stamp)], Together<'_>)> {
+        let together = self.group.as_mut()?.given(bytes_max, &mut self.numbers)?;
+        self.stamps.clear();
+        for (peer, feed) in &mut self.feeds {
+            let sent = together
+                .iter()
+                .map(|sent| feed.sent_otherwise(sent.object, sent.seq, sent.age, now));
+            // A feed that lacks one of them tells its peer itself.
+            let oldest = sent.reduce(|oldest, stamp| Some(oldest?.min(stamp?)));
+            self.stamps.extend(oldest.flatten().map(|stamp| (*peer, stamp)));
+        }
+        Some((&self.stamps, together))
+    }
+
     /// Now and then: objects that other nodes have taken over are this one's no more.
     pub fn look<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>) {
         let before = self.own.len();
@@ -365,6 +400,8 @@ impl Sensing {
             for (peer, feed) in emptied {
                 self.begin(replica, peer, feed);
             }
+            // Its peers' feeds have what waited there.
+            self.group = self.group.take().map(|group| group.emptied());
         }
         // Sent again since, if they are worth anything.
         self.early.clear();

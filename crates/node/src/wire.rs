@@ -16,6 +16,8 @@ use punctual_federation::temporal::{Report, Stamp, Together};
 use punctual_units::{Made, Nanos, Revision, Seq};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::datagram::Secret;
+
 /// The version of this conversation.
 pub const VERSION: u8 = 3;
 /// The longest frame of a peer that has not said its name.
@@ -56,6 +58,8 @@ pub enum Packet {
     /// Which keys the entry at that revision has set or removed, now that the sender has applied it. The first one
     /// names none: it says behind which entry the sender begins to tell.
     Changed(Revision, Vec<(Key, IsSet)>),
+    /// What opens the sender's datagrams; by TLS alone.
+    Key(Secret),
 }
 
 /// [`Packet::Readings`], written as they lie in their feed.

@@ -1,11 +1,12 @@
 //! What the file of a node says of its federation: the section `[federation]`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use punctual_federation::ids::{FederationId, NodeId};
+use punctual_node::datagram::Multicast;
 use punctual_units::Nanos;
 
 use super::run::settings::{STORE_BYTES, Settings, WORK_MAX};
@@ -24,6 +25,8 @@ pub struct Membership {
     pub nodes: Vec<String>,
     /// Where this one listens for the others; unless it is given, at its own place among them.
     pub listen: Option<SocketAddr>,
+    /// Where readings are told to all nodes at once.
+    pub multicast: Option<Multicast>,
     pub log: LogAddress,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
@@ -134,10 +137,33 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
         node: NodeId(number.unwrap_or_default() as u32),
         nodes,
         listen: listen.and_then(Result::ok),
+        multicast: multicast(section),
         log,
         log_entries_max: within(section, "log_entries_max", 1..=u64::MAX).unwrap_or(usual.log_entries_max),
         store_bytes_max: within(section, "store_bytes_max", STORE_BYTES).unwrap_or(usual.store_bytes_max),
         tls: of_nodes(section),
+    }
+}
+
+/// The group of all nodes, and this machine's interface to it.
+fn multicast(section: &mut Section<'_, '_>) -> Option<Multicast> {
+    let interface = section.text("multicast_interface").map(|address| address.parse());
+    if let Some(Err(_)) = &interface {
+        let what = "expected the IPv4 address of an interface of this machine, such as \"10.0.0.7\"";
+        section.complain("multicast_interface", what);
+    }
+    let group = section.text("multicast")?.parse::<SocketAddrV4>();
+    match group {
+        Ok(group) if group.ip().is_multicast() && group.port() > 0 => Some(Multicast {
+            group,
+            interface: interface.and_then(Result::ok).unwrap_or(Ipv4Addr::UNSPECIFIED),
+        }),
+        _ => {
+            let what = "expected an IPv4 address for multicast and a port, such as \"239.255.7.1:7401\": 239.0.0.0 to \
+                        239.255.255.255 are for one's own use";
+            section.complain("multicast", what);
+            None
+        }
     }
 }
 

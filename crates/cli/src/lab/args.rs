@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use punctual_lab::control_loop::Way;
 use punctual_lab::neighbours::Stranger;
 use punctual_lab::{dna, dps};
@@ -175,9 +175,28 @@ pub enum Bench {
     Overload(Overload),
 }
 
+/// How readings go to peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplicationWay {
+    /// To one after the other, over TCP
+    Tcp,
+    /// To all at once, by UDP multicast on this machine; what is lost over TCP
+    Multicast,
+}
+
 /// `bench replication`
 #[derive(Debug, Args)]
 pub struct Replication {
+    /// How readings go to peers: one way after the other
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WAY,..",
+        value_delimiter = ',',
+        default_value = "tcp,multicast"
+    )]
+    pub ways: Vec<ReplicationWay>,
     /// How many peers the node has: one federation after the other
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub peers: Vec<u32>,
@@ -188,7 +207,7 @@ pub struct Replication {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub objects: u32,
     /// The length of a value in bytes
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=256))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=1024))]
     pub bytes: u32,
     /// For how long, in seconds
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]

@@ -57,14 +57,19 @@ impl Access {
     /// Whether a node may listen at these addresses.
     pub(super) fn check(&self, clients: SocketAddr, peers: SocketAddr) -> Result<(), NodeError> {
         self.check_clients(clients)?;
-        #[cfg(feature = "tls")]
-        let is_closed = self.peers.is_some();
-        #[cfg(not(feature = "tls"))]
-        let is_closed = false;
-        if !peers.ip().is_loopback() && !self.is_private && !is_closed {
+        if !peers.ip().is_loopback() && !self.is_private && !self.has_tls_of_nodes() {
             return Err(NodeError::OpenToPeers(peers));
         }
         Ok(())
+    }
+
+    /// Whether nodes speak TLS with each other.
+    pub(super) fn has_tls_of_nodes(&self) -> bool {
+        #[cfg(feature = "tls")]
+        let has_tls = self.peers.is_some();
+        #[cfg(not(feature = "tls"))]
+        let has_tls = false;
+        has_tls
     }
 
     /// What a client or a peer that has come speaks; `None` where TLS cannot begin.

@@ -4,6 +4,7 @@
 mod access;
 pub mod balance;
 mod clients;
+mod group;
 mod link;
 mod log;
 mod peers;
@@ -14,7 +15,7 @@ mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -41,12 +42,14 @@ use punctual_units::{Nanos, Time};
 
 pub use self::access::{Access, PeerAddress};
 use self::clients::{Clients, Wanted};
+use self::group::{Group, Speaker};
 use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
 use self::temporal::Waiting;
 use crate::bound::{Asked, Bound, Outcome};
 use crate::changes;
+use crate::datagram::Multicast;
 use crate::figures::{Bytes, Figures, Tally};
 use crate::making::Maker;
 use crate::own::OwnReading;
@@ -89,6 +92,7 @@ const CLIENTS: Token = Token(1);
 const PEERS: Token = Token(2);
 const ASK: Token = Token(3);
 const WATCH: Token = Token(4);
+const GROUP: Token = Token(5);
 /// Connections that clients have dialled.
 const FIRST_CLIENT: usize = 1 << 16;
 /// Connections that peers and fronts have dialled.
@@ -127,6 +131,26 @@ pub enum NodeError {
          [federation.tls] to the node's file, or have nodes listen on 127.0.0.1 or [::1]"
     )]
     OpenToPeers(SocketAddr),
+    /// Other machines could tell readings.
+    #[error(
+        "{0}: without TLS between nodes, any machine that reaches this interface could tell readings: add \
+         [federation.tls] to the node's file, or multicast_interface = \"127.0.0.1\""
+    )]
+    OpenToGroup(Ipv4Addr),
+    /// Datagrams cannot be heard there.
+    #[error(
+        "{at}: cannot be heard at the interface with address {interface} (0.0.0.0: the system's choice): {source}; name \
+         the address of an interface of this machine that carries multicast as federation.multicast_interface \
+         (`ip address`)"
+    )]
+    Group {
+        /// The group.
+        at: SocketAddrV4,
+        /// The interface's address.
+        interface: Ipv4Addr,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// Another program has the port.
     #[error("{0}: another program listens there: end it, or choose another port (0 takes a free one)")]
     InUse(SocketAddr),
@@ -178,6 +202,7 @@ pub struct Listening {
     pub temporal: Temporal,
     /// A page of figures for Prometheus.
     pub page: Option<Page>,
+    group: Option<Group>,
     /// What turns the bound of the node's backlog, and where it leaves what it has learned and decided.
     pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
     /// What tasks of this process have come to, if there are any: told with the node's own figures.
@@ -206,10 +231,24 @@ impl Listening {
             work: Nanos::ZERO,
             temporal: Temporal::default(),
             page: None,
+            group: None,
             bound: None,
             tasks: None,
             own: Vec::new(),
         })
+    }
+
+    /// Tells readings to all peers at once, and hears theirs: the same group on all nodes.
+    ///
+    /// # Errors
+    /// [`NodeError`]: without TLS between nodes, the interface is to be of this machine alone.
+    pub fn join(&mut self, at: Multicast) -> Result<(), NodeError> {
+        let is_sealed = self.access.has_tls_of_nodes();
+        if !is_sealed && !self.access.is_private && !at.interface.is_loopback() {
+            return Err(NodeError::OpenToGroup(at.interface));
+        }
+        self.group = Some(Group::join(at, is_sealed, self.poll.registry(), GROUP)?);
+        Ok(())
     }
 
     /// Where it listens for clients and for peers.
@@ -277,8 +316,18 @@ impl Listening {
                 .map_err(io("the thread for figures"))
         });
         let page = page.transpose()?;
+        let mut sensing = Sensing::new(me.node, temporal);
+        if self.group.is_some() {
+            sensing.gather();
+        }
         let process = Process {
             poll: self.poll,
+            group: self.group,
+            speaker: Speaker {
+                federation,
+                node: me.node,
+                boot: temporal.boot,
+            },
             access: self.access,
             clients,
             listener: self.peers,
@@ -308,7 +357,7 @@ impl Listening {
             ends: None,
             scratch: Vec::new(),
             replica,
-            sensing: Sensing::new(me.node, temporal),
+            sensing,
             maker: Maker::new(me.node, temporal, me.boot.0),
             waiting: Vec::new(),
             spans: Spans::default(),
@@ -357,6 +406,9 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     access: Access,
     clients: Clients,
     listener: TcpListener,
+    group: Option<Group>,
+    /// This node in its datagrams.
+    speaker: Speaker,
     peers_in: Places<Box<PeerIn>>,
     ask: LogLink,
     watch: LogLink,
@@ -449,6 +501,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     PEERS => self.accept(),
                     ASK => self.ask.ready(is_readable, is_writable),
                     WATCH => self.watch.ready(is_readable, is_writable),
+                    GROUP => self.group.iter_mut().for_each(|group| group.is_readable = true),
                     Token(out) if out >= OUT => {
                         if let Some(peer) = self.peers.get_mut(&NodeId((out - OUT) as u32)) {
                             peer.way.ready(is_readable, is_writable);
@@ -464,6 +517,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     token => self.clients.ready(token, is_readable, is_writable),
                 }
             }
+            self.hear_group();
             turn.sort_unstable();
             turn.dedup();
             let mut handshakes = 0;
@@ -488,7 +542,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Until when there is nothing to do unless something comes.
     fn wait(&self) -> Nanos {
-        if !self.again.is_empty() || self.clients.has_more() {
+        let hears = self.group.as_ref().is_some_and(|group| group.is_readable);
+        if hears || !self.again.is_empty() || self.clients.has_more() {
             return Nanos::ZERO;
         }
         let now = self.os.now();
@@ -510,7 +565,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.watch.connect(self.poll.registry(), now);
         let mut troubles = Vec::new();
         for (node, peer) in &mut self.peers {
-            let trouble = peer.connect(self.poll.registry(), &self.access, &self.hello, now);
+            let secret = self.group.as_ref().and_then(Group::secret);
+            let trouble = peer.connect(self.poll.registry(), &self.access, &self.hello, secret, now);
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         loop {
@@ -550,6 +606,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             self.settle(now);
         }
         let (sensing, os) = (&mut self.sensing, &self.os);
+        // Before peers are told one by one: what goes to all of them is under way to each then.
+        if let Some(group) = &mut self.group {
+            group.speak(&self.speaker, sensing, now);
+        }
         for (node, peer) in &mut self.peers {
             let mut more = |out: &mut Vec<u8>| {
                 if let Some((stamp, taken)) = sensing.tells(*node, os.since_boot()) {
@@ -851,6 +911,16 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
+    /// Takes readings that peers have told all.
+    fn hear_group(&mut self) {
+        let (sensing, replica, os) = (&mut self.sensing, &self.replica, &self.os);
+        if let Some(group) = self.group.as_mut().filter(|group| group.is_readable) {
+            group.hear(&mut self.scratch, &self.speaker, |from, reports| {
+                sensing.received(replica, from, reports, os.now(), os.since_boot());
+            });
+        }
+    }
+
     fn peer_turn(&mut self, place: usize) {
         let Some(peer) = self.peers_in.get_mut(place) else {
             return;
@@ -858,6 +928,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let (number, was) = (peer.number, peer.from);
         let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
         let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
+        let group = &mut self.group;
         let (mut greets, mut begins_to_hear, mut readings) = (false, false, Vec::new());
         let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
             Heard::Front => greets = true,
@@ -865,6 +936,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
             Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
             Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
+            Heard::Key(from, secret) => group.iter_mut().for_each(|group| group.learns(from, &secret)),
             Heard::Request(ticket, request) => {
                 *asked += 1;
                 let connection = number;

@@ -15,6 +15,7 @@ use super::clients::STALLED_MAX;
 use super::link::{Link, Turn};
 use super::way::Way;
 use super::{Access, PeerAddress};
+use crate::datagram::Secret;
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
@@ -59,9 +60,23 @@ impl PeerOut {
         }
     }
 
-    /// Dials where it is time to, and says first which node this is.
-    pub fn connect(&mut self, registry: &Registry, access: &Access, name: &Packet, now: Time) -> Option<Trouble> {
-        self.way.connect(registry, access, name, now).map(Trouble::Refused)
+    /// Dials where it is time to, and says first which node this is, and then what opens its datagrams.
+    pub fn connect(
+        &mut self,
+        registry: &Registry,
+        access: &Access,
+        name: &Packet,
+        secret: Option<&Secret>,
+        now: Time,
+    ) -> Option<Trouble> {
+        if self.way.link.is_some() {
+            return None;
+        }
+        let refused = self.way.connect(registry, access, name, now);
+        if let (Some(link), Some(secret)) = (&mut self.way.link, secret) {
+            frame::write(&mut link.out, VERSION, &Packet::Key(secret.clone()));
+        }
+        refused.map(Trouble::Refused)
     }
 
     /// Sends what waits, then what `more` adds, until it says that there is nothing, as long as the socket takes it;
@@ -146,6 +161,8 @@ pub(super) enum Heard {
     Readings(NodeId, Vec<Report>),
     /// A peer's stamp, and readings that it has.
     Taken(NodeId, Stamp, Vec<(Made, Seq)>),
+    /// What opens a peer's datagrams.
+    Key(NodeId, Secret),
     /// Of a front, under its number.
     Request(u64, Request),
     /// A front wants to hear of changed keys.
@@ -233,6 +250,7 @@ impl PeerIn {
                 (Packet::Message(message), Some(Named::Node(from))) => take(Heard::Message(from.node, message)),
                 (Packet::Readings(reports), Some(Named::Node(from))) => take(Heard::Readings(from.node, reports)),
                 (Packet::Taken(stamp, taken), Some(Named::Node(from))) => take(Heard::Taken(from.node, stamp, taken)),
+                (Packet::Key(secret), Some(Named::Node(from))) => take(Heard::Key(from.node, secret)),
                 (Packet::Request(ticket, request), Some(Named::Front)) => take(Heard::Request(ticket, request)),
                 (Packet::Hear, Some(Named::Front)) => {
                     self.hears = true;

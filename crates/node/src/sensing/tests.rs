@@ -26,6 +26,8 @@ struct Member {
 enum Packet {
     Readings(Vec<Report>),
     Taken(Stamp, Vec<(Made, Seq)>),
+    /// What is told to all.
+    Datagram(Vec<(NodeId, Stamp)>, Vec<Report>),
 }
 
 struct World {
@@ -43,6 +45,7 @@ struct World {
 enum Step {
     Set(usize, u8),
     Beat(usize),
+    Speak(usize),
     Arrives(usize),
     Lost(usize),
     Twice(usize),
@@ -54,6 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..NODES as usize, 0..3_u8).prop_map(|(node, key)| Step::Set(node, key)),
         4 => (0..NODES as usize).prop_map(Step::Beat),
+        3 => (0..NODES as usize).prop_map(Step::Speak),
         8 => any::<usize>().prop_map(Step::Arrives),
         1 => any::<usize>().prop_map(Step::Lost),
         1 => any::<usize>().prop_map(Step::Twice),
@@ -83,10 +87,14 @@ fn kind(boot: u64) -> Temporal {
 impl World {
     fn new() -> World {
         let os = VirtualOs::new(1);
-        let member = |node| Member {
-            sensing: Sensing::new(NodeId(node), kind(1)),
-            store: replica(&os),
-            names: 0,
+        let member = |node| {
+            let mut sensing = Sensing::new(NodeId(node), kind(1));
+            sensing.gather();
+            Member {
+                sensing,
+                store: replica(&os),
+                names: 0,
+            }
         };
         World {
             members: (0..NODES).map(member).collect(),
@@ -103,6 +111,7 @@ impl World {
         match *step {
             Step::Set(node, key) => self.set(node, &[b'a' + key]),
             Step::Beat(node) => self.beat(node),
+            Step::Speak(node) => self.speak(node),
             Step::Arrives(number) => {
                 if let Some(at) = chosen(number, self.under_way.len()) {
                     let (from, to, packet) = self.under_way.remove(at);
@@ -183,10 +192,27 @@ impl World {
         }
     }
 
+    fn speak(&mut self, node: usize) {
+        let now = self.os.now();
+        // Two readings or three in one.
+        while let Some((stamps, together)) = self.members[node].sensing.tells_all(now, 180) {
+            let reports = together.iter().map(|reported| reported.report()).collect();
+            let packet = Packet::Datagram(stamps.to_vec(), reports);
+            self.under_way.push((node, 1 - node, packet));
+        }
+    }
+
     fn arrives(&mut self, from: usize, to: usize, packet: Packet) {
         let member = &mut self.members[to];
-        let from = NodeId(from as u32);
+        let (me, from) = (NodeId(to as u32), NodeId(from as u32));
         match packet {
+            Packet::Datagram(stamps, mut reports) => {
+                let Some((_, stamp)) = stamps.into_iter().find(|(node, _)| *node == me) else {
+                    return;
+                };
+                reports.iter_mut().for_each(|report| report.stamp = stamp);
+                self.arrives(from.0 as usize, to, Packet::Readings(reports));
+            }
             Packet::Taken(stamp, taken) => member.sensing.heard(&member.store, from, stamp, &taken),
             Packet::Readings(reports) => {
                 let (now, since_boot) = (self.os.now(), self.os.since_boot());
@@ -289,7 +315,7 @@ fn what_is_older_too_long_or_of_another_node_is_not_taken() {
         |member: &mut Member, key: &[u8], value: &[u8], age| member.sensing.set(&member.store, key, value, age, now);
     assert!(matches!(set(member, b"a", b"x", Nanos::from_millis(5)), Set::Younger));
     assert!(matches!(
-        set(member, b"a", &[0; 257], Nanos::ZERO),
+        set(member, b"a", &[0; 1025], Nanos::ZERO),
         Set::Refused(StoreError::ValueTooLong { .. })
     ));
     assert!(matches!(set(member, b"z", b"x", Nanos::ZERO), Set::Unmade));

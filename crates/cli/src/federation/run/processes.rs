@@ -104,6 +104,7 @@ impl Processes {
                 private: network.is_some(),
                 log_entries_max: settings.log_entries_max,
                 store_bytes_max: settings.store_bytes_max,
+                multicast: settings.multicast,
                 work: settings.work,
             }))
         };

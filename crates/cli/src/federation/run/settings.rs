@@ -1,5 +1,6 @@
 //! What is run: a file, and what the command line changes of it.
 
+use std::net::SocketAddrV4;
 use std::path::Path;
 
 use punctual_units::Nanos;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub log_entries_max: u64,
     /// The most bytes of each node's store.
     pub store_bytes_max: u64,
+    /// Where readings are told to all nodes at once.
+    pub multicast: Option<SocketAddrV4>,
     /// Of the load's instants.
     pub seed: u64,
     /// Where the order of commits is kept.
@@ -67,6 +70,7 @@ impl Default for Settings {
             deadline: Nanos::from_millis(500),
             log_entries_max: 10_000,
             store_bytes_max: 1 << 30,
+            multicast: None,
             seed: 1,
             log: LogKind::Local,
         }
@@ -176,6 +180,7 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
         deadline: top.time("deadline").unwrap_or(usual.deadline),
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
         store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),
+        multicast: usual.multicast,
         seed: top.count("seed").unwrap_or(usual.seed),
         log: usual.log,
     }

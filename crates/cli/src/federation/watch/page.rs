@@ -191,6 +191,7 @@ fn nodes(body: &mut String, past: &Past) {
         "done",
         "not done",
         "readings set, taken, skipped",
+        "datagrams missing",
         "oldest",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -225,6 +226,7 @@ fn nodes(body: &mut String, past: &Past) {
                 reasons.join(", ")
             },
             [look.set, look.taken, look.skipped].map(count).join(", "),
+            count(look.missing),
             look.age_ms.map_or("-".into(), age),
         ]);
     }

@@ -116,7 +116,7 @@ impl Past {
             let _ = writeln!(
                 text,
                 "{:7.1} s  node {} {} {} epoch {} applied {} lag {} d {} done {:.0}/s late {:.0}/s readings {:.0}/s \
-                 oldest {age}{tasks}",
+                 oldest {age} datagrams missing {}{tasks}",
                 now.at,
                 look.node,
                 look.role,
@@ -128,6 +128,7 @@ impl Past {
                 now.done,
                 now.late,
                 now.readings,
+                look.missing,
             );
         }
         text

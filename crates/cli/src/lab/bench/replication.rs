@@ -1,9 +1,10 @@
 //! `punctual bench replication`: readings that a client sets on one node at a steady rate, and what becomes of them at
-//! its peers: how many were delivered, superseded by newer ones and lost, how old they were, and what it cost.
+//! its peers: how many were delivered, superseded by newer ones and lost, how old they were, and what it cost; over TCP
+//! and by UDP multicast.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::commands::print;
 use crate::failure::Failure;
 use crate::federation::run::Settings;
 use crate::federation::run::idle::Idle;
-use crate::lab::args::Replication;
+use crate::lab::args::{Replication, ReplicationWay};
 use crate::output::Output;
 use crate::summary::count;
 
@@ -33,7 +34,9 @@ const SUPERSEDED: &str = "readings_superseded";
 /// One federation.
 #[derive(Debug, Serialize)]
 struct Measured {
+    way: ReplicationWay,
     peers: u32,
+    bytes: u32,
     /// Readings a second that were asked for, and that the node acknowledged.
     rate: u32,
     set_per_s: f64,
@@ -47,6 +50,8 @@ struct Measured {
     lost: i64,
     /// Between numbers that a peer took: those superseded, and any that were lost on the way.
     skipped: u64,
+    /// Of the datagrams sent to peers, those that did not come: what was in them was sent again.
+    datagrams_lost_share: f64,
     /// What peers were told of the age of readings as they came: a bound of it.
     age_ms: Quantiles,
     /// Shares of a core.
@@ -69,22 +74,38 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
     let mut all = Vec::new();
+    if is_apart {
+        let (rate, bytes) = (count(u64::from(arguments.rate)), arguments.bytes);
+        print(&format!(
+            "{rate} readings/s of {bytes} bytes, {} objects\n{HEAD}\n",
+            arguments.objects
+        ))?;
+    }
     for peers in &arguments.peers {
-        let measured = measure(arguments, *peers)
-            .map_err(|error| Failure::input([format!("bench replication, {peers} peers: {error}")]))?;
-        if is_apart {
-            print(&text(&measured))?;
+        for way in &arguments.ways {
+            let measured = measure(arguments, *peers, *way)
+                .map_err(|error| Failure::input([format!("bench replication, {peers} peers, {way:?}: {error}")]))?;
+            if is_apart {
+                print(&row(&measured))?;
+            }
+            all.push(measured);
         }
-        all.push(measured);
     }
     json.map_or(Ok(()), |json| json.json(&all))
 }
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
+/// A group of this machine that no other run has, as far as its port tells.
+fn group() -> Outcome<SocketAddrV4> {
+    let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    Ok(SocketAddrV4::new(Ipv4Addr::new(239, 255, 74, 1), free))
+}
+
+fn measure(arguments: &Replication, peers: u32, way: ReplicationWay) -> Outcome<Measured> {
     let settings = Settings {
         nodes: peers + 1,
+        multicast: (way == ReplicationWay::Multicast).then(group).transpose()?,
         work: punctual_units::Nanos::ZERO,
         ..Settings::default()
     };
@@ -118,18 +139,25 @@ fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
             .filter_map(|figures| figures.get(name)?.parse::<f64>().ok());
         of_peers.fold(0.0, f64::max) / 1e3
     };
+    let of_peers = |name: &str| {
+        let found = during[1..]
+            .iter()
+            .map(|figures| figures.get(name).copied().unwrap_or(0));
+        found.sum::<i64>()
+    };
+    let missing = of_peers("datagrams_missing");
     Ok(Measured {
+        way,
         peers,
+        bytes: arguments.bytes,
         rate: arguments.rate,
         set_per_s: set as f64 / span,
         refused,
         delivered_per_s: delivered as f64 / f64::from(peers) / span,
         superseded_share: superseded as f64 / (offered as f64).max(1.0),
         lost: offered - delivered - superseded - waiting,
-        skipped: during[1..]
-            .iter()
-            .map(|figures| figures.get("readings_skipped").copied().unwrap_or(0))
-            .sum::<i64>() as u64,
+        skipped: of_peers("readings_skipped") as u64,
+        datagrams_lost_share: missing as f64 / ((missing + of_peers("datagrams_taken")) as f64).max(1.0),
         age_ms: Quantiles {
             p50: ages("came_age_us_p50"),
             p99: ages("came_age_us_p99"),
@@ -256,7 +284,15 @@ fn sum(figures: &BTreeMap<String, String>, name: &str) -> i64 {
 #[allow(clippy::type_complexity)]
 fn settled(nodes: &mut [Client], before: &Figures) -> Outcome<(Figures, Vec<BTreeMap<&'static str, i64>>)> {
     let until = Instant::now() + SETTLES;
-    let names = [OFFERED, DELIVERED, SUPERSEDED, "readings_skipped", "written"];
+    let names = [
+        OFFERED,
+        DELIVERED,
+        SUPERSEDED,
+        "readings_skipped",
+        "written",
+        "datagrams_taken",
+        "datagrams_missing",
+    ];
     loop {
         let now = figures(nodes)?;
         let open = sum(&now[0], "readings_waiting") + sum(&now[0], "readings_under_way");
@@ -331,21 +367,21 @@ fn spent_all(processes: &[u32]) -> Vec<f64> {
     processes.iter().map(|process| spent(*process)).collect()
 }
 
-fn text(measured: &Measured) -> String {
+const HEAD: &str = "way        peers    set/s  to each/s  superseded  datagrams lost  lost  age at most p50, p99 ms  of a core: \
+                    source  peer (mean)  peer (most)  client  TCP bytes/reading";
+
+fn row(measured: &Measured) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let way = format!("{:?}", measured.way).to_lowercase();
     format!(
-        "{} peers: {} readings/s set ({} asked for, {} refused); to each peer {}/s delivered, {} superseded, {} lost; \
-         age at most {:.1} ms (p50), {:.1} ms (p99); of a core: source {}, peers {} (mean), {} (most), driver {}; {:.0} \
-         bytes/reading\n",
+        "{way:9}  {:5}  {:>7}  {:>9}  {:>10}  {:>14}  {:4}  {:23}  {:>18}  {:>11}  {:>11}  {:>6}  {:17.0}\n",
         measured.peers,
         count(measured.set_per_s.round() as u64),
-        count(u64::from(measured.rate)),
-        count(measured.refused),
         count(measured.delivered_per_s.round() as u64),
         percent(measured.superseded_share),
+        percent(measured.datagrams_lost_share),
         measured.lost,
-        measured.age_ms.p50,
-        measured.age_ms.p99,
+        format!("{:.1}, {:.1}", measured.age_ms.p50, measured.age_ms.p99),
         percent(measured.source_cpu),
         percent(measured.peer_cpu_mean),
         percent(measured.peer_cpu_max),
