@@ -518,7 +518,9 @@ impl Client {
             self.is_ended |= turn == Turn::Ended;
         }
         let wanted = self.advance(now);
-        if self.link.unsent() == 0 || self.link.flush()? {
+        // What is wanted may be answered at once: replies that come together go out together. The turn that wants
+        // nothing follows.
+        if self.link.unsent() == 0 || matches!(wanted, Wanted::Nothing) && self.link.flush()? {
             self.taken = now;
         }
         let is_done = self.is_closing || self.is_ended && self.waiting.is_empty();
