@@ -194,11 +194,11 @@ impl Work {
         }
     }
 
-    /// About how many records a query reads.
+    /// About how many records a query reads, one at least: what reads nothing costs something, too.
     pub fn items(&self) -> u32 {
         match self {
             Work::Look(command) => command.items,
-            work => work.keys().len() as u32,
+            work => (work.keys().len() as u32).max(1),
         }
     }
 

@@ -66,6 +66,7 @@ struct Seen<'r, 's, E: Engine + 's, O: Os> {
     transaction: ReadTransaction<'s, E, O>,
     replica: &'r Replica<E, O>,
     now: Millis,
+    has_terms: bool,
 }
 
 impl<E: Engine, O: Os> Seen<'_, '_, E, O> {
@@ -91,7 +92,7 @@ impl<E: Engine, O: Os> Cells for Seen<'_, '_, E, O> {
     }
 
     fn term(&self, key: &[u8]) -> Result<Option<Millis>, StoreError> {
-        if !self.replica.has_terms() {
+        if !self.has_terms {
             return Ok(None);
         }
         let found = self.transaction.get_with(&cells::term_key(key), cells::instant)?;
@@ -464,7 +465,9 @@ impl<E: Engine, O: Os> Replica<E, O> {
         let bytes = changes.map(|(key, value)| CHANGE_BYTES + (key.len() + value.as_ref().map_or(0, Vec::len)) as u64);
         let bytes: u64 = bytes.sum();
         let terms = || sets.iter().flat_map(|set| set.changes.keys());
-        let changes_terms = self.speaking.is_some() && terms().any(|key| cells::of_due(key).is_some());
+        // The master's time as well: what a transaction was told by it is so for the next master, too.
+        let is_of_terms = |key: &Key| cells::of_due(key).is_some() || key[..] == cells::CLOCK[..];
+        let changes_terms = self.speaking.is_some() && terms().any(is_of_terms);
         if changes_terms {
             // Before others see the records: those that look then look for terms, too.
             let first = terms().filter_map(|key| cells::of_due(key)).map(|(end, _)| end).min();
@@ -586,10 +589,14 @@ impl<E: Engine, O: Os> Replica<E, O> {
     }
 
     fn seen(&self) -> Result<Seen<'_, '_, E, O>, StoreError> {
+        // The last term may go, or the first one come, while the snapshot is taken.
+        let had_terms = self.has_terms();
+        let transaction = self.store.read_transaction(Deadline::NONE)?;
         Ok(Seen {
-            transaction: self.store.read_transaction(Deadline::NONE)?,
+            transaction,
             replica: self,
             now: self.now(),
+            has_terms: had_terms || self.has_terms(),
         })
     }
 

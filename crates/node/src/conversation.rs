@@ -312,7 +312,7 @@ impl Conversation {
             }
             "WATCH" => {
                 expect(words, words.len() > 1)?;
-                return self.watch(words, deadline, now);
+                return self.watch(words, deadline, now, out);
             }
             "SENTINEL" => return Inquiry::read(words).map(Step::Whereabouts),
             "SESSION" => return self.session_command(words, deadline, now, out),
@@ -411,6 +411,13 @@ impl Conversation {
     }
 
     fn queue(&mut self, known: &commands::Command, words: &Words, out: &mut Vec<u8>) -> Result<Step, String> {
+        if matches!(known.verb, Verb::Keys | Verb::DbSize | Verb::Scan) {
+            // The master would look at all keys, time and again, and execute no other client's transaction meanwhile.
+            return Err(format!(
+                "ERR {} looks at all keys: say it outside of MULTI",
+                known.name.to_uppercase()
+            ));
+        }
         let command = self.command(known, words)?;
         let Some(multi) = &mut self.multi else {
             return Ok(Step::Answered);
@@ -428,13 +435,18 @@ impl Conversation {
     }
 
     /// `WATCH` reads the keys from one snapshot; EXEC compares them.
-    fn watch(&mut self, words: &Words, deadline: Time, now: Time) -> Result<Step, String> {
+    fn watch(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
         let new = words
             .from(1)
             .filter(|key| !self.watched.iter().any(|(known, _)| known == key));
         let keys: Vec<Key> = new.map(<[u8]>::to_vec).collect();
         if self.watched.len() + keys.len() > WATCHED_MAX {
             return Err(format!("ERR at most {WATCHED_MAX} keys are watched: UNWATCH some"));
+        }
+        if keys.is_empty() {
+            // They are watched already, as they were then.
+            Writer::new(out, self.version).simple("OK");
+            return Ok(Step::Answered);
         }
         let work = Work::Query {
             keys: keys.clone(),

@@ -308,6 +308,17 @@ impl RunningTasks {
     }
 }
 
+/// Where something else has failed: the machine is put back all the same.
+impl Drop for RunningTasks {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.stop.store(true, Ordering::SeqCst);
+            drop(self.runtime.stop());
+            drop(thread.join());
+        }
+    }
+}
+
 fn figures_of(task: &TaskReport) -> TaskFigures {
     TaskFigures {
         name: task.name.clone(),

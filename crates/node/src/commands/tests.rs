@@ -244,6 +244,8 @@ enum Deed {
     Persist(u8),
     Append(u8),
     Delete(u8),
+    /// A transaction that only reads.
+    Read(u8),
     Sweep,
     /// The slave is the master from now on.
     Takeover,
@@ -260,6 +262,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => key().prop_map(Deed::Persist),
         2 => key().prop_map(Deed::Append),
         1 => key().prop_map(Deed::Delete),
+        2 => key().prop_map(Deed::Read),
         1 => Just(Deed::Sweep),
         1 => Just(Deed::Takeover),
         4 => (0..2_usize, 1000..1100_u64).prop_map(|(node, clock)| Deed::Clock(node, clock)),
@@ -276,7 +279,7 @@ proptest! {
         for deed in deeds {
             let now = times[0].max(pair.written());
             // Each transaction that writes removes what is due by the master's clock; a clock alone removes nothing.
-            if !matches!(deed, Deed::Clock(..) | Deed::Takeover) {
+            if !matches!(deed, Deed::Clock(..) | Deed::Takeover | Deed::Read(_)) {
                 model.retain(|_, (_, end)| end.is_none_or(|end| end > now));
             }
             match deed {
@@ -315,6 +318,10 @@ proptest! {
                 Deed::Delete(key) => {
                     let was = u8::from(model.remove(&key).is_some());
                     prop_assert_eq!(pair.say(&format!("DEL {key}")), format!(":{was}\r\n"));
+                }
+                Deed::Read(key) => {
+                    let work = Work::Transaction(vec![Operation::Run(command(&format!("GET {key}"), false))]);
+                    prop_assert!(pair.perform(work).is_some());
                 }
                 Deed::Sweep => drop(pair.perform(Work::Sweep)),
                 Deed::Takeover => {

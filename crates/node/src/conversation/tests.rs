@@ -286,6 +286,10 @@ fn readings_are_of_a_nodes_memory() {
     table.told();
     table.say("TSET pose 1");
     assert!(matches!(&table.told()[0], Value::Error(text) if text.contains("within MULTI")));
+    for words in ["KEYS *", "DBSIZE", "SCAN 0"] {
+        table.say(words);
+        assert!(matches!(&table.told()[0], Value::Error(text) if text.contains("outside of MULTI")));
+    }
 }
 
 #[test]
@@ -435,9 +439,12 @@ fn exec_compares_what_was_watched() {
         "{request:?}"
     );
     table.answer(values(&[Some("1"), None, Some("1")]));
+    // It is not read again what is watched already.
+    assert_eq!(table.say("WATCH b a"), Step::Answered);
+    assert_eq!(table.told(), [Value::ok(), Value::ok()]);
     table.say("MULTI");
     table.say("SET a 2");
-    assert_eq!(table.told(), [Value::ok(), Value::ok(), Value::Simple("QUEUED".into())]);
+    assert_eq!(table.told(), [Value::ok(), Value::Simple("QUEUED".into())]);
     let request = table.asks("EXEC");
     let Work::Transaction(operations) = &request.work else {
         panic!("{request:?}")

@@ -44,6 +44,8 @@ const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
+/// How long a subscription waits for changes to be told, whatever its client's deadline.
+const HEARING_MAX: Nanos = Nanos::from_secs(1);
 /// A client that leaves so many bytes unread of what it hears is dropped.
 const HEARD_MAX: usize = 8 << 20;
 /// How much is matched and told of changes in one turn of the loop: comparisons of bytes, and bytes copied.
@@ -211,7 +213,7 @@ impl Clients {
     pub fn waits_to_hear(&mut self, place: usize, now: Time) -> Option<(u32, Time)> {
         let client = self.places.get_mut(place)?;
         client.conversation.waits_to_hear();
-        Some((client.number, now + client.conversation.time_left()))
+        Some((client.number, now + client.conversation.time_left().min(HEARING_MAX)))
     }
 
     /// It can be told now, or (`late`) its client has waited for too long.
@@ -518,7 +520,9 @@ impl Client {
             self.is_ended |= turn == Turn::Ended;
         }
         let wanted = self.advance(now);
-        if self.link.unsent() == 0 || self.link.flush()? {
+        // What is wanted may be answered at once: replies that come together go out together. The turn that wants
+        // nothing follows.
+        if self.link.unsent() == 0 || matches!(wanted, Wanted::Nothing) && self.link.flush()? {
             self.taken = now;
         }
         let is_done = self.is_closing || self.is_ended && self.waiting.is_empty();

@@ -198,6 +198,11 @@ fn bind(at: Multicast) -> Result<std::net::UdpSocket, NodeError> {
     if !set(libc::SOL_SOCKET, libc::SO_REUSEADDR, (&raw const on).cast(), size) {
         return Err(failed("a socket for datagrams"));
     }
+    // Of this group and interface alone: what another program has joined elsewhere is not for this socket.
+    let off: libc::c_int = 0;
+    if !set(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, (&raw const off).cast(), size) {
+        return Err(failed("a socket for datagrams"));
+    }
     // Without as much it works, too.
     let kept = KEPT_BYTES;
     set(libc::SOL_SOCKET, libc::SO_RCVBUF, (&raw const kept).cast(), size);
