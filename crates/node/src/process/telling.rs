@@ -11,7 +11,7 @@ use punctual_units::{Nanos, Time};
 
 use super::Process;
 use crate::bound::{Outcome as Learned, Told};
-use crate::figures::{Figures, Objects, Peer, Turned};
+use crate::figures::{Figures, Objects, Peer, Turned, Zenoh};
 use crate::seen::Seen;
 use crate::spans::{Outcome, Place};
 use crate::stores::Done;
@@ -141,6 +141,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 delay: turned.bound.delay(),
             }),
             tasks: self.tasks.as_ref().map(|tasks| tasks.now()),
+            zenoh: self.letters.as_ref().map(|letters| Zenoh {
+                account: letters.letterbox.account(),
+                ages: [0.5, 0.99].map(|share| letters.ages.at(share)),
+            }),
         }
     }
 

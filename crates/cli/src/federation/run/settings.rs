@@ -8,6 +8,7 @@ use punctual_units::Nanos;
 use crate::args::{FederationRun, LogKind};
 use crate::failure::Failure;
 use crate::scenario::{Section, read_document};
+use crate::serve::zenoh::ZenohFile;
 
 /// The most nodes of a run on one machine.
 const NODES_MAX: u32 = 16;
@@ -50,6 +51,8 @@ pub struct Settings {
     pub store_bytes_max: u64,
     /// Where readings are told to all nodes at once.
     pub multicast: Option<SocketAddrV4>,
+    /// What nodes hear of Zenoh.
+    pub zenoh: Option<ZenohFile>,
     /// Of the load's instants.
     pub seed: u64,
     /// Where the order of commits is kept.
@@ -71,6 +74,7 @@ impl Default for Settings {
             log_entries_max: 10_000,
             store_bytes_max: 1 << 30,
             multicast: None,
+            zenoh: None,
             seed: 1,
             log: LogKind::Local,
         }
