@@ -111,10 +111,15 @@ fn reading(client: &mut Client, object: &str) -> Option<(String, u64)> {
 
 /// A figure of INFO.
 fn figure(client: &mut Client, name: &str) -> u64 {
-    let Value::Bulk(text) = client.ask("INFO zenoh") else { panic!("no text") };
+    let Value::Bulk(text) = client.ask("INFO zenoh") else {
+        panic!("no text")
+    };
     let text = String::from_utf8(text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().unwrap()
+    line.unwrap_or_else(|| panic!("no {name}: {text}"))
+        .trim()
+        .parse()
+        .unwrap()
 }
 
 /// Puts again and again, until it is so: what comes before a node has subscribed is lost, as Zenoh has it.
@@ -163,7 +168,10 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
 
     // A wildcard names the object; without one in its name, the object has the newest of all.
     let mut poses = |key: &str, value: &str, object: &str, client: &mut Client| {
-        until_so(|| put(&here, key, value), || reading(client, object).is_some_and(|(found, _)| found == value));
+        until_so(
+            || put(&here, key, value),
+            || reading(client, object).is_some_and(|(found, _)| found == value),
+        );
     };
     poses("robot/7/pose", "a", "7/pose", &mut client);
     poses("robot/8/pose", "b", "8/pose", &mut client);
@@ -185,10 +193,16 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
     until_so(|| (), || figure(&mut client, "zenoh_older") == 1);
     assert_eq!(reading(&mut client, "9/pose").unwrap().0, "old");
     put(&here, "robot/9/pose", "new");
-    until_so(|| (), || reading(&mut client, "9/pose").is_some_and(|(value, age)| value == "new" && age < 60_000));
+    until_so(
+        || (),
+        || reading(&mut client, "9/pose").is_some_and(|(value, age)| value == "new" && age < 60_000),
+    );
     // One of the future is as old as when it came, counted, and said.
     put_as_of(&here, "robot/9/pose", "ahead", SystemTime::now() + minute);
-    until_so(|| (), || reading(&mut client, "9/pose").is_some_and(|(value, _)| value == "ahead"));
+    until_so(
+        || (),
+        || reading(&mut client, "9/pose").is_some_and(|(value, _)| value == "ahead"),
+    );
     assert_eq!(figure(&mut client, "zenoh_ahead"), 1);
     node.says("9/pose is of an instant that comes in");
 
@@ -202,23 +216,44 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
     until_so(|| (), || figure(&mut client, "zenoh_deletes") == 2);
     let counts = ["zenoh_too_long", "zenoh_refused"].map(|name| figure(&mut client, name));
     assert_eq!(counts, [2, 4]);
-    for said in ["9/pose: a value of 1025 bytes", "one object more than 4", "names no object"] {
+    for said in [
+        "9/pose: a value of 1025 bytes",
+        "one object more than 4",
+        "names no object",
+    ] {
         node.says(said);
     }
     assert_eq!(reading(&mut client, "9/pose").unwrap().0, "ahead");
     assert!(reading(&mut client, "10/pose").is_none());
     // More than Zenoh is to gather is dropped there, and what follows comes.
     put(&here, "robot/9/pose", &"x".repeat(4 << 20));
-    until_so(|| put(&here, "robot/7/pose", "after"), || reading(&mut client, "7/pose").unwrap().0 == "after");
+    until_so(
+        || put(&here, "robot/7/pose", "after"),
+        || reading(&mut client, "7/pose").unwrap().0 == "after",
+    );
 
     // The robot goes, and another one comes in its place: as a router this time.
     here.close().wait().unwrap();
     drop(here);
     until_so(|| (), || figure(&mut client, "zenoh_links") == 0);
     let here = robot(at, "router");
-    until_so(|| put(&here, "robot/7/pose", "again"), || reading(&mut client, "7/pose").unwrap().0 == "again");
-    let names = ["set", "superseded", "older", "too_long", "refused", "elsewhere", "deletes", "waiting"];
-    let sum: u64 = { names.iter() }.map(|name| figure(&mut client, &format!("zenoh_{name}"))).sum();
+    until_so(
+        || put(&here, "robot/7/pose", "again"),
+        || reading(&mut client, "7/pose").unwrap().0 == "again",
+    );
+    let names = [
+        "set",
+        "superseded",
+        "older",
+        "too_long",
+        "refused",
+        "elsewhere",
+        "deletes",
+        "waiting",
+    ];
+    let sum: u64 = { names.iter() }
+        .map(|name| figure(&mut client, &format!("zenoh_{name}")))
+        .sum();
     assert_eq!(sum, figure(&mut client, "zenoh_came"));
     // A node that leaves closes the session.
     node.leaves();
@@ -281,15 +316,39 @@ fn a_file_that_is_wrong_is_refused_with_what_to_do() {
         format!("[zenoh_session]\n{connect}\n[[zenoh]]\nkey = \"{key}\"\nobject = \"{object}\"\n")
     };
     for (zenoh, parts) in [
-        (table("robot//pose", "a"), vec!["node.toml:12: zenoh[0].key", "no key expression of Zenoh"]),
-        (table("robot/pose", "$1"), vec!["node.toml:13: zenoh[0].object", "0 parts with a wildcard"]),
-        (session("connect = [\"10.0.0.7\"]"), vec!["node.toml:10: zenoh_session.connect", "no endpoint"]),
-        (session("connect = [\"quic/a:1\"]"), vec!["speaks tcp and udp, not quic"]),
-        (session("listen = [\"tcp/0.0.0.0:7447\"]"), vec!["node.toml:10: zenoh_session.listen", "any machine"]),
-        (session("mode = \"router\""), vec!["zenoh_session.mode", "peer", "client"]),
+        (
+            table("robot//pose", "a"),
+            vec!["node.toml:12: zenoh[0].key", "no key expression of Zenoh"],
+        ),
+        (
+            table("robot/pose", "$1"),
+            vec!["node.toml:13: zenoh[0].object", "0 parts with a wildcard"],
+        ),
+        (
+            session("connect = [\"10.0.0.7\"]"),
+            vec!["node.toml:10: zenoh_session.connect", "no endpoint"],
+        ),
+        (
+            session("connect = [\"quic/a:1\"]"),
+            vec!["speaks tcp and udp, not quic"],
+        ),
+        (
+            session("listen = [\"tcp/0.0.0.0:7447\"]"),
+            vec!["node.toml:10: zenoh_session.listen", "any machine"],
+        ),
+        (
+            session("mode = \"router\""),
+            vec!["zenoh_session.mode", "peer", "client"],
+        ),
         (session(""), vec!["node.toml:11: zenoh", "say where Zenoh is"]),
-        (session(&format!("{connect}\nobjects_max = 0")), vec!["objects_max", "1 to 1024"]),
-        (format!("[zenoh_session]\n{connect}\n"), vec!["zenoh_session", "add a [[zenoh]]"]),
+        (
+            session(&format!("{connect}\nobjects_max = 0")),
+            vec!["objects_max", "1 to 1024"],
+        ),
+        (
+            format!("[zenoh_session]\n{connect}\n"),
+            vec!["zenoh_session", "add a [[zenoh]]"],
+        ),
         (
             session(&format!("listen = [\"tcp/127.0.0.1:{taken}\"]")),
             vec!["a session cannot be opened", "in use", "free ports of this machine"],
@@ -307,5 +366,8 @@ fn a_file_that_is_wrong_is_refused_with_what_to_do() {
     }
     let alone = folder_with(&[("node.toml", &session(&connect))]);
     let error = refused(alone.path(), &["serve", "node.toml"]);
-    assert!(error.contains("readings from Zenoh are for nodes of a federation"), "{error}");
+    assert!(
+        error.contains("readings from Zenoh are for nodes of a federation"),
+        "{error}"
+    );
 }

@@ -578,7 +578,9 @@ impl Zenoh {
     fn lines(&self) -> Vec<(String, String)> {
         let account = &self.account;
         let [half, most] = self.ages.map(|age| age.map_or("none".into(), micros));
-        let named = account.named().map(|(name, count)| (format!("zenoh_{name}"), count.to_string()));
+        let named = account
+            .named()
+            .map(|(name, count)| (format!("zenoh_{name}"), count.to_string()));
         let first = owned([
             ("zenoh_links", account.links.to_string()),
             ("zenoh_came", account.came.to_string()),
@@ -590,13 +592,20 @@ impl Zenoh {
     fn metrics(&self, to: &mut String) {
         let account = &self.account;
         let links = [(String::new(), account.links as f64)];
-        figure(to, "node_zenoh_links", "gauge", "Connections of the Zenoh session.", &links);
+        figure(
+            to,
+            "node_zenoh_links",
+            "gauge",
+            "Connections of the Zenoh session.",
+            &links,
+        );
         let named = { account.named().into_iter() }.chain([("came", account.came)]);
         let named: Vec<_> = named
             .map(|(what, count)| (format!("{{what=\"{what}\"}}"), count as f64))
             .collect();
         // What waits grows less, so this is no counter.
-        let help = "Readings from Zenoh by what became of them; those that came undated or ahead are in another place too.";
+        let help =
+            "Readings from Zenoh by what became of them; those that came undated or ahead are in another place too.";
         figure(to, "node_zenoh_readings", "gauge", help, &named);
     }
 }

@@ -1,5 +1,5 @@
-//! Readings that come to a node by neither a client nor a peer: threads of a library leave them, and the event loop sets
-//! their objects as if by `TSET` on this node.
+//! Readings that come to a node by neither a client nor a peer: threads of a library leave them, and the event loop
+//! sets their objects as if by `TSET` on this node.
 //!
 //! **Problem.** Those threads are not ours: they know no deadlines, and what they bring has no bound. The event loop
 //! must not wait for them, and they must not wait for it.
@@ -232,7 +232,9 @@ impl Letterbox {
             let (len, most) = (value.len(), self.len_max);
             state.say(Trouble::TooLong, || {
                 let key = key.escape_ascii();
-                format!("{key}: a value of {len} bytes, and a reading has at most {most}: it is not taken, nor is the next")
+                format!(
+                    "{key}: a value of {len} bytes, and a reading has at most {most}: it is not taken, nor is the next"
+                )
             });
             return;
         }
@@ -248,7 +250,9 @@ impl Letterbox {
                 let most = self.objects_max;
                 state.say(Trouble::Crowded, || {
                     let key = key.escape_ascii();
-                    format!("{key} would be one object more than {most}: raise zenoh_session.objects_max, or narrow a key")
+                    format!(
+                        "{key} would be one object more than {most}: raise zenoh_session.objects_max, or narrow a key"
+                    )
                 });
                 return;
             }
@@ -266,7 +270,11 @@ impl Letterbox {
                     *before = letter;
                 }
                 let account = &mut state.account;
-                *(if is_newer { &mut account.superseded } else { &mut account.older }) += 1;
+                *(if is_newer {
+                    &mut account.superseded
+                } else {
+                    &mut account.older
+                }) += 1;
             }
         }
         let wakes = !std::mem::replace(&mut state.is_woken, true);
@@ -343,7 +351,10 @@ impl Letterbox {
         if state.waiting.remove(key).is_some() {
             state.account.refused += 1;
         }
-        state.places.get_mut(key).is_some_and(|refused| !std::mem::replace(refused, true))
+        state
+            .places
+            .get_mut(key)
+            .is_some_and(|refused| !std::mem::replace(refused, true))
     }
 
     /// Words that have not been said yet; at most one for each kind of trouble over all time.
@@ -391,10 +402,17 @@ mod tests {
         let all = taken(&letterbox);
         assert_eq!((all.len(), all[0].1.value.as_slice()), (1, &b"2"[..]));
         assert_eq!(all[0].1.age_at(Time(130)), Nanos(25));
-        assert_eq!(all[0].1.age_at(Time(1)), Nanos(5), "no clock makes it younger than it was");
+        assert_eq!(
+            all[0].1.age_at(Time(1)),
+            Nanos(5),
+            "no clock makes it younger than it was"
+        );
         letterbox.told(Outcome::Set);
         let account = letterbox.account();
-        assert_eq!((account.came, account.set, account.superseded, account.older), (3, 1, 1, 1));
+        assert_eq!(
+            (account.came, account.set, account.superseded, account.older),
+            (3, 1, 1, 1)
+        );
         assert!(account.is_closed());
     }
 
@@ -410,12 +428,23 @@ mod tests {
         }
         let notes = letterbox.notes();
         assert_eq!(notes.len(), 4, "{notes:#?}");
-        for part in ["own: a value of 9 bytes", "clocks differ", "c would be one object more than 2", "no name"] {
+        for part in [
+            "own: a value of 9 bytes",
+            "clocks differ",
+            "c would be one object more than 2",
+            "no name",
+        ] {
             assert!(notes.iter().any(|note| note.contains(part)), "{part}: {notes:#?}");
         }
         assert!(letterbox.notes().is_empty());
         let account = letterbox.account();
-        let counts = (account.too_long, account.refused, account.deletes, account.undated, account.ahead);
+        let counts = (
+            account.too_long,
+            account.refused,
+            account.deletes,
+            account.undated,
+            account.ahead,
+        );
         assert_eq!(counts, (2, 4, 2, 4, 2));
         assert!(account.is_closed() && account.waiting == 1 && account.superseded == 1);
         // One that the federation does not make is refused from then on.

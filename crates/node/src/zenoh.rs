@@ -68,10 +68,7 @@ pub struct ZenohError {
 
 fn error(what: impl Into<String>) -> impl FnOnce(::zenoh::Error) -> ZenohError {
     let what = what.into();
-    move |why| ZenohError {
-        what,
-        why: words(&why),
-    }
+    move |why| ZenohError { what, why: words(&why) }
 }
 
 /// Zenoh's own words, without where they stand in its source.
@@ -197,12 +194,16 @@ pub fn check_endpoint(text: &str, listens: bool) -> Result<(), String> {
     let (protocol, address) = (endpoint.protocol(), endpoint.address());
     let protocol = protocol.as_str();
     if !["tcp", "udp"].contains(&protocol) {
-        return Err(format!("{text}: this build speaks tcp and udp, not {protocol}: have a router between"));
+        return Err(format!(
+            "{text}: this build speaks tcp and udp, not {protocol}: have a router between"
+        ));
     }
     let is_address = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
     let (host, port) = address.as_str().rsplit_once(':').unwrap_or_default();
     if !is_address((host, port)) {
-        return Err(format!("{text} has no host and port: write it such as \"tcp/10.0.0.7:7447\""));
+        return Err(format!(
+            "{text} has no host and port: write it such as \"tcp/10.0.0.7:7447\""
+        ));
     }
     let host = host.trim_matches(['[', ']']);
     let is_own = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());

@@ -189,7 +189,9 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     has_ended.store(true, Ordering::SeqCst);
     drop((looks.join(), writes.join()));
     if zenoh.is_some_and(|zenoh| !zenoh.close()) {
-        drop(print(&format!("node {node}: the Zenoh session is not closed yet, and ends with the node\n")));
+        drop(print(&format!(
+            "node {node}: the Zenoh session is not closed yet, and ends with the node\n"
+        )));
     }
     let (tasks, log) = match tasks.map_or(Ok(None), RunningTasks::end) {
         Ok(log) => (Ok(()), log),

@@ -190,7 +190,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 }
             }
         }
-        for note in self.letters.iter().flat_map(|letters| letters.letterbox.notes()).collect::<Vec<_>>() {
+        for note in self
+            .letters
+            .iter()
+            .flat_map(|letters| letters.letterbox.notes())
+            .collect::<Vec<_>>()
+        {
             self.note(note);
         }
     }

@@ -77,7 +77,8 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
     if !cfg!(feature = "zenoh") && arguments.ways.contains(&ReplicationWay::Zenoh) {
-        let what = "--ways zenoh: this program was built without Zenoh: build it with `--features zenoh`, or leave it out";
+        let what =
+            "--ways zenoh: this program was built without Zenoh: build it with `--features zenoh`, or leave it out";
         return Err(Failure::input([what]));
     }
     let mut all = Vec::new();

@@ -143,7 +143,9 @@ pub fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
 /// The sum of a figure over all nodes.
 fn sum(figures: &Figures, name: &str) -> u64 {
     let name = format!("zenoh_{name}");
-    let of_nodes = figures.iter().filter_map(|figures| figures.get(&name)?.parse::<u64>().ok());
+    let of_nodes = figures
+        .iter()
+        .filter_map(|figures| figures.get(&name)?.parse::<u64>().ok());
     of_nodes.sum()
 }
 
