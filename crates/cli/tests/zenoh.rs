@@ -167,7 +167,7 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
     let here = robot(at, "peer");
 
     // A wildcard names the object; without one in its name, the object has the newest of all.
-    let mut poses = |key: &str, value: &str, object: &str, client: &mut Client| {
+    let poses = |key: &str, value: &str, object: &str, client: &mut Client| {
         until_so(
             || put(&here, key, value),
             || reading(client, object).is_some_and(|(found, _)| found == value),
@@ -318,15 +318,15 @@ fn a_file_that_is_wrong_is_refused_with_what_to_do() {
     for (zenoh, parts) in [
         (
             table("robot//pose", "a"),
-            vec!["node.toml:12: zenoh[0].key", "no key expression of Zenoh"],
+            vec!["node.toml:13: zenoh[0].key", "no key expression of Zenoh"],
         ),
         (
             table("robot/pose", "$1"),
-            vec!["node.toml:13: zenoh[0].object", "0 parts with a wildcard"],
+            vec!["node.toml:14: zenoh[0].object", "0 parts with a wildcard"],
         ),
         (
             session("connect = [\"10.0.0.7\"]"),
-            vec!["node.toml:10: zenoh_session.connect", "no endpoint"],
+            vec!["node.toml:11: zenoh_session.connect", "no endpoint"],
         ),
         (
             session("connect = [\"quic/a:1\"]"),
@@ -334,13 +334,13 @@ fn a_file_that_is_wrong_is_refused_with_what_to_do() {
         ),
         (
             session("listen = [\"tcp/0.0.0.0:7447\"]"),
-            vec!["node.toml:10: zenoh_session.listen", "any machine"],
+            vec!["node.toml:11: zenoh_session.listen", "any machine"],
         ),
         (
             session("mode = \"router\""),
             vec!["zenoh_session.mode", "peer", "client"],
         ),
-        (session(""), vec!["node.toml:11: zenoh", "say where Zenoh is"]),
+        (session(""), vec!["zenoh", "say where Zenoh is"]),
         (
             session(&format!("{connect}\nobjects_max = 0")),
             vec!["objects_max", "1 to 1024"],

@@ -71,11 +71,18 @@ fn error(what: impl Into<String>) -> impl FnOnce(::zenoh::Error) -> ZenohError {
     move |why| ZenohError { what, why: words(&why) }
 }
 
-/// Zenoh's own words, without where they stand in its source.
+/// Zenoh's own words, without the places in its source (` at /FILE.rs:LINE.`).
 fn words(error: &::zenoh::Error) -> String {
     let text = error.to_string();
-    let end = text.find(" at /").unwrap_or(text.len());
-    text[..end].trim().to_owned()
+    let mut parts = text.split(" at /");
+    let mut words = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.split_once(".rs:").map_or("", |(_, rest)| rest);
+        words += rest
+            .trim_start_matches(|c: char| c.is_ascii_digit())
+            .trim_start_matches('.');
+    }
+    words.trim().to_owned()
 }
 
 /// A part of a key expression that stands for more than itself.
@@ -310,7 +317,7 @@ impl Source {
         let closes = std::thread::Builder::new().name("zenoh-close".into()).spawn(move || {
             // One that is closed already is as good.
             drop(session.close().wait());
-            drop(tell.send(()));
+            let _ = tell.send(());
         });
         closes.is_ok() && told.recv_timeout(CLOSES_WITHIN).is_ok()
     }

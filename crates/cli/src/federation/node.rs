@@ -175,7 +175,7 @@ pub(super) fn node() -> Result<(), Failure> {
         listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
     // What takes longer ends with the process.
-    zenoh.is_none_or(|zenoh| zenoh.close());
+    zenoh.iter().for_each(|zenoh| _ = zenoh.close());
     drop((tell, log));
     drop(writing.join());
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))

@@ -185,6 +185,7 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
         store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),
         multicast: usual.multicast,
+        zenoh: usual.zenoh,
         seed: top.count("seed").unwrap_or(usual.seed),
         log: usual.log,
     }
