@@ -205,7 +205,8 @@ fn late_lines(account: &Account, now: Time) -> Vec<(String, String)> {
     at.chain(spent).chain(account.late().enumerate().map(one)).collect()
 }
 
-fn request_figures(to: &mut String, who: &str, account: &Account) {
+/// For Prometheus; `process` is what the names of figures begin with.
+fn request_figures(to: &mut String, process: &str, account: &Account) {
     let kinds = [("query", &account.queries), ("transaction", &account.transactions)];
     let of = |(kind, tally): (&str, &Tally)| {
         let named = tally.named();
@@ -213,7 +214,7 @@ fn request_figures(to: &mut String, who: &str, account: &Account) {
     };
     let samples: Vec<_> = kinds.into_iter().flat_map(of).collect();
     let help = "Requests of clients, by what they were told.";
-    figure(to, &format!("{who}_requests_total"), "counter", help, &samples);
+    figure(to, &format!("{process}_requests_total"), "counter", help, &samples);
     let place = |place: Place| format!("{{place=\"{}\"}}", place.name());
     let at: Vec<_> = Place::ALL
         .into_iter()
@@ -221,13 +222,13 @@ fn request_figures(to: &mut String, who: &str, account: &Account) {
         .map(|(at, count)| (place(at), count as f64))
         .collect();
     let help = "Requests that were late by time, or unknown at their deadline, by where they were then.";
-    figure(to, &format!("{who}_late_requests_total"), "counter", help, &at);
+    figure(to, &format!("{process}_late_requests_total"), "counter", help, &at);
     let spent = Place::ALL.into_iter().zip(account.late_spent);
     let spent: Vec<_> = spent.map(|(at, span)| (place(at), seconds(span))).collect();
     let help = "Where the time of these went, from when they were read.";
     figure(
         to,
-        &format!("{who}_late_requests_seconds_total"),
+        &format!("{process}_late_requests_seconds_total"),
         "counter",
         help,
         &spent,
