@@ -9,7 +9,7 @@
 //! reading, or for a swap of the whole map.
 //!
 //! **Account.** Each reading that came is in one place: came = set + superseded + older + too long + refused +
-//! elsewhere + deletes + waiting ([`Account::is_closed`]).
+//! elsewhere + deletes + waiting ([`LetterCounts::is_closed`]).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -56,7 +56,7 @@ impl Letter {
 
 /// What became of readings, since the node started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct LetterCounts {
     /// All that came, deletes among them.
     pub came: u64,
     /// Their objects were set.
@@ -83,7 +83,7 @@ pub struct Account {
     pub links: u64,
 }
 
-impl Account {
+impl LetterCounts {
     /// Whether each reading is in one place.
     pub fn is_closed(&self) -> bool {
         let places = [
@@ -99,7 +99,7 @@ impl Account {
         self.came == places.iter().sum::<u64>()
     }
 
-    /// By name, but for [`Account::came`] and [`Account::links`].
+    /// By name, but for [`LetterCounts::came`] and [`LetterCounts::links`].
     pub fn named(&self) -> [(&'static str, u64); 10] {
         [
             ("set", self.set),
@@ -145,7 +145,7 @@ struct State {
     waiting: HashMap<Key, Letter>,
     /// Objects that have a place; whether they are refused.
     places: HashMap<Key, bool>,
-    account: Account,
+    counts: LetterCounts,
     /// The loop was woken, and has not looked since.
     is_woken: bool,
     said: HashSet<Trouble>,
@@ -175,7 +175,7 @@ impl fmt::Debug for Letterbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Letterbox")
             .field("objects_max", &self.objects_max)
-            .field("account", &self.account())
+            .field("counts", &self.counts())
             .finish_non_exhaustive()
     }
 }
@@ -208,15 +208,15 @@ impl Letterbox {
     /// Leaves a reading that came at `came` on the node's clock. Waits for no more than another move of a reading.
     pub fn leave(&self, key: &[u8], value: &[u8], dated: Dated, came: Time) {
         let mut state = self.state();
-        state.account.came += 1;
+        state.counts.came += 1;
         let age = match dated {
             Dated::Old(age) => age,
             Dated::Undated => {
-                state.account.undated += 1;
+                state.counts.undated += 1;
                 Nanos::ZERO
             }
             Dated::Ahead(by) => {
-                state.account.ahead += 1;
+                state.counts.ahead += 1;
                 state.say(Trouble::Ahead, || {
                     format!(
                         "{} is of an instant that comes in {by} on this machine: clocks differ, and so ages are wrong \
@@ -228,7 +228,7 @@ impl Letterbox {
             }
         };
         if value.len() > self.len_max {
-            state.account.too_long += 1;
+            state.counts.too_long += 1;
             let (len, most) = (value.len(), self.len_max);
             state.say(Trouble::TooLong, || {
                 let key = key.escape_ascii();
@@ -240,13 +240,13 @@ impl Letterbox {
         }
         match state.places.get(key) {
             Some(true) => {
-                state.account.refused += 1;
+                state.counts.refused += 1;
                 return;
             }
             Some(false) => {}
             None if state.places.len() < self.objects_max => _ = state.places.insert(key.to_vec(), false),
             None => {
-                state.account.refused += 1;
+                state.counts.refused += 1;
                 let most = self.objects_max;
                 state.say(Trouble::Crowded, || {
                     let key = key.escape_ascii();
@@ -269,11 +269,11 @@ impl Letterbox {
                 if is_newer {
                     *before = letter;
                 }
-                let account = &mut state.account;
+                let counts = &mut state.counts;
                 *(if is_newer {
-                    &mut account.superseded
+                    &mut counts.superseded
                 } else {
-                    &mut account.older
+                    &mut counts.older
                 }) += 1;
             }
         }
@@ -287,21 +287,21 @@ impl Letterbox {
     /// Counts a delete.
     pub fn delete(&self) {
         let mut state = self.state();
-        state.account.came += 1;
-        state.account.deletes += 1;
+        state.counts.came += 1;
+        state.counts.deletes += 1;
     }
 
     /// Counts a reading that names no object, and why.
     pub fn unnamed(&self, why: impl FnOnce() -> String) {
         let mut state = self.state();
-        state.account.came += 1;
-        state.account.refused += 1;
+        state.counts.came += 1;
+        state.counts.refused += 1;
         state.say(Trouble::Unnamed, why);
     }
 
     /// There are so many connections now.
     pub fn links(&self, count: usize) {
-        self.state().account.links = count as u64;
+        self.state().counts.links = count as u64;
     }
 
     /// All that waits, for the event loop, which tells what became of each ([`Letterbox::told`],
@@ -314,12 +314,12 @@ impl Letterbox {
 
     /// What became of a letter that was taken.
     pub fn told(&self, outcome: Outcome) {
-        let account = &mut self.state().account;
+        let counts = &mut self.state().counts;
         *match outcome {
-            Outcome::Set => &mut account.set,
-            Outcome::Older => &mut account.older,
-            Outcome::Refused => &mut account.refused,
-            Outcome::Elsewhere => &mut account.elsewhere,
+            Outcome::Set => &mut counts.set,
+            Outcome::Older => &mut counts.older,
+            Outcome::Refused => &mut counts.refused,
+            Outcome::Elsewhere => &mut counts.elsewhere,
         } += 1;
     }
 
@@ -335,10 +335,10 @@ impl Letterbox {
         let mut state = self.state();
         let newer = state.waiting.get(&key).map(|newer| newer.is_newer(&letter));
         match newer {
-            Some(true) => state.account.superseded += 1,
+            Some(true) => state.counts.superseded += 1,
             Some(false) => {
                 state.waiting.insert(key, letter);
-                state.account.older += 1;
+                state.counts.older += 1;
             }
             None => _ = state.waiting.insert(key, letter),
         }
@@ -349,7 +349,7 @@ impl Letterbox {
     pub fn refuse(&self, key: &[u8]) -> bool {
         let mut state = self.state();
         if state.waiting.remove(key).is_some() {
-            state.account.refused += 1;
+            state.counts.refused += 1;
         }
         state
             .places
@@ -363,11 +363,11 @@ impl Letterbox {
     }
 
     /// What became of readings.
-    pub fn account(&self) -> Account {
+    pub fn counts(&self) -> LetterCounts {
         let state = self.state();
-        Account {
+        LetterCounts {
             waiting: state.waiting.len() as u64,
-            ..state.account
+            ..state.counts
         }
     }
 }
@@ -408,12 +408,9 @@ mod tests {
             "no clock makes it younger than it was"
         );
         letterbox.told(Outcome::Set);
-        let account = letterbox.account();
-        assert_eq!(
-            (account.came, account.set, account.superseded, account.older),
-            (3, 1, 1, 1)
-        );
-        assert!(account.is_closed());
+        let counts = letterbox.counts();
+        assert_eq!((counts.came, counts.set, counts.superseded, counts.older), (3, 1, 1, 1));
+        assert!(counts.is_closed());
     }
 
     #[test]
@@ -437,20 +434,20 @@ mod tests {
             assert!(notes.iter().any(|note| note.contains(part)), "{part}: {notes:#?}");
         }
         assert!(letterbox.notes().is_empty());
-        let account = letterbox.account();
+        let counts = letterbox.counts();
         let counts = (
-            account.too_long,
-            account.refused,
-            account.deletes,
-            account.undated,
-            account.ahead,
+            counts.too_long,
+            counts.refused,
+            counts.deletes,
+            counts.undated,
+            counts.ahead,
         );
         assert_eq!(counts, (2, 4, 2, 4, 2));
-        assert!(account.is_closed() && account.waiting == 1 && account.superseded == 1);
+        assert!(counts.is_closed() && counts.waiting == 1 && counts.superseded == 1);
         // One that the federation does not make is refused from then on.
         assert!(letterbox.refuse(b"b") && !letterbox.refuse(b"b") && !letterbox.refuse(b"never"));
         letterbox.leave(b"b", b"2", Dated::Undated, Time(2));
-        assert!(taken(&letterbox).is_empty() && letterbox.account().is_closed());
+        assert!(taken(&letterbox).is_empty() && letterbox.counts().is_closed());
     }
 
     #[test]
@@ -516,9 +513,9 @@ mod tests {
                     }
                     _ => letterbox.delete(),
                 }
-                prop_assert!(letterbox.account().is_closed(), "{:?}", letterbox.account());
+                prop_assert!(letterbox.counts().is_closed(), "{:?}", letterbox.counts());
             }
-            prop_assert_eq!(letterbox.account().waiting, newest.len() as u64);
+            prop_assert_eq!(letterbox.counts().waiting, newest.len() as u64);
         }
     }
 }
