@@ -470,6 +470,17 @@ mod tests {
         );
     }
 
+    #[cfg(not(feature = "zenoh"))]
+    #[test]
+    fn zenoh_is_refused_by_a_program_without_it() {
+        let text = "[zenoh_session]\nscouting = true\n[[zenoh]]\nkey = \"a\"\nobject = \"b\"\n";
+        let wrong = read(text, "x.toml").unwrap_err();
+        for key in ["zenoh_session: ", "zenoh: "] {
+            let words = format!("{key}this program was built without Zenoh: build it with");
+            assert!(wrong.iter().any(|found| found.contains(&words)), "{key}: {wrong:#?}");
+        }
+    }
+
     #[test]
     fn every_mistake_is_told_with_its_line() {
         let text = "[server]\nlisten = \"here\"\nthreads = 0\nstalled_max = \"1ms\"\n[store]\nmap_bytes = 7\nvrify = \
