@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -109,17 +110,18 @@ fn reading(client: &mut Client, object: &str) -> Option<(String, u64)> {
     }
 }
 
-/// A figure of INFO.
-fn figure(client: &mut Client, name: &str) -> u64 {
+/// Figures of one answer to INFO, by what follows `zenoh_` in their names.
+fn figures(client: &mut Client) -> BTreeMap<String, u64> {
     let Value::Bulk(text) = client.ask("INFO zenoh") else {
         panic!("no text")
     };
     let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {name}: {text}"))
-        .trim()
-        .parse()
-        .unwrap()
+    let lines = text.lines().filter_map(|line| line.strip_prefix("zenoh_")?.split_once(':'));
+    { lines.filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?))) }.collect()
+}
+
+fn figure(client: &mut Client, name: &str) -> u64 {
+    figures(client)[name]
 }
 
 /// Puts again and again, until it is so: what comes before a node has subscribed is lost, as Zenoh has it.
@@ -177,7 +179,8 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
     poses("robot/8/pose", "b", "8/pose", &mut client);
     poses("battery/left/volts", "c", "battery", &mut client);
     poses("battery/right", "d", "battery", &mut client);
-    assert!(figure(&mut client, "zenoh_undated") >= 4 && figure(&mut client, "zenoh_links") == 1);
+    assert!(figure(&mut client, "undated") >= 4);
+    until_so(|| (), || figure(&mut client, "links") == 1);
 
     // A timestamp gives the age: never less than it says, and more by what has passed since.
     let minute = Duration::from_secs(60);
@@ -190,7 +193,7 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
     assert!((60_000..=most + most / 1_000).contains(&age), "{age} of at most {most}");
     // An older one changes nothing, one without a timestamp is of now.
     put_as_of(&here, "robot/9/pose", "older", SystemTime::now() - 2 * minute);
-    until_so(|| (), || figure(&mut client, "zenoh_older") == 1);
+    until_so(|| (), || figure(&mut client, "older") == 1);
     assert_eq!(reading(&mut client, "9/pose").unwrap().0, "old");
     put(&here, "robot/9/pose", "new");
     until_so(
@@ -203,7 +206,7 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
         || (),
         || reading(&mut client, "9/pose").is_some_and(|(value, _)| value == "ahead"),
     );
-    assert_eq!(figure(&mut client, "zenoh_ahead"), 1);
+    assert_eq!(figure(&mut client, "ahead"), 1);
     node.says("9/pose is of an instant that comes in");
 
     // Not taken, and counted: too long, one object too many (3 beside the battery), a name for many, a delete.
@@ -213,8 +216,8 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
         put(&here, "robot/*/pose", "f");
         here.delete("robot/9/pose").wait().unwrap();
     }
-    until_so(|| (), || figure(&mut client, "zenoh_deletes") == 2);
-    let counts = ["zenoh_too_long", "zenoh_refused"].map(|name| figure(&mut client, name));
+    until_so(|| (), || figure(&mut client, "deletes") == 2);
+    let counts = ["too_long", "refused"].map(|name| figure(&mut client, name));
     assert_eq!(counts, [2, 4]);
     for said in [
         "9/pose: a value of 1025 bytes",
@@ -235,12 +238,13 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
     // The robot goes, and another one comes in its place: as a router this time.
     here.close().wait().unwrap();
     drop(here);
-    until_so(|| (), || figure(&mut client, "zenoh_links") == 0);
+    until_so(|| (), || figure(&mut client, "links") == 0);
     let here = robot(at, "router");
     until_so(
         || put(&here, "robot/7/pose", "again"),
         || reading(&mut client, "7/pose").unwrap().0 == "again",
     );
+    let all = figures(&mut client);
     let names = [
         "set",
         "superseded",
@@ -251,10 +255,7 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
         "deletes",
         "waiting",
     ];
-    let sum: u64 = { names.iter() }
-        .map(|name| figure(&mut client, &format!("zenoh_{name}")))
-        .sum();
-    assert_eq!(sum, figure(&mut client, "zenoh_came"));
+    assert_eq!(names.map(|name| all[name]).iter().sum::<u64>(), all["came"], "{all:?}");
     // A node that leaves closes the session.
     node.leaves();
     let until = Instant::now() + BOUND;
@@ -290,17 +291,17 @@ fn of_several_nodes_that_hear_a_put_one_is_the_source() {
     };
     // Puts come to both; one of them sets them, and both have what it sets.
     until_so(&mut puts, || {
-        let elsewhere = { clients.iter_mut() }.map(|client| figure(client, "zenoh_elsewhere"));
+        let elsewhere = { clients.iter_mut() }.map(|client| figure(client, "elsewhere"));
         elsewhere.sum::<u64>() > 20 && clients.iter_mut().all(|client| reading(client, "7/pose").is_some())
     });
-    let set = { clients.iter_mut() }.map(|client| figure(client, "zenoh_set"));
+    let set = { clients.iter_mut() }.map(|client| figure(client, "set"));
     let set: Vec<u64> = set.collect();
     let source = usize::from(set[1] > set[0]);
     // The source goes, and the other one sets them.
     nodes.remove(source).leaves();
     let other = &mut clients[1 - source];
-    let before = figure(other, "zenoh_set");
-    until_so(&mut puts, || figure(other, "zenoh_set") > before + 5);
+    let before = figure(other, "set");
+    until_so(&mut puts, || figure(other, "set") > before + 5);
     nodes.remove(0).leaves();
 }
 
@@ -336,10 +337,7 @@ fn a_file_that_is_wrong_is_refused_with_what_to_do() {
             session("listen = [\"tcp/0.0.0.0:7447\"]"),
             vec!["node.toml:11: zenoh_session.listen", "any machine"],
         ),
-        (
-            session("mode = \"router\""),
-            vec!["zenoh_session.mode", "peer", "client"],
-        ),
+        (session("mode = \"router\""), vec!["session.mode", "peer", "client"]),
         (session(""), vec!["zenoh", "say where Zenoh is"]),
         (
             session(&format!("{connect}\nobjects_max = 0")),
@@ -347,7 +345,7 @@ fn a_file_that_is_wrong_is_refused_with_what_to_do() {
         ),
         (
             format!("[zenoh_session]\n{connect}\n"),
-            vec!["zenoh_session", "add a [[zenoh]]"],
+            vec!["session", "add a [[zenoh]]"],
         ),
         (
             session(&format!("listen = [\"tcp/127.0.0.1:{taken}\"]")),
