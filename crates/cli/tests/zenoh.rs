@@ -116,7 +116,9 @@ fn figures(client: &mut Client) -> BTreeMap<String, u64> {
         panic!("no text")
     };
     let text = String::from_utf8(text).unwrap();
-    let lines = text.lines().filter_map(|line| line.strip_prefix("zenoh_")?.split_once(':'));
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("zenoh_")?.split_once(':'));
     { lines.filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?))) }.collect()
 }
 

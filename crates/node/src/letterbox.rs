@@ -435,14 +435,14 @@ mod tests {
         }
         assert!(letterbox.notes().is_empty());
         let counts = letterbox.counts();
-        let counts = (
+        let told = (
             counts.too_long,
             counts.refused,
             counts.deletes,
             counts.undated,
             counts.ahead,
         );
-        assert_eq!(counts, (2, 4, 2, 4, 2));
+        assert_eq!(told, (2, 4, 2, 4, 2));
         assert!(counts.is_closed() && counts.waiting == 1 && counts.superseded == 1);
         // One that the federation does not make is refused from then on.
         assert!(letterbox.refuse(b"b") && !letterbox.refuse(b"b") && !letterbox.refuse(b"never"));
