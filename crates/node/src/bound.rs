@@ -10,8 +10,8 @@
 //! as soon as it is loaded: for [`LEARNING`] periods the bound has another level in each, about that at which forecasts
 //! expect the target. A row of the record is the mean delay of a period, and the bound that is in force in the next.
 //!
-//! **Modes.** Each leads to the next. Where the node `rests` the bound is as it was found; it learns again later, because
-//! what disturbed its record may have gone.
+//! **Modes.** Each leads to the next. Where the node `rests` the bound is as it was found; it learns again later,
+//! because what disturbed its record may have gone.
 //!
 //! ```text
 //! waits ──(loaded)──► learns ──(the model explains enough)──► law
@@ -63,7 +63,8 @@ pub enum Told {
     Learns,
     /// It has one, and the law turns the bound.
     Follows,
-    /// There is no model, for this reason, and the bound is as it was found. The node learns again later, without a word.
+    /// There is no model, for this reason, and the bound is as it was found. The node learns again later, and tells no
+    /// more of that.
     Rests(String),
 }
 
