@@ -1433,6 +1433,269 @@ mod members {
         assert!(refused(&open).contains("without users"), "{}", refused(&open));
     }
 
+    /// A node of two without users and TLS.
+    fn open_file(folder: &Path, name: &str, node: usize, ports: [u16; 2], client: u16, store: &str) -> String {
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{client}\"\n[store]\npath = \"{store}\"\n[federation]\nname = \
+             \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \"unix:log.socket\"\n",
+            ports[0], ports[1]
+        );
+        std::fs::write(folder.join(name), &text).unwrap();
+        text
+    }
+
+    fn logs(folder: &Path) -> Running {
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        log
+    }
+
+    /// Asks until the reply is as wanted: a master may change on a busy machine, and tells so by `LATE`.
+    fn comes_to(client: &mut Client, words: &str, wanted: &Value) {
+        let until = Instant::now() + BOUND;
+        loop {
+            match client.ask(words) {
+                found if found == *wanted => return,
+                found => assert!(Instant::now() < until, "{words}: {found:?}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    fn killed(running: Running) {
+        // SAFETY: a plain number, of a child that has not been waited for.
+        unsafe { libc::kill(running.child.id() as i32, libc::SIGKILL) };
+        drop(running.child);
+    }
+
+    /// A service manager starts it again and again: each time it ends at once, says why and what to do, and what runs
+    /// beside goes on.
+    #[test]
+    fn what_a_node_cannot_start_with_ends_it_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one, free, metrics] = free_ports::<6>();
+        let log = logs(folder);
+        let good = open_file(folder, "0.toml", 0, [zero, one], at_zero, "store-0");
+        let with_page = good.replace("[store]", &format!("metrics = \"127.0.0.1:{metrics}\"\n[store]"));
+        std::fs::write(folder.join("0.toml"), with_page).unwrap();
+        let node = start(folder, &["serve", "0.toml"]);
+        node.says("is the master");
+        let mut client = client(at_zero);
+        comes_to(&mut client, "SET a 1", &Value::ok());
+
+        let other = open_file(folder, "1.toml", 1, [zero, one], at_one, "store-1");
+        std::fs::create_dir_all(folder.join("garbage")).unwrap();
+        std::fs::write(folder.join("garbage/data.mdb"), "this is no database".repeat(500)).unwrap();
+        let listen = |port: u16| format!("node = 1\nlisten = \"127.0.0.1:{port}\"");
+        let taken = "another program listens there";
+        let cases = [
+            (
+                format!("listen = \"127.0.0.1:{at_one}\""),
+                format!("listen = \"127.0.0.1:{at_zero}\""),
+                taken,
+            ),
+            ("node = 1".into(), listen(zero), taken),
+            (
+                "[store]".into(),
+                format!("metrics = \"127.0.0.1:{metrics}\"\n[store]"),
+                "metrics: cannot listen there: name a free port",
+            ),
+            ("store-1".into(), "store-0".into(), "store-0"),
+            ("store-1".into(), "garbage".into(), "garbage"),
+            ("store-1".into(), "0.toml".into(), "0.toml"),
+            ("\"plant\"".into(), "\"ship\"".into(), "belongs to federation"),
+            ("node = 1".into(), "node = 2".into(), "federation.node"),
+            ("node = 1".into(), "node = \"one\"".into(), "federation.node"),
+        ];
+        for (number, (from, to, said)) in cases.iter().enumerate() {
+            assert!(other.contains(from.as_str()), "{from}");
+            let name = format!("wrong-{number}.toml");
+            // A store of its own, where the case is not about that.
+            let text = other
+                .replacen(from.as_str(), to, 1)
+                .replace("store-1", &format!("store-{name}"));
+            std::fs::write(folder.join(&name), text).unwrap();
+            for _ in 0..2 {
+                let told = ends_with(folder, 2, &["serve", &name]);
+                assert!(told.contains(said), "{to}: {told}");
+            }
+        }
+        let mut newer = std::fs::read(folder.join("commits")).unwrap();
+        newer[8] += 1;
+        std::fs::write(folder.join("newer"), &newer).unwrap();
+        std::fs::write(folder.join("text"), "no log at all, but for its name and its length").unwrap();
+        for (file, socket, said) in [
+            ("commits", "free.socket", "another process has this log open"),
+            ("newer", "free.socket", "update this program"),
+            ("text", "free.socket", "this is no log"),
+            ("none/log", "free.socket", "none/log"),
+            ("new", "log.socket", taken),
+            ("new", "0.toml", "there is something else"),
+            ("new", "none/socket", "name a socket in a folder"),
+        ] {
+            let told = ends_with(folder, 2, &["federation", "log", file, "--listen", socket]);
+            assert!(told.contains(said), "{file} at {socket}: {told}");
+        }
+        assert_eq!(
+            std::fs::read(folder.join("newer")).unwrap(),
+            newer,
+            "it is left as it was"
+        );
+        let at = format!("127.0.0.1:{at_zero}");
+        let told = ends_with(
+            folder,
+            2,
+            &["federation", "balance", "--listen", &at, &format!("127.0.0.1:{zero}")],
+        );
+        assert!(told.contains(taken), "{told}");
+
+        // Of two processes of one name, one is told by their peers to end.
+        let peer = start(folder, &["serve", "1.toml"]);
+        peer.says("serves");
+        let twice = open_file(folder, "twice.toml", 0, [zero, one], free, "store-twice");
+        let [apart] = free_ports::<1>();
+        let twice = twice.replace("node = 0", &format!("node = 0\nlisten = \"127.0.0.1:{apart}\""));
+        std::fs::write(folder.join("twice.toml"), twice).unwrap();
+        let told = ends_with(folder, 2, &["serve", "twice.toml"]);
+        assert!(told.contains("another process is node 0 already"), "{told}");
+        comes_to(&mut client, "GET a", &Value::bulk("1"));
+        peer.leaves();
+        node.leaves();
+        end(&log.child);
+    }
+
+    /// The log ends: its medium is full. What was acknowledged is there, reads go on, and all goes on with more room.
+    #[test]
+    fn a_log_without_room_ends_and_nodes_go_on_reading() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one] = free_ports::<4>();
+        // Files of at most 1 MiB; beyond, a write fails in place of a signal.
+        let limited = "trap '' XFSZ; ulimit -f 1024; exec \"$0\" federation log commits --listen log.socket";
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", limited, env!("CARGO_BIN_EXE_punctual")])
+            .current_dir(folder);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut log = punctual_testing::start(&mut command, BOUND).unwrap();
+        let until = Instant::now() + BOUND;
+        while !folder.join("log.socket").exists() {
+            assert!(Instant::now() < until, "the log does not start");
+        }
+        let nodes = [(0, at_zero), (1, at_one)].map(|(node, at)| {
+            let (name, store) = (format!("{node}.toml"), format!("store-{node}"));
+            open_file(folder, &name, node, [zero, one], at, &store);
+            start(folder, &["serve", &name])
+        });
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+        let mut clients = [at_zero, at_one].map(client);
+        // At the master, whichever node that is now; until the log has ended.
+        let value = "v".repeat(50_000);
+        let (mut acknowledged, mut node) = (0, 0);
+        while log.ended().unwrap().is_none() {
+            assert!(Instant::now() < until, "the log does not end");
+            match clients[node].ask(&format!("SET big/{acknowledged} {value}")) {
+                Value::Error(text) => {
+                    assert!(text.starts_with("LATE ") || text.starts_with("UNKNOWN "), "{text}");
+                    node = 1 - node;
+                }
+                _ => acknowledged += 1,
+            }
+        }
+        assert!(
+            (10..22).contains(&acknowledged),
+            "{acknowledged} values of 50 kB are in 1 MiB"
+        );
+        let mut told = String::new();
+        std::io::Read::read_to_string(&mut log.stderr().unwrap(), &mut told).unwrap();
+        assert_eq!(log.wait().unwrap().code(), Some(2), "{told}");
+        assert!(
+            told.contains("the log has failed") && told.contains("make room"),
+            "{told}"
+        );
+        let last = format!("GET big/{}", acknowledged - 1);
+        clients
+            .iter_mut()
+            .for_each(|client| comes_to(client, &last, &Value::bulk(&value)));
+        let log = logs(folder);
+        let more = Instant::now() + BOUND;
+        while clients[node].ask("DEADLINE 5000 SET more 1") != Value::ok() {
+            assert!(Instant::now() < more, "it does not go on");
+            node = 1 - node;
+        }
+        clients
+            .iter_mut()
+            .for_each(|client| comes_to(client, &last, &Value::bulk(&value)));
+        nodes.into_iter().for_each(|node| drop(node.child));
+        end(&log.child);
+    }
+
+    /// It is killed and started again at once, time and again: what it leaves does not grow, nothing that was
+    /// acknowledged is gone, and the other node goes on. It is behind what the log keeps, so it gets copies.
+    #[test]
+    fn a_node_that_restarts_for_ever_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one] = free_ports::<4>();
+        let log = logs(folder);
+        for (node, at) in [(0, at_zero), (1, at_one)] {
+            let text = open_file(
+                folder,
+                &format!("{node}.toml"),
+                node,
+                [zero, one],
+                at,
+                &format!("store-{node}"),
+            );
+            std::fs::write(folder.join(format!("{node}.toml")), text + "log_entries_max = 4\n").unwrap();
+        }
+        let node = start(folder, &["serve", "0.toml"]);
+        node.says("is the master");
+        let mut client = client(at_zero);
+        let files = || {
+            let mut found: Vec<_> = walk(folder);
+            found.sort();
+            found
+        };
+        let mut before = Vec::new();
+        for round in 1..=8 {
+            let other = start(folder, &["serve", "1.toml"]);
+            // Killed at any place of its start, or as it serves.
+            if round % 2 == 0 {
+                other.says("serves");
+            }
+            if round == 2 {
+                before = files();
+            }
+            killed(other);
+            for number in 0..6 {
+                comes_to(&mut client, &format!("SET {round}/{number} 1"), &Value::ok());
+            }
+        }
+        let other = start(folder, &["serve", "1.toml"]);
+        other.says("serves");
+        let mut found = Client::of(TcpStream::connect(("127.0.0.1", at_one)).unwrap());
+        for round in 1..=8 {
+            comes_to(&mut found, &format!("GET {round}/5"), &Value::bulk("1"));
+        }
+        assert_eq!(files(), before, "as many files as after the second start");
+        other.leaves();
+        node.leaves();
+        end(&log.child);
+    }
+
+    /// All files below a folder.
+    fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] })
+            .collect()
+    }
+
     #[cfg(feature = "etcd")]
     #[test]
     fn a_node_keeps_its_log_in_an_etcd_that_was_made_its_own() {

@@ -27,7 +27,7 @@ use punctual_federation::action::{Action, Ask, Event, Ticket};
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::liveness::HEARTBEAT;
-use punctual_federation::message::{Answer, Heartbeat, Message, Reply, Request, Standing, Stop, Work};
+use punctual_federation::message::{Answer, FOUND_BYTES_MAX, Heartbeat, Message, Reply, Request, Standing, Stop, Work};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_logs::frame;
@@ -41,7 +41,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 pub use self::access::{Access, PeerAddress};
-use self::clients::{Clients, Wanted};
+use self::clients::{Clients, SHORT_MAX, Wanted, fits, unkept};
 use self::group::{Group, Speaker};
 use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
@@ -75,6 +75,9 @@ pub const LEAVES_AFTER: Nanos = Nanos(2 * HEARTBEAT.0);
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// Watches of the log have numbers above those of the state machine's questions.
 const WATCHES: Ticket = 1 << 63;
+/// The most bytes of answers that wait for one front's socket: four of the longest. Those of all fronts are bounded as
+/// those of all clients are. An answer for which there is no room is not kept, see [`clients::REPLIES_MAX`].
+const FRONT_REPLIES_MAX: usize = 4 * FOUND_BYTES_MAX;
 /// A front that leaves so many bytes untaken is not told of further beats.
 const BEATS_MAX: usize = 1 << 20;
 /// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
@@ -366,6 +369,7 @@ impl Listening {
             queries: Tally::default(),
             transactions: Tally::default(),
             peer_bytes: Bytes::default(),
+            unkept: 0,
             applying: None,
             sweeps: false,
             started: now,
@@ -399,6 +403,8 @@ struct Passed {
     /// The number of the connection: places are used again.
     connection: u32,
     ticket: u64,
+    /// Whether it may be called late after it was executed.
+    leaves_nothing: bool,
 }
 
 struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
@@ -457,6 +463,8 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     queries: Tally,
     transactions: Tally,
     peer_bytes: Bytes,
+    /// Answers to fronts that were not kept, because there was no room.
+    unkept: u64,
     /// The entry that the store applies.
     applying: Option<Arc<Entry>>,
     /// Whether it is removing records whose terms have ended.
@@ -894,12 +902,31 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             }
             return;
         };
+        let mut reply = reply;
+        if !self.has_room_for(passed.place, &reply.answer) {
+            self.unkept += 1;
+            reply.answer = unkept(passed.leaves_nothing);
+        }
         let front = self.peers_in.get_mut(passed.place);
         if let Some(front) = front.filter(|front| front.number == passed.connection) {
-            let mut reply = reply;
             reply.said.at = self.os.since_boot();
             front.push(&Packet::Reply(passed.ticket, reply));
         }
+    }
+
+    /// Whether an answer may wait for a front's socket.
+    fn has_room_for(&mut self, place: usize, answer: &Answer) -> bool {
+        let front = self.peers_in.get_mut(place);
+        let unsent = front.map_or(0, |front| front.link.unsent());
+        let bytes = match answer {
+            Answer::Done { output, .. } => output.bytes(),
+            _ => return true,
+        };
+        if bytes <= SHORT_MAX {
+            return unsent <= FRONT_REPLIES_MAX;
+        }
+        let all = self.peers_in.iter_mut().map(|(_, peer)| peer.link.unsent()).sum();
+        unsent + bytes <= FRONT_REPLIES_MAX && fits(answer, all)
     }
 
     /// What the node says of itself, for each front. One that takes nothing hears the next beat instead.
@@ -946,6 +973,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                         place,
                         connection,
                         ticket,
+                        leaves_nothing: request.work.leaves_nothing(),
                     },
                 );
                 if request.work.is_of_memory() {
