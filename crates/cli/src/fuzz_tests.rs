@@ -1,6 +1,6 @@
 //! What fuzz targets check (`fuzz/checks`), without a fuzzer: seeds of `fuzz/seeds`, changed at random, by the stable
-//! compiler. `FUZZ_TIMES` says how many times as many cases each target has (`.ci/run` has a minute's), `FUZZ_SEED` which
-//! ones; a failure names what replays it.
+//! compiler. `FUZZ_TIMES` says how many times as many cases each target has (`.ci/run` has a minute's), `FUZZ_SEED`
+//! which ones; a failure names what replays it.
 //!
 //! Nothing here learns which change leads further. So each test says what its cases must come to: one that only ever
 //! sees refusals shows nothing. `.ci/nightly fuzz` learns, for an hour a target.
@@ -147,8 +147,8 @@ impl Target<'_> {
         Ok(came_to)
     }
 
-    /// Cases must come to all of `wanted`. The same with a fault that is planted where cases that are no seed come to the
-    /// last of these: it is found, and replayed by its number.
+    /// Cases must come to all of `wanted`. A fault that is planted where cases that are no seed come to the last of
+    /// these is found, and replayed by its number.
     fn holds(&self, wanted: &[&str]) {
         let (seed, count) = (number("FUZZ_SEED", 1), self.cases * number("FUZZ_TIMES", 1));
         let cases = match std::env::var_os("FUZZ_CASE") {

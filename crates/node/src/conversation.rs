@@ -180,7 +180,7 @@ impl Conversation {
         !matches!(self.stage, Stage::Idle)
     }
 
-    /// Whether nothing stays of what the node was asked: then its answer may be left out, and the request be called late.
+    /// Whether nothing stays of what the node was asked: then the answer may be left out, and the request called late.
     pub fn leaves_nothing(&self) -> bool {
         matches!(&self.stage, Stage::Asked(pending) if pending.work.leaves_nothing())
     }

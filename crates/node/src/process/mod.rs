@@ -25,7 +25,7 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
 use punctual_federation::entry::Entry;
-use punctual_federation::ids::{NodeId, RequestId, Revision};
+use punctual_federation::ids::{Member, NodeId, RequestId, Revision};
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{Answer, FOUND_BYTES_MAX, Heartbeat, Message, Reply, Request, Standing, Stop, Work};
 use punctual_federation::node::{Node, Setup};
@@ -631,6 +631,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             };
             let (trouble, written) = peer.turn(&mut self.scratch, now, &mut more);
             self.peer_bytes.written += written;
+            if let Some(member) = peer.taken.take() {
+                self.events.push_back(Event::Message(*node, Message::NameTaken(member)));
+            }
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         for (node, trouble) in troubles {
@@ -720,6 +723,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 if let Message::Heartbeat(_) = message {
                     self.sensing.beats(to);
                 }
+                if let Message::NameTaken(member) = message {
+                    self.tell_namesake(member, &message);
+                }
                 if let Some(peer) = self.peers.get_mut(&to) {
                     peer.outgoing.push(message, now);
                 }
@@ -749,6 +755,14 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 self.left.get_or_insert(now + LEAVES_AFTER);
             }
             Action::Stop(stop) => _ = self.ends.get_or_insert(Err(stop.into())),
+        }
+    }
+
+    /// The way to a name leads to the process that has it. One that has the same name is told where it has called.
+    fn tell_namesake(&mut self, member: Member, message: &Message) {
+        let is_it = |peer: &PeerIn| peer.from == Some(Named::Node(member)) && peer.link.unsent() == 0;
+        for (_, peer) in self.peers_in.iter_mut().filter(|(_, peer)| is_it(peer)) {
+            peer.push(&Packet::Message(message.clone()));
         }
     }
 
@@ -998,6 +1012,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         };
         if let Some(node) = node.filter(|_| was.is_none()) {
             self.latest.insert(node, number);
+            self.peers
+                .get_mut(&node)
+                .into_iter()
+                .for_each(|peer| peer.way.is_there());
             clients.and_then(|clients| self.found_at.insert(node, clients));
         }
         let now = self.os.now();
