@@ -386,8 +386,11 @@ pub struct FederationBalance {
     #[arg(long, value_name = "ADDRESS", default_value_t = crate::federation::balance::LISTEN)]
     pub listen: SocketAddr,
     /// A file that says all of that: nodes, address, users and certificates; docs/federation.md
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "listen"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "listen", "metrics"])]
     pub file: Option<PathBuf>,
+    /// Have figures for Prometheus there, at /metrics: an address of this machine; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", value_parser = crate::serve::file::of_this_machine)]
+    pub metrics: Option<SocketAddr>,
     /// The process that starts it: it ends with that.
     #[arg(long, hide = true)]
     pub parent: Option<i32>,

@@ -617,8 +617,11 @@ mod run {
     #[test]
     fn temporal_objects_are_set_on_any_node_and_nodes_are_seen() {
         let folder = tempfile::tempdir().unwrap();
-        let (child, _, nodes) = started(folder.path());
-        let clients = nodes.iter().map(|node| Client::of(TcpStream::connect(node).unwrap()));
+        let (child, balancers, nodes) = started(folder.path());
+        let clients = nodes
+            .iter()
+            .chain(&balancers[..1])
+            .map(|node| Client::of(TcpStream::connect(node).unwrap()));
         let mut clients: Vec<Client> = clients.collect();
         let mut ask = |node: usize, words: &str| {
             clients[node].send(words);
@@ -664,6 +667,22 @@ mod run {
         };
         let info = String::from_utf8_lossy(&info).into_owned();
         assert!(info.contains("objects:1\r\n") && !info.contains("# Peers"), "{info}");
+        // A balancer tells of those that it sent to no node, because a millisecond is less than the way takes.
+        let late = ask(3, "DEADLINE 1 GET pose");
+        assert!(
+            matches!(&late, Value::Error(text) if text.starts_with("LATE reason=expired")),
+            "{late:?}"
+        );
+        let Value::Bulk(passed) = ask(3, "INFO") else {
+            panic!("INFO")
+        };
+        let passed = String::from_utf8_lossy(&passed).into_owned();
+        assert!(passed.contains("role:balancer\r\n"), "{passed}");
+        // The run's own load may be late there, too.
+        for name in ["queries_late_expired:", "late_at_balancer:"] {
+            let count = passed.lines().find_map(|line| line.strip_prefix(name));
+            assert!(count.is_some_and(|count| count != "0"), "no {name} in {passed}");
+        }
         let page = info.lines().find_map(|line| line.strip_prefix("metrics:")).unwrap();
         comes("the page has figures", || {
             let mut stream = TcpStream::connect(page).unwrap();
@@ -675,12 +694,15 @@ mod run {
 
         let (json, html) = (folder.path().join("seen.json"), folder.path().join("seen.html"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-        command.args(["federation", "watch", "--seconds", "2"]).args(&nodes);
+        command
+            .args(["federation", "watch", "--seconds", "2"])
+            .args(&nodes)
+            .arg(&balancers[0]);
         command.arg("--json").arg(&json).arg("--html").arg(&html);
         let (lines, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
         assert!(lines.contains(" epoch ") || lines.contains("no answer yet"), "{lines}");
         let seen: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
-        assert_eq!(seen["nodes"].as_array().unwrap().len(), 3);
+        assert_eq!(seen["nodes"].as_array().unwrap().len(), 4);
         let told: Vec<_> = (0..3)
             .filter(|node| seen["nodes"][node]["figures"]["objects"] == "1")
             .collect();
@@ -887,7 +909,7 @@ mod run {
 /// Nodes as programs of their own, by their files.
 #[cfg(all(target_os = "linux", feature = "tls"))]
 mod members {
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::path::Path;
     use std::process::{Command, Stdio};
@@ -969,7 +991,7 @@ mod members {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command.args(["serve", "hash", "--rounds", "1000"]).current_dir(folder);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"secret\n").unwrap();
+        child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
         let output = child.wait_with_output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
@@ -1193,7 +1215,7 @@ mod members {
     fn front(nodes: &[u16], shown: &str, to_nodes: &str, password: &str) -> String {
         let places: Vec<String> = nodes.iter().map(|port| format!("\"localhost:{port}\"")).collect();
         format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\n[tls]\ncertificate = \"{shown}.pem\"\nkey = \"{shown}.key\"\n\
+            "[server]\nlisten = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n[tls]\ncertificate = \"{shown}.pem\"\nkey = \"{shown}.key\"\n\
              [[user]]\nname = \"robot\"\npassword = \"{password}\"\nmay = [\"read\", \"write\"]\nkeys = [\"arm/\", \
              \"counter:\"]\n[federation]\nnodes = [{}]\n[federation.tls]\ncertificate = \"{to_nodes}.pem\"\nkey = \
              \"{to_nodes}.key\"\nclients = \"authority.pem\"\n",
@@ -1310,6 +1332,13 @@ mod members {
         let front_runs = start(folder, &["federation", "balance", "--file", "front.toml"]);
         let line = front_runs.says("clients reach the federation at");
         let address = line.rsplit(' ').next().unwrap().to_owned();
+        let line = front_runs.says("figures on http://");
+        let page = line
+            .rsplit("//")
+            .next()
+            .unwrap()
+            .trim_end_matches("/metrics")
+            .to_owned();
         let come = || Client::over(connect(&address, folder, None));
         let mut client = come();
         assert!(client.error("GET arm/1").starts_with("NOAUTH"));
@@ -1323,12 +1352,24 @@ mod members {
         while client.ask("GET arm/1") != Value::bulk("up") {
             assert!(Instant::now() < until, "the balancer reaches no node");
         }
+        let until = Instant::now() + BOUND;
+        loop {
+            let mut stream = TcpStream::connect(&page).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            let done = "punctual_balancer_requests_total{kind=\"transaction\",outcome=\"done\"} ";
+            if text.contains(done) && !text.contains(&format!("{done}0\n")) {
+                break;
+            }
+            assert!(Instant::now() < until, "{text}");
+        }
         // Without TLS there is no answer; another authority is not believed.
         let mut plain = Client::of(TcpStream::connect(&address).unwrap());
         plain.send("PING");
         assert_ne!(plain.try_reply(), Some(Value::Simple("PONG".into())));
         let mut doubtful = connect(&address, &foreign, None);
-        std::io::Write::write_all(&mut doubtful, b"PING\r\n").unwrap_err();
+        doubtful.write_all(b"PING\r\n").unwrap_err();
 
         // A balancer with a certificate of another authority is kept out, and says so.
         write("foreign.toml", &front(&ports[..1], "front", "foreign", &password));

@@ -1,64 +1,21 @@
 //! What a node tells of itself: as INFO for clients, and as a page for Prometheus. Pure: values in, text out.
 
+mod balancer;
+
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use punctual_federation::admission::Reason;
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_federation::message::{Answer, Key, Said, Standing};
+use punctual_federation::message::{Key, Said, Standing};
 use punctual_server::metrics::{figure, label};
 use punctual_server::tasks::TasksNow;
 use punctual_units::{Nanos, Time};
 
+pub use balancer::BalancerFigures;
+
 use crate::datagram::{Came, Datagrams, Multicast};
 use crate::sensing::{self, Exchanged};
-use crate::spans::{LateOne, Place, Spent};
-
-/// What came of requests of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Executed.
-    pub done: u64,
-    /// Not executed, because of what was admitted before.
-    pub backlog: u64,
-    /// Not executed, because no time was left.
-    pub expired: u64,
-    /// Not executed, because there was no master here.
-    pub no_master: u64,
-    /// Nothing is known of it.
-    pub unknown: u64,
-    /// It cannot be executed.
-    pub refused: u64,
-}
-
-impl Tally {
-    /// Counts an answer.
-    pub fn count(&mut self, answer: &Answer) {
-        let place = match answer {
-            Answer::Done { .. } => &mut self.done,
-            Answer::Late { reason, .. } => match reason {
-                Reason::Backlog => &mut self.backlog,
-                Reason::Expired => &mut self.expired,
-                Reason::NoMaster => &mut self.no_master,
-            },
-            Answer::Unknown => &mut self.unknown,
-            Answer::Refused(_) => &mut self.refused,
-        };
-        *place += 1;
-    }
-
-    /// By name.
-    pub fn named(&self) -> [(&'static str, u64); 6] {
-        [
-            ("done", self.done),
-            ("late_backlog", self.backlog),
-            ("late_expired", self.expired),
-            ("late_no_master", self.no_master),
-            ("unknown", self.unknown),
-            ("refused", self.refused),
-        ]
-    }
-}
+use crate::spans::{Account, LateOne, Place, Tally};
 
 /// Bytes in and out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,16 +100,8 @@ pub struct Figures {
     pub said: Said,
     /// Queries that it has taken and not answered.
     pub queries_waiting: usize,
-    /// What came of queries.
-    pub queries: Tally,
-    /// What came of transactions.
-    pub transactions: Tally,
-    /// Of late requests: how many were where.
-    pub late_at: [u64; Place::ALL.len()],
-    /// Where their time went.
-    pub late_spent: Spent,
-    /// The newest of them.
-    pub late: Vec<LateOne>,
+    /// What came of requests.
+    pub account: Account,
     /// Temporal objects.
     pub objects: Objects,
     /// Its peers.
@@ -180,6 +129,8 @@ pub struct Turned {
     pub target: Nanos,
     /// That of the last period in which queries ended.
     pub delay: Option<Nanos>,
+    /// CPU time that closing its periods has taken so far.
+    pub cpu: Nanos,
 }
 
 /// In a word.
@@ -205,39 +156,101 @@ fn millis(span: Option<Nanos>) -> String {
     }
 }
 
+/// What INFO answers: the sections that are wanted, all where none is named.
+fn sections(all: impl Iterator<Item = (&'static str, Vec<(String, String)>)>, wanted: &[String]) -> String {
+    let mut text = String::new();
+    let words = ["all", "everything", "default"];
+    for (name, lines) in all {
+        let is_it = |word: &String| *word == name.to_lowercase() || words.contains(&word.as_str());
+        if !wanted.is_empty() && !wanted.iter().any(is_it) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        let _ = write!(text, "# {name}\r\n");
+        for (key, value) in lines {
+            let _ = write!(text, "{key}:{value}\r\n");
+        }
+    }
+    text
+}
+
+fn request_lines(account: &Account) -> Vec<(String, String)> {
+    let kinds = [("queries", &account.queries), ("transactions", &account.transactions)];
+    let lines = kinds.into_iter().flat_map(|(kind, tally)| {
+        let named = tally.named().into_iter();
+        named.map(move |(name, count)| (format!("{kind}_{name}"), count.to_string()))
+    });
+    lines.collect()
+}
+
+fn late_lines(account: &Account, now: Time) -> Vec<(String, String)> {
+    let at = Place::ALL.into_iter().zip(account.late_at);
+    let spent = Place::ALL.into_iter().zip(account.late_spent);
+    let at = at.map(|(place, count)| (format!("late_at_{}", place.name()), count.to_string()));
+    let spent = spent.map(|(place, span)| (format!("late_{}_us", place.name()), micros(span)));
+    let one = |(number, late): (usize, &LateOne)| {
+        let parts = Place::ALL.into_iter().zip(late.spent);
+        let parts: String = parts
+            .map(|(place, span)| format!(",{}_us={}", place.name(), micros(span)))
+            .collect();
+        let kind = if late.is_transaction { "transaction" } else { "query" };
+        let told = if late.is_unknown { "unknown" } else { "expired" };
+        let ago = now.since(late.at).0 / 1_000_000;
+        let place = late.place.name();
+        (
+            format!("late{number}"),
+            format!("ago_ms={ago},kind={kind},told={told},at={place}{parts}"),
+        )
+    };
+    at.chain(spent).chain(account.late().enumerate().map(one)).collect()
+}
+
+/// For Prometheus; `process` is what the names of figures begin with.
+fn request_figures(to: &mut String, process: &str, account: &Account) {
+    let kinds = [("query", &account.queries), ("transaction", &account.transactions)];
+    let of = |(kind, tally): (&str, &Tally)| {
+        let named = tally.named();
+        named.map(|(name, count)| (format!("{{kind=\"{kind}\",outcome=\"{name}\"}}"), count as f64))
+    };
+    let samples: Vec<_> = kinds.into_iter().flat_map(of).collect();
+    let help = "Requests of clients, by what they were told.";
+    figure(to, &format!("{process}_requests_total"), "counter", help, &samples);
+    let place = |place: Place| format!("{{place=\"{}\"}}", place.name());
+    let at: Vec<_> = Place::ALL
+        .into_iter()
+        .zip(account.late_at)
+        .map(|(at, count)| (place(at), count as f64))
+        .collect();
+    let help = "Requests that were late by time, or unknown at their deadline, by where they were then.";
+    figure(to, &format!("{process}_late_requests_total"), "counter", help, &at);
+    let spent = Place::ALL.into_iter().zip(account.late_spent);
+    let spent: Vec<_> = spent.map(|(at, span)| (place(at), seconds(span))).collect();
+    let help = "Where the time of these went, from when they were read.";
+    figure(
+        to,
+        &format!("{process}_late_requests_seconds_total"),
+        "counter",
+        help,
+        &spent,
+    );
+}
+
 impl Figures {
     /// What INFO answers: the sections that are wanted, all where none is named.
     pub fn info(&self, wanted: &[String]) -> String {
-        let mut text = String::new();
-        let all = ["all", "everything", "default"];
-        for (name, lines) in self.sections() {
-            let is_it = |word: &String| *word == name.to_lowercase() || all.contains(&word.as_str());
-            if !wanted.is_empty() && !wanted.iter().any(is_it) {
-                continue;
-            }
-            if !text.is_empty() {
-                text.push_str("\r\n");
-            }
-            let _ = write!(text, "# {name}\r\n");
-            for (key, value) in lines {
-                let _ = write!(text, "{key}:{value}\r\n");
-            }
-        }
-        text
-    }
-
-    fn sections(&self) -> Vec<(&'static str, Vec<(String, String)>)> {
         let tasks = self.tasks.iter().map(|tasks| ("Tasks", tasks.lines()));
         let all = [
             ("Federation", self.federation_lines()),
             ("Admission", self.admission_lines()),
-            ("Requests", self.request_lines()),
-            ("Late", self.late_lines()),
+            ("Requests", request_lines(&self.account)),
+            ("Late", late_lines(&self.account, self.at)),
             ("Temporal", self.temporal_lines()),
             ("Peers", self.peer_lines()),
             ("Clients", self.client_lines()),
         ];
-        all.into_iter().chain(tasks).collect()
+        sections(all.into_iter().chain(tasks), wanted)
     }
 
     fn federation_lines(&self) -> Vec<(String, String)> {
@@ -267,6 +280,7 @@ impl Figures {
             ("bound_law", turned.map_or("none", |turned| turned.mode).into()),
             ("delay_target_us", delay(turned.map(|turned| turned.target))),
             ("delay_mean_us", delay(turned.and_then(|turned| turned.delay))),
+            ("bound_law_cpu_us", delay(turned.map(|turned| turned.cpu))),
             ("bound_items", report.bound.to_string()),
             ("backlog_items", report.backlog.to_string()),
             ("item_us", format!("{:.1}", report.cost * 1e6)),
@@ -274,37 +288,6 @@ impl Figures {
             ("queries_waiting", self.queries_waiting.to_string()),
             ("transactions_waiting", self.said.transactions.to_string()),
         ])
-    }
-
-    fn request_lines(&self) -> Vec<(String, String)> {
-        let kinds = [("queries", &self.queries), ("transactions", &self.transactions)];
-        let lines = kinds.into_iter().flat_map(|(kind, tally)| {
-            let named = tally.named().into_iter();
-            named.map(move |(name, count)| (format!("{kind}_{name}"), count.to_string()))
-        });
-        lines.collect()
-    }
-
-    fn late_lines(&self) -> Vec<(String, String)> {
-        let at = Place::ALL.into_iter().zip(self.late_at);
-        let spent = Place::ALL.into_iter().zip(self.late_spent);
-        let at = at.map(|(place, count)| (format!("late_at_{}", place.name()), count.to_string()));
-        let spent = spent.map(|(place, span)| (format!("late_{}_us", place.name()), micros(span)));
-        let one = |(number, late): (usize, &LateOne)| {
-            let parts = Place::ALL.into_iter().zip(late.spent);
-            let parts: String = parts
-                .map(|(place, span)| format!(",{}_us={}", place.name(), micros(span)))
-                .collect();
-            let kind = if late.is_transaction { "transaction" } else { "query" };
-            let told = if late.is_unknown { "unknown" } else { "expired" };
-            let ago = self.at.since(late.at).0 / 1_000_000;
-            let place = late.place.name();
-            (
-                format!("late{number}"),
-                format!("ago_ms={ago},kind={kind},told={told},at={place}{parts}"),
-            )
-        };
-        at.chain(spent).chain(self.late.iter().enumerate().map(one)).collect()
     }
 
     fn temporal_lines(&self) -> Vec<(String, String)> {
@@ -469,7 +452,7 @@ impl Figures {
         if let Some(tasks) = &self.tasks {
             tasks.metrics(to);
         }
-        self.request_figures(to);
+        request_figures(to, "node", &self.account);
         self.exchange_figures(to);
         let ages = self
             .objects
@@ -482,29 +465,6 @@ impl Figures {
         let help = "The ages at most of the readings of 100 objects.";
         figure(to, "node_object_age_seconds", "gauge", help, &ages);
         page
-    }
-
-    fn request_figures(&self, to: &mut String) {
-        let kinds = [("query", &self.queries), ("transaction", &self.transactions)];
-        let of = |(kind, tally): (&str, &Tally)| {
-            let named = tally.named();
-            named.map(|(name, count)| (format!("{{kind=\"{kind}\",outcome=\"{name}\"}}"), count as f64))
-        };
-        let samples: Vec<_> = kinds.into_iter().flat_map(of).collect();
-        let help = "Requests of clients, by what they were told.";
-        figure(to, "node_requests_total", "counter", help, &samples);
-        let place = |place: Place| format!("{{place=\"{}\"}}", place.name());
-        let at: Vec<_> = Place::ALL
-            .into_iter()
-            .zip(self.late_at)
-            .map(|(at, count)| (place(at), count as f64))
-            .collect();
-        let help = "Requests that were late by time, or unknown at their deadline, by where they were then.";
-        figure(to, "node_late_requests_total", "counter", help, &at);
-        let spent = Place::ALL.into_iter().zip(self.late_spent);
-        let spent: Vec<_> = spent.map(|(at, span)| (place(at), seconds(span))).collect();
-        let help = "Where the time of these went, from when they were read.";
-        figure(to, "node_late_requests_seconds_total", "counter", help, &spent);
     }
 
     fn exchange_figures(&self, to: &mut String) {
@@ -572,23 +532,32 @@ fn seconds(span: Nanos) -> f64 {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use punctual_federation::ids::Revision;
-    use punctual_federation::message::{Output, Position, Refusal};
+    use punctual_federation::ids::{RequestId, Revision, SessionId};
+    use punctual_federation::message::{Answer, Request, Work};
 
     use super::*;
+    use crate::spans::Spans;
+
+    /// Of one transaction that came at an instant, was at two places for so long each, and is unknown then.
+    pub(crate) fn unknown(first: Place, then: Place, [arrived, first_ns, then_ns]: [u64; 3]) -> Account {
+        let request = Request {
+            id: RequestId {
+                session: SessionId(1),
+                number: 1,
+            },
+            work: Work::Open,
+            time_left: Nanos::from_secs(1),
+            seen: Revision(0),
+        };
+        let (mut spans, moved) = (Spans::default(), arrived + first_ns);
+        spans.begins(5, &request, first, Time(arrived));
+        spans.moves(5, then, Time(moved));
+        spans.ends(5, &Answer::Unknown, Time(moved + then_ns));
+        spans.account
+    }
 
     fn figures() -> Figures {
-        let mut spent = Spent::default();
-        spent[Place::Log as usize] = Nanos::from_millis(7);
-        let late = LateOne {
-            at: Time(1_000_000_000),
-            is_transaction: true,
-            is_unknown: true,
-            place: Place::Log,
-            spent,
-        };
-        let mut late_at = [0; 6];
-        late_at[Place::Log as usize] = 1;
+        let account = unknown(Place::Queue, Place::Log, [1_000_000_000 - 7_000_000, 0, 7_000_000]);
         Figures {
             node: NodeId(2),
             federation: FederationId(9),
@@ -602,14 +571,7 @@ pub(crate) mod tests {
             lag: 0,
             said: Said::default(),
             queries_waiting: 3,
-            queries: Tally::default(),
-            transactions: Tally {
-                unknown: 1,
-                ..Tally::default()
-            },
-            late_at,
-            late_spent: spent,
-            late: vec![late],
+            account,
             objects: Objects {
                 ages: vec![(b"a\"b".to_vec(), Nanos(1_500_000))],
                 ..Objects::default()
@@ -631,6 +593,7 @@ pub(crate) mod tests {
                 mode: "law",
                 target: Nanos::from_millis(100),
                 delay: Some(Nanos::from_millis(80)),
+                cpu: Nanos::from_micros(30),
             }),
             tasks: Some(TasksNow {
                 mode: "running".into(),
@@ -686,27 +649,5 @@ pub(crate) mod tests {
         ] {
             assert!(page.contains(line), "no {line} in {page}");
         }
-    }
-
-    #[test]
-    fn each_answer_counts_once() {
-        let done = Answer::Done {
-            output: Output::Values(Vec::new()),
-            position: Position::default(),
-            revision: Revision(1),
-        };
-        let answers = [
-            done,
-            Answer::late(Reason::Backlog, None),
-            Answer::late(Reason::Expired, None),
-            Answer::late(Reason::NoMaster, None),
-            Answer::Unknown,
-            Answer::Refused(Refusal::ReservedKey),
-        ];
-        let mut tally = Tally::default();
-        for (number, answer) in answers.iter().enumerate() {
-            (0..=number).for_each(|_| tally.count(answer));
-        }
-        assert_eq!(tally.named().map(|(_, count)| count), [1, 2, 3, 4, 5, 6]);
     }
 }

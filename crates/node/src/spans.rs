@@ -1,4 +1,5 @@
-//! Where the time of late requests went, place by place. Pure: the event loop says when a request moves.
+//! What came of requests, and where the time of late ones went, place by place. Pure: the event loop says when a
+//! request moves.
 //!
 //! A request is at one place at a time, so what it has spent at all of them is its whole time here, from the instant at
 //! which it was read. Kept of those that became late by time (`expired`), or whose outcome is unknown at the deadline:
@@ -6,8 +7,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use punctual_federation::admission::Reason;
 use punctual_federation::ids::RequestId;
-use punctual_federation::message::Request;
+use punctual_federation::message::{Answer, Request};
 use punctual_units::{Nanos, Time};
 
 /// The most late requests that are told one by one: the newest.
@@ -72,6 +74,84 @@ pub struct LateOne {
     pub spent: Spent,
 }
 
+/// What came of requests of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Executed.
+    pub done: u64,
+    /// Not executed, because of what was admitted before.
+    pub backlog: u64,
+    /// Not executed, because no time was left.
+    pub expired: u64,
+    /// Not executed, because there was no master here.
+    pub no_master: u64,
+    /// Nothing is known of it.
+    pub unknown: u64,
+    /// It cannot be executed.
+    pub refused: u64,
+}
+
+impl Tally {
+    /// Counts an answer.
+    pub fn count(&mut self, answer: &Answer) {
+        let place = match answer {
+            Answer::Done { .. } => &mut self.done,
+            Answer::Late { reason, .. } => match reason {
+                Reason::Backlog => &mut self.backlog,
+                Reason::Expired => &mut self.expired,
+                Reason::NoMaster => &mut self.no_master,
+            },
+            Answer::Unknown => &mut self.unknown,
+            Answer::Refused(_) => &mut self.refused,
+        };
+        *place += 1;
+    }
+
+    /// By name.
+    pub fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("done", self.done),
+            ("late_backlog", self.backlog),
+            ("late_expired", self.expired),
+            ("late_no_master", self.no_master),
+            ("unknown", self.unknown),
+            ("refused", self.refused),
+        ]
+    }
+}
+
+/// What came of requests, and of late ones where their time went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Of queries.
+    pub queries: Tally,
+    /// Of transactions.
+    pub transactions: Tally,
+    /// How many were there as they became late.
+    pub late_at: [u64; Place::ALL.len()],
+    /// What all of them spent there.
+    pub late_spent: Spent,
+    late: VecDeque<LateOne>,
+}
+
+impl Account {
+    /// The last ones that were late, the newest first.
+    pub fn late(&self) -> impl Iterator<Item = &LateOne> {
+        self.late.iter().rev()
+    }
+
+    fn was_late(&mut self, late: LateOne) {
+        self.late_at[late.place as usize] += 1;
+        for (sum, spent) in self.late_spent.iter_mut().zip(late.spent) {
+            *sum += spent;
+        }
+        if self.late.len() == SHOWN_MAX {
+            self.late.pop_front();
+        }
+        self.late.push_back(late);
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: RequestId,
@@ -90,26 +170,23 @@ impl Open {
     }
 }
 
-/// The requests of a node's clients that have no answer yet, and those that were late.
+/// The requests of a process's clients that have no answer yet, and what came of the others.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     open: BTreeMap<u64, Open>,
     tickets: BTreeMap<RequestId, u64>,
-    /// How many were there as they became late.
-    pub late_at: [u64; Place::ALL.len()],
-    /// What all of them spent there.
-    pub late_spent: Spent,
-    late: VecDeque<LateOne>,
+    /// What came of those that have one.
+    pub account: Account,
 }
 
 impl Spans {
-    /// A request that was read at `arrived` is the node's, under that ticket.
-    pub fn begins(&mut self, ticket: u64, request: &Request, arrived: Time) {
+    /// A request that was read at `arrived` is the process's, under that ticket, and at `place`.
+    pub fn begins(&mut self, ticket: u64, request: &Request, place: Place, arrived: Time) {
         let id = request.id;
         let open = Open {
             id,
             is_transaction: !request.work.is_query() && !request.work.is_of_memory(),
-            place: Place::Queue,
+            place,
             arrived,
             since: arrived,
             spent: Spent::default(),
@@ -130,48 +207,31 @@ impl Spans {
         }
     }
 
-    /// What came of it, at `at`: where it is late, that is kept. Whether it was a transaction, and how long it took
-    /// from when it was read; `None` where it is not known.
-    pub fn ends(&mut self, ticket: u64, outcome: Outcome, at: Time) -> Option<(bool, Nanos)> {
+    /// What it was answered at `at`: where it is late by time, or unknown, that is kept. Whether it was a transaction,
+    /// and how long it took from when it was read; `None` where it is not known.
+    pub fn ends(&mut self, ticket: u64, answer: &Answer, at: Time) -> Option<(bool, Nanos)> {
         let mut open = self.open.remove(&ticket)?;
         self.tickets.remove(&open.id);
-        if outcome == Outcome::Other {
-            return Some((open.is_transaction, at.since(open.arrived)));
-        }
+        let is_unknown = matches!(answer, Answer::Unknown);
+        let is_expired = matches!(answer, Answer::Late { reason, .. } if *reason == Reason::Expired);
         let place = open.place;
         open.moves(place, at);
-        self.late_at[place as usize] += 1;
-        for (sum, spent) in self.late_spent.iter_mut().zip(open.spent) {
-            *sum += spent;
+        if is_unknown || is_expired {
+            self.account.was_late(LateOne {
+                at,
+                is_transaction: open.is_transaction,
+                is_unknown,
+                place,
+                spent: open.spent,
+            });
         }
-        if self.late.len() == SHOWN_MAX {
-            self.late.pop_front();
-        }
-        self.late.push_back(LateOne {
-            at,
-            is_transaction: open.is_transaction,
-            is_unknown: outcome == Outcome::Unknown,
-            place,
-            spent: open.spent,
-        });
+        let tally = match open.is_transaction {
+            true => &mut self.account.transactions,
+            false => &mut self.account.queries,
+        };
+        tally.count(answer);
         Some((open.is_transaction, at.since(open.arrived)))
     }
-
-    /// The last ones that were late, the newest first.
-    pub fn late(&self) -> impl Iterator<Item = &LateOne> {
-        self.late.iter().rev()
-    }
-}
-
-/// What came of a request, as far as it matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its time was over before it was executed, and it will not be.
-    Expired,
-    /// Its time was over before the log had answered.
-    Unknown,
-    /// Answered, or refused at once.
-    Other,
 }
 
 #[cfg(test)]
@@ -179,7 +239,7 @@ mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Revision, SessionId};
 
-    use punctual_federation::message::Work;
+    use punctual_federation::message::{Output, Position, Refusal, Work};
 
     use super::*;
 
@@ -200,7 +260,7 @@ mod tests {
         #[test]
         fn all_of_the_time_is_somewhere(steps in prop::collection::vec((0..6_usize, 0..1_000_u64), 0..20), last in 0..1_000_u64) {
             let (mut spans, mut now, mut model) = (Spans::default(), Time(5), Spent::default());
-            spans.begins(1, &request(1), now);
+            spans.begins(1, &request(1), Place::Queue, now);
             let mut place = Place::Queue;
             for (to, span) in steps {
                 now = now + Nanos(span);
@@ -210,11 +270,11 @@ mod tests {
             }
             now = now + Nanos(last);
             model[place as usize] += Nanos(last);
-            spans.ends(1, Outcome::Expired, now);
-            let late = *spans.late().next().unwrap();
+            spans.ends(1, &Answer::late(Reason::Expired, None), now);
+            let late = *spans.account.late().next().unwrap();
             prop_assert_eq!(late.spent, model);
-            prop_assert_eq!(spans.late_spent, model);
-            prop_assert_eq!((late.place, spans.late_at[place as usize]), (place, 1));
+            prop_assert_eq!(spans.account.late_spent, model);
+            prop_assert_eq!((late.place, spans.account.late_at[place as usize]), (place, 1));
             prop_assert_eq!(late.spent.iter().map(|spent| spent.0).sum::<u64>(), now.0 - 5);
             prop_assert_eq!(spans.ticket(request(1).id), None);
         }
@@ -224,17 +284,47 @@ mod tests {
     fn the_newest_are_told_and_what_was_in_time_is_not() {
         let mut spans = Spans::default();
         for number in 0..100 {
-            spans.begins(number, &request(number), Time(number));
-            let outcome = if number % 2 == 0 {
-                Outcome::Other
-            } else {
-                Outcome::Unknown
+            spans.begins(number, &request(number), Place::Queue, Time(number));
+            let answer = match number % 2 {
+                0 => Answer::late(Reason::Backlog, None),
+                _ => Answer::Unknown,
             };
-            spans.ends(number, outcome, Time(number + 7));
+            spans.ends(number, &answer, Time(number + 7));
         }
-        let at: Vec<u64> = spans.late().map(|late| late.at.0).collect();
+        let at: Vec<u64> = spans.account.late().map(|late| late.at.0).collect();
         assert_eq!((at.len(), at[0], at[SHOWN_MAX - 1]), (SHOWN_MAX, 106, 44));
-        assert_eq!(spans.late_at.iter().sum::<u64>(), 50);
+        let Account { queries, late_at, .. } = &spans.account;
+        assert_eq!(
+            (queries.backlog, queries.unknown),
+            (0, 0),
+            "opening a session is a transaction"
+        );
+        assert_eq!(
+            (spans.account.transactions.backlog, late_at.iter().sum::<u64>()),
+            (50, 50)
+        );
         assert!(spans.open.is_empty() && spans.tickets.is_empty());
+    }
+
+    #[test]
+    fn each_answer_counts_once() {
+        let done = Answer::Done {
+            output: Output::Values(Vec::new()),
+            position: Position::default(),
+            revision: Revision(1),
+        };
+        let answers = [
+            done,
+            Answer::late(Reason::Backlog, None),
+            Answer::late(Reason::Expired, None),
+            Answer::late(Reason::NoMaster, None),
+            Answer::Unknown,
+            Answer::Refused(Refusal::ReservedKey),
+        ];
+        let mut tally = Tally::default();
+        for (number, answer) in answers.iter().enumerate() {
+            (0..=number).for_each(|_| tally.count(answer));
+        }
+        assert_eq!(tally.named().map(|(_, count)| count), [1, 2, 3, 4, 5, 6]);
     }
 }

@@ -16,6 +16,7 @@ use punctual_node::process::{Access, PeerAddress};
 use punctual_node::seen::{Seen, What};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
+use punctual_server::metrics::Page;
 use punctual_server::users::User;
 use punctual_units::Clock;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -35,6 +36,8 @@ use crate::serve::raise_descriptors;
 #[derive(Clone, Debug)]
 struct Settings {
     listen: SocketAddr,
+    /// Where figures for Prometheus are.
+    metrics: Option<SocketAddr>,
     /// Where nodes hear their peers: host and port.
     nodes: Vec<String>,
     users: Vec<User>,
@@ -48,6 +51,7 @@ fn settings(arguments: &FederationBalance) -> Result<Settings, Failure> {
     let Some(file) = &arguments.file else {
         return Ok(Settings {
             listen: arguments.listen,
+            metrics: arguments.metrics,
             nodes: arguments.nodes.iter().map(ToString::to_string).collect(),
             users: Vec::new(),
             tls: None,
@@ -71,8 +75,10 @@ fn read(top: &mut Section<'_, '_>) -> Settings {
     let (nodes, of_nodes) = top.table("federation", |section| {
         (membership::nodes(section), membership::of_nodes(section))
     });
+    let (listen, metrics) = top.table("server", |section| (file::listen(section), file::metrics(section)));
     Settings {
-        listen: top.table("server", file::listen).unwrap_or(LISTEN),
+        listen: listen.unwrap_or(LISTEN),
+        metrics,
         nodes,
         users: file::users(top),
         tls,
@@ -87,7 +93,17 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
     let settings = settings(arguments)?;
     let access = member::access(settings.users, settings.tls.as_ref(), settings.of_nodes.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
-    let balancing = Balancing::bind(settings.listen, access.clone()).map_err(|error| input(&error))?;
+    let mut balancing = Balancing::bind(settings.listen, access.clone()).map_err(|error| input(&error))?;
+    let page = settings.metrics.map(Page::bind).transpose().map_err(|error| {
+        let wanted = settings.metrics.map(|at| at.to_string()).unwrap_or_default();
+        input(&format!(
+            "metrics: cannot listen at {wanted}: {error}; name a free port of this machine"
+        ))
+    })?;
+    let metrics = page.as_ref().and_then(|page| page.address().ok());
+    if let Some(page) = page {
+        balancing = balancing.page(page);
+    }
     let listens = balancing.address().map_err(|error| input(&error))?;
     let waker = balancing.waker();
     match arguments.parent {
@@ -107,7 +123,7 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
             tell(&Told::Listens {
                 clients: listens,
                 peers: listens,
-                metrics: None,
+                metrics,
             });
         }
         None => {
@@ -123,6 +139,9 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
                 thread::spawn(move || renew(&access, &asked));
             }
             print(&format!("clients reach the federation at {listens}\n"))?;
+            if let Some(metrics) = metrics {
+                print(&format!("figures on http://{metrics}/metrics\n"))?;
+            }
         }
     }
     let for_a_run = arguments.parent.is_some();

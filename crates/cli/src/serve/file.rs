@@ -211,15 +211,7 @@ fn check_objects(top: &mut Section<'_, '_>, objects: &[ObjectSpec], tasks: &Task
 fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     node.listen = listen(section).unwrap_or(node.listen);
     node.record = section.text("record").map(PathBuf::from);
-    if let Some(metrics) = section.text("metrics") {
-        match metrics.parse::<SocketAddr>() {
-            Ok(address) if address.ip().is_loopback() => node.metrics = Some(address),
-            _ => section.complain(
-                "metrics",
-                "expected an address of this machine alone, such as \"127.0.0.1:9121\"",
-            ),
-        }
-    }
+    node.metrics = metrics(section);
     let options = &mut node.options;
     options.threads = within(section, "threads", 1..=THREADS_MAX).unwrap_or(options.threads);
     options.connections_max =
@@ -238,6 +230,22 @@ pub fn listen(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
         section.complain("listen", "expected an address and a port such as \"127.0.0.1:6379\"");
     }
     listen.ok()
+}
+
+/// Where figures for Prometheus are.
+pub fn metrics(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
+    let address = of_this_machine(&section.text("metrics")?);
+    if let Err(what) = &address {
+        section.complain("metrics", what);
+    }
+    address.ok()
+}
+
+/// An address that no other machine reaches.
+pub fn of_this_machine(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse::<SocketAddr>().ok();
+    let address = address.filter(|address| address.ip().is_loopback());
+    address.ok_or_else(|| "expected an address of this machine alone, such as \"127.0.0.1:9121\"".into())
 }
 
 fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use mio::net::TcpListener;
 use mio::{Events, Poll, Token, Waker};
@@ -19,6 +20,7 @@ use punctual_federation::message::{Answer, Message, Reason, Reply, Request, Said
 use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
+use punctual_server::metrics::Page;
 use punctual_server::resp::request::Request as Words;
 use punctual_server::subscribers::Told;
 use punctual_units::{Nanos, Time};
@@ -28,6 +30,8 @@ use super::link::Turn;
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
 use crate::changes::{self, Heard};
+use crate::figures::BalancerFigures;
+use crate::spans::{Place, Spans};
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
 /// While so many bytes wait for a node's socket, it is sent no further request.
@@ -40,6 +44,7 @@ pub struct Balancing {
     waker: Arc<Waker>,
     clients: TcpListener,
     access: Access,
+    page: Option<Page>,
 }
 
 impl Balancing {
@@ -58,7 +63,16 @@ impl Balancing {
             waker: Arc::new(waker),
             clients,
             access,
+            page: None,
         })
+    }
+
+    /// Its figures are on this page for Prometheus.
+    pub fn page(self, page: Page) -> Balancing {
+        Balancing {
+            page: Some(page),
+            ..self
+        }
     }
 
     /// Where it listens.
@@ -93,6 +107,19 @@ impl Balancing {
         // A waker that fails leaves the loop to its next look.
         let wake = move || drop(waker.wake());
         let clients = Clients::new(self.clients, draw, self.access.clone(), wake);
+        let published = Arc::new(Mutex::new(None::<BalancerFigures>));
+        let page_at = self.page.as_ref().map(Page::address).transpose();
+        let stop = Arc::new(AtomicBool::new(false));
+        let page = self.page.map(|page| {
+            let published = Arc::clone(&published);
+            let text = move || {
+                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
+                figures.as_ref().map(BalancerFigures::metrics).unwrap_or_default()
+            };
+            page.serve(text, Arc::clone(&stop))
+        });
+        let page = page.transpose().map_err(failed("the thread for figures"))?;
+        let started = os.now();
         let process = Process {
             poll: self.poll,
             clients: clients.map_err(failed("the thread that checks passwords"))?,
@@ -108,11 +135,19 @@ impl Balancing {
             heard: Heard::default(),
             is_told: false,
             parked: Vec::new(),
+            spans: Spans::default(),
+            started,
+            published,
+            page: page_at.map_err(failed("the address"))?,
             os,
             scratch: Vec::new(),
             note,
         };
-        process.run(ends)
+        let ended = process.run(ends);
+        stop.store(true, Ordering::SeqCst);
+        // It ends within its next look, and has nothing to say.
+        drop(page.map(JoinHandle::join));
+        ended
     }
 }
 
@@ -218,6 +253,11 @@ struct Process<O: Os, N: FnMut(String)> {
     is_told: bool,
     /// Subscriptions that wait for that.
     parked: Vec<Parked>,
+    spans: Spans,
+    started: Time,
+    /// For the page's thread; and where that is, if it is.
+    published: Arc<Mutex<Option<BalancerFigures>>>,
+    page: Option<SocketAddr>,
     os: O,
     scratch: Vec<u8>,
     note: N,
@@ -227,6 +267,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     fn run(mut self, ends: &AtomicBool) -> Result<(), NodeError> {
         let mut events = Events::with_capacity(1024);
         let mut looked = self.os.now();
+        self.publish(looked);
         while !ends.load(Ordering::SeqCst) {
             let wait = self.wait();
             if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
@@ -258,6 +299,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
                 self.clients.look(self.poll.registry(), now);
+                self.publish(now);
             }
         }
         self.clients.say_goodbye();
@@ -406,6 +448,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     fn act(&mut self, action: FrontAction, now: Time) {
         match action {
             FrontAction::Send(to, ticket, request) => {
+                if let Some(asked) = self.spans.ticket(request.id) {
+                    self.spans.moves(asked, Place::Network, now);
+                }
                 let node = self.named.get(&to).and_then(|number| self.ways.get_mut(number));
                 let (sent, said) = node.map_or((false, Said::default()), |node| {
                     (node.send(ticket, &request), node.said)
@@ -423,15 +468,17 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 }
             }
             FrontAction::Answer(ticket, _, answer) => {
-                if let Some((place, request, _)) = self.clients.answered(ticket, answer, now) {
-                    self.ask(place, request);
+                self.spans.ends(ticket, &answer, now);
+                if let Some((place, request, arrived)) = self.clients.answered(ticket, answer, now) {
+                    self.ask(place, request, arrived);
                 }
             }
         }
     }
 
-    fn ask(&mut self, place: usize, request: Request) {
+    fn ask(&mut self, place: usize, request: Request, arrived: Time) {
         self.asked += 1;
+        self.spans.begins(self.asked, &request, Place::Balancer, arrived);
         self.clients.asked(place, self.asked);
         self.events.push_back(FrontEvent::Request(self.asked, request));
     }
@@ -468,9 +515,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             loop {
                 match self.clients.turn(place, &mut self.scratch, now) {
                     Wanted::Nothing | Wanted::Over => break,
-                    Wanted::Ask(request, _) => self.ask(place, request),
-                    Wanted::Info(_) => {
-                        let text = self.info(now);
+                    Wanted::Ask(request, arrived) => self.ask(place, request, arrived),
+                    Wanted::Info(wanted) => {
+                        let text = self.figures(now).info(&wanted);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
                     // One of them is the master.
@@ -505,30 +552,26 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    /// What INFO answers.
-    fn info(&self, now: Time) -> String {
-        let master = self.front.master().map_or("none".into(), |node| node.to_string());
-        let mut text = format!(
-            "# Federation\r\nrole:balancer\r\nfederation:{}\r\nmaster_node:{master}\r\nunder_way:{}\r\n\
-             connected_clients:{}\r\n",
-            self.federation
-                .map_or("none".into(), |federation| federation.to_string()),
-            self.front.under_way(),
-            self.clients.len(),
-        );
-        for (heartbeat, since) in self.front.nodes(now) {
-            let said = &heartbeat.said;
-            text.push_str(&format!(
-                "node{}:standing={},epoch={},applied={},backlog={},bound={:.0},heard_ms_ago={}\r\n",
-                heartbeat.from.node,
-                format!("{:?}", said.standing).to_lowercase(),
-                heartbeat.epoch,
-                heartbeat.applied,
-                said.report.backlog,
-                said.report.bound,
-                since.0 / 1_000_000,
-            ));
+    /// What INFO and the page tell.
+    fn figures(&self, now: Time) -> BalancerFigures {
+        BalancerFigures {
+            federation: self.federation,
+            page: self.page,
+            at: now,
+            uptime: now.since(self.started),
+            master: self.front.master(),
+            nodes: self.front.nodes(now).collect(),
+            under_way: self.front.under_way(),
+            account: self.spans.account.clone(),
+            clients: (self.clients.len(), self.clients.begun()),
+            client_bytes: self.clients.bytes,
         }
-        text
+    }
+
+    /// Leaves the figures of now for the page's thread.
+    fn publish(&self, now: Time) {
+        if self.page.is_some() {
+            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.figures(now));
+        }
     }
 }

@@ -50,12 +50,12 @@ use self::temporal::Waiting;
 use crate::bound::{Asked, Bound, Outcome};
 use crate::changes;
 use crate::datagram::Multicast;
-use crate::figures::{Bytes, Figures, Tally};
+use crate::figures::{Bytes, Figures};
 use crate::making::Maker;
 use crate::own::OwnReading;
 use crate::seen::{Seen, What};
 use crate::sensing::{Sensing, Temporal};
-use crate::spans::Spans;
+use crate::spans::{Place, Spans};
 use crate::stores::{Failed, Stores, Task};
 use crate::wire::{Packet, Readings, VERSION};
 
@@ -297,6 +297,7 @@ impl Listening {
         let mut node = Node::new(setup, replica.revision(), replica.reign()?, now);
         let turned = self.bound.map(|(asked, outcome)| Turned {
             bound: Bound::new(asked, node.machine(now).offers(), now),
+            cpu: Nanos::ZERO,
             outcome,
         });
         let me = setup.me;
@@ -366,8 +367,6 @@ impl Listening {
             spans: Spans::default(),
             batch: Vec::new(),
             querying: BTreeMap::new(),
-            queries: Tally::default(),
-            transactions: Tally::default(),
             peer_bytes: Bytes::default(),
             unkept: 0,
             applying: None,
@@ -393,6 +392,8 @@ impl Listening {
 /// What turns the bound of the backlog, and where that leaves its decisions.
 struct Turned {
     bound: Bound,
+    /// CPU time that closing its periods has taken.
+    cpu: Nanos,
     outcome: Arc<Mutex<Outcome>>,
 }
 
@@ -460,8 +461,6 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     batch: Vec<u64>,
     /// The ticket of each query that the store is asked for.
     querying: BTreeMap<Ticket, u64>,
-    queries: Tally,
-    transactions: Tally,
     peer_bytes: Bytes,
     /// Answers to fronts that were not kept, because there was no room.
     unkept: u64,
@@ -859,7 +858,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         if request.work.is_of_memory() {
             self.sense(ticket, request, now);
         } else {
-            self.spans.begins(ticket, &request, arrived);
+            self.spans.begins(ticket, &request, Place::Queue, arrived);
             self.events.push_back(Event::Request(ticket, request));
         }
     }
@@ -994,7 +993,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     readings.push((*asked, request));
                     return;
                 }
-                spans.begins(*asked, &request, os.now());
+                spans.begins(*asked, &request, Place::Queue, os.now());
                 events.push_back(Event::Request(*asked, request));
             }
         });

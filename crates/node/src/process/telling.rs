@@ -3,9 +3,10 @@
 use std::sync::PoisonError;
 
 use punctual_federation::action::{Action, Caller, Event};
-use punctual_federation::message::{Answer, Message, Output, Reason};
+use punctual_federation::message::{Answer, Message, Output};
 use punctual_federation::temporal::{InboxBounds, true_at_most};
 use punctual_os::Os;
+use punctual_os::linux::thread::thread_cpu_time;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
@@ -13,39 +14,24 @@ use super::Process;
 use crate::bound::{Outcome as Learned, Told};
 use crate::figures::{Figures, Objects, Peer, Turned};
 use crate::seen::Seen;
-use crate::spans::{Outcome, Place};
+use crate::spans::Place;
 use crate::stores::Done;
 
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// A client's request has an answer.
     pub(super) fn ends(&mut self, ticket: u64, answer: &Answer, now: Time) {
-        let outcome = match answer {
-            Answer::Unknown => Outcome::Unknown,
-            Answer::Late {
-                reason: Reason::Expired,
+        let ended = self.spans.ends(ticket, answer, now);
+        // Readings are answered from memory, and wait for nothing that the bound would hold back.
+        if let (
+            Some(turned),
+            Some((false, took)),
+            Answer::Done {
+                output: Output::Values(_),
                 ..
-            } => Outcome::Expired,
-            _ => Outcome::Other,
-        };
-        if let Some((is_transaction, took)) = self.spans.ends(ticket, outcome, now) {
-            // Readings are answered from memory, and wait for nothing that the bound would hold back.
-            if let (
-                Some(turned),
-                Answer::Done {
-                    output: Output::Values(_),
-                    ..
-                },
-                false,
-            ) = (&mut self.turned, answer, is_transaction)
-            {
-                turned.bound.ended(took);
-            }
-            let tally = if is_transaction {
-                &mut self.transactions
-            } else {
-                &mut self.queries
-            };
-            tally.count(answer);
+            },
+        ) = (&mut self.turned, ended, answer)
+        {
+            turned.bound.ended(took);
         }
     }
 
@@ -125,11 +111,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             lag: self.node.lag(now),
             said: self.node.said(now),
             queries_waiting: self.node.queries(),
-            queries: self.queries,
-            transactions: self.transactions,
-            late_at: self.spans.late_at,
-            late_spent: self.spans.late_spent,
-            late: self.spans.late().copied().collect(),
+            account: self.spans.account.clone(),
             objects: self.objects(),
             peers: self.peers.iter().map(peer).collect(),
             clients: (self.clients.len(), self.clients.begun()),
@@ -140,6 +122,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 mode: turned.bound.mode(),
                 target: turned.bound.target(),
                 delay: turned.bound.delay(),
+                cpu: turned.cpu,
             }),
             tasks: self.tasks.as_ref().map(|tasks| tasks.now()),
         }
@@ -151,7 +134,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             return;
         };
         let report = self.node.said(now).report;
+        let began = thread_cpu_time();
         let told = turned.bound.close(self.node.machine(now), &report, now);
+        turned.cpu += thread_cpu_time() - began;
         if turned.bound.learned().is_some() && matches!(told, Some(Told::Follows)) {
             *turned.outcome.lock().unwrap_or_else(PoisonError::into_inner) = turned.bound.outcome();
         }

@@ -175,6 +175,13 @@ pub fn cpu_time_of(thread: Tid) -> Option<Nanos> {
     clock::read((!thread.0) << 3 | OF_A_THREAD)
 }
 
+/// The CPU time that a process, any of this machine, has used since it started; none once it has ended.
+pub fn process_cpu_time_of(process: u32) -> Option<Nanos> {
+    /// The same for all threads of a process: CPUCLOCK_SCHED.
+    const OF_A_PROCESS: libc::clockid_t = 2;
+    clock::read((!i32::try_from(process).ok()?) << 3 | OF_A_PROCESS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,6 +277,9 @@ mod tests {
         let slept = thread_cpu_time();
         assert!(slept - before < Nanos::from_millis(30), "sleeping is not CPU time");
         // Bounded by the clock under test: work until it has moved.
+        let of_all = process_cpu_time_of(std::process::id()).unwrap();
+        assert!(of_all >= slept, "this thread is one of them");
+        assert_eq!(process_cpu_time_of(u32::MAX), None);
         while thread_cpu_time() == slept {
             std::hint::spin_loop();
         }

@@ -158,16 +158,31 @@ table! {
 /// The longest name.
 const NAME_MAX: usize = 16;
 
+/// The names of the table as numbers, in the same order: they compare at once, and each request is looked up here.
+const NUMBERS: [u128; TABLE.len()] = {
+    let (mut numbers, mut at) = ([0; TABLE.len()], 0);
+    while at < TABLE.len() {
+        let (name, mut padded, mut letter) = (TABLE[at].name.as_bytes(), [0; NAME_MAX], 0);
+        while letter < name.len() {
+            padded[letter] = name[letter];
+            letter += 1;
+        }
+        numbers[at] = u128::from_be_bytes(padded);
+        at += 1;
+    }
+    numbers
+};
+
 /// The command of that name, in letters of any size.
 pub fn find(name: &[u8]) -> Option<&'static Command> {
-    let mut small = [0; NAME_MAX];
-    let small = small.get_mut(..name.len())?;
+    let mut padded = [0; NAME_MAX];
+    let small = padded.get_mut(..name.len())?;
     small.copy_from_slice(name);
     small.make_ascii_lowercase();
-    let at = TABLE
-        .binary_search_by(|command| command.name.as_bytes().cmp(small))
-        .ok()?;
-    Some(&TABLE[at])
+    // A zero at its end would be taken for none.
+    let is_whole = name.last().is_some_and(|last| *last != 0);
+    let at = NUMBERS.binary_search(&u128::from_be_bytes(padded)).ok()?;
+    is_whole.then(|| &TABLE[at])
 }
 
 impl Command {
@@ -347,6 +362,7 @@ mod tests {
         }
         assert!(TABLE.is_sorted_by_key(|command| command.name));
         assert!(find(b"").is_none());
+        assert!(find(b"get\0").is_none() && find(b"\0get").is_none());
         assert!(find(&[b'g'; 100]).is_none());
     }
 

@@ -126,7 +126,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     /// A command, and those behind it that may go to the pool with it.
     pub(super) fn run_of(&self, first: Asked, connection: &mut Connection, now: Time) -> Vec<Asked> {
-        let mut run = vec![first];
+        let mut run = Vec::with_capacity(RUN_MAX.min(1 + connection.waiting.len()));
+        run.push(first);
         while run.len() < RUN_MAX
             && connection.behind.is_empty()
             && let Some((request, arrived)) = connection.waiting.front()

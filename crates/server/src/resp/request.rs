@@ -23,6 +23,11 @@ impl Request {
     }
 
     fn push(&mut self, argument: &[u8]) {
+        /// A name and a short key, so that most requests grow once.
+        const ROOM: usize = 32;
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(argument.len().max(ROOM));
+        }
         self.bytes.extend_from_slice(argument);
         self.ends.push(self.bytes.len() as u32);
     }

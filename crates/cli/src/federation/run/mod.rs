@@ -150,7 +150,8 @@ pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
         let is_live = is_apart && watch::is_live(arguments.plain);
         if is_live || html.is_some() {
             let live = is_live.then(Live::take).transpose()?;
-            watching = Some(Watching::start(began.nodes, live));
+            let watched = [began.balancers, began.nodes].concat();
+            watching = Some(Watching::start(&watched, live));
         }
         Ok(())
     });

@@ -21,11 +21,16 @@ pub(super) fn text(report: &Report) -> String {
     if report.outages.len() > NAMED_MAX {
         let _ = writeln!(text, "and {} more faults", report.outages.len() - NAMED_MAX);
     }
+    let shares = report.usage.shares();
     for (name, [early, late]) in report.usage.rows() {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let _ = writeln!(
             text,
-            "{name} took at most {:.1} MiB and {} descriptors in the second quarter, {:.1} MiB and {} in the last",
+            "{name} took {} of a core, at most {:.1} MiB and {} descriptors in the second quarter, {:.1} MiB and {} in \
+             the last",
+            shares
+                .get(&name)
+                .map_or("-".into(), |share| format!("{:.1} %", share * 100.0)),
             mib(early.bytes),
             early.descriptors,
             mib(late.bytes),
@@ -130,6 +135,7 @@ pub(super) fn document(report: &Report) -> Value {
         "outages": outages,
         "gap_ms": span(report.outages.iter().filter_map(|outage| outage.gap).max()),
         "usage": report.usage.samples,
+        "core_shares": report.usage.shares(),
         "grew": report.usage.growth(report.settings.clients()),
         "checked": report.faults,
         "acknowledged_lost": report.faults.acknowledged_lost,

@@ -1,8 +1,9 @@
-//! What each process of a run takes while it lasts: memory and descriptors, and whether that grows.
+//! What each process of a run takes while it lasts: memory and descriptors, and whether that grows; and CPU time.
 
 use std::collections::BTreeMap;
 use std::fs;
 
+use punctual_os::linux::thread::process_cpu_time_of;
 use punctual_units::Nanos;
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ const BYTES_SLACK: u64 = 8 << 20;
 /// What is no growth of descriptors beside clients': connections come and go with faults.
 const DESCRIPTORS_SLACK: u64 = 64;
 
-/// What a process took at one instant.
+/// What a process took at one instant. One that takes the place of another has its name, and a number of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sample {
     /// From the run's beginning, in milliseconds.
@@ -24,6 +25,10 @@ pub struct Sample {
     pub bytes: u64,
     /// Open descriptors.
     pub descriptors: u64,
+    /// The number of the process.
+    pub process: u32,
+    /// CPU time since it started, of all its threads, in microseconds.
+    pub cpu_us: u64,
 }
 
 /// The samples of all processes, by name.
@@ -57,16 +62,15 @@ impl Usage {
     /// Looks at a process.
     pub fn look(&mut self, name: String, process: u32, after: Nanos) {
         // One that has just ended has neither.
-        if let Some((bytes, descriptors)) = taken(process) {
-            let at_ms = after.0 / 1_000_000;
-            self.add(
-                name,
-                Sample {
-                    at_ms,
-                    bytes,
-                    descriptors,
-                },
-            );
+        if let Some(((bytes, descriptors), cpu)) = taken(process).zip(process_cpu_time_of(process)) {
+            let sample = Sample {
+                at_ms: after.0 / 1_000_000,
+                bytes,
+                descriptors,
+                process,
+                cpu_us: cpu.0 / 1000,
+            };
+            self.add(name, sample);
         }
     }
 
@@ -95,11 +99,26 @@ impl Usage {
                     at_ms: b.at_ms,
                     bytes: a.bytes.max(b.bytes),
                     descriptors: a.descriptors.max(b.descriptors),
+                    ..b
                 })
             };
             Some((name.clone(), [most(end / 4, end / 2)?, most(end / 4 * 3, end)?]))
         };
         self.samples.iter().filter_map(row).collect()
+    }
+
+    /// What each process took of one core, on average from its first sample to its last, while it was there.
+    pub fn shares(&self) -> BTreeMap<String, f64> {
+        let share = |samples: &Vec<Sample>| {
+            let pairs = samples.iter().zip(samples.iter().skip(1));
+            let of_one = pairs.filter(|(a, b)| a.process == b.process);
+            let (us, ms) = of_one.fold((0, 0), |(us, ms), (a, b)| {
+                (us + b.cpu_us.saturating_sub(a.cpu_us), ms + b.at_ms - a.at_ms)
+            });
+            (ms > 0).then(|| us as f64 / (ms * 1000) as f64)
+        };
+        let named = |(name, samples)| Some((String::clone(name), share(samples)?));
+        self.samples.iter().filter_map(named).collect()
     }
 
     /// Which processes grew, in words. All `clients` of the run may have come to one balancer, when the others died.
@@ -147,6 +166,8 @@ mod tests {
                         at_ms,
                         bytes,
                         descriptors,
+                        process: 7 + u32::from(second > 100),
+                        cpu_us: (second % 101) * 300_000,
                     },
                 );
             }
@@ -164,6 +185,9 @@ mod tests {
         let opens = usage(3600, |_| mib(60), |at| 40 + at / 10);
         assert_eq!((opens.growth(100).len(), opens.growth(150).len()), (1, 0));
         assert!(usage(50, |at| mib(at * 10), |_| 40).growth(0).is_empty(), "too short");
+        // Its place is taken by another one after 100 s, which has used no CPU time yet.
+        let share = usage(150, |_| mib(60), |_| 40).shares()["node 0"];
+        assert!((share - 0.3).abs() < 1e-9, "{share}");
     }
 
     #[test]

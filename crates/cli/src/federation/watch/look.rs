@@ -1,10 +1,10 @@
-//! What a node tells by INFO, as numbers.
+//! What a node or a balancer tells by INFO, as numbers.
 
 use std::collections::BTreeMap;
 
 use punctual_node::spans::Place;
 
-/// One answer of a node's.
+/// One answer of a node's, or a balancer's: that has no number and no standing, and nothing of the log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
     /// All that it told, by name.
@@ -57,6 +57,8 @@ pub struct Look {
     pub jobs: Option<(u64, u64)>,
 }
 
+/// A balancer's role.
+const BALANCER: &str = "balancer";
 /// The most tasks that a process has.
 const TASKS_MAX: usize = 256;
 
@@ -70,7 +72,12 @@ pub const WHY: [(&str, &str); 5] = [
 ];
 
 impl Look {
-    /// From the text; `None` where it is none of a node.
+    /// Whether a balancer told it.
+    pub fn is_balancer(&self) -> bool {
+        self.role == BALANCER
+    }
+
+    /// From the text; `None` where it is none of a federation.
     pub fn of(text: &str) -> Option<Look> {
         let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
         let all: BTreeMap<String, String> = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -78,7 +85,8 @@ impl Look {
         let number = |name: &str| all.get(name).and_then(|value| value.parse::<u64>().ok());
         let count = |name: &str| number(name).unwrap_or(0);
         let both = |what: &str| count(&format!("queries_{what}")) + count(&format!("transactions_{what}"));
-        if !all.contains_key("federation") || !all.contains_key("standing") {
+        let is_node = all.contains_key("standing");
+        if !all.contains_key("federation") || !is_node && word("role") != BALANCER {
             return None;
         }
         let peers: Vec<&String> = (0..64).filter_map(|node| all.get(&format!("peer{node}"))).collect();
@@ -95,9 +103,11 @@ impl Look {
             epoch: count("epoch"),
             applied: count("applied"),
             lag: count("lag_entries"),
-            bound: word("bound_items").parse().unwrap_or(0.0),
+            bound: word("bound_items")
+                .parse()
+                .unwrap_or(if is_node { 0.0 } else { f64::INFINITY }),
             backlog: count("backlog_items"),
-            waiting: both("waiting"),
+            waiting: both("waiting") + count("under_way"),
             done: both("done"),
             not_done: WHY.map(|(what, _)| both(what)),
             late_at: place(&|name| format!("late_at_{name}")),
@@ -150,5 +160,11 @@ mod tests {
         assert_eq!(Look::of(&format!("{text}{tasks}")).unwrap().jobs, Some((12, 3)));
         assert_eq!(look.late, ["ago_ms=5,kind=query,at=log"]);
         assert_eq!(Look::of("# Server\r\nredis_version:7.0.0\r\n"), None);
+        assert_eq!(Look::of("federation:7\r\nrole:master\r\n"), None);
+        let text = "role:balancer\r\nfederation:7\r\nunder_way:3\r\nqueries_done:5\r\nlate_balancer_us:70\r\n\
+                    node0:standing=serving,epoch=2\r\n";
+        let look = Look::of(text).unwrap();
+        assert!(look.is_balancer() && look.bound.is_infinite());
+        assert_eq!((look.waiting, look.done, look.late_us[0]), (3, 5, 70));
     }
 }

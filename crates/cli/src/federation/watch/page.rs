@@ -271,7 +271,8 @@ fn late(body: &mut String, past: &Past) {
         sheet(body, &rows);
     }
     *body += "<p class=\"note\">Queue: behind others, or waiting for a revision. Lock: before the store's writer or an \
-              executor was free. Network: passed on to another node. What a balancer took, only that balancer knows.</p>\n";
+              executor was free. Network: passed on to another node. What a balancer took, only that balancer knows: to it, all that \
+              nodes took is the network.</p>\n";
 }
 
 fn ms(us: u64) -> String {

@@ -1,4 +1,4 @@
-//! What nodes have told so far.
+//! What nodes and balancers have told so far.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -36,9 +36,11 @@ pub struct Moment {
     pub age_ms: Option<f64>,
 }
 
-/// One node.
+/// One node, or a balancer.
 #[derive(Debug)]
 pub struct Node {
+    /// Its place among all that are watched.
+    place: usize,
     /// Where it is.
     pub address: SocketAddr,
     /// The last that it told, and when.
@@ -62,7 +64,8 @@ pub struct Past {
 impl Past {
     /// Nothing yet.
     pub fn new(addresses: &[SocketAddr]) -> Past {
-        let node = |address: &SocketAddr| Node {
+        let node = |(place, address): (usize, &SocketAddr)| Node {
+            place,
             address: *address,
             last: None,
             trouble: None,
@@ -71,7 +74,7 @@ impl Past {
         };
         Past {
             began: Instant::now(),
-            nodes: addresses.iter().map(node).collect(),
+            nodes: addresses.iter().enumerate().map(node).collect(),
         }
     }
 
@@ -110,6 +113,18 @@ impl Past {
                 let _ = writeln!(text, "{:7.1} s  {}: {why}", self.length(), node.address);
                 continue;
             };
+            if look.is_balancer() {
+                let _ = writeln!(
+                    text,
+                    "{:7.1} s  {} under way {} done {:.0}/s late {:.0}/s",
+                    now.at,
+                    node.name(),
+                    look.waiting,
+                    now.done,
+                    now.late
+                );
+                continue;
+            }
             let age = look.age_ms.map_or("-".into(), age);
             let tasks = look.jobs;
             let tasks = tasks.map_or(String::new(), |(jobs, late)| format!(" jobs {jobs} late jobs {late}"));
@@ -186,10 +201,14 @@ impl Node {
         self.trouble.is_none() && self.last.as_ref().is_some_and(|(at, _)| at.elapsed() < 2 * PATIENCE)
     }
 
-    /// What it is called: its number, once that is known.
+    /// What it is called: its number, once that is known. A balancer has none: it is called by its place among all
+    /// that are watched.
     pub fn name(&self) -> String {
-        let told = self.last.as_ref().map(|(_, look)| format!("node {}", look.node));
-        told.unwrap_or_else(|| self.address.to_string())
+        match &self.last {
+            Some((_, look)) if look.is_balancer() => format!("balancer {}", self.place),
+            Some((_, look)) => format!("node {}", look.node),
+            None => self.address.to_string(),
+        }
     }
 
     fn take(&mut self, at_s: f64, at: Instant, looked: Result<Box<Look>, String>) {
@@ -309,6 +328,13 @@ mod tests {
         assert_eq!((past.length(), past.was_told()), (1.25, true));
         assert!(past.lines().contains("127.0.0.1:7: gone"), "{}", past.lines());
         assert_eq!(past.document()["nodes"][0]["moments"][1]["done_per_s"], 100.0);
+        let balancer = Look::of("role:balancer\r\nfederation:7\r\nunder_way:3\r\n").unwrap();
+        past.take((0, began + at(1500), Ok(Box::new(balancer))));
+        assert!(
+            past.lines().contains("balancer 0 under way 3 done 0/s"),
+            "{}",
+            past.lines()
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ const PLACES: [Color; Place::ALL.len()] = [
     Color::Cyan,
 ];
 /// Columns of a node's name before its curves.
-const NAMES: usize = 9;
+const NAMES: usize = 11;
 /// A column of the table of nodes: its title, its width, and the narrowest terminal on which it is shown.
 type Column = (&'static str, u16, u16, fn(&Look, &Moment) -> String);
 const COLUMNS: [Column; 12] = [
@@ -51,7 +51,7 @@ pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
     let [title, table, late, curves, hints] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(nodes + 3),
-        Constraint::Length(nodes + 3),
+        Constraint::Length(nodes + 2),
         Constraint::Min(nodes + 2),
         Constraint::Length(1),
     ])
@@ -70,8 +70,8 @@ pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
 }
 
 /// Draws a border; the room inside.
-fn framed(frame: &mut Frame<'_>, area: Rect, title: &'static str) -> Rect {
-    let block = panel(Line::from(title.bold()));
+fn framed(frame: &mut Frame<'_>, area: Rect, title: Line<'static>) -> Rect {
+    let block = panel(title);
     let inside = block.inner(area);
     frame.render_widget(block, area);
     inside
@@ -85,7 +85,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, past: &Past) {
         false => format!(" master: {} ", masters.join(", ")).black().on_green(),
     };
     let all = past.nodes.len();
-    let answer = format!("  {there} of {all} nodes answer  ");
+    let answer = format!("  {there} of {all} answer  ");
     let line = Line::from(vec![
         Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold()),
         "  federation".bold(),
@@ -101,7 +101,7 @@ fn reigns(node: &Node) -> bool {
 }
 
 fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
-    let inside = framed(frame, area, " nodes ");
+    let inside = framed(frame, area, " nodes ".bold().into());
     let columns: Vec<&Column> = COLUMNS.iter().filter(|column| area.width >= column.2).collect();
     let right = |text: String| Cell::from(Line::from(text).right_aligned());
     let head = columns.iter().enumerate().map(|(at, column)| match at {
@@ -121,11 +121,17 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
         };
         let role = match look.role.as_str() {
             "master" => "master".green().bold(),
+            // Its name says it.
+            _ if look.is_balancer() => "".into(),
             role => role.to_owned().into(),
         };
         let cells = columns.iter().enumerate().map(|(at, column)| {
-            let text = (column.3)(look, now);
+            let text = match column.0 {
+                "epoch" | "applied" | "lag" | "d" | "peers" if look.is_balancer() => "-".into(),
+                _ => (column.3)(look, now),
+            };
             match (at, column.0) {
+                (0, _) if look.is_balancer() => Cell::from(""),
                 (0, _) if text != "serving" => Cell::from(text.yellow()),
                 (0, _) => Cell::from(text),
                 (_, "late/s") if now.late > 0.0 => Cell::from(Line::from(text.red().bold()).right_aligned()),
@@ -134,7 +140,9 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
         });
         Row::new([name, Cell::from(role)].into_iter().chain(cells))
     };
-    let widths = [Constraint::Length(7), Constraint::Length(6)].into_iter();
+    let names = past.nodes.iter().filter(|node| node.last.is_some());
+    let names = names.map(|node| node.name().len()).max().unwrap_or(0).max(7);
+    let widths = [Constraint::Length(names as u16), Constraint::Length(6)].into_iter();
     let widths = widths.chain(columns.iter().map(|column| Constraint::Length(column.1)));
     let table = Table::new(past.nodes.iter().map(row), widths)
         .header(head)
@@ -144,17 +152,15 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
 
 /// Why requests were not done, and where the time of late ones went: a bar whose parts are the places.
 fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
-    let inside = framed(frame, area, " late: why, and where the time went ");
-    let mut lines = vec![Line::from(
-        std::iter::once(Span::raw(" ".repeat(NAMES)))
-            .chain(Place::ALL.iter().zip(PLACES).flat_map(|(place, color)| {
-                [
-                    Span::styled("█ ", Style::new().fg(color)),
-                    format!("{}  ", place.name()).dim(),
-                ]
-            }))
-            .collect::<Vec<_>>(),
-    )];
+    let places = Place::ALL.iter().zip(PLACES).flat_map(|(place, color)| {
+        [
+            Span::styled("█ ", Style::new().fg(color)),
+            format!("{} ", place.name()).dim(),
+        ]
+    });
+    let title = std::iter::once(" late: why, and where  ".bold()).chain(places);
+    let inside = framed(frame, area, title.collect::<Vec<_>>().into());
+    let mut lines = Vec::new();
     for node in &past.nodes {
         let mut spans = vec![Span::raw(format!("{:NAMES$}", node.name()))];
         if let Some((_, look)) = &node.last {
@@ -205,7 +211,7 @@ fn draw_curves(
 ) {
     /// Seconds.
     const SHOWN: f64 = 60.0;
-    let inside = framed(frame, area, title);
+    let inside = framed(frame, area, title.bold().into());
     let width = (inside.width as usize).saturating_sub(NAMES + 1);
     if width == 0 {
         return;
@@ -301,7 +307,7 @@ mod tests {
     fn all_that_matters_is_on_a_small_terminal() {
         let shown = drawn(&past(), 80, 24);
         for part in [
-            "2 of 3 nodes answer",
+            "2 of 3 answer",
             "master: node 0",
             "node 1  slave",
             "silent",
