@@ -47,8 +47,9 @@ impl Way {
         }
     }
 
-    /// The program at its other end has called, so it is there: the next attempt does not wait. One that has just
-    /// started listens for no longer than an attempt may wait, and would take the place of a master that it has not heard.
+    /// The program at its other end has called, so it is there: the next attempt does not wait. A node that has just
+    /// started listens for less time than an attempt may wait, and would take the place of a master that it has not
+    /// heard.
     pub fn is_there(&mut self) {
         self.retry_at = Time::ZERO;
     }
