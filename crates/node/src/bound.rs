@@ -10,12 +10,14 @@
 //! as soon as it is loaded: for [`LEARNING`] periods the bound has another level in each, about that at which forecasts
 //! expect the target. A row of the record is the mean delay of a period, and the bound that is in force in the next.
 //!
-//! **Modes.** Each leads to the next; `rests` is the last one, and the bound is as it was found there.
+//! **Modes.** Each leads to the next. Where the node `rests` the bound is as it was found; it learns again later,
+//! because what disturbed its record may have gone.
 //!
 //! ```text
 //! waits ──(loaded)──► learns ──(the model explains enough)──► law
-//!   model given ────────┼──────────────────────────────────────┘
-//!                       └──(it does not)──► rests
+//!   ▲ model given ──────┼──────────────────────────────────────┘
+//!   │                   └──(it does not)──► rests ──┐
+//!   └───────────────────────(RESTING periods later)─┘
 //! ```
 //!
 //! Pure: values and `now` in; what it turns is the [`Machine`] that it is given.
@@ -32,6 +34,8 @@ use punctual_units::{Nanos, Time};
 pub const LEARNING: usize = 120;
 /// Periods before those, in which what was admitted before the first level ends.
 const SETTLING: usize = 4;
+/// Periods for which a node rests whose delay has not followed its bound: it learns for a tenth of the time at most.
+pub const RESTING: u32 = 10 * (LEARNING + SETTLING) as u32;
 /// Queries that must end in a period for its mean to say something of the load.
 pub const ENDED_MIN: u64 = 20;
 /// Periods in a row in which the delay is at least half of the target: then the node counts as loaded.
@@ -59,7 +63,8 @@ pub enum Told {
     Learns,
     /// It has one, and the law turns the bound.
     Follows,
-    /// There is no model, for this reason, and the bound is as it was found.
+    /// There is no model, for this reason, and the bound is as it was found. The node learns again later, and tells no
+    /// more of that.
     Rests(String),
 }
 
@@ -77,7 +82,7 @@ enum Mode {
     Waits { loaded: u32 },
     Learns { centre: f64, record: Recording },
     Law { law: Box<Backlog>, log: Box<BacklogLog> },
-    Rests,
+    Rests { periods: u32 },
 }
 
 /// The bound, period by period.
@@ -94,6 +99,8 @@ pub struct Bound {
     applied: Option<Applied>,
     learned: Option<ArxModel>,
     told: Option<Told>,
+    /// It has rested, and that was told.
+    has_rested: bool,
 }
 
 impl Bound {
@@ -109,6 +116,7 @@ impl Bound {
             applied: None,
             learned: None,
             told: None,
+            has_rested: false,
             asked,
         };
         if let Some(model) = bound.asked.model.clone() {
@@ -134,7 +142,7 @@ impl Bound {
             Mode::Waits { .. } => "waits",
             Mode::Learns { .. } => "learns",
             Mode::Law { .. } => "law",
-            Mode::Rests => "rests",
+            Mode::Rests { .. } => "rests",
         }
     }
 
@@ -200,7 +208,12 @@ impl Bound {
                 log.note(BacklogDecision { now, seen, plan });
                 self.applied = Some(machine.apply(&plan));
             }
-            Mode::Rests => {}
+            Mode::Rests { periods } => {
+                *periods += 1;
+                if *periods >= RESTING {
+                    self.mode = Mode::Waits { loaded: 0 };
+                }
+            }
         }
         self.told.take()
     }
@@ -213,7 +226,9 @@ impl Bound {
             u: Vec::new(),
         };
         self.mode = Mode::Learns { centre, record };
-        self.told = Some(Told::Learns);
+        if !self.has_rested {
+            self.told = Some(Told::Learns);
+        }
     }
 
     /// Gives the bound its next level.
@@ -276,8 +291,10 @@ impl Bound {
     }
 
     fn rest(&mut self, why: &str) {
-        self.mode = Mode::Rests;
-        self.told = Some(Told::Rests(why.to_owned()));
+        self.mode = Mode::Rests { periods: 0 };
+        if !std::mem::replace(&mut self.has_rested, true) {
+            self.told = Some(Told::Rests(why.to_owned()));
+        }
     }
 }
 
@@ -396,6 +413,17 @@ mod tests {
         assert!(matches!(&told[..], [Told::Learns, Told::Rests(_)]), "{told:?}");
         assert_eq!((turned.mode(), stuck.items()), ("rests", u64::MAX));
         assert_eq!(turned.outcome(), Outcome::default());
+        // It tries again, and says nothing while that comes to the same.
+        assert_eq!(stuck.run(&mut turned, 2 * RESTING as usize, 60), Vec::new());
+        // When the load is one that follows its bound, it has a law.
+        let mut mended = Loaded {
+            each: 1e-3,
+            noise: 0.1,
+            ..stuck
+        };
+        let periods = 2 * RESTING as usize;
+        assert_eq!(mended.run(&mut turned, periods, 1 << 20), vec![Told::Follows]);
+        assert_eq!(turned.mode(), "law");
     }
 
     #[test]

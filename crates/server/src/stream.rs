@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 
+use mio::event::Event;
 use mio::net::TcpStream;
 #[cfg(feature = "tls")]
 use rustls::{ClientConnection, ConnectionCommon, ServerConnection, SideData, StreamOwned};
@@ -67,6 +68,13 @@ impl Stream {
             #[cfg(feature = "tls")]
             Stream::Dialled(stream) => stream.conn.is_handshaking(),
         }
+    }
+
+    /// Whether nothing is left to be read after a read that filled so little of its room. The system says so of a
+    /// stream of bytes (epoll(7)), and an event tells of what comes later. An end of the stream is read like bytes, so
+    /// this does not hold where one was told: [`Ready::ends`].
+    pub fn is_drained(&self, count: usize, room: usize) -> bool {
+        matches!(self, Stream::Plain(_)) && count < room
     }
 
     /// To read may be to write, and the other way round.
@@ -137,6 +145,28 @@ where
             .into())
         }
         written => written,
+    }
+}
+
+/// What an event says of a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// It can be read.
+    pub reads: bool,
+    /// It can be written.
+    pub writes: bool,
+    /// The other side sends no more, or the socket has failed: it is to be read until that shows.
+    pub ends: bool,
+}
+
+impl From<&Event> for Ready {
+    fn from(event: &Event) -> Ready {
+        let ends = event.is_read_closed() || event.is_error();
+        Ready {
+            reads: event.is_readable() || ends,
+            writes: event.is_writable() || event.is_error(),
+            ends,
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
 use punctual_server::metrics::Page;
 use punctual_server::resp::request::Request as Words;
+use punctual_server::stream::Ready;
 use punctual_server::subscribers::Told;
 use punctual_units::{Nanos, Time};
 
@@ -277,17 +278,16 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             }
             let now = self.os.now();
             for event in &events {
-                let is_readable = event.is_readable() || event.is_error() || event.is_read_closed();
-                let is_writable = event.is_writable() || event.is_error();
+                let ready = Ready::from(event);
                 match event.token() {
                     WAKER => {} // the loop looks whether it is to end, and where nodes are
                     CLIENTS => self.clients.accept(self.poll.registry(), now),
                     Token(out) if out >= OUT => {
                         if let Some(node) = self.ways.get_mut(&((out - OUT) as u32)) {
-                            node.way.ready(is_readable, is_writable);
+                            node.way.ready(ready);
                         }
                     }
-                    token => self.clients.ready(token, is_readable, is_writable),
+                    token => self.clients.ready(token, ready),
                 }
             }
             self.find();

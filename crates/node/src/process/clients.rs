@@ -13,7 +13,7 @@ use punctual_server::login::{Claimed, Login};
 use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
-use punctual_server::stream::Stream;
+use punctual_server::stream::{Ready, Stream};
 use punctual_server::subscribers::{Subscribers, Told, messages, write_message, write_subscription};
 use punctual_server::work::Handle;
 use punctual_units::{Nanos, Revision, Time};
@@ -190,10 +190,10 @@ impl Clients {
     }
 
     /// A socket has told something.
-    pub fn ready(&mut self, token: Token, is_readable: bool, is_writable: bool) {
+    pub fn ready(&mut self, token: Token, ready: Ready) {
         let place = self.places.of(token);
         if let Some(client) = self.places.get_mut(place) {
-            client.link.ready(is_readable, is_writable);
+            client.link.ready(ready);
             self.again.push(place);
         }
     }
@@ -714,7 +714,12 @@ mod tests {
 
     /// A round of the loop, in which sockets may have something to read, or room: what is asked, by places.
     fn round(clients: &mut Clients, count: usize, is_readable: bool) -> Vec<(usize, Request)> {
-        (0..count).for_each(|place| clients.ready(Token(FIRST_CLIENT + place), is_readable, !is_readable));
+        let ready = Ready {
+            reads: is_readable,
+            writes: !is_readable,
+            ..Ready::default()
+        };
+        (0..count).for_each(|place| clients.ready(Token(FIRST_CLIENT + place), ready));
         let mut asked = Vec::new();
         for place in clients.due() {
             loop {

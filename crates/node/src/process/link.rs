@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use mio::net::UnixStream;
-use punctual_server::stream::Stream;
+use punctual_server::stream::{Ready, Stream};
 
 use crate::figures::Bytes;
 
@@ -20,6 +20,8 @@ pub(super) trait Socket: Read + Write {
     fn is_pending(&self) -> bool;
     /// Whether to read may be to write, and the other way round.
     fn is_both_ways(&self) -> bool;
+    /// Whether nothing is left to be read after a read that filled so little of its room: [`Stream::is_drained`].
+    fn is_drained(&self, count: usize, room: usize) -> bool;
 }
 
 impl Socket for UnixStream {
@@ -29,6 +31,10 @@ impl Socket for UnixStream {
 
     fn is_both_ways(&self) -> bool {
         false
+    }
+
+    fn is_drained(&self, count: usize, room: usize) -> bool {
+        count < room
     }
 }
 
@@ -40,6 +46,10 @@ impl Socket for Stream {
     fn is_both_ways(&self) -> bool {
         Stream::is_both_ways(self)
     }
+
+    fn is_drained(&self, count: usize, room: usize) -> bool {
+        Stream::is_drained(self, count, room)
+    }
 }
 
 /// A socket.
@@ -49,6 +59,8 @@ pub(super) struct Link<S> {
     sent: usize,
     pub is_readable: bool,
     pub is_writable: bool,
+    /// An end has been told, so that it is read until that shows.
+    has_end: bool,
     /// Bytes since they were last looked at.
     pub bytes: Bytes,
 }
@@ -73,6 +85,7 @@ impl<S: Socket> Link<S> {
             sent: 0,
             is_readable: false,
             is_writable: false,
+            has_end: false,
             bytes: Bytes::default(),
         }
     }
@@ -83,10 +96,11 @@ impl<S: Socket> Link<S> {
     }
 
     /// The system says that it can be read or written.
-    pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
+    pub fn ready(&mut self, ready: Ready) {
         let is_any = self.stream.is_both_ways();
-        self.is_readable |= is_readable || is_any;
-        self.is_writable |= is_writable || is_any;
+        self.is_readable |= ready.reads || is_any;
+        self.is_writable |= ready.writes || is_any;
+        self.has_end |= ready.ends;
     }
 
     /// Reads what has come.
@@ -100,6 +114,7 @@ impl<S: Socket> Link<S> {
                     take(&scratch[..count]);
                     self.bytes.read += count as u64;
                     budget = budget.saturating_sub(count);
+                    self.is_readable = self.has_end || !self.stream.is_drained(count, scratch.len());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -141,5 +156,73 @@ impl<S: Socket> Link<S> {
             self.sent = 0;
         }
         Ok(taken > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    use mio::{Events, Interest, Poll, Token};
+
+    use super::*;
+
+    /// Events tell of an end once, with the bytes before it.
+    #[test]
+    fn an_end_that_comes_with_bytes_is_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        other.write_all(b"abc").unwrap();
+        other.shutdown(Shutdown::Write).unwrap();
+        let mut stream = mio::net::TcpStream::from_std(stream);
+        let (mut poll, mut events) = (Poll::new().unwrap(), Events::with_capacity(8));
+        // By now both have come: an end is not told of before the system has it.
+        while stream.peek(&mut [0; 8]).is_err()
+            || !{
+                poll.registry()
+                    .register(&mut stream, Token(0), Interest::READABLE)
+                    .unwrap();
+                poll.poll(&mut events, None).unwrap();
+                let ends = events.iter().any(|event| Ready::from(event).ends);
+                if !ends {
+                    poll.registry().deregister(&mut stream).unwrap();
+                }
+                ends
+            }
+        {}
+        let mut link = Link::new(Stream::Plain(stream));
+        events.iter().for_each(|event| link.ready(Ready::from(event)));
+        let (mut scratch, mut came) = (Vec::new(), Vec::new());
+        let turns = [(); 2].map(|()| link.read(&mut scratch, |bytes| came.extend_from_slice(bytes)).unwrap());
+        assert!(turns.contains(&Turn::Ended), "{turns:?}");
+        assert_eq!(came, b"abc");
+    }
+
+    /// What has filled its room may be followed by more; what has not is all.
+    #[test]
+    fn a_socket_that_is_drained_is_not_read_again() {
+        let (stream, mut other) = UnixStream::pair().unwrap();
+        let mut link = Link::new(stream);
+        let ready = Ready {
+            reads: true,
+            ..Ready::default()
+        };
+        for (length, calls) in [(5, 1), (READ_AT_ONCE, 1), (READ_AT_ONCE + 7, 2)] {
+            let mut sent = 0;
+            let (mut scratch, mut taken, mut came) = (Vec::new(), 0, 0);
+            while came < length {
+                sent += other.write(&vec![7; length - sent]).unwrap_or(0);
+                link.ready(ready);
+                link.read(&mut scratch, |bytes| {
+                    came += bytes.len();
+                    taken += 1;
+                })
+                .unwrap();
+            }
+            assert!(taken >= calls && came == length, "{length}: {taken} reads of {came}");
+        }
+        assert!(!link.is_readable);
     }
 }

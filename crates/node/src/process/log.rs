@@ -15,6 +15,7 @@ use punctual_federation::message::Stop;
 use punctual_logs::frame::{self, Frames};
 use punctual_logs::socket::{Answered, Asked, FRAME_BYTES_MAX, Question, Said, VERSION, WAIT_MAX};
 use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, Identity, LogError};
+use punctual_server::stream::Ready;
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
@@ -62,9 +63,9 @@ impl LogLink {
         }
     }
 
-    pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
+    pub fn ready(&mut self, ready: Ready) {
         if let Some((link, _)) = &mut self.link {
-            link.ready(is_readable, is_writable);
+            link.ready(ready);
         }
     }
 

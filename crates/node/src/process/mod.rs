@@ -34,6 +34,7 @@ use punctual_logs::frame;
 use punctual_os::Os;
 use punctual_platform::Machine;
 use punctual_server::metrics::Page;
+use punctual_server::stream::Ready;
 use punctual_server::subscribers::Told;
 use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
@@ -500,28 +501,27 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             }
             let mut turn = std::mem::take(&mut self.again);
             for event in &events {
-                let is_readable = event.is_readable() || event.is_error() || event.is_read_closed();
-                let is_writable = event.is_writable() || event.is_error();
+                let ready = Ready::from(event);
                 match event.token() {
                     WAKER => self.obey(),
                     CLIENTS => self.clients.accept(self.poll.registry(), self.os.now()),
                     PEERS => self.accept(),
-                    ASK => self.ask.ready(is_readable, is_writable),
-                    WATCH => self.watch.ready(is_readable, is_writable),
+                    ASK => self.ask.ready(ready),
+                    WATCH => self.watch.ready(ready),
                     GROUP => self.group.iter_mut().for_each(|group| group.is_readable = true),
                     Token(out) if out >= OUT => {
                         if let Some(peer) = self.peers.get_mut(&NodeId((out - OUT) as u32)) {
-                            peer.way.ready(is_readable, is_writable);
+                            peer.way.ready(ready);
                         }
                     }
                     token if token.0 >= FIRST_PEER => {
                         let place = self.peers_in.of(token);
                         if let Some(peer) = self.peers_in.get_mut(place) {
-                            peer.link.ready(is_readable, is_writable);
+                            peer.link.ready(ready);
                             turn.push(place);
                         }
                     }
-                    token => self.clients.ready(token, is_readable, is_writable),
+                    token => self.clients.ready(token, ready),
                 }
             }
             self.hear_group();

@@ -5,7 +5,7 @@ use std::io;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use punctual_logs::frame;
-use punctual_server::stream::Stream;
+use punctual_server::stream::{Ready, Stream};
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
@@ -54,9 +54,9 @@ impl Way {
         self.retry_at = Time::ZERO;
     }
 
-    pub fn ready(&mut self, is_readable: bool, is_writable: bool) {
+    pub fn ready(&mut self, ready: Ready) {
         if let Some(link) = &mut self.link {
-            link.ready(is_readable, is_writable);
+            link.ready(ready);
         }
     }
 
@@ -128,7 +128,11 @@ mod tests {
             way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
             drop(listener.accept().unwrap());
             while way.link.is_some() {
-                way.ready(true, true);
+                way.ready(Ready {
+                    reads: true,
+                    writes: true,
+                    ends: true,
+                });
                 if let Err(_) | Ok(Turn::Ended) = way.read(&mut scratch, now, |_| {}) {
                     way.link = None;
                 }

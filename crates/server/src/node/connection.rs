@@ -41,6 +41,8 @@ pub(super) struct Connection {
     pub sent: usize,
     pub is_readable: bool,
     pub is_writable: bool,
+    /// An end has been told, so that it is read until that shows.
+    pub has_end: bool,
     /// What was wrong with its bytes: said behind all replies.
     pub broken: Option<ProtocolError>,
     /// Its client sends no more.
@@ -188,6 +190,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                     connection.parser.feed(&self.scratch[..count]);
                     self.find(connection);
                     budget = budget.saturating_sub(count);
+                    let is_drained = connection.stream.is_drained(count, self.scratch.len());
+                    connection.is_readable = connection.has_end || !is_drained;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -30,7 +30,7 @@ use crate::prover::Prover;
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;
 use crate::session::{Session, Settings};
-use crate::stream::Stream;
+use crate::stream::{Ready, Stream};
 use crate::subscribers::Subscribers;
 use crate::work::{Done, Job};
 use connection::Connection;
@@ -166,9 +166,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 Token(token) => {
                     let place = token - FIRST;
                     if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) {
-                        let is_any = event.is_error() || connection.stream.is_both_ways();
-                        connection.is_readable |= event.is_readable() || event.is_read_closed() || is_any;
-                        connection.is_writable |= event.is_writable() || is_any;
+                        let (ready, is_any) = (Ready::from(event), connection.stream.is_both_ways());
+                        connection.is_readable |= ready.reads || is_any;
+                        connection.is_writable |= ready.writes || is_any;
+                        connection.has_end |= ready.ends;
                         turn.push(place);
                     }
                 }
@@ -267,6 +268,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             sent: 0,
             is_readable: true,
             is_writable: true,
+            has_end: false,
             broken: None,
             is_ended: false,
             is_closing: false,
