@@ -26,7 +26,10 @@ const PLACES: [Color; Place::ALL.len()] = [
 ];
 /// Columns of a node's name before its curves.
 const NAMES: usize = 11;
-/// A column of the table of nodes: its title, its width, and the narrowest terminal on which it is shown.
+/// Columns of a node's name in the table.
+const NAME: u16 = 7;
+/// A column of the table of nodes: its title, its width, and the narrowest terminal on which it is shown, if all names
+/// are as short as a node's.
 type Column = (&'static str, u16, u16, fn(&Look, &Moment) -> String);
 const COLUMNS: [Column; 12] = [
     ("standing", 9, 0, |look, _| look.standing.clone()),
@@ -34,15 +37,15 @@ const COLUMNS: [Column; 12] = [
     ("applied", 8, 0, |look, _| count(look.applied)),
     ("lag", 4, 0, |look, _| count(look.lag)),
     ("d", 7, 0, |look, _| bound(look.bound)),
-    ("waits", 5, 90, |look, _| count(look.waiting)),
+    ("waits", 5, 91, |look, _| count(look.waiting)),
     ("done/s", 7, 0, |_, now| count(now.done.round() as u64)),
     ("late/s", 7, 0, |_, now| count(now.late.round() as u64)),
-    ("readings/s", 10, 100, |_, now| count(now.readings.round() as u64)),
-    ("oldest", 8, 0, |look, _| look.age_ms.map_or("-".into(), age)),
-    ("tasks late", 10, 112, |look, _| {
+    ("readings/s", 10, 102, |_, now| count(now.readings.round() as u64)),
+    ("oldest", 8, 79, |look, _| look.age_ms.map_or("-".into(), age)),
+    ("tasks late", 10, 113, |look, _| {
         look.jobs.map_or("-".into(), |(_, late)| count(late))
     }),
-    ("peers", 5, 84, |look, _| format!("{}/{}", look.live.0, look.live.1)),
+    ("peers", 5, 85, |look, _| format!("{}/{}", look.live.0, look.live.1)),
 ];
 
 /// Draws everything; `hint` says what keys do.
@@ -102,7 +105,10 @@ fn reigns(node: &Node) -> bool {
 
 fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let inside = framed(frame, area, " nodes ".bold().into());
-    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| area.width >= column.2).collect();
+    let names = past.nodes.iter().filter(|node| node.last.is_some());
+    let names = names.map(|node| node.name().len() as u16).max().unwrap_or(0).max(NAME);
+    let room = area.width.saturating_sub(names - NAME);
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| room >= column.2).collect();
     let right = |text: String| Cell::from(Line::from(text).right_aligned());
     let head = columns.iter().enumerate().map(|(at, column)| match at {
         0 => Cell::from(column.0),
@@ -140,9 +146,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
         });
         Row::new([name, Cell::from(role)].into_iter().chain(cells))
     };
-    let names = past.nodes.iter().filter(|node| node.last.is_some());
-    let names = names.map(|node| node.name().len()).max().unwrap_or(0).max(7);
-    let widths = [Constraint::Length(names as u16), Constraint::Length(6)].into_iter();
+    let widths = [Constraint::Length(names), Constraint::Length(6)].into_iter();
     let widths = widths.chain(columns.iter().map(|column| Constraint::Length(column.1)));
     let table = Table::new(past.nodes.iter().map(row), widths)
         .header(head)
@@ -319,6 +323,19 @@ mod tests {
             "q ends it",
         ] {
             assert!(shown.contains(part), "no {part} in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn beside_balancers_columns_are_left_out_in_place_of_cut() {
+        let mut past = past();
+        let text = "role:balancer\r\nfederation:7\r\nunder_way:3\r\nqueries_done:5\r\n";
+        past.take((2, Instant::now(), Ok(Box::new(Look::of(text).unwrap()))));
+        for width in 75..130 {
+            let shown = drawn(&past, width, 24);
+            for title in ["standing", "applied", "done/s", "balancer 2"] {
+                assert!(shown.contains(title), "no {title} in\n{shown}");
+            }
         }
     }
 
