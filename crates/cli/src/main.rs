@@ -12,6 +12,8 @@ mod fault;
 mod federation;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod fuzz_tests;
 #[cfg(feature = "lab")]
 mod lab;
 mod output;

@@ -753,6 +753,23 @@ mod run {
         assert!(error.contains("--writes: a share"), "{error}");
         let error = refused(folder.path(), &["federation", "node"]);
         assert!(error.contains("punctual federation run"), "{error}");
+        // Without the right to make network namespaces, the superuser's is taken away.
+        let mut cut = command(folder.path(), &["--fault", "cut", "--seconds", "1"]);
+        // SAFETY: a plain system call with numbers. Other users have no such right.
+        unsafe {
+            cut.pre_exec(|| {
+                const CAP_SYS_ADMIN: libc::c_ulong = 21;
+                libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
+                Ok(())
+            });
+        }
+        let output = punctual_testing::output(&mut cut, BOUND).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("no network namespace") && said.contains("CAP_SYS_ADMIN"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -913,9 +930,14 @@ mod members {
     }
 
     fn start(folder: &Path, arguments: &[&str]) -> Running {
+        start_telling(folder, arguments, Stdio::inherit())
+    }
+
+    /// With its errors as `errors` says.
+    fn start_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command.args(arguments).current_dir(folder).stdin(Stdio::null());
-        command.stdout(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(errors);
         let mut child = punctual_testing::start(&mut command, BOUND).unwrap();
         let lines = BufReader::new(child.stdout().unwrap()).lines();
         let (tell, said) = channel();
@@ -1234,6 +1256,8 @@ mod members {
             ("node-1", [2020, 2090]),
             ("front", [2020, 2090]),
             ("old", [2020, 2021]),
+            // As where this machine's clock is set back.
+            ("early", [2080, 2090]),
         ] {
             authority.sign(folder, name, years);
         }
@@ -1279,9 +1303,18 @@ mod members {
         }
 
         // What a balancer cannot start with.
-        write("old.toml", &front(&ports[..2], "old", "front", &password));
-        let told = ends_with(folder, 2, &["federation", "balance", "--file", "old.toml"]);
-        assert!(told.contains("old.pem: the certificate expired"), "{told}");
+        for (name, said) in [
+            ("old", "old.pem: the certificate expired"),
+            ("early", "early.pem: the certificate is valid in"),
+        ] {
+            write("wrong.toml", &front(&ports[..2], name, "front", &password));
+            let told = ends_with(folder, 2, &["federation", "balance", "--file", "wrong.toml"]);
+            assert!(told.contains(said) && told.contains("clock"), "{told}");
+            let text = closed(0, &ports, &password).replace("node-0.pem", &format!("{name}.pem"));
+            write("wrong.toml", &text.replace("node-0.key", &format!("{name}.key")));
+            let told = ends_with(folder, 2, &["serve", "wrong.toml"]);
+            assert!(told.contains(said) && told.contains("clock"), "{told}");
+        }
         let open = front(&ports[..2], "front", "front", &password).replacen("127.0.0.1:0", "0.0.0.0:0", 1);
         let users = open.find("[[user]]").unwrap()..open.find("[federation]").unwrap();
         write("open.toml", &[&open[..users.start], &open[users.end..]].concat());
@@ -1472,6 +1505,293 @@ mod members {
         let mut open = without_tls.replacen("listen = \"127.0.0.1", "listen = \"0.0.0.0", 1);
         open.replace_range(users.start - 2..users.end - 2, "");
         assert!(refused(&open).contains("without users"), "{}", refused(&open));
+    }
+
+    /// A node of two without users and TLS.
+    fn open_file(folder: &Path, name: &str, node: usize, ports: [u16; 2], client: u16, store: &str) -> String {
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{client}\"\n[store]\npath = \"{store}\"\n[federation]\nname = \
+             \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \"unix:log.socket\"\n",
+            ports[0], ports[1]
+        );
+        std::fs::write(folder.join(name), &text).unwrap();
+        text
+    }
+
+    fn logs(folder: &Path) -> Running {
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        log
+    }
+
+    /// Asks until the reply is as wanted: a master may change on a busy machine, and tells so by `LATE`.
+    fn comes_to(client: &mut Client, words: &str, wanted: &Value) {
+        let until = Instant::now() + BOUND;
+        loop {
+            match client.ask(words) {
+                found if found == *wanted => return,
+                found => assert!(Instant::now() < until, "{words}: {found:?}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    fn killed(running: Running) {
+        // SAFETY: a plain number, of a child that has not been waited for.
+        unsafe { libc::kill(running.child.id() as i32, libc::SIGKILL) };
+        drop(running.child);
+    }
+
+    /// What it says as it ends with 2.
+    fn fails(folder: &Path, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let output = punctual_testing::output(command.args(arguments).current_dir(folder), BOUND).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        said
+    }
+
+    /// A service manager starts it again and again: each time it ends at once, says why and what to do, and what runs
+    /// beside goes on.
+    #[test]
+    fn what_a_node_cannot_start_with_ends_it_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one, free, metrics] = free_ports::<6>();
+        let errors = |name: &str| Stdio::from(std::fs::File::create(folder.join(name)).unwrap());
+        let log = logs(folder);
+        let good = open_file(folder, "0.toml", 0, [zero, one], at_zero, "store-0");
+        let with_page = good.replace("[store]", &format!("metrics = \"127.0.0.1:{metrics}\"\n[store]"));
+        std::fs::write(folder.join("0.toml"), with_page).unwrap();
+        let node = start_telling(folder, &["serve", "0.toml"], errors("node"));
+        node.says("is the master");
+        let mut asking = client(at_zero);
+        comes_to(&mut asking, "SET a 1", &Value::ok());
+
+        let other = open_file(folder, "1.toml", 1, [zero, one], at_one, "store-1");
+        std::fs::create_dir_all(folder.join("garbage")).unwrap();
+        std::fs::write(folder.join("garbage/data.mdb"), "this is no database".repeat(500)).unwrap();
+        let listen = |port: u16| format!("node = 1\nlisten = \"127.0.0.1:{port}\"");
+        let taken = "another program listens there";
+        let cases = [
+            (
+                format!("listen = \"127.0.0.1:{at_one}\""),
+                format!("listen = \"127.0.0.1:{at_zero}\""),
+                taken,
+            ),
+            ("node = 1".into(), listen(zero), taken),
+            (
+                "[store]".into(),
+                format!("metrics = \"127.0.0.1:{metrics}\"\n[store]"),
+                "metrics: cannot listen there: name a free port",
+            ),
+            ("store-1".into(), "store-0".into(), "store-0"),
+            ("store-1".into(), "garbage".into(), "garbage"),
+            ("store-1".into(), "0.toml".into(), "0.toml"),
+            ("\"plant\"".into(), "\"ship\"".into(), "belongs to federation"),
+            ("node = 1".into(), "node = 2".into(), "federation.node"),
+            ("node = 1".into(), "node = \"one\"".into(), "federation.node"),
+        ];
+        for (number, (from, to, said)) in cases.iter().enumerate() {
+            assert!(other.contains(from.as_str()), "{from}");
+            let name = format!("wrong-{number}.toml");
+            // A store of its own, where the case is not about that.
+            let text = other
+                .replacen(from.as_str(), to, 1)
+                .replace("store-1", &format!("store-{name}"));
+            std::fs::write(folder.join(&name), text).unwrap();
+            for _ in 0..2 {
+                let told = fails(folder, &["serve", &name]);
+                assert!(told.contains(said), "{to}: {told}");
+            }
+        }
+        let mut newer = std::fs::read(folder.join("commits")).unwrap();
+        newer[8] += 1;
+        std::fs::write(folder.join("newer"), &newer).unwrap();
+        std::fs::write(folder.join("text"), "no log at all, but for its name and its length").unwrap();
+        for (file, socket, said) in [
+            ("commits", "free.socket", "another process has this log open"),
+            ("newer", "free.socket", "update this program"),
+            ("text", "free.socket", "this is no log"),
+            ("none/log", "free.socket", "none/log"),
+            ("new", "log.socket", taken),
+            ("new", "0.toml", "there is something else"),
+            ("new", "none/socket", "name a socket in a folder"),
+        ] {
+            let told = fails(folder, &["federation", "log", file, "--listen", socket]);
+            assert!(told.contains(said), "{file} at {socket}: {told}");
+        }
+        assert_eq!(
+            std::fs::read(folder.join("newer")).unwrap(),
+            newer,
+            "it is left as it was"
+        );
+        let at = format!("127.0.0.1:{at_zero}");
+        let told = fails(
+            folder,
+            &["federation", "balance", "--listen", &at, &format!("127.0.0.1:{zero}")],
+        );
+        assert!(told.contains(taken), "{told}");
+
+        // Of two processes of one name, one is told by their peers to end.
+        let peer = start(folder, &["serve", "1.toml"]);
+        peer.says("serves");
+        let twice = open_file(folder, "twice.toml", 0, [zero, one], free, "store-twice");
+        let [apart] = free_ports::<1>();
+        let twice = twice.replace("node = 0", &format!("node = 0\nlisten = \"127.0.0.1:{apart}\""));
+        std::fs::write(folder.join("twice.toml"), twice).unwrap();
+        // The later one, unless the machine was busy and the first one silent for a while.
+        let mut both = [
+            (node, "node", at_zero),
+            (
+                start_telling(folder, &["serve", "twice.toml"], errors("twice")),
+                "twice",
+                free,
+            ),
+        ];
+        let until = Instant::now() + BOUND;
+        let gone = loop {
+            if let Some(gone) = both
+                .iter_mut()
+                .position(|(node, ..)| node.child.ended().unwrap().is_some())
+            {
+                break gone;
+            }
+            assert!(Instant::now() < until, "both go on");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert_eq!(both[gone].0.child.wait().unwrap().code(), Some(2));
+        let told = std::fs::read_to_string(folder.join(both[gone].1)).unwrap();
+        assert!(told.contains("another process is node 0 already"), "{told}");
+        comes_to(&mut client(both[1 - gone].2), "GET a", &Value::bulk("1"));
+        peer.leaves();
+        let [first, second] = both;
+        if gone == 0 { second.0 } else { first.0 }.leaves();
+        end(&log.child);
+    }
+
+    /// The log ends: its medium is full. What was acknowledged is there, reads go on, and all goes on with more room.
+    #[test]
+    fn a_log_without_room_ends_and_nodes_go_on_reading() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one] = free_ports::<4>();
+        // Files of at most 1 MiB; beyond, a write fails in place of a signal.
+        let limited = "trap '' XFSZ; ulimit -f 1024; exec \"$0\" federation log commits --listen log.socket";
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", limited, env!("CARGO_BIN_EXE_punctual")])
+            .current_dir(folder);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut log = punctual_testing::start(&mut command, BOUND).unwrap();
+        let until = Instant::now() + BOUND;
+        while !folder.join("log.socket").exists() {
+            assert!(Instant::now() < until, "the log does not start");
+        }
+        let nodes = [(0, at_zero), (1, at_one)].map(|(node, at)| {
+            let (name, store) = (format!("{node}.toml"), format!("store-{node}"));
+            open_file(folder, &name, node, [zero, one], at, &store);
+            start(folder, &["serve", &name])
+        });
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+        let mut clients = [at_zero, at_one].map(client);
+        // At the master, whichever node that is now; until the log has ended.
+        let value = "v".repeat(50_000);
+        let (mut acknowledged, mut node) = (0, 0);
+        while log.ended().unwrap().is_none() {
+            assert!(Instant::now() < until, "the log does not end");
+            match clients[node].ask(&format!("SET big/{acknowledged} {value}")) {
+                Value::Error(text) => {
+                    assert!(text.starts_with("LATE ") || text.starts_with("UNKNOWN "), "{text}");
+                    node = 1 - node;
+                }
+                _ => acknowledged += 1,
+            }
+        }
+        assert!(
+            (10..22).contains(&acknowledged),
+            "{acknowledged} values of 50 kB are in 1 MiB"
+        );
+        let mut told = String::new();
+        std::io::Read::read_to_string(&mut log.stderr().unwrap(), &mut told).unwrap();
+        assert_eq!(log.wait().unwrap().code(), Some(2), "{told}");
+        assert!(
+            told.contains("the log has failed") && told.contains("make room"),
+            "{told}"
+        );
+        let last = format!("GET big/{}", acknowledged - 1);
+        clients
+            .iter_mut()
+            .for_each(|client| comes_to(client, &last, &Value::bulk(&value)));
+        let log = logs(folder);
+        let more = Instant::now() + BOUND;
+        while clients[node].ask("DEADLINE 5000 SET more 1") != Value::ok() {
+            assert!(Instant::now() < more, "it does not go on");
+            node = 1 - node;
+        }
+        clients
+            .iter_mut()
+            .for_each(|client| comes_to(client, &last, &Value::bulk(&value)));
+        nodes.into_iter().for_each(|node| drop(node.child));
+        end(&log.child);
+    }
+
+    /// It is killed and started again at once, time and again: what it leaves does not grow, nothing that was
+    /// acknowledged is gone, and the other node goes on. It is behind what the log keeps, so it gets copies.
+    #[test]
+    fn a_node_that_restarts_for_ever_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one] = free_ports::<4>();
+        let log = logs(folder);
+        for (node, at) in [(0, at_zero), (1, at_one)] {
+            let text = open_file(
+                folder,
+                &format!("{node}.toml"),
+                node,
+                [zero, one],
+                at,
+                &format!("store-{node}"),
+            );
+            std::fs::write(folder.join(format!("{node}.toml")), text + "log_entries_max = 4\n").unwrap();
+        }
+        let node = start(folder, &["serve", "0.toml"]);
+        node.says("is the master");
+        let mut client = client(at_zero);
+        for round in 1..=8 {
+            let other = start(folder, &["serve", "1.toml"]);
+            // Killed at any place of its start, or as it serves.
+            if round % 2 == 0 {
+                other.says("serves");
+            }
+            killed(other);
+            for number in 0..6 {
+                comes_to(&mut client, &format!("SET {round}/{number} 1"), &Value::ok());
+            }
+        }
+        let other = start(folder, &["serve", "1.toml"]);
+        other.says("serves");
+        let mut found = Client::of(TcpStream::connect(("127.0.0.1", at_one)).unwrap());
+        for round in 1..=8 {
+            comes_to(&mut found, &format!("GET {round}/5"), &Value::bulk("1"));
+        }
+        // `checked` is there from a kill while the store was checked, until that was done.
+        let known = ["data.mdb", "lock.mdb", "owner.pid", "checked"];
+        let left = std::fs::read_dir(folder.join("store-1")).unwrap();
+        let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let more: Vec<String> = names.filter(|name| !known.contains(&name.as_str())).collect();
+        assert!(more.is_empty(), "{more:?}");
+        assert_eq!(
+            std::fs::read_dir(folder).unwrap().count(),
+            7,
+            "files, the log's, its socket, stores"
+        );
+        other.leaves();
+        node.leaves();
+        end(&log.child);
     }
 
     #[cfg(feature = "etcd")]

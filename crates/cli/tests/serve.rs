@@ -135,6 +135,30 @@ fn readings_have_ages_and_requests_have_deadlines() {
     ] {
         assert!(client.error(wrong).starts_with("ERR a deadline is"), "{wrong}");
     }
+    for absurd in [
+        "-1",
+        "nan",
+        "inf",
+        "1e308",
+        "1.5",
+        "9223372036854775808",
+        "99999999999999999999",
+    ] {
+        for words in [
+            format!("DEADLINE {absurd} GET a"),
+            format!("CLIENT DEADLINE {absurd}"),
+            format!("GETFRESH pose {absurd}"),
+            format!("TSET pose 2 AGE {absurd}"),
+        ] {
+            assert!(client.error(&words).starts_with("ERR "), "{words}");
+        }
+    }
+    assert!(
+        client
+            .error("CLIENT DEADLINE 86400001")
+            .starts_with("ERR a deadline is")
+    );
+    assert_eq!(client.ask("GET pose"), bulk("1.5"));
     assert!(
         client
             .error("DEADLINE 5 DEADLINE 5 GET a")

@@ -18,6 +18,8 @@ pub const KEY_BYTES_MAX: usize = 500;
 pub const VALUE_BYTES_MAX: usize = 128 << 10;
 /// The most bytes that a transaction reads: they travel in one message between processes.
 pub const FOUND_BYTES_MAX: usize = 16 << 20;
+/// The most bytes that the transactions of a batch read together: the master holds them until the log has the batch.
+pub const BATCH_FOUND_BYTES_MAX: usize = 2 * FOUND_BYTES_MAX;
 /// The longest reading of a temporal object in bytes: each node keeps room for one of each object from the start.
 pub const READING_BYTES_MAX: usize = 4096;
 /// The most operations of a transaction, and keys of a query.
@@ -185,6 +187,11 @@ impl Work {
         matches!(self, Work::Query { .. } | Work::Look(_))
     }
 
+    /// Whether nothing stays of it once it was executed.
+    pub fn leaves_nothing(&self) -> bool {
+        self.is_query() || matches!(self, Work::Fresh(_))
+    }
+
     /// The records that a query reads, as far as they are known before; the first one where they are many.
     pub fn keys(&self) -> &[Key] {
         match self {
@@ -338,6 +345,17 @@ pub enum Output {
     Reading(Option<(Nanos, Value)>),
     /// A reading was set; `false` where a younger one is there.
     Sampled(bool),
+}
+
+impl Output {
+    /// The bytes of the values in it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Output::Values(values) => values.iter().flatten().map(Vec::len).sum(),
+            Output::Reading(Some((_, value))) => value.len(),
+            Output::Reading(None) | Output::Session(_) | Output::Fate(_) | Output::Sampled(_) => 0,
+        }
+    }
 }
 
 /// The one answer that each request gets.

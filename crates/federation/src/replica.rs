@@ -17,7 +17,9 @@ use crate::cells::{self, Cells, CellsMut, Interpreter, Millis, Shown, Visit};
 use crate::entry::Entry;
 use crate::ids::Revision;
 use crate::master::{BATCH_BYTES_MAX, BATCH_MAX};
-use crate::message::{Command, Key, Output, RESERVED, Refusal, Reign, Request, Value};
+use crate::message::{
+    BATCH_FOUND_BYTES_MAX, Command, FOUND_BYTES_MAX, Key, Output, RESERVED, Refusal, Reign, Request, Value,
+};
 use crate::records::{self, Records, Undo};
 
 /// What a change may add to a store's pages beyond its bytes: it splits a leaf, and the branch above.
@@ -433,10 +435,20 @@ impl<E: Engine, O: Os> Replica<E, O> {
         let bounds = BatchBounds { transactions, bytes };
         let (is_full, now, has_terms) = (self.is_full()?, self.now(), Cell::new(self.has_terms()));
         let mut batch = self.store.batch(bounds)?;
-        let outcomes = requests
-            .iter()
-            .map(|request| execute(&mut batch, request, revision, self, (is_full, now, &has_terms)));
-        let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
+        let mut outcomes = Vec::with_capacity(requests.len());
+        // So no transaction that is begun can exceed what a batch may find.
+        let (mut found, most) = (0, BATCH_FOUND_BYTES_MAX - FOUND_BYTES_MAX);
+        for request in requests {
+            if found > most {
+                outcomes.push(Outcome::Undone(Performed::NotRun));
+                continue;
+            }
+            let outcome = execute(&mut batch, request, revision, self, (is_full, now, &has_terms))?;
+            if let Outcome::Kept(output) = &outcome {
+                found += output.bytes();
+            }
+            outcomes.push(outcome);
+        }
         let mut sets = batch.close().into_iter();
         let performed = outcomes.into_iter().map(|outcome| match outcome {
             Outcome::Kept(output) => Performed::Done {

@@ -180,6 +180,11 @@ impl Conversation {
         !matches!(self.stage, Stage::Idle)
     }
 
+    /// Whether nothing stays of what the node was asked: then the answer may be left out, and the request called late.
+    pub fn leaves_nothing(&self) -> bool {
+        matches!(&self.stage, Stage::Asked(pending) if pending.work.leaves_nothing())
+    }
+
     /// What it hears: channels, or patterns.
     pub fn heard(&self, patterns: bool) -> &BTreeSet<Vec<u8>> {
         &self.heard[usize::from(patterns)]

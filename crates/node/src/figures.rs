@@ -108,6 +108,8 @@ pub struct Figures {
     pub peers: Vec<Peer>,
     /// Clients now, and all that ever were.
     pub clients: (usize, u32),
+    /// Bytes of their replies that are not sent; and replies, theirs and fronts', for which there was no room.
+    pub replies: (usize, u64),
     /// Of clients.
     pub client_bytes: Bytes,
     /// Of peers.
@@ -343,6 +345,8 @@ impl Figures {
         owned([
             ("connected_clients", self.clients.0.to_string()),
             ("total_connections_received", self.clients.1.to_string()),
+            ("reply_bytes_waiting", self.replies.0.to_string()),
+            ("replies_not_kept", self.replies.1.to_string()),
             ("client_bytes_read", self.client_bytes.read.to_string()),
             ("client_bytes_written", self.client_bytes.written.to_string()),
             ("peer_bytes_read", self.peer_bytes.read.to_string()),
@@ -582,6 +586,7 @@ pub(crate) mod tests {
                 datagrams: Came::default(),
             }],
             clients: (1, 2),
+            replies: (3, 4),
             client_bytes: Bytes::default(),
             peer_bytes: Bytes::default(),
             turned: Some(Turned {

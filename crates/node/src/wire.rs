@@ -1,6 +1,7 @@
 //! What nodes send each other: frames (`logs::frame`) over TCP, one connection for each direction.
 //!
-//! The node that dials sends [`Packet::Hello`] first, then messages; nothing comes back on that connection. So a
+//! The node that dials sends [`Packet::Hello`] first, then messages; nothing comes back on that connection, but that
+//! another process has its name ([`Message::NameTaken`]). So a
 //! connection that breaks tells that the node at its other end is gone, or cannot be heard, which is the same.
 //!
 //! A front dials nodes, and says [`Packet::Front`] first. Its connection goes both ways: the node says its name, then

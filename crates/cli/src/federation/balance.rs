@@ -30,6 +30,7 @@ use crate::commands::print;
 use crate::failure::Failure;
 use crate::scenario::{Section, read_document};
 use crate::serve::file::{self, TlsPaths};
+use crate::serve::raise_descriptors;
 
 /// What a balancer is told, by its arguments or by its file.
 #[derive(Clone, Debug)]
@@ -88,6 +89,7 @@ fn read(top: &mut Section<'_, '_>) -> Settings {
 /// Carries out `punctual federation balance`.
 pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    raise_descriptors();
     let settings = settings(arguments)?;
     let access = member::access(settings.users, settings.tls.as_ref(), settings.of_nodes.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));

@@ -34,8 +34,8 @@ use crate::commands::replay::LogFile;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::serve::file::{NodeFile, TlsPaths};
-use crate::serve::password;
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
+use crate::serve::{password, raise_descriptors};
 
 /// The most lines that wait to be written; what comes on top is not.
 const LINES_MAX: usize = 256;
@@ -53,6 +53,7 @@ const RESOLVE_AGAIN: Duration = Duration::from_secs(2);
 /// [`Failure::Input`] where it cannot start, or must stop.
 pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    raise_descriptors();
     let untaken =
         |error: std::io::Error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]);
     let asked = Arc::new(AtomicBool::new(false));

@@ -9,12 +9,19 @@ use punctual_federation::ids::{FederationId, NodeId};
 use punctual_node::datagram::Multicast;
 use punctual_units::Nanos;
 
-use super::run::settings::{STORE_BYTES, Settings, WORK_MAX};
 use crate::scenario::Section;
 use crate::serve::file::{TlsPaths, tls, within};
 
 /// The most nodes of a federation: each has a connection to each.
 const NODES_MAX: usize = 64;
+/// The most that a request may be stated to cost a node.
+pub const WORK_MAX: Nanos = Nanos::from_secs(1);
+/// What a store may be given, in bytes; the log has entries of 1 MiB.
+pub const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
+/// What it is given unless the file says otherwise, in bytes.
+pub const STORE_BYTES_USUAL: u64 = 1 << 30;
+/// The most entries that the log keeps for nodes that are behind, unless the file says otherwise.
+pub const LOG_ENTRIES_MAX: u64 = 10_000;
 
 /// What a node knows of its federation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +109,6 @@ impl FromStr for LogAddress {
 
 /// Reads it.
 pub fn read(section: &mut Section<'_, '_>) -> Membership {
-    let usual = Settings::default();
     let name = section.text("name").unwrap_or_default();
     if name.is_empty() {
         section.complain(
@@ -139,8 +145,8 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
         listen: listen.and_then(Result::ok),
         multicast: multicast(section),
         log,
-        log_entries_max: within(section, "log_entries_max", 1..=u64::MAX).unwrap_or(usual.log_entries_max),
-        store_bytes_max: within(section, "store_bytes_max", STORE_BYTES).unwrap_or(usual.store_bytes_max),
+        log_entries_max: within(section, "log_entries_max", 1..=u64::MAX).unwrap_or(LOG_ENTRIES_MAX),
+        store_bytes_max: within(section, "store_bytes_max", STORE_BYTES).unwrap_or(STORE_BYTES_USUAL),
         tls: of_nodes(section),
     }
 }

@@ -31,6 +31,7 @@ use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::serve::raise_descriptors;
 
 /// Queries that a node's store answers at once.
 pub(super) const EXECUTORS: usize = 2;
@@ -95,6 +96,7 @@ pub(super) enum Told {
 /// Carries out `punctual federation node`.
 pub(super) fn node() -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    raise_descriptors();
     let mut lines = BufReader::new(std::io::stdin()).lines();
     let first = lines.next().and_then(Result::ok).unwrap_or_default();
     let begin: Begin = serde_json::from_str(&first).map_err(|error| {

@@ -10,7 +10,7 @@ use punctual_store::engine::Durability;
 use punctual_store::temporal::ObjectSpec;
 use punctual_units::Nanos;
 
-use super::tasks::{self, TasksFile};
+use super::tasks::file::{self as tasks, TasksFile};
 use crate::failure::Failure;
 use crate::federation::membership::{self, LogAddress, Membership};
 use crate::scenario::{Section, read_document};

@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use punctual_engines::Memory;
 use punctual_federation::action::Performed;
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{Operation, Output, Request, Work};
+use punctual_federation::message::{
+    BATCH_FOUND_BYTES_MAX, FOUND_BYTES_MAX, Operation, Output, Request, VALUE_BYTES_MAX, Work,
+};
 use punctual_federation::replica::Replica;
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::VirtualOs;
@@ -68,6 +70,19 @@ impl Pair {
         };
         assert!(matches!(pair.perform(Work::Open), Some(Output::Session(SessionId(1)))));
         pair
+    }
+
+    /// The transaction that comes so many behind the last one.
+    fn request_of(&self, behind: u64, operations: Vec<Operation>) -> Request {
+        Request {
+            id: RequestId {
+                session: SessionId(1),
+                number: self.number + behind,
+            },
+            work: Work::Transaction(operations),
+            time_left: Nanos::from_secs(1),
+            seen: Revision::ZERO,
+        }
     }
 
     fn perform(&mut self, work: Work) -> Option<Output> {
@@ -171,6 +186,45 @@ fn a_term_is_the_masters_and_no_node_shows_a_record_beyond_it() {
     pair.say("SET other 1");
     assert_eq!(pair.kept_of_terms(), 0);
     pair.agree();
+}
+
+/// What a batch has read is kept until the log has it.
+#[test]
+fn the_transactions_of_a_batch_read_no_more_than_its_bound_together() {
+    let mut pair = Pair::new();
+    let value = "v".repeat(VALUE_BYTES_MAX - 100);
+    assert_eq!(pair.say(&format!("SET k {value}")), "+OK\r\n");
+    let most = FOUND_BYTES_MAX / value.len();
+    let requests: Vec<Request> = (0..8)
+        .map(|at| pair.request_of(at + 1, vec![Operation::Get(b"k".to_vec()); most]))
+        .collect();
+    let mut left = &requests[..];
+    let mut batches = 0;
+    while !left.is_empty() {
+        let performed = pair.nodes[0].replica.execute(pair.revision.next(), left).unwrap();
+        let done = performed
+            .iter()
+            .take_while(|performed| matches!(performed, Performed::Done { .. }))
+            .count();
+        let bytes = |performed: &Performed| match performed {
+            Performed::Done { output, .. } => output.bytes(),
+            _ => 0,
+        };
+        let found: usize = performed.iter().map(bytes).sum();
+        assert!(
+            found > FOUND_BYTES_MAX && found <= BATCH_FOUND_BYTES_MAX,
+            "{found} bytes are found"
+        );
+        assert!(
+            performed[done..]
+                .iter()
+                .all(|performed| *performed == Performed::NotRun),
+            "the others wait"
+        );
+        left = &left[done..];
+        batches += 1;
+    }
+    assert_eq!(batches, 4, "two of them fit");
 }
 
 #[test]

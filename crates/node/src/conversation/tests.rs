@@ -292,6 +292,47 @@ fn readings_are_of_a_nodes_memory() {
     }
 }
 
+/// Neither negative, nor a fraction, nor longer than an hour, nor more than a number holds; a node is asked nothing.
+#[test]
+fn absurd_spans_are_refused() {
+    let absurd = [
+        "-1",
+        "nan",
+        "inf",
+        "1e308",
+        "1.5",
+        "",
+        "9223372036854775808",
+        "99999999999999999999",
+    ];
+    let too_long = (DEADLINE_MS_MAX + 1).to_string();
+    let mut table = Table::with_session();
+    for (words, wrong) in [
+        ("DEADLINE {} GET a", &[&absurd[..], &["0", &too_long]].concat()),
+        ("DEADLINE {} INCR a", &[&absurd[..], &["0", &too_long]].concat()),
+        ("CLIENT DEADLINE {}", &[&absurd[..], &[&too_long]].concat()),
+        ("GETFRESH a {}", &absurd.to_vec()),
+        ("TSET a 1 AGE {}", &absurd.to_vec()),
+    ] {
+        for span in wrong {
+            let words = words.replace("{}", span);
+            assert_eq!(table.say(&words), Step::Answered, "{words}");
+            assert!(
+                matches!(&table.told()[..], [Value::Error(text)] if text.starts_with("ERR ")),
+                "{words}"
+            );
+        }
+    }
+    assert_eq!(table.conversation.time_left(), TIME_LEFT);
+    // The longest ones that there are. An age that no clock has counted leaves a reading that is never fresh.
+    assert_eq!(table.asks("DEADLINE 3600000 GET a").time_left, Nanos::from_secs(3600));
+    table.answer(Answer::Unknown);
+    let Work::Sample(sample) = table.asks("TSET a 1 AGE 18446744073709").work else {
+        panic!("a reading")
+    };
+    assert_eq!(sample.age, Nanos::from_millis(18_446_744_073_709));
+}
+
 #[test]
 fn a_browser_is_sent_away() {
     for line in ["POST / HTTP/1.1", "Host: 127.0.0.1"] {

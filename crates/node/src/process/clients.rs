@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
-use punctual_federation::message::{Answer, Request};
+use punctual_federation::message::{Answer, Reason, Request};
 use punctual_server::cursors::Cursors;
 use punctual_server::login::{Claimed, Login};
 use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
@@ -37,8 +37,16 @@ static BOUNDS: Bounds = Bounds {
 const WAITING_MAX: usize = 1024;
 /// The most bytes of them, but for one request.
 const WAITING_BYTES: usize = 1 << 20;
-/// While so many bytes of replies are not sent, no further request of the client is begun.
+/// While so many bytes of replies are not sent, no further request of the client is begun. So one client's replies take
+/// at most that, and one reply.
 const REPLIES_PAUSE: usize = 1 << 20;
+/// The most bytes of replies of all clients together that are not sent, but for one short reply for each client (64 MiB
+/// in all): long ones that some clients do not read keep no other client from short ones. A long reply for which there
+/// is no room is not kept: its client is told that the query is late, or that the outcome of the transaction is to be
+/// asked for. While there is none, a client's next request waits until all of its replies are sent.
+pub(super) const REPLIES_MAX: usize = 192 << 20;
+/// Replies up to here are short.
+pub(super) const SHORT_MAX: usize = 64 << 10;
 /// The most bytes of a stranger's requests that are read and not begun.
 const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
@@ -52,6 +60,23 @@ const HEARD_MAX: usize = 8 << 20;
 const STEPS_TURN: usize = 4 << 20;
 /// The most changes that wait to be told.
 const TELLING_MAX: usize = 65_536;
+
+/// Whether an answer is kept where so many bytes wait already.
+pub(super) fn fits(answer: &Answer, unsent: usize) -> bool {
+    let Answer::Done { output, .. } = answer else {
+        return true;
+    };
+    let bytes = output.bytes();
+    bytes <= SHORT_MAX || unsent + bytes <= REPLIES_MAX
+}
+
+/// What is told in the place of an answer that is not kept.
+pub(super) fn unkept(leaves_nothing: bool) -> Answer {
+    match leaves_nothing {
+        true => Answer::late(Reason::Backlog, None),
+        false => Answer::Unknown,
+    }
+}
 
 /// All of them.
 pub(super) struct Clients {
@@ -73,6 +98,10 @@ pub(super) struct Clients {
     subscribers: Subscribers,
     /// Changes that are to be told.
     telling: VecDeque<Told>,
+    /// The bytes of all replies that are not sent.
+    unsent: usize,
+    /// Replies that were not kept, because there was no room.
+    pub unkept: u64,
 }
 
 impl Clients {
@@ -100,8 +129,34 @@ impl Clients {
             cursors: Arc::default(),
             subscribers: Subscribers::default(),
             telling: VecDeque::new(),
+            unsent: 0,
+            unkept: 0,
             bytes: Bytes::default(),
         })
+    }
+
+    /// The bytes of all replies that are not sent.
+    pub fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// Counts what waits to be sent to a client.
+    fn count(&mut self, place: usize) {
+        if let Some(client) = self.places.get_mut(place) {
+            let unsent = client.link.unsent();
+            self.unsent = self.unsent - client.counted + unsent;
+            client.counted = unsent;
+        }
+    }
+
+    /// The answer as it is told: where there is no room for its bytes, without them.
+    fn fitted(&mut self, place: usize, answer: Answer) -> Answer {
+        if fits(&answer, self.unsent) {
+            return answer;
+        }
+        self.unkept += 1;
+        let client = self.places.get_mut(place);
+        unkept(client.is_some_and(|client| client.conversation.leaves_nothing()))
     }
 
     pub fn len(&self) -> usize {
@@ -261,14 +316,22 @@ impl Clients {
                     let Some(client) = self.places.get_mut(place) else {
                         continue;
                     };
-                    if client.link.unsent() > HEARD_MAX {
+                    let most = if self.unsent > REPLIES_MAX {
+                        SHORT_MAX
+                    } else {
+                        HEARD_MAX
+                    };
+                    if client.link.unsent() > most {
                         client.is_behind = true;
                     } else {
                         let version = client.conversation.version();
                         let before = client.link.out.len();
                         let out = &mut Writer::new(&mut client.link.out, version);
                         write_message(out, pattern.as_deref(), &channel, &message);
-                        spent += client.link.out.len().saturating_sub(before);
+                        let told = client.link.out.len().saturating_sub(before);
+                        spent += told;
+                        client.counted += told;
+                        self.unsent += told;
                     }
                     if client.link.unsent() == 0 {
                         client.taken = now;
@@ -305,6 +368,7 @@ impl Clients {
         let Some(client) = self.places.get_mut(place) else {
             return Wanted::Nothing;
         };
+        client.pause = if self.unsent >= REPLIES_MAX { 0 } else { REPLIES_PAUSE };
         let wanted = client.turn(scratch, now);
         let bytes = std::mem::take(&mut client.link.bytes);
         self.bytes.read += bytes.read;
@@ -325,9 +389,11 @@ impl Clients {
                 self.again.push(place);
             }
         }
+        self.count(place);
+        let has_more = self.places.get_mut(place).is_some_and(|client| client.has_more());
         match wanted {
             Wanted::Over => self.close(place),
-            Wanted::Nothing if client.has_more() => self.again.push(place),
+            Wanted::Nothing if has_more => self.again.push(place),
             _ => {}
         }
         wanted
@@ -345,8 +411,10 @@ impl Clients {
     pub fn answered(&mut self, ticket: u64, answer: Answer, now: Time) -> Option<(usize, Request, Time)> {
         // Without a place its client has gone.
         let place = self.tickets.remove(&ticket)?;
+        let answer = self.fitted(place, answer);
         let client = self.places.get_mut(place)?;
         let (next, arrived) = (client.answered(answer, now), client.arrived);
+        self.count(place);
         self.again.push(place);
         next.map(|request| (place, request, arrived))
     }
@@ -373,6 +441,7 @@ impl Clients {
 
     fn close(&mut self, place: usize) {
         if let Some(mut client) = self.places.remove(place) {
+            self.unsent -= client.counted;
             client.link.stream.end();
             for patterns in [false, true] {
                 for name in client.conversation.heard(patterns) {
@@ -412,6 +481,10 @@ struct Client {
     parser: RequestParser,
     waiting: VecDeque<(Words, Time)>,
     waiting_bytes: usize,
+    /// While so many bytes of replies are not sent, no further request is begun.
+    pause: usize,
+    /// What of [`Clients::unsent`] is this client's.
+    counted: usize,
     conversation: Conversation,
     /// A password that is to be checked before anything else.
     claimed: Option<Claimed>,
@@ -459,6 +532,8 @@ impl Client {
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            pause: REPLIES_PAUSE,
+            counted: 0,
             conversation: Conversation::new(login, cursors, first, number),
             claimed: None,
             ticket: None,
@@ -480,7 +555,7 @@ impl Client {
         has_room
             && self.waiting.len() < WAITING_MAX
             && self.waiting_bytes < WAITING_BYTES
-            && self.link.unsent() < REPLIES_PAUSE
+            && (self.link.unsent() < self.pause || self.link.unsent() == 0)
             && self.broken.is_none()
             && !self.is_ended
             && !self.is_closing
@@ -490,7 +565,7 @@ impl Client {
     /// and need not any more.
     pub fn has_more(&self) -> bool {
         let begins = !self.waiting.is_empty() || self.broken.is_some();
-        let may_begin = !self.conversation.is_waiting() && self.link.unsent() <= REPLIES_PAUSE;
+        let may_begin = !self.conversation.is_waiting() && self.link.unsent() <= self.pause;
         self.link.is_readable && self.reads() || begins && may_begin && !self.is_closing
     }
 
@@ -553,7 +628,7 @@ impl Client {
                     }
                 }
             }
-            if self.conversation.is_waiting() || self.link.unsent() > REPLIES_PAUSE {
+            if self.conversation.is_waiting() || self.link.unsent() > self.pause {
                 return Wanted::Nothing;
             }
             let Some((words, arrived)) = self.waiting.pop_front() else {
@@ -614,7 +689,229 @@ mod tests {
     use std::io::{Read, Write};
     use std::net;
 
+    use mio::Poll;
+    use punctual_federation::message::{FOUND_BYTES_MAX, Output, Position};
+
     use super::*;
+
+    /// Clients of a listener, their sockets' other ends, and the places that they have.
+    fn connected(count: usize) -> (Clients, Poll, Vec<net::TcpStream>) {
+        let poll = Poll::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut clients = Clients::new(listener, 0, Access::default(), || {}).unwrap();
+        // One at a time: no more wait than a listener keeps.
+        let connect = |number| {
+            let other = net::TcpStream::connect(at).unwrap();
+            while clients.len() <= number {
+                clients.accept(poll.registry(), Time::ZERO);
+            }
+            other
+        };
+        let others = (0..count).map(connect).collect();
+        (clients, poll, others)
+    }
+
+    /// A round of the loop, in which sockets may have something to read, or room: what is asked, by places.
+    fn round(clients: &mut Clients, count: usize, is_readable: bool) -> Vec<(usize, Request)> {
+        let ready = Ready {
+            reads: is_readable,
+            writes: !is_readable,
+            ..Ready::default()
+        };
+        (0..count).for_each(|place| clients.ready(Token(FIRST_CLIENT + place), ready));
+        let mut asked = Vec::new();
+        for place in clients.due() {
+            loop {
+                match clients.turn(place, &mut Vec::new(), Time::ZERO) {
+                    Wanted::Ask(request, _) => asked.push((place, request)),
+                    Wanted::Nothing | Wanted::Over => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        asked
+    }
+
+    fn done(bytes: usize) -> Answer {
+        Answer::Done {
+            output: Output::Values(vec![Some(vec![b'v'; bytes])]),
+            position: Position::default(),
+            revision: Revision(1),
+        }
+    }
+
+    #[test]
+    fn replies_that_are_not_read_are_bounded_in_all_and_short_ones_are_given() {
+        const LONG: usize = REPLIES_MAX / FOUND_BYTES_MAX;
+        let count = LONG + 4;
+        let (mut clients, _poll, mut others) = connected(count);
+        for (at, other) in others.iter_mut().enumerate() {
+            other
+                .write_all(if at == count - 1 { b"SET a b\r\n" } else { b"GET a\r\n" })
+                .unwrap();
+        }
+        let mut ticket = 0;
+        let mut begun = Vec::new();
+        while begun.len() < count {
+            for (place, _) in round(&mut clients, count, true) {
+                ticket += 1;
+                clients.asked(place, ticket);
+                begun.push((place, ticket));
+            }
+        }
+        begun.sort_unstable();
+        let opened = Answer::Done {
+            output: Output::Session(punctual_federation::ids::SessionId(5)),
+            position: Position::default(),
+            revision: Revision(1),
+        };
+        let (place, number) = begun[count - 1];
+        let (again, ..) = clients
+            .answered(number, opened, Time::ZERO)
+            .expect("its session is open: the SET follows");
+        assert_eq!(again, place);
+        clients.asked(place, number);
+        for (place, number) in &begun {
+            // One of them is short, and comes when there is no more room.
+            let bytes = if *place == LONG { SHORT_MAX } else { FOUND_BYTES_MAX };
+            clients.answered(*number, done(bytes), Time::ZERO);
+            let unsent: usize = clients.places.iter_mut().map(|(_, client)| client.link.unsent()).sum();
+            assert_eq!(unsent, clients.unsent(), "what waits is counted");
+            assert!(unsent <= REPLIES_MAX + CLIENTS_MAX * SHORT_MAX, "{unsent} bytes wait");
+        }
+        assert_eq!(clients.unkept, 3);
+        let reading = others.into_iter().enumerate().map(|(at, mut other)| {
+            std::thread::spawn(move || {
+                let (mut first, mut rest) = ([0; 4], Vec::new());
+                other.read_exact(&mut first).unwrap();
+                if first == *b"vvvv" {
+                    let bytes = if at == LONG { SHORT_MAX } else { FOUND_BYTES_MAX };
+                    rest.resize(bytes - 4, 0);
+                    other.read_exact(&mut rest).unwrap();
+                    assert!(rest.iter().all(|byte| *byte == b'v'));
+                }
+                first
+            })
+        });
+        let reading: Vec<_> = reading.collect();
+        while clients.unsent() > 0 {
+            round(&mut clients, count, false);
+        }
+        let told: Vec<[u8; 4]> = reading.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(
+            told.iter().filter(|first| **first == *b"vvvv").count(),
+            LONG + 1,
+            "{told:?}"
+        );
+        assert_eq!(
+            told[LONG + 1..],
+            [*b"-LAT", *b"-LAT", *b"-UNK"],
+            "a transaction may not be called late"
+        );
+    }
+
+    #[test]
+    fn more_clients_than_the_bound_are_told() {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: a place for two numbers. Where fewer descriptors are allowed, the test fails as it opens them.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+        let (mut clients, poll, others) = connected(CLIENTS_MAX);
+        let mut more = net::TcpStream::connect(clients.address().unwrap()).unwrap();
+        let mut told = Vec::new();
+        let reading = std::thread::spawn(move || more.read_to_end(&mut told).map(|_| told));
+        while !reading.is_finished() {
+            clients.accept(poll.registry(), Time::ZERO);
+        }
+        assert_eq!(
+            reading.join().unwrap().unwrap(),
+            b"-ERR max number of clients reached\r\n"
+        );
+        assert_eq!(clients.len(), CLIENTS_MAX);
+        // One that goes makes room.
+        drop(others);
+        while clients.len() > 0 {
+            round(&mut clients, CLIENTS_MAX, true);
+        }
+    }
+
+    /// Each gets an answer to what came before, and one word; then its connection ends. Nothing is kept for a length
+    /// that was only claimed, nor of what has no end.
+    #[test]
+    fn what_is_no_request_ends_its_connection_alone() {
+        let endless = "a".repeat(BOUNDS.inline + 1);
+        let many = format!("*2\r\n$3\r\nGET\r\n${}\r\n", BOUNDS.bulk + 1);
+        let wrong = [
+            "*1000000\r\n",
+            "*-99999999999999999999\r\n",
+            "*1\r\n+PING\r\n",
+            "*1\r\n$4\r\nPINGxx",
+            "SET \"a\r\n",
+            "*1\r\n$-5\r\n",
+            &many,
+            &endless,
+        ];
+        let count = wrong.len() + 1;
+        let (mut clients, _poll, mut others) = connected(count);
+        for (other, wrong) in others.iter_mut().zip(wrong) {
+            other.write_all(format!("PING\r\n{wrong}").as_bytes()).unwrap();
+        }
+        while clients.len() > 1 {
+            round(&mut clients, count, true);
+            round(&mut clients, count, false);
+            let kept = clients.places.iter_mut().map(|(_, client)| client.parser.kept()).max();
+            assert!(kept < Some(BOUNDS.inline + 1024), "{kept:?} bytes are kept");
+        }
+        for (mut other, wrong) in others.into_iter().zip(wrong) {
+            let mut told = Vec::new();
+            // What the other side has not read resets the connection.
+            drop(other.read_to_end(&mut told));
+            assert!(
+                told.starts_with(b"+PONG\r\n-ERR Protocol error"),
+                "{wrong}: {}",
+                told.escape_ascii()
+            );
+        }
+    }
+
+    /// What is silent for longer than the bound is ended, and nothing before; by the clock that the test gives.
+    #[test]
+    fn a_client_in_the_middle_of_a_request_is_ended_after_its_bound() {
+        let (mut clients, poll, mut others) = connected(2);
+        others[0].write_all(b"*2\r\n$3\r\nGET\r\n$5\r\nab").unwrap();
+        while !clients.places.iter_mut().any(|(_, client)| client.parser.is_inside()) {
+            round(&mut clients, 2, true);
+        }
+        clients.look(poll.registry(), Time::ZERO + STALLED_MAX);
+        assert_eq!(clients.len(), 2);
+        clients.look(poll.registry(), Time::ZERO + STALLED_MAX + Nanos(1));
+        assert_eq!(clients.len(), 1, "one that is idle stays");
+        assert_eq!(
+            others[0].read(&mut [0; 8]).unwrap(),
+            0,
+            "it is told by the end of its connection"
+        );
+        // Nor does one stay that leaves a reply.
+        others[1].write_all(b"GET a\r\n").unwrap();
+        let asked = loop {
+            if let Some((place, _)) = round(&mut clients, 2, true).pop() {
+                break place;
+            }
+        };
+        clients.asked(asked, 1);
+        clients.answered(1, done(FOUND_BYTES_MAX), Time::ZERO);
+        clients.look(poll.registry(), Time::ZERO + STALLED_MAX);
+        assert_eq!((clients.len(), clients.unsent()), (1, FOUND_BYTES_MAX));
+        clients.look(poll.registry(), Time::ZERO + STALLED_MAX + Nanos(1));
+        assert_eq!((clients.len(), clients.unsent()), (0, 0));
+    }
 
     /// The socket takes long replies at once, and tells nothing further.
     #[test]

@@ -25,9 +25,9 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
 use punctual_federation::entry::Entry;
-use punctual_federation::ids::{NodeId, RequestId, Revision};
+use punctual_federation::ids::{Member, NodeId, RequestId, Revision};
 use punctual_federation::liveness::HEARTBEAT;
-use punctual_federation::message::{Answer, Heartbeat, Message, Reply, Request, Standing, Stop, Work};
+use punctual_federation::message::{Answer, FOUND_BYTES_MAX, Heartbeat, Message, Reply, Request, Standing, Stop, Work};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_logs::frame;
@@ -42,7 +42,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 pub use self::access::{Access, PeerAddress};
-use self::clients::{Clients, Wanted};
+use self::clients::{Clients, SHORT_MAX, Wanted, fits, unkept};
 use self::group::{Group, Speaker};
 use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
@@ -76,6 +76,9 @@ pub const LEAVES_AFTER: Nanos = Nanos(2 * HEARTBEAT.0);
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// Watches of the log have numbers above those of the state machine's questions.
 const WATCHES: Ticket = 1 << 63;
+/// The most bytes of answers that wait for one front's socket: four of the longest. Those of all fronts are bounded as
+/// those of all clients are. An answer for which there is no room is not kept, see [`clients::REPLIES_MAX`].
+const FRONT_REPLIES_MAX: usize = 4 * FOUND_BYTES_MAX;
 /// A front that leaves so many bytes untaken is not told of further beats.
 const BEATS_MAX: usize = 1 << 20;
 /// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
@@ -366,6 +369,7 @@ impl Listening {
             batch: Vec::new(),
             querying: BTreeMap::new(),
             peer_bytes: Bytes::default(),
+            unkept: 0,
             applying: None,
             sweeps: false,
             started: now,
@@ -401,6 +405,8 @@ struct Passed {
     /// The number of the connection: places are used again.
     connection: u32,
     ticket: u64,
+    /// Whether it may be called late after it was executed.
+    leaves_nothing: bool,
 }
 
 struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
@@ -457,6 +463,8 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     /// The ticket of each query that the store is asked for.
     querying: BTreeMap<Ticket, u64>,
     peer_bytes: Bytes,
+    /// Answers to fronts that were not kept, because there was no room.
+    unkept: u64,
     /// The entry that the store applies.
     applying: Option<Arc<Entry>>,
     /// Whether it is removing records whose terms have ended.
@@ -622,6 +630,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             };
             let (trouble, written) = peer.turn(&mut self.scratch, now, &mut more);
             self.peer_bytes.written += written;
+            if let Some(member) = peer.taken.take() {
+                self.events.push_back(Event::Message(*node, Message::NameTaken(member)));
+            }
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         for (node, trouble) in troubles {
@@ -711,6 +722,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 if let Message::Heartbeat(_) = message {
                     self.sensing.beats(to);
                 }
+                if let Message::NameTaken(member) = message {
+                    self.tell_namesake(member, &message);
+                }
                 if let Some(peer) = self.peers.get_mut(&to) {
                     peer.outgoing.push(message, now);
                 }
@@ -740,6 +754,14 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 self.left.get_or_insert(now + LEAVES_AFTER);
             }
             Action::Stop(stop) => _ = self.ends.get_or_insert(Err(stop.into())),
+        }
+    }
+
+    /// The way to a name leads to the process that has it. One that has the same name is told where it has called.
+    fn tell_namesake(&mut self, member: Member, message: &Message) {
+        let is_it = |peer: &PeerIn| peer.from == Some(Named::Node(member)) && peer.link.unsent() == 0;
+        for (_, peer) in self.peers_in.iter_mut().filter(|(_, peer)| is_it(peer)) {
+            peer.push(&Packet::Message(message.clone()));
         }
     }
 
@@ -893,12 +915,31 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             }
             return;
         };
+        let mut reply = reply;
+        if !self.has_room_for(passed.place, &reply.answer) {
+            self.unkept += 1;
+            reply.answer = unkept(passed.leaves_nothing);
+        }
         let front = self.peers_in.get_mut(passed.place);
         if let Some(front) = front.filter(|front| front.number == passed.connection) {
-            let mut reply = reply;
             reply.said.at = self.os.since_boot();
             front.push(&Packet::Reply(passed.ticket, reply));
         }
+    }
+
+    /// Whether an answer may wait for a front's socket.
+    fn has_room_for(&mut self, place: usize, answer: &Answer) -> bool {
+        let front = self.peers_in.get_mut(place);
+        let unsent = front.map_or(0, |front| front.link.unsent());
+        let bytes = match answer {
+            Answer::Done { output, .. } => output.bytes(),
+            _ => return true,
+        };
+        if bytes <= SHORT_MAX {
+            return unsent <= FRONT_REPLIES_MAX;
+        }
+        let all = self.peers_in.iter_mut().map(|(_, peer)| peer.link.unsent()).sum();
+        unsent + bytes <= FRONT_REPLIES_MAX && fits(answer, all)
     }
 
     /// What the node says of itself, for each front. One that takes nothing hears the next beat instead.
@@ -945,6 +986,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                         place,
                         connection,
                         ticket,
+                        leaves_nothing: request.work.leaves_nothing(),
                     },
                 );
                 if request.work.is_of_memory() {
@@ -969,6 +1011,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         };
         if let Some(node) = node.filter(|_| was.is_none()) {
             self.latest.insert(node, number);
+            self.peers
+                .get_mut(&node)
+                .into_iter()
+                .for_each(|peer| peer.way.is_there());
             clients.and_then(|clients| self.found_at.insert(node, clients));
         }
         let now = self.os.now();

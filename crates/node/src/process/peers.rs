@@ -34,6 +34,9 @@ pub(super) struct PeerOut {
     pub outgoing: Outgoing,
     /// Bytes that were written to it.
     pub written: u64,
+    frames: Frames,
+    /// The peer says that another process has the name of this one.
+    pub taken: Option<Member>,
 }
 
 /// What an operator should know of the way to a peer.
@@ -50,6 +53,8 @@ impl PeerOut {
             way: Way::new(address, token),
             outgoing: Outgoing::default(),
             written: 0,
+            frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
+            taken: None,
         }
     }
 
@@ -98,6 +103,7 @@ impl PeerOut {
             Err(error) => Some(error),
         };
         self.way.link = None;
+        self.frames = Frames::new(VERSION, STRANGER_BYTES_MAX);
         self.outgoing.clear();
         // What TLS does not accept; all else is a peer that is gone.
         let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
@@ -113,8 +119,15 @@ impl PeerOut {
         too_long: &mut Option<usize>,
         more: &mut dyn FnMut(&mut Vec<u8>) -> bool,
     ) -> io::Result<bool> {
-        // Peers say nothing here: what comes is the end.
-        if self.way.read(scratch, now, |_| {})? == Turn::Ended {
+        let frames = &mut self.frames;
+        let turn = self.way.read(scratch, now, |bytes| frames.feed(bytes));
+        // Peers say nothing else here.
+        while let Some(packet) = frames.take().map_err(|error| io::Error::other(error.to_string()))? {
+            if let Packet::Message(Message::NameTaken(member)) = packet {
+                self.taken = Some(member);
+            }
+        }
+        if turn? == Turn::Ended {
             return Ok(false);
         }
         let Some(link) = &mut self.way.link else {
@@ -319,13 +332,32 @@ mod tests {
 
     const OURS: FederationId = FederationId(1);
 
-    #[test]
-    fn a_second_name_ends_the_connection() {
+    /// One that has come at instant 0, and its other end.
+    fn come() -> (PeerIn, Blocking, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut other = Blocking::connect(listener.local_addr().unwrap()).unwrap();
+        let other = Blocking::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let mut peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), 1, Time::ZERO);
+        let peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), 1, Time::ZERO);
+        (peer, other, listener)
+    }
+
+    /// By the clock that the test gives: no name within 2 s, or nothing taken of what waits for 10 s.
+    #[test]
+    fn one_that_is_silent_is_ended_after_its_bounds_and_not_before() {
+        let (mut peer, ..) = come();
+        assert!(!peer.is_stalled(Time::ZERO + NAME_WITHIN));
+        assert!(peer.is_stalled(Time::ZERO + NAME_WITHIN + Nanos(1)));
+        peer.is(Named::Front);
+        assert!(!peer.is_stalled(Time::MAX), "it need not ask");
+        peer.push(&Packet::Front);
+        assert!(!peer.is_stalled(Time::ZERO + STALLED_MAX));
+        assert!(peer.is_stalled(Time::ZERO + STALLED_MAX + Nanos(1)));
+    }
+
+    #[test]
+    fn a_second_name_ends_the_connection() {
+        let (mut peer, mut other, listener) = come();
         let mut bytes = Vec::new();
         for _ in 0..2 {
             let hello = Packet::Hello {

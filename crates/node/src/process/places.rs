@@ -95,3 +95,36 @@ impl<T> Places<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net;
+
+    use mio::Poll;
+
+    use super::super::PEERS_MAX;
+    use super::*;
+
+    #[test]
+    fn no_more_take_places_than_there_are() {
+        let poll = Poll::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = listener.local_addr().unwrap();
+        let (mut places, mut refused) = (Places::new(PEERS_MAX, 7), 0);
+        let mut others = Vec::new();
+        while others.len() < PEERS_MAX + 3 {
+            others.push(net::TcpStream::connect(at).unwrap());
+            while places.len() + refused < others.len() {
+                places.accept(&listener, poll.registry(), |stream, _| Some(stream), |_| refused += 1);
+            }
+        }
+        assert_eq!((places.len(), refused), (PEERS_MAX, 3));
+        // A place that is free again is the next one's.
+        places.remove(5).unwrap();
+        others.push(net::TcpStream::connect(at).unwrap());
+        while places.get_mut(5).is_none() {
+            places.accept(&listener, poll.registry(), |stream, _| Some(stream), |_| refused += 1);
+        }
+        assert_eq!((places.len(), refused), (PEERS_MAX, 3));
+    }
+}

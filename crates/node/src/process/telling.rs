@@ -115,6 +115,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             objects: self.objects(),
             peers: self.peers.iter().map(peer).collect(),
             clients: (self.clients.len(), self.clients.begun()),
+            replies: (self.clients.unsent(), self.clients.unkept + self.unkept),
             client_bytes: self.clients.bytes,
             peer_bytes: self.peer_bytes,
             turned: self.turned.as_ref().map(|turned| Turned {

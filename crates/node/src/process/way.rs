@@ -47,6 +47,13 @@ impl Way {
         }
     }
 
+    /// The program at its other end has called, so it is there: the next attempt does not wait. A node that has just
+    /// started listens for less time than an attempt may wait, and would take the place of a master that it has not
+    /// heard.
+    pub fn is_there(&mut self) {
+        self.retry_at = Time::ZERO;
+    }
+
     pub fn ready(&mut self, ready: Ready) {
         if let Some(link) = &mut self.link {
             link.ready(ready);
@@ -135,5 +142,16 @@ mod tests {
         }
         assert!(waits.is_sorted() && waits[0] == RETRY_FIRST, "{waits:?}");
         assert_eq!(waits[7], RETRY_MAX);
+        // One that calls is dialled at once, and once.
+        let dial = |way: &mut Way, now| way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+        dial(&mut way, now);
+        way.link = None;
+        assert_eq!(way.next_due(), now + RETRY_MAX);
+        way.is_there();
+        assert!(way.next_due() <= now);
+        dial(&mut way, now);
+        assert!(way.link.is_some());
+        way.link = None;
+        assert_eq!(way.next_due(), now + RETRY_MAX);
     }
 }

@@ -7,6 +7,7 @@ use punctual_units::Nanos;
 
 use crate::args::{FederationRun, LogKind};
 use crate::failure::Failure;
+use crate::federation::membership::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
 use crate::scenario::{Section, read_document};
 
 /// The most nodes of a run on one machine.
@@ -17,11 +18,6 @@ const BALANCERS_MAX: u32 = 8;
 pub const RATE_MAX: f64 = 50_000.0;
 /// The most clients: what a balancer takes, because all go to one where the others are gone.
 const CLIENTS_MAX: usize = 1000;
-/// The most that a request may be stated to cost a node.
-pub const WORK_MAX: Nanos = Nanos::from_secs(1);
-
-/// What a store may be given, in bytes; the log has entries of 1 MiB.
-pub const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,8 +64,8 @@ impl Default for Settings {
             writes: 0.2,
             clients: None,
             deadline: Nanos::from_millis(500),
-            log_entries_max: 10_000,
-            store_bytes_max: 1 << 30,
+            log_entries_max: LOG_ENTRIES_MAX,
+            store_bytes_max: STORE_BYTES_USUAL,
             multicast: None,
             seed: 1,
             log: LogKind::Local,

@@ -1,12 +1,14 @@
 //! The section `[tasks]` of a node's file: the tasks of a scenario in the process that serves (decision 46).
 
+pub mod file;
+
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use file::{SetBy, TasksFile};
 use punctual_federation::replica::Replica;
 use punctual_loop::EventLog;
 use punctual_node::own::OwnReading;
@@ -24,79 +26,15 @@ use punctual_workload::ControllerKind;
 
 use crate::commands::{failures, print, run};
 use crate::failure::Failure;
-use crate::scenario::{self, Loaded, Section};
+use crate::scenario::{self, Loaded};
 use crate::{protection, summary, trace};
 
 /// How often what tasks have come to is told to the server.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
 /// How often the thread that tells it looks whether the server ends.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The longest number of a job, in bytes.
-const NUMBER_BYTES: usize = 20;
 /// The longest reading that a task reads without memory being found for it.
 const READING_BYTES: usize = 1 << 10;
-
-/// What the section says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TasksFile {
-    /// The scenario.
-    pub scenario: PathBuf,
-    /// Whether the readings of its sensors come from clients, in place of its recording.
-    pub from_clients: bool,
-    /// Temporal objects that tasks read which read sensors, besides the scenario's own.
-    pub reads: Vec<String>,
-    /// Temporal objects that a task sets at the end of each job.
-    pub sets: Vec<SetBy>,
-}
-
-/// An object that a task sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetBy {
-    /// By its name in the scenario.
-    pub task: String,
-    /// Its key.
-    pub object: String,
-}
-
-/// Reads the section.
-pub fn read(section: &mut Section<'_, '_>) -> TasksFile {
-    let scenario = section.text("scenario").unwrap_or_default();
-    if scenario.is_empty() {
-        section.complain("scenario", "name the scenario whose tasks run beside the server");
-    }
-    let sources = [("recorded", false), ("clients", true)];
-    let from_clients = section.choice("readings", &sources).unwrap_or(false);
-    let reads = section.texts("reads").unwrap_or_default();
-    let sets = section.tables("sets", |section| {
-        let mut word = |key| {
-            let word = section.text(key).unwrap_or_default();
-            if word.is_empty() {
-                section.complain(key, "a task sets an object: name both");
-            }
-            word
-        };
-        SetBy {
-            task: word("task"),
-            object: word("object"),
-        }
-    });
-    TasksFile {
-        scenario: scenario.into(),
-        from_clients,
-        reads,
-        sets,
-    }
-}
-
-/// Whether `key` is one that a scenario's own objects have.
-pub fn is_taken(key: &[u8]) -> bool {
-    key.len() == 12 && (key.starts_with(b"sens") || key.starts_with(b"objt")) && key[4..].iter().all(u8::is_ascii_digit)
-}
-
-/// Whether an object with values of at most so many bytes takes the number of any job.
-pub fn takes_numbers(max_len: usize) -> bool {
-    max_len >= NUMBER_BYTES
-}
 
 /// Tasks that were read and checked, and have not begun.
 pub struct ReadyTasks {

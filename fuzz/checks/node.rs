@@ -1,0 +1,47 @@
+//! Files of nodes: read and checked, or refused with one line for each problem; no password is repeated.
+//!
+//! The program that takes this file in has the command's modules at its root.
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::serve::file;
+
+/// A case is a file.
+pub fn check(case: &[u8]) -> &'static str {
+    let mut made = tempfile::tempfile_in("/dev/shm").expect("a file in memory");
+    made.write_all(case).expect("room in memory");
+    let path = format!("/proc/self/fd/{}", made.as_raw_fd());
+    match file::load(Path::new(&path)) {
+        Ok(node) => {
+            assert!((1..=64).contains(&node.options.threads) && node.options.queue_max >= 1);
+            assert!(node.users.iter().all(|user| !user.name.is_empty()));
+            assert!(node.metrics.is_none_or(|address| address.ip().is_loopback()));
+            assert!(node.objects.iter().all(|object| (1..=511).contains(&object.key.len())));
+            let Some(federation) = node.federation else {
+                return if node.users.is_empty() {
+                    "a store alone"
+                } else {
+                    "a store with users"
+                };
+            };
+            assert!((federation.node.0 as usize) < federation.nodes.len() && federation.nodes.len() <= 64);
+            assert!(federation.tls.is_none_or(|tls| tls.clients.is_some()));
+            assert!(federation.multicast.is_none_or(|at| at.group.ip().is_multicast()));
+            "a node of a federation"
+        }
+        Err(Failure::Input(lines)) => {
+            assert!(!lines.is_empty(), "refused without a reason");
+            // That of the users in `fuzz/seeds`.
+            let digest = "c0ffee01".repeat(8);
+            assert!(
+                lines.iter().all(|line| !line.contains(&digest)),
+                "a password is repeated: {lines:?}"
+            );
+            "refused"
+        }
+        Err(other) => panic!("not the user's fault: {other}"),
+    }
+}
