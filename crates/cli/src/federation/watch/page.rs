@@ -29,9 +29,14 @@ pub fn page(past: &Past, command: &str) -> String {
     figures(&mut body, past);
     nodes(&mut body, past);
     late(&mut body, past);
+    let balancers = past.nodes.iter().filter(|node| node.is_balancer()).count();
+    let also = match balancers {
+        0 => String::new(),
+        _ => format!(", {balancers} balancers"),
+    };
     let head = format!(
-        "<b>federation</b> · {} nodes · {:.1} s",
-        past.nodes.len(),
+        "<b>federation</b> · {} nodes{also} · {:.1} s",
+        past.nodes.len() - balancers,
         past.length()
     );
     framed("federation", &head, &body, command)
@@ -62,12 +67,25 @@ fn sentence(past: &Past) -> String {
 }
 
 fn tiles(body: &mut String, past: &Past) {
+    // What balancers passed on, nodes count once more; and a node that starts again counts from 0.
+    let has_balancers = looks(past).any(|(_, look)| look.is_balancer());
+    let asked = |of: fn(&Look) -> u64| {
+        let looks = looks(past).filter(|(_, look)| look.is_balancer() == has_balancers);
+        looks.map(|(_, look)| of(look)).sum::<u64>()
+    };
+    let done = match has_balancers {
+        true => "requests done, as balancers count",
+        false => "requests done",
+    };
     let sum = |of: fn(&Look) -> u64| looks(past).map(|(_, look)| of(look)).sum::<u64>();
     let oldest = looks(past).filter_map(|(_, look)| look.age_ms).max();
     let tiles = [
-        (count(sum(|look| look.done)), "requests done"),
-        (count(sum(|look| look.not_done[..3].iter().sum())), "late: not executed"),
-        (count(sum(|look| look.not_done[3])), "unknown"),
+        (count(asked(|look| look.done)), done),
+        (
+            count(asked(|look| look.not_done[..3].iter().sum())),
+            "late: not executed",
+        ),
+        (count(asked(|look| look.not_done[3])), "unknown"),
         (count(sum(|look| look.set)), "readings set"),
         (count(sum(|look| look.skipped)), "readings superseded on the way"),
         (oldest.map_or("-".into(), age), "the oldest reading"),
@@ -81,20 +99,24 @@ fn tiles(body: &mut String, past: &Past) {
 
 fn figures(body: &mut String, past: &Past) {
     *body += "<h2>Along the time</h2>\n<div class=\"charts\">\n";
-    let keys = ["master", "slave", "silent"]
+    let keys = ["master", "slave or balancer", "silent"]
         .map(str::to_owned)
         .into_iter()
         .zip(["c", "f", "late"]);
     figure(body, "Roles", "", &keys.collect::<Vec<_>>(), &roles(past));
-    curves(body, past, "Done", "requests a second", "", |moment| Some(moment.done));
-    curves(body, past, "Late or unknown", "requests a second", "", |moment| {
+    curves(body, past, true, "Done", "requests a second", "", |moment| {
+        Some(moment.done)
+    });
+    curves(body, past, true, "Late or unknown", "requests a second", "", |moment| {
         Some(moment.late)
     });
-    curves(body, past, "Lag", "entries of the log", "", |moment| Some(moment.lag));
-    curves(body, past, "Readings", "set and taken, a second", "", |moment| {
+    curves(body, past, false, "Lag", "entries of the log", "", |moment| {
+        Some(moment.lag)
+    });
+    curves(body, past, false, "Readings", "set and taken, a second", "", |moment| {
         Some(moment.readings)
     });
-    curves(body, past, "Oldest reading", "age at most", " s", |moment| {
+    curves(body, past, false, "Oldest reading", "age at most", " s", |moment| {
         moment.age_ms.map(|ms| ms / 1e3)
     });
     *body += "</div>\n";
@@ -104,7 +126,15 @@ fn class(number: usize) -> &'static str {
     CLASSES[number % CLASSES.len()]
 }
 
-fn curves(body: &mut String, past: &Past, title: &str, what: &str, unit: &'static str, of: fn(&Moment) -> Option<f64>) {
+fn curves(
+    body: &mut String,
+    past: &Past,
+    with_balancers: bool,
+    title: &str,
+    what: &str,
+    unit: &'static str,
+    of: fn(&Moment) -> Option<f64>,
+) {
     let curve = |(number, node): (usize, &Node)| Curve {
         name: node.name(),
         class: class(number),
@@ -114,7 +144,12 @@ fn curves(body: &mut String, past: &Past, title: &str, what: &str, unit: &'stati
             .map(|it| (it.at, of(it).filter(|_| it.is_there)))
             .collect(),
     };
-    let curves: Vec<Curve> = past.nodes.iter().enumerate().map(curve).collect();
+    let nodes = past
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| with_balancers || !node.is_balancer());
+    let curves: Vec<Curve> = nodes.map(curve).collect();
     let keys: Vec<(String, &str)> = curves.iter().map(|it| (it.name.clone(), it.class)).collect();
     let chart = Chart {
         description: format!("{title}: {what}, of each node"),
@@ -206,7 +241,7 @@ fn nodes(body: &mut String, past: &Past) {
             .iter()
             .map(|(why, number)| format!("{why} {}", count(*number)))
             .collect();
-        let role = if node.answers() {
+        let role = if past.answered_to_the_end(node) {
             look.role.clone()
         } else {
             "silent".into()
@@ -311,5 +346,16 @@ mod tests {
             assert!(page.contains(part), "no {part}");
         }
         assert_eq!(stretches(&past.nodes[0], 1.0).len(), 2, "a slave, then the master");
+        // What a balancer passed on is told once.
+        let balancer = Look::of("role:balancer\r\nfederation:7\r\nqueries_done:7777\r\n").unwrap();
+        past.take((1, began + Duration::from_secs(2), Ok(Box::new(balancer))));
+        let page = super::page(&past, "punctual federation watch");
+        crate::page::tests::check_nesting(&page);
+        for part in [
+            "1 nodes, 1 balancers",
+            "<b>7,777</b><span>requests done, as balancers count",
+        ] {
+            assert!(page.contains(part), "no {part}");
+        }
     }
 }

@@ -92,6 +92,15 @@ impl Past {
         }
     }
 
+    /// Whether it answered as late as any other one, or nearly: at the end of a run all leave.
+    pub fn answered_to_the_end(&self, node: &Node) -> bool {
+        let told = |node: &Node| Some(node.last.as_ref()?.0);
+        let newest = self.nodes.iter().filter_map(told).max();
+        told(node)
+            .zip(newest)
+            .is_some_and(|(at, newest)| newest.saturating_duration_since(at) < 2 * PATIENCE)
+    }
+
     /// Whether any node ever answered.
     pub fn was_told(&self) -> bool {
         self.nodes.iter().any(|node| node.last.is_some())
@@ -200,6 +209,11 @@ impl Node {
     /// Whether its last answer is of now.
     pub fn answers(&self) -> bool {
         self.trouble.is_none() && self.last.as_ref().is_some_and(|(at, _)| at.elapsed() < 2 * PATIENCE)
+    }
+
+    /// Whether it is a balancer, as far as it has told.
+    pub fn is_balancer(&self) -> bool {
+        self.last.as_ref().is_some_and(|(_, look)| look.is_balancer())
     }
 
     /// What it is called: its number, once that is known. A balancer has none: it is called by its place among all
