@@ -66,6 +66,11 @@ pub fn check(case: &[u8]) -> &'static str {
     let mut again = Vec::new();
     for request in &found {
         assert!((1..=bounds.arguments).contains(&request.len()));
+        let longest = request.from(0).map(<[u8]>::len).max().unwrap_or_default();
+        assert!(
+            longest <= bounds.bulk.max(bounds.inline),
+            "an argument of {longest} bytes"
+        );
         let arguments = request.from(0).map(Value::bulk).collect();
         Writer::new(&mut again, Version::Two).value(&Value::Array(arguments));
     }
