@@ -19,6 +19,7 @@ pub mod commands;
 pub mod conversation;
 pub mod datagram;
 pub mod figures;
+pub mod letterbox;
 pub mod making;
 pub mod outgoing;
 pub mod own;
@@ -31,3 +32,5 @@ pub mod spans;
 pub mod stores;
 pub mod whereabouts;
 pub mod wire;
+#[cfg(feature = "zenoh")]
+pub mod zenoh;

@@ -35,7 +35,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
-use crate::serve::{password, raise_descriptors};
+use crate::serve::{password, raise_descriptors, zenoh};
 
 /// The most lines that wait to be written; what comes on top is not.
 const LINES_MAX: usize = 256;
@@ -110,6 +110,8 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
             Some(running)
         }
     };
+    let zenoh = { file.zenoh.as_ref() }.map(|zenoh| zenoh::start(zenoh, &mut listening));
+    let zenoh = zenoh.transpose()?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
     let node = membership.node;
     // What serves a log in etcd to this node, and its folder, which other users do not see into.
@@ -141,9 +143,10 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let looks = {
         let (send, has_ended, access, drain_max) =
             (send.clone(), Arc::clone(&has_ended), access, file.options.drain_max);
-        let turns = turns.clone();
+        let (turns, zenoh) = (turns.clone(), zenoh.clone());
         thread::spawn(move || {
             let mut each = |orders: &Orders| {
+                zenoh.iter().for_each(|zenoh| zenoh.look());
                 if have_ended.as_ref().is_some_and(|ended| ended()) {
                     orders.send(Control::Leave);
                 }
@@ -185,6 +188,11 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     });
     has_ended.store(true, Ordering::SeqCst);
     drop((looks.join(), writes.join()));
+    if zenoh.is_some_and(|zenoh| !zenoh.close()) {
+        drop(print(&format!(
+            "node {node}: the Zenoh session is not closed yet, and ends with the node\n"
+        )));
+    }
     let (tasks, log) = match tasks.map_or(Ok(None), RunningTasks::end) {
         Ok(log) => (Ok(()), log),
         Err(failure) => (Err(failure), None),

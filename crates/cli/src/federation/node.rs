@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::serve::raise_descriptors;
+use crate::serve::zenoh::{self, ZenohFile};
 
 /// Queries that a node's store answers at once.
 pub(super) const EXECUTORS: usize = 2;
@@ -67,6 +68,8 @@ pub(super) struct Begin {
     pub store_bytes_max: u64,
     /// Where readings are told to all nodes at once, on this machine.
     pub multicast: Option<SocketAddrV4>,
+    /// Readings from Zenoh.
+    pub zenoh: Option<ZenohFile>,
     /// The processor time that each request takes, besides what it needs.
     pub work: Nanos,
 }
@@ -123,6 +126,8 @@ pub(super) fn node() -> Result<(), Failure> {
     let metrics = page.address().map_err(|error| input(&error))?;
     (listening.temporal, listening.page) = (temporal(), Some(page));
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
+    let zenoh = { begin.zenoh.as_ref() }.map(|zenoh| zenoh::start(zenoh, &mut listening));
+    let zenoh = zenoh.transpose()?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
     let (tell, told) = sync_channel::<Told>(TOLD_MAX);
@@ -171,6 +176,8 @@ pub(super) fn node() -> Result<(), Failure> {
         let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
         listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
+    // What takes longer ends with the process.
+    zenoh.iter().for_each(|zenoh| _ = zenoh.close());
     drop((tell, log));
     drop(writing.join());
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))

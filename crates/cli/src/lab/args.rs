@@ -183,6 +183,8 @@ pub enum ReplicationWay {
     Tcp,
     /// To all at once, by UDP multicast on this machine; what is lost over TCP
     Multicast,
+    /// From a publisher of Zenoh to nodes that subscribe, in a program built with `--features zenoh`
+    Zenoh,
 }
 
 /// `bench replication`

@@ -11,6 +11,7 @@ use punctual_store::temporal::ObjectSpec;
 use punctual_units::Nanos;
 
 use super::tasks::file::{self as tasks, TasksFile};
+use super::zenoh::{self, ZenohFile};
 use crate::failure::Failure;
 use crate::federation::membership::{self, LogAddress, Membership};
 use crate::scenario::{Section, read_document};
@@ -36,6 +37,8 @@ pub struct NodeFile {
     pub record: Option<PathBuf>,
     /// Tasks beside the server.
     pub tasks: Option<TasksFile>,
+    /// Readings from Zenoh.
+    pub zenoh: Option<ZenohFile>,
     /// If given, it is a node of a federation.
     pub federation: Option<Membership>,
 }
@@ -75,6 +78,7 @@ impl Default for NodeFile {
             objects_max: 1024,
             record: None,
             tasks: None,
+            zenoh: None,
             federation: None,
         }
     }
@@ -143,6 +147,11 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     }
     if top.has("tasks") {
         node.tasks = Some(top.table("tasks", tasks::read));
+    }
+    node.zenoh = zenoh::read(top);
+    if node.zenoh.is_some() && !top.has("federation") {
+        let what = "readings from Zenoh are for nodes of a federation, of one node as well: add [federation]";
+        top.complain("zenoh", what);
     }
     if top.has("federation") {
         node.federation = Some(top.table("federation", membership::read));
@@ -459,6 +468,17 @@ mod tests {
             wrong.contains("x.toml:3: user[0].password: expected the hash") && !wrong.contains("471147"),
             "{wrong}"
         );
+    }
+
+    #[cfg(not(feature = "zenoh"))]
+    #[test]
+    fn zenoh_is_refused_by_a_program_without_it() {
+        let text = "[zenoh_session]\nscouting = true\n[[zenoh]]\nkey = \"a\"\nobject = \"b\"\n";
+        let wrong = read(text, "x.toml").unwrap_err();
+        for key in ["zenoh_session: ", "zenoh: "] {
+            let words = format!("{key}this program was built without Zenoh: build it with");
+            assert!(wrong.iter().any(|found| found.contains(&words)), "{key}: {wrong:#?}");
+        }
     }
 
     #[test]

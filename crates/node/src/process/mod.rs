@@ -47,11 +47,12 @@ use self::group::{Group, Speaker};
 use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
-use self::temporal::Waiting;
+use self::temporal::{Letters, Waiting};
 use crate::bound::{Asked, Bound, Outcome};
 use crate::changes;
 use crate::datagram::Multicast;
 use crate::figures::{Bytes, Figures};
+use crate::letterbox::Letterbox;
 use crate::making::Maker;
 use crate::own::OwnReading;
 use crate::seen::{Seen, What};
@@ -213,6 +214,8 @@ pub struct Listening {
     pub tasks: Option<Arc<Tasks>>,
     /// Objects that tasks of this process set; the loop looks at them as it wakes, at each beat at the latest.
     pub own: Vec<Arc<OwnReading>>,
+    /// Where readings wait that come by another way; it wakes the loop.
+    pub letterbox: Option<Arc<Letterbox>>,
 }
 
 impl Listening {
@@ -239,6 +242,7 @@ impl Listening {
             bound: None,
             tasks: None,
             own: Vec::new(),
+            letterbox: None,
         })
     }
 
@@ -378,6 +382,7 @@ impl Listening {
             turned,
             tasks: self.tasks,
             own: self.own,
+            letters: self.letterbox.map(Letters::of),
             tell,
         };
         let ended = process.run();
@@ -479,6 +484,8 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     tasks: Option<Arc<Tasks>>,
     /// Objects that they set.
     own: Vec<Arc<OwnReading>>,
+    /// Readings that come by another way.
+    letters: Option<Letters>,
     tell: T,
 }
 
@@ -568,6 +575,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let now = self.os.now();
         self.turn_bound(now);
         self.set_own(now);
+        self.set_letters(now);
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
         let mut troubles = Vec::new();

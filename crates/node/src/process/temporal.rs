@@ -1,13 +1,20 @@
 //! Temporal objects in the loop: what clients and fronts set and ask for, and objects that are being made.
 
+use std::sync::Arc;
+
 use punctual_federation::action::Event;
 use punctual_federation::ids::RequestId;
-use punctual_federation::message::{Answer, Message, Output, Position, Reason, Refusal, Reply, Request, Sample, Work};
+use punctual_federation::message::{
+    Answer, Key, Message, Output, Position, Reason, Refusal, Reply, Request, Sample, Work,
+};
 use punctual_os::Os;
+use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Revision, Time};
 
 use super::{MAKER, Process};
+use crate::ages::Ages;
+use crate::letterbox::{Letter, Letterbox, Outcome};
 use crate::seen::Seen;
 use crate::sensing::{Latest, Set};
 
@@ -20,6 +27,25 @@ pub(super) struct Waiting {
     /// When its age was as it says.
     came: Time,
     deadline: Time,
+}
+
+/// Readings that come by neither a client nor a peer.
+pub(super) struct Letters {
+    pub(super) letterbox: Arc<Letterbox>,
+    /// How old they were when their objects were set.
+    pub(super) ages: Ages,
+    /// Room for those that are being set.
+    taken: Vec<(Key, Letter)>,
+}
+
+impl Letters {
+    pub(super) fn of(letterbox: Arc<Letterbox>) -> Letters {
+        Letters {
+            letterbox,
+            ages: Ages::default(),
+            taken: Vec::new(),
+        }
+    }
 }
 
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
@@ -138,11 +164,54 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
+    /// Sets what waits in the letterbox.
+    pub(super) fn set_letters(&mut self, now: Time) {
+        let Some(Letters { letterbox, ages, taken }) = &mut self.letters else {
+            return;
+        };
+        letterbox.take(taken);
+        for (key, letter) in taken.drain(..) {
+            // The reading may have come after `now` was read.
+            let age = letter.age_at(now);
+            match { &mut self.sensing }.set(&self.replica, &key, &letter.value, age, now) {
+                Set::Done => {
+                    ages.add(age);
+                    letterbox.told(Outcome::Set);
+                }
+                Set::Younger => letterbox.told(Outcome::Older),
+                Set::Refused(error) => letterbox.failed(&key, &error.to_string()),
+                // Several nodes may hear the same: one is the source, and the next one where its readings grow old.
+                Set::Unmade if is_fresh(self.replica.age(&key), self.sensing.kind().validity) => {
+                    letterbox.told(Outcome::Elsewhere);
+                }
+                Set::Unmade => {
+                    self.maker.want(&key, self.node.applied());
+                    letterbox.put_back(key, letter);
+                }
+            }
+        }
+        for note in self
+            .letters
+            .iter()
+            .flat_map(|letters| letters.letterbox.notes())
+            .collect::<Vec<_>>()
+        {
+            self.note(note);
+        }
+    }
+
     /// An object cannot be made.
     pub(super) fn unmade(&mut self, key: &[u8], why: &str) {
         let own = { self.own.iter() }.find(|own| own.key == key);
         if own.is_some_and(|own| own.refuse()) {
             self.note(format!("a task sets {}, and cannot: {why}", key.escape_ascii()));
+        }
+        let letters = self.letters.as_ref();
+        if letters.is_some_and(|letters| letters.letterbox.refuse(key)) {
+            self.note(format!(
+                "readings of {} come, and cannot be set until this node starts again: {why}",
+                key.escape_ascii()
+            ));
         }
         let now = self.os.now();
         let (refused, waiting): (Vec<_>, _) = std::mem::take(&mut self.waiting)
@@ -160,6 +229,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let deadlines = self.waiting.iter().map(|waiting| waiting.deadline);
         deadlines.min().unwrap_or(Time::MAX)
     }
+}
+
+/// Whether a reading shows so little age.
+fn is_fresh(age: Result<Option<Nanos>, StoreError>, validity: Nanos) -> bool {
+    matches!(age, Ok(Some(age)) if age <= validity)
 }
 
 fn told(set: &Set) -> Answer {

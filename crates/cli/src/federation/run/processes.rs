@@ -105,6 +105,7 @@ impl Processes {
                 log_entries_max: settings.log_entries_max,
                 store_bytes_max: settings.store_bytes_max,
                 multicast: settings.multicast,
+                zenoh: settings.zenoh.clone(),
                 work: settings.work,
             }))
         };

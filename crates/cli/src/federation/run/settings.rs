@@ -9,6 +9,7 @@ use crate::args::{FederationRun, LogKind};
 use crate::failure::Failure;
 use crate::federation::membership::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
 use crate::scenario::{Section, read_document};
+use crate::serve::zenoh::ZenohFile;
 
 /// The most nodes of a run on one machine.
 const NODES_MAX: u32 = 16;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub store_bytes_max: u64,
     /// Where readings are told to all nodes at once.
     pub multicast: Option<SocketAddrV4>,
+    /// What nodes hear of Zenoh.
+    pub zenoh: Option<ZenohFile>,
     /// Of the load's instants.
     pub seed: u64,
     /// Where the order of commits is kept.
@@ -67,6 +70,7 @@ impl Default for Settings {
             log_entries_max: LOG_ENTRIES_MAX,
             store_bytes_max: STORE_BYTES_USUAL,
             multicast: None,
+            zenoh: None,
             seed: 1,
             log: LogKind::Local,
         }
@@ -177,6 +181,7 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
         store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),
         multicast: usual.multicast,
+        zenoh: usual.zenoh,
         seed: top.count("seed").unwrap_or(usual.seed),
         log: usual.log,
     }

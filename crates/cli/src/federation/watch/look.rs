@@ -55,6 +55,8 @@ pub struct Look {
     pub late: Vec<String>,
     /// Jobs of tasks in its process, and those of them that were late; none where it has no tasks.
     pub jobs: Option<(u64, u64)>,
+    /// Readings from Zenoh that were set; none where it listens to no Zenoh.
+    pub zenoh: Option<u64>,
 }
 
 /// A balancer's role.
@@ -120,6 +122,7 @@ impl Look {
             skipped: of_peers("readings_skipped"),
             missing: of_peers("datagrams_missing"),
             jobs: number("tasks").map(|_| (of_tasks("jobs"), of_tasks("late"))),
+            zenoh: number("zenoh_set"),
             live: (of_peers("live"), peers.len() as u64),
             late: (0..)
                 .map_while(|number| all.get(&format!("late{number}")).cloned())
@@ -158,6 +161,8 @@ mod tests {
         assert_eq!(look.jobs, None);
         let tasks = "tasks:2\r\ntask0:name=a,jobs=5,late=1\r\ntask1:name=b,jobs=7,late=2\r\n";
         assert_eq!(Look::of(&format!("{text}{tasks}")).unwrap().jobs, Some((12, 3)));
+        assert_eq!(look.zenoh, None);
+        assert_eq!(Look::of(&format!("{text}zenoh_set:6\r\n")).unwrap().zenoh, Some(6));
         assert_eq!(look.late, ["ago_ms=5,kind=query,at=log"]);
         assert_eq!(Look::of("# Server\r\nredis_version:7.0.0\r\n"), None);
         assert_eq!(Look::of("federation:7\r\nrole:master\r\n"), None);

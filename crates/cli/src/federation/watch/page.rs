@@ -227,6 +227,7 @@ fn nodes(body: &mut String, past: &Past) {
         "not done",
         "readings set, taken, skipped",
         "datagrams missing",
+        "set from Zenoh",
         "oldest",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -262,6 +263,7 @@ fn nodes(body: &mut String, past: &Past) {
             },
             [look.set, look.taken, look.skipped].map(count).join(", "),
             count(look.missing),
+            look.zenoh.map_or("-".into(), count),
             look.age_ms.map_or("-".into(), age),
         ]);
     }

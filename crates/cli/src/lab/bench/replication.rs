@@ -1,6 +1,9 @@
 //! `punctual bench replication`: readings that a client sets on one node at a steady rate, and what becomes of them at
 //! its peers: how many were delivered, superseded by newer ones and lost, how old they were, and what it cost; over TCP
-//! and by UDP multicast.
+//! and by UDP multicast. And the same for nodes that hear a publisher of Zenoh.
+
+#[cfg(feature = "zenoh")]
+mod zenoh;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -73,6 +76,11 @@ struct Quantiles {
 pub fn replication(arguments: &Replication) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
+    if !cfg!(feature = "zenoh") && arguments.ways.contains(&ReplicationWay::Zenoh) {
+        let what =
+            "--ways zenoh: this program was built without Zenoh: build it with `--features zenoh`, or leave it out";
+        return Err(Failure::input([what]));
+    }
     let mut all = Vec::new();
     if is_apart {
         let (rate, bytes) = (count(u64::from(arguments.rate)), arguments.bytes);
@@ -83,7 +91,12 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
     }
     for peers in &arguments.peers {
         for way in &arguments.ways {
-            let measured = measure(arguments, *peers, *way)
+            let measured = match way {
+                #[cfg(feature = "zenoh")]
+                ReplicationWay::Zenoh => zenoh::measure(arguments, *peers),
+                _ => measure(arguments, *peers, *way),
+            };
+            let measured = measured
                 .map_err(|error| Failure::input([format!("bench replication, {peers} peers, {way:?}: {error}")]))?;
             if is_apart {
                 print(&row(&measured))?;
@@ -246,13 +259,7 @@ fn make(nodes: &mut [Client], arguments: &Replication) -> Outcome<()> {
     }
     let until = Instant::now() + PATIENCE;
     loop {
-        let mut is_there = true;
-        for node in &mut *nodes {
-            let figures = node.figures()?;
-            let is = |name: &str, value: u32| figures.get(name).is_some_and(|found| *found == value.to_string());
-            is_there &= is("objects", arguments.objects) && is("objects_without_value", 0);
-        }
-        if is_there {
+        if are_there(nodes, arguments.objects)? {
             return Ok(());
         }
         if Instant::now() > until {
@@ -260,6 +267,17 @@ fn make(nodes: &mut [Client], arguments: &Replication) -> Outcome<()> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Whether each node has a reading of each object.
+fn are_there(nodes: &mut [Client], objects: u32) -> Outcome<bool> {
+    let mut are_there = true;
+    for node in nodes {
+        let figures = node.figures()?;
+        let is = |name: &str, value: u32| figures.get(name).is_some_and(|found| *found == value.to_string());
+        are_there &= is("objects", objects) && is("objects_without_value", 0);
+    }
+    Ok(are_there)
 }
 
 type Figures = Vec<BTreeMap<String, String>>;
