@@ -259,16 +259,19 @@ pub enum FederationCommand {
         #[arg(long, value_name = "PATH")]
         listen: PathBuf,
     },
-    /// Make a place in etcd the log of a federation, before its first node starts
+    /// Make a place in etcd the log of a federation, before its first node starts; or begin anew from a backup
     ///
     /// Nodes never do: to a node, a place that is empty is a log that has lost its entries. Done twice, it changes
-    /// nothing.
+    /// nothing. With --from, the log begins where that store ends, in a file that `federation log` keeps, or in etcd.
     Found {
         /// The federation's name, as in the files of its nodes
         name: String,
-        /// The place, as in the files of its nodes
-        #[arg(long, value_name = "etcd://HOST:PORT,../NAME")]
+        /// The place, as in the files of its nodes; or the file of a log on this machine
+        #[arg(long, value_name = "etcd://HOST:PORT,../NAME|FILE")]
         log: String,
+        /// A node's store, or a backup of one: one node is to start with it, and all others with empty folders
+        #[arg(long, value_name = "STORE")]
+        from: Option<PathBuf>,
     },
     /// One node, for the process that started it
     #[command(hide = true)]

@@ -1197,6 +1197,82 @@ mod members {
         end(&log.child);
     }
 
+    /// The log is lost, and all stores but a backup of one: the federation goes on from there.
+    #[test]
+    fn a_federation_begins_anew_from_a_backup() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<4>();
+        for node in [0, 1] {
+            let text = format!(
+                "[server]\nlisten = \"127.0.0.1:{}\"\n[store]\npath = \"store-{node}\"\n[federation]\nname = \
+                 \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \"unix:log.socket\"\n",
+                ports[node], ports[2], ports[3]
+            );
+            std::fs::write(folder.join(format!("{node}.toml")), text).unwrap();
+        }
+        let log = || {
+            let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+            log.says("not replicated");
+            log
+        };
+        let comes = |client: &mut Client, words: &str, wanted: &Value| {
+            let until = Instant::now() + BOUND;
+            while client.ask(words) != *wanted {
+                assert!(Instant::now() < until, "{words} is not {wanted:?}");
+            }
+        };
+        let (commits, first) = (log(), start(folder, &["serve", "0.toml"]));
+        first.says("serves");
+        let mut one = client(ports[0]);
+        for number in 1..=5 {
+            comes(
+                &mut one,
+                &format!("DEADLINE 10000 SET arm/{number} {number}"),
+                &Value::ok(),
+            );
+        }
+        ends_with(folder, 0, &["store", "backup", "store-0", "copy"]);
+        comes(&mut one, "DEADLINE 10000 SET later 1", &Value::ok());
+        first.leaves();
+        end(&commits.child);
+        drop(commits);
+        let found = ["federation", "found", "plant", "--log", "commits", "--from"];
+        let told = ends_with(folder, 2, &[&found[..], &["copy"]].concat());
+        assert!(told.contains("there is a log already"), "{told}");
+        std::fs::remove_file(folder.join("commits")).unwrap();
+        let told = ends_with(folder, 2, &[&found[..], &["nothing"]].concat());
+        assert!(told.contains("nothing"), "{told}");
+        let told = ends_with(folder, 2, &found[..5]);
+        assert!(told.contains("--from STORE"), "{told}");
+        std::fs::remove_dir_all(folder.join("store-0")).unwrap();
+        let told = ends_with(folder, 0, &[&found[..], &["copy"]].concat());
+        assert!(told.contains("begins behind revision"), "{told}");
+
+        std::fs::rename(folder.join("copy"), folder.join("store-0")).unwrap();
+        let commits = log();
+        let nodes = [0, 1].map(|node| start(folder, &["serve", &format!("{node}.toml")]));
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+        for port in [ports[0], ports[1]] {
+            let mut client = client(port);
+            comes(&mut client, "GET arm/5", &Value::bulk("5"));
+            comes(&mut client, "GET later", &Value::Null);
+        }
+        let mut front = [ports[0], ports[1]].map(client);
+        let until = Instant::now() + BOUND;
+        while !front
+            .iter_mut()
+            .any(|client| client.ask("DEADLINE 10000 INCR arm/5") == Value::Integer(6))
+        {
+            assert!(Instant::now() < until, "no master");
+        }
+        front
+            .iter_mut()
+            .for_each(|client| comes(client, "GET arm/5", &Value::bulk("6")));
+        nodes.into_iter().for_each(Running::leaves);
+        end(&commits.child);
+    }
+
     /// The same file, with a certificate for clients and a user that watches.
     fn closed(node: usize, ports: &[u16; 6], password: &str) -> String {
         let name = format!("node-{node}");

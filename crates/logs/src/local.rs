@@ -59,6 +59,12 @@ pub enum LocalError {
         /// The file.
         path: PathBuf,
     },
+    /// There is a log already.
+    #[error("{}: there is a log already: name a file that is not there", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
     /// A newer version wrote it.
     #[error(
         "{}: the file has format {found}, this program reads up to {FILE_FORMAT}: update this program",
@@ -73,7 +79,7 @@ pub enum LocalError {
     /// What was acknowledged cannot be read.
     #[error(
         "{}: the entry at revision {revision} is damaged, and others follow it: restore the file from a copy, or begin \
-         a new federation from a backup of a node's store", path.display()
+         anew from a backup of a node's store (`punctual federation found --from`)", path.display()
     )]
     Damaged {
         /// The file.
@@ -137,6 +143,27 @@ impl Local {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io("cannot be opened")(error)),
         }
+        Ok(log)
+    }
+
+    /// Makes a log in a file that is not there, whose first entry will have the revision behind `after`: for a
+    /// federation that begins with a store of that revision, and has lost its log.
+    ///
+    /// # Errors
+    /// [`LocalError`].
+    pub fn begin(path: &Path, identity: Identity, after: Revision) -> Result<Local, LocalError> {
+        let mut log = Local::open(path)?;
+        if log.identity.is_some() {
+            return Err(LocalError::Exists {
+                path: path.to_path_buf(),
+            });
+        }
+        log.entries = Memory::beginning_after(after);
+        log.write_anew(identity).map_err(|source| LocalError::Io {
+            path: path.to_path_buf(),
+            action: "cannot be written",
+            source,
+        })?;
         Ok(log)
     }
 

@@ -1,4 +1,5 @@
-//! `punctual federation log`: a log in one file, for nodes of this machine that are programs of their own.
+//! `punctual federation log`: a log in one file, for nodes of this machine that are programs of their own. And
+//! `punctual federation found`: a log that begins in etcd, or behind a backup.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,11 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use punctual_logs::Local;
+use punctual_engines::lmdb::Visitor;
+use punctual_federation::ids::{FederationId, Revision};
 use punctual_logs::socket::{LogServer, Shared};
+use punctual_logs::{FORMAT, Identity, Local};
+use punctual_store::batch::revision_of;
+use punctual_store::engine::{EngineError, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register;
 
+use super::membership::number_of;
+use super::run;
 use crate::commands::print;
 use crate::failure::Failure;
 
@@ -56,6 +63,59 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
         Some(why) => Err(input(&format!("the log has failed, and answers nothing: {why}"))),
         None => Ok(()),
     }
+}
+
+/// Carries out `punctual federation found`: `place` is an address of etcd, or a file.
+///
+/// # Errors
+/// Where the place has the log of another federation; with `from`, where it has a log at all, or that is no store of a
+/// node.
+pub(super) fn found(name: &str, place: &str, from: Option<&Path>) -> Result<(), Failure> {
+    let identity = Identity {
+        federation: FederationId(number_of(name)),
+        format: FORMAT,
+    };
+    let after = from.map(last_of).transpose()?;
+    let is_in_etcd = place.starts_with("etcd://") || place.starts_with("etcds://");
+    let last = match (is_in_etcd, after) {
+        (true, after) => run::found(place, identity, after)?,
+        (false, None) => {
+            return Err(Failure::input([format!(
+                "{place}: the first node makes a log in a file its own; give an address such as etcd://HOST:2379/NAME, or \
+                 --from STORE to begin with a backup"
+            )]));
+        }
+        (false, Some(after)) => {
+            let log = Local::begin(Path::new(place), identity, after);
+            log.map_err(|error| Failure::input([error.to_string()]))?.last()
+        }
+    };
+    print(&match from {
+        None => format!("{place}: the log of federation {name}, with {last} entries so far\n"),
+        Some(store) => format!(
+            "{place}: the log of federation {name}, which begins behind revision {last}; start one node with {}, and all \
+             others with empty folders: they get a copy\n",
+            store.display()
+        ),
+    })
+}
+
+/// The last entry of the log that is in a node's store.
+fn last_of(store: &Path) -> Result<Revision, Failure> {
+    let shown = store.display();
+    let mut found = None;
+    let visitor = Visitor::open(store).map_err(|error| Failure::input([error.to_string()]))?;
+    visitor
+        .visit::<EngineError>(Table::Temporal, &mut |key, record| {
+            found = found.or(revision_of(key, record));
+            Ok(())
+        })
+        .map_err(|error| Failure::input([error.to_string()]))?;
+    found.ok_or_else(|| {
+        Failure::input([format!(
+            "{shown}: no node of a federation has had this store: name the backup of one that has"
+        )])
+    })
 }
 
 /// Removes the socket that a program of this kind has left, as kill -9 has it.

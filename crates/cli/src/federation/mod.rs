@@ -73,7 +73,7 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
         FederationCommand::Balance(arguments) => balance::balance(arguments),
         FederationCommand::Load(arguments) => load::load(arguments),
         FederationCommand::Log { file, listen } => log::log(file, listen),
-        FederationCommand::Found { name, log } => run::found(name, log),
+        FederationCommand::Found { name, log, from } => log::found(name, log, from.as_deref()),
         FederationCommand::Node => node::node(),
         FederationCommand::Member {
             parent,

@@ -150,6 +150,8 @@ pub struct Etcd {
     address: Address,
     /// Whether an empty place may be made this federation's.
     claims: bool,
+    /// The revision before the first entry of a log that it makes.
+    beginning: Revision,
     /// What it was last opened as, perhaps without an answer: then it is opened before anything else.
     asked: Option<Identity>,
     /// Whose log it is, once that was answered.
@@ -184,6 +186,15 @@ impl Etcd {
         Etcd::with(address, claims, None)
     }
 
+    /// An empty place that it makes its own becomes a log whose first entry will have the revision behind `after`: for
+    /// a federation that begins with a store of that revision, and has lost its log.
+    pub fn beginning_after(self, after: Revision) -> Etcd {
+        Etcd {
+            beginning: after,
+            ..self
+        }
+    }
+
     /// The same, but that it waits for each answer for `wait`, however long answers take.
     ///
     /// # Errors
@@ -207,6 +218,7 @@ impl Etcd {
             client,
             address: address.clone(),
             claims,
+            beginning: Revision::ZERO,
             asked: None,
             ours: None,
             trimmed: Revision::ZERO,
@@ -519,8 +531,8 @@ impl CommitLog for Etcd {
         let new = [
             put(of.clone(), ours.clone()),
             put(form.clone(), digits(format.into())),
-            put(head.clone(), digits(0)),
-            put(self.key("trimmed"), digits(0)),
+            put(head.clone(), digits(self.beginning.0)),
+            put(self.key("trimmed"), digits(self.beginning.0)),
         ];
         let txn = Txn {
             compare: vec![absent],
@@ -531,7 +543,7 @@ impl CommitLog for Etcd {
         self.ours = Some(ours);
         if done.succeeded {
             return if self.claims {
-                Ok(Revision::ZERO)
+                Ok(self.beginning)
             } else {
                 Err(LogError::Gone)
             };

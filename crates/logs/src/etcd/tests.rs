@@ -102,6 +102,19 @@ fn each_place_is_of_one_federation_in_a_format_that_its_nodes_read() {
         Err(refused),
         "it is not let in"
     );
+    // A place of its own begins behind a backup, and stays as it is when that is said once more.
+    let restored = members.address("a/c");
+    for again in [Revision(41), Revision(7)] {
+        let mut log = Etcd::new(&restored, true).unwrap().beginning_after(again);
+        assert_eq!(sure(|| log.open(OURS)), Ok(Revision(41)));
+    }
+    let (mut begun, trimmed) = (opened(&restored), Revision(41));
+    append(&mut begun, 43);
+    assert_eq!(
+        sure(|| begun.read_from(Revision(3), 1)),
+        Err(LogError::Compacted { trimmed })
+    );
+    assert_eq!(sure(|| begun.read_from(trimmed, 9)).unwrap().records.len(), 2);
     let mut early = Etcd::new(&address, true).unwrap();
     assert_eq!(
         early.append(Revision(3), b"x"),

@@ -44,13 +44,19 @@ pub(crate) fn read_revision(read: &impl Read, path: &Path) -> Result<Revision, S
     let Some(bytes) = read.get(Table::Temporal, REVISION)? else {
         return Ok(Revision::ZERO);
     };
-    match (*bytes).try_into() {
-        Ok(number) => Ok(Revision(u64::from_le_bytes(number))),
-        Err(_) => Err(StoreError::Engine(EngineError::Corrupt {
+    revision_of(REVISION, &bytes).ok_or_else(|| {
+        StoreError::Engine(EngineError::Corrupt {
             path: path.to_path_buf(),
             reason: "its revision is not a number".to_owned(),
-        })),
-    }
+        })
+    })
+}
+
+/// The revision of a store, where this record beside its temporal objects is the one that tells it: for a program that
+/// looks at a store which it does not open.
+pub fn revision_of(key: &[u8], record: &[u8]) -> Option<Revision> {
+    let number = record.try_into().ok().filter(|_| key == REVISION)?;
+    Some(Revision(u64::from_le_bytes(number)))
 }
 
 impl<E: Engine, O: Os> Store<E, O> {

@@ -79,7 +79,7 @@ use crate::temporal::Sample;
 use crate::transaction::refuse_reserved;
 use crate::{Deadline, Freshness, StoreError, Value};
 
-pub use apply::Image;
+pub use apply::{Image, revision_of};
 pub(crate) use apply::{is_reserved, read_revision};
 pub(crate) use create::read_created;
 pub use overlay::Layer;

@@ -15,11 +15,9 @@ use punctual_logs::{CommitLog, Etcd, FORMAT, Identity, LogError};
 use punctual_os::LinuxOs;
 use punctual_units::{Clock, Nanos, Time};
 
-use super::super::membership::number_of;
 use super::audit::Audit;
 use super::log::Backing;
 use crate::args::LogKind;
-use crate::commands::print;
 use crate::failure::Failure;
 
 /// Members that a run starts.
@@ -39,21 +37,21 @@ pub fn log_in_etcd(address: &str, path: &Path) -> Result<LogServer, String> {
     bridge(address, path).map_err(|error| error.to_string())
 }
 
-/// Makes the place at `address` the log of the federation of that name.
-pub fn found(name: &str, address: &str) -> Result<(), Failure> {
+/// Makes the place at `address` the log of a federation, and tells its last revision. With `after` it begins behind
+/// that, and may not be there yet.
+pub fn found(address: &str, identity: Identity, after: Option<Revision>) -> Result<Revision, Failure> {
     let address: Address = address.parse().map_err(|error: EtcdError| input(&error))?;
-    let identity = Identity {
-        federation: FederationId(number_of(name)),
-        format: FORMAT,
-    };
-    let mut log = Etcd::new(&address, true).map_err(|error| input(&error))?;
+    let log = Etcd::new(&address, true).map_err(|error| input(&error))?;
+    let mut log = log.beginning_after(after.unwrap_or_default());
     log.check().map_err(|error| input(&error))?;
     let opened = answered(|| log.open(identity));
     let last = opened.map_err(|error| Failure::input([format!("{address}: {error}")]))?;
-    print(&format!(
-        "{address}: the log of federation {name}, with {} entries so far\n",
-        last.0
-    ))
+    match after {
+        Some(after) if after != last => Err(Failure::input([format!(
+            "{address}: there is a log already, up to revision {last}: name another place, or remove its keys"
+        )])),
+        _ => Ok(last),
+    }
 }
 
 /// What is known of the entries so far, and what stopped that.

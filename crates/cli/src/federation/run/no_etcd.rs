@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use punctual_federation::ids::FederationId;
+use punctual_federation::ids::{FederationId, Revision};
+use punctual_logs::Identity;
 use punctual_logs::socket::LogServer;
 
 use super::log::Backing;
@@ -15,7 +16,7 @@ pub fn log_in_etcd(_: &str, _: &Path) -> Result<LogServer, String> {
     Err(WITHOUT.into())
 }
 
-pub fn found(_: &str, _: &str) -> Result<(), Failure> {
+pub fn found(_: &str, _: Identity, _: Option<Revision>) -> Result<Revision, Failure> {
     Err(Failure::input([WITHOUT]))
 }
 
