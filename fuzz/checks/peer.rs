@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use punctual_federation::ids::{Boot, Epoch, FederationId, Member, NodeId, RequestId, SessionId};
 use punctual_federation::message::{
-    Answer, Command, Heartbeat, Message, Operation, Output, Position, Refusal, Reply, Request, Said, Sample, Work,
+    Answer, Command, Heartbeat, Message, Operation, Output, Position, Refusal, Reply, Request, Said, Sample, Wanted,
+    Work,
 };
 use punctual_federation::temporal::{Report, Stamp};
 use punctual_logs::frame::{FrameError, Frames, write};
@@ -86,8 +87,14 @@ fn samples() -> &'static [Vec<u8>] {
         let values = Output::Values(vec![None, Some(b"up".to_vec())]);
         let image = Image {
             revision: Revision(40),
+            after: Some(b"arm/0".to_vec()),
+            upto: None,
             records: vec![(b"arm/1".to_vec(), b"up".to_vec())],
             created: Vec::new(),
+        };
+        let wanted = Wanted {
+            after: Some(b"arm/0".to_vec()),
+            revision: Revision(40),
         };
         let heartbeat = Heartbeat {
             from,
@@ -118,7 +125,7 @@ fn samples() -> &'static [Vec<u8>] {
             },
             Packet::Message(Message::Heartbeat(heartbeat)),
             Packet::Message(Message::NameTaken(from)),
-            Packet::Message(Message::CopyWanted),
+            Packet::Message(Message::CopyWanted(wanted)),
             Packet::Message(Message::Copied(Arc::new(image))),
             Packet::Front,
             Packet::Readings(vec![report.clone(), report]),

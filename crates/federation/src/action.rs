@@ -48,7 +48,8 @@ pub enum Event {
     Synced(Revision),
     /// A copy was made for a peer.
     Copied(NodeId, Arc<Image>),
-    /// The records were replaced by a copy.
+    /// An image is installed. Which reign the records tell of: it need not be that of the revision before all of them
+    /// are here.
     Installed(Revision, Reign),
     /// An operator has it pause: it finishes what it has, and takes nothing new.
     Pause,
@@ -138,9 +139,10 @@ pub enum Action {
     Look(Ticket, Command),
     /// Write what was applied to disk; [`Event::Synced`] answers.
     Sync,
-    /// Copy all records from one snapshot, for a peer; [`Event::Copied`] answers.
-    Copy(NodeId),
-    /// Replace all records; [`Event::Installed`] answers.
+    /// Copy the records behind that key from one snapshot, for a peer: some of them,
+    /// [`IMAGE_BYTES_MAX`](crate::copying::IMAGE_BYTES_MAX) or less; [`Event::Copied`] answers.
+    Copy(NodeId, Option<Key>),
+    /// Put an image in the place of the records that it is about; [`Event::Installed`] answers.
     Install(Arc<Image>),
     /// The node has left: no client waits for it, and what it has applied is on disk. It may be ended.
     Left,

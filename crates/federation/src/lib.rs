@@ -13,6 +13,7 @@ pub mod action;
 pub mod admission;
 pub mod balancer;
 pub mod cells;
+pub mod copying;
 pub mod entry;
 pub mod follower;
 pub mod front;

@@ -127,7 +127,8 @@ impl Liveness {
 
     /// The node to copy from: a slave rather than the master, the most applied one, but not `except`.
     pub fn source(&self, except: Option<NodeId>, now: Time) -> Option<NodeId> {
-        let others = self.live(now).filter(|peer| Some(peer.from.node) != except);
+        let whole = self.live(now).filter(|peer| peer.said.standing != Standing::Copying);
+        let others = whole.filter(|peer| Some(peer.from.node) != except);
         let best = others.max_by_key(|peer| (!peer.master, peer.applied));
         best.map(|peer| peer.from.node)
     }

@@ -535,6 +535,8 @@ pub enum Standing {
     Paused,
     /// The same, and it ends then.
     Leaving,
+    /// It has a part of the records, and is being given the others: it takes no requests, whatever it was told.
+    Copying,
 }
 
 /// What a node says of itself on each reply and heartbeat: enough for a balancer to decide.
@@ -603,6 +605,15 @@ pub struct Reign {
     pub master: Option<Member>,
 }
 
+/// Which records a node wants of a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Those behind this key; `None`: from the first one on.
+    pub after: Option<Key>,
+    /// As they are at this revision, or at a later one.
+    pub revision: Revision,
+}
+
 /// What nodes tell each other. Messages may be lost, repeated and overtake each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
@@ -610,9 +621,9 @@ pub enum Message {
     Heartbeat(Heartbeat),
     /// Another process goes by the name of the one with this boot.
     NameTaken(Member),
-    /// The sender needs the state, because the log no longer has what it lacks.
-    CopyWanted,
-    /// Here it is.
+    /// The sender needs records, because the log no longer has what it lacks.
+    CopyWanted(Wanted),
+    /// Here are some: see [`crate::copying`].
     Copied(Arc<Image>),
     /// Answer this query for the sender, which is not far enough.
     PassedOn(Request),

@@ -1,13 +1,11 @@
 //! A node: master or slave, and what it does as either.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-
 use punctual_logs::{FederationId, LogError, Revision};
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, Caller, Event, LogAnswer, Ticket};
 use crate::admission::{BacklogMachine, Gate, Report};
+use crate::copying::{Copies, Copying};
 use crate::entry::Body;
 use crate::follower::Follower;
 use crate::ids::{Member, NodeId, RequestId};
@@ -15,7 +13,7 @@ use crate::line::Line;
 use crate::liveness::{HEARTBEAT, Heard, Liveness, SUSPECT_AFTER};
 use crate::master::{Consequence, Master};
 use crate::message::{
-    Answer, Heartbeat, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Work,
+    Answer, Heartbeat, Key, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Wanted, Work,
 };
 use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
@@ -29,8 +27,6 @@ pub const SYNC_EVERY: Nanos = Nanos::from_millis(100);
 pub const TRIM_EVERY: Nanos = Nanos::from_millis(500);
 /// A node for which peers say for as long that its name is taken has stopped.
 pub const NAME_WAIT: Nanos = Nanos::from_secs(1);
-/// How long a peer waits for its next copy, so that one that restarts for ever does not keep the others busy.
-pub const COPY_EVERY: Nanos = Nanos::from_millis(400);
 
 /// What a node is told when it starts.
 #[derive(Clone, Debug)]
@@ -60,7 +56,9 @@ pub struct Core {
     pub follower: Follower,
     /// The line to the log.
     pub line: Line,
-    /// The reign at what is applied.
+    /// The copy that it is being given, if it needs one.
+    pub copying: Copying,
+    /// The reign at what is applied, as far as that is known.
     pub reign: Reign,
     /// So many entries of this process have names.
     pub names: u64,
@@ -83,7 +81,7 @@ pub enum Wish {
 impl Core {
     /// Whether it takes requests, and may become the master.
     pub fn serves(&self) -> bool {
-        self.wish == Wish::Serve
+        self.wish == Wish::Serve && self.copying.is_whole()
     }
 
     /// The master, if it is another node that can be counted on.
@@ -115,7 +113,7 @@ pub struct Node {
     synced: Time,
     /// Since when, and when last, a peer said that the name is taken.
     refused: Option<(Time, Time)>,
-    copies: BTreeMap<NodeId, Time>,
+    copies: Copies,
     /// Since when it has been at the log's end, in this boot.
     joined: Option<Time>,
     /// It has said that it may be ended.
@@ -126,14 +124,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that starts `now`, and whose store contains all up to `applied`, which was in `reign`.
-    pub fn new(setup: &Setup, applied: Revision, reign: Reign, now: Time) -> Node {
+    /// A node that starts `now`, and whose store contains all up to `applied`, which was in `reign`; of keys up to `upto`
+    /// alone, if that is told.
+    pub fn new(setup: &Setup, applied: Revision, upto: Option<Key>, reign: Reign, now: Time) -> Node {
         Node {
             core: Core {
                 me: setup.me,
                 liveness: Liveness::new(setup.me.node, &setup.peers),
                 follower: Follower::new(applied),
                 line: Line::default(),
+                copying: Copying::new(upto),
                 reign,
                 names: 0,
                 wish: Wish::Serve,
@@ -148,7 +148,7 @@ impl Node {
             syncing: None,
             synced: now,
             refused: None,
-            copies: BTreeMap::new(),
+            copies: Copies::default(),
             joined: None,
             left: false,
             told: (Standing::Joining, false),
@@ -192,7 +192,8 @@ impl Node {
     /// How many of the peers that it counts on have applied all up to a revision, as it has last heard.
     pub fn have(&self, revision: Revision, now: Time) -> usize {
         let live = self.core.liveness.live(now);
-        live.filter(|peer| peer.applied >= revision).count()
+        let whole = live.filter(|peer| peer.said.standing != Standing::Copying);
+        whole.filter(|peer| peer.applied >= revision).count()
     }
 
     /// The peers that it counts on.
@@ -242,6 +243,7 @@ impl Node {
     /// Whether it takes requests.
     pub fn standing(&self) -> Standing {
         match (self.core.wish, self.joined) {
+            _ if !self.core.copying.is_whole() => Standing::Copying,
             (Wish::Pause, _) => Standing::Paused,
             (Wish::Leave, _) => Standing::Leaving,
             (Wish::Serve, None) => Standing::Joining,
@@ -319,7 +321,10 @@ impl Node {
                 self.syncing = None;
                 self.synced = now;
             }
-            Event::Copied(peer, copy) => out.push(Action::Send(peer, Message::Copied(copy))),
+            Event::Copied(peer, image) => {
+                self.copies.made(peer);
+                out.push(Action::Send(peer, Message::Copied(image)));
+            }
             Event::Installed(revision, reign) => self.installed(revision, reign),
             Event::Pause => self.core.wish = Wish::Pause,
             Event::Resume => self.core.wish = Wish::Serve,
@@ -367,12 +372,10 @@ impl Node {
         match message {
             Message::Heartbeat(heartbeat) => self.heartbeat(heartbeat, now, out),
             Message::NameTaken(member) => self.name_taken(member, now, out),
-            Message::CopyWanted => self.copy_wanted(from, now, out),
-            Message::Copied(copy) => {
-                if let Role::Slave(slave) = &mut self.role {
-                    slave.copy(&self.core, copy, out);
-                }
-            }
+            // One that is being given a copy itself is no source.
+            Message::CopyWanted(wanted) if self.core.copying.is_whole() => self.copies.want(from, wanted),
+            Message::CopyWanted(Wanted { .. }) => {}
+            Message::Copied(image) => self.core.copying.comes(image, self.core.follower.applied()),
             Message::PassedOn(request) => self.request(Caller::Node(from), request, now, out),
             Message::Answered(id, answer) => self.passed_answer(id, answer, out),
         }
@@ -405,14 +408,6 @@ impl Node {
         if now.since(since) >= NAME_WAIT {
             let node = member.node;
             self.stop(Stop::NameTaken { node }, now, out);
-        }
-    }
-
-    fn copy_wanted(&mut self, peer: NodeId, now: Time, out: &mut Outbox) {
-        self.copies.retain(|_, at| now.since(*at) < COPY_EVERY);
-        if let Entry::Vacant(free) = self.copies.entry(peer) {
-            free.insert(now);
-            out.push(Action::Copy(peer));
         }
     }
 
@@ -464,7 +459,7 @@ impl Node {
                 master: Some(member),
             };
             // Further entries are of other masters: then this reign is over before it began.
-            if member == self.core.me && self.core.follower.end() == revision {
+            if member == self.core.me && self.core.follower.end() == revision && self.core.copying.is_whole() {
                 self.core.line.forget();
                 self.role = Role::Master(Box::new(Master::new(
                     member,
@@ -494,7 +489,11 @@ impl Node {
 
     fn installed(&mut self, revision: Revision, reign: Reign) {
         self.core.follower.installed(revision);
-        self.core.reign = reign;
+        self.core.copying.installed();
+        // The record of the reign may be among those that are still to come.
+        if self.core.copying.is_whole() || reign.epoch > self.core.reign.epoch {
+            self.core.reign = reign;
+        }
         if let Role::Slave(slave) = &mut self.role {
             slave.installed();
         }
@@ -531,6 +530,7 @@ impl Node {
             self.log(Err(LogError::NoAnswer), now, out);
         }
         self.go_on_in_role(now, out);
+        self.go_on_with_copies(now, out);
         self.answer_queries(now, out);
         self.sync(now, out);
         self.take_stock(now, out);
@@ -545,13 +545,15 @@ impl Node {
         };
         if at_end {
             self.joined.get_or_insert(now);
+        } else if !self.core.copying.is_whole() {
+            self.joined = None;
         }
-        let (standing, idle) = (self.standing(), self.is_idle());
-        if standing == Standing::Leaving && idle && self.durable >= self.applied() && !self.left {
+        let (standing, idle, leaves) = (self.standing(), self.is_idle(), self.core.wish == Wish::Leave);
+        if leaves && idle && self.durable >= self.applied() && !self.left {
             self.left = true;
             out.push(Action::Left);
         }
-        self.left &= standing == Standing::Leaving;
+        self.left &= leaves;
         if self.told != (standing, idle) && (self.told.0 != standing || !self.core.serves()) {
             self.beat = Time::ZERO;
         }
@@ -578,6 +580,20 @@ impl Node {
                 }
                 self.trim_log(now, out);
             }
+        }
+    }
+
+    /// Makes images for peers. Once the first one is being installed here, what is here is no answer to any query.
+    fn go_on_with_copies(&mut self, now: Time, out: &mut Outbox) {
+        if self.core.copying.is_whole() {
+            while let Some((peer, after)) = self.copies.start(self.applied()) {
+                out.push(Action::Copy(peer, after));
+            }
+            return;
+        }
+        let elsewhere = self.core.liveness.serving(now);
+        for waiting in self.queries.dismiss() {
+            out.late(waiting.caller, waiting.request.id, Reason::Backlog, elsewhere);
         }
     }
 

@@ -269,10 +269,16 @@ impl Queries {
         Some(Due::Late(waiting, late))
     }
 
-    /// Lets go of all queries.
+    /// Lets go of all queries. What the store answers of those that it has is ignored.
     pub fn dismiss(&mut self) -> Vec<Waiting> {
         self.due.clear();
-        std::mem::take(&mut self.waiting).into_values().collect()
+        let dismissed: Vec<Waiting> = std::mem::take(&mut self.waiting).into_values().collect();
+        for waiting in &dismissed {
+            if let Stage::Running { executor } = waiting.stage {
+                self.machine.intake_mut().abandon(executor);
+            }
+        }
+        dismissed
     }
 
     /// The instant for which [`due`](Queries::due) should be asked next.

@@ -622,6 +622,11 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(revision)
     }
 
+    /// Up to which key its records are here, see [`Store::upto`].
+    pub fn upto(&self) -> Option<Key> {
+        self.store.upto()
+    }
+
     /// All of it, from one snapshot.
     ///
     /// # Errors
@@ -630,7 +635,15 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.store.image()
     }
 
-    /// Replaces all of it.
+    /// About so many bytes of the records behind a key, from one snapshot.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn image_from(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Image, StoreError> {
+        self.store.image_from(after, bytes_max)
+    }
+
+    /// Puts an image in the place of the records that it is about.
     ///
     /// # Errors
     /// Those of the store.

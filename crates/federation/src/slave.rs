@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use punctual_logs::{Appended, LogError};
-use punctual_store::batch::Image;
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, LogAnswer};
-use crate::ids::{Epoch, NodeId};
+use crate::ids::Epoch;
 use crate::master::READ_MAX;
 use crate::message::Message;
 use crate::node::Core;
@@ -16,8 +15,6 @@ use crate::takeover::{Suspicion, Takeover};
 
 /// After so long without a word from the log, a slave reads it: a watch may have ended in silence.
 pub const SILENCE_MAX: Nanos = Nanos::from_millis(250);
-/// How long a slave waits for a copy before it asks another node.
-pub const COPY_MAX: Nanos = Nanos::from_millis(500);
 
 /// A node as slave.
 #[derive(Clone, Debug)]
@@ -26,11 +23,6 @@ pub struct Slave {
     takeover: Option<Takeover>,
     /// When the log was heard last; `None`: it should be read at once.
     heard: Option<Time>,
-    /// The log has been trimmed beyond what is applied.
-    copy_needed: bool,
-    /// The node that was asked for a copy, and when.
-    copy_asked: Option<(NodeId, Time)>,
-    installing: bool,
 }
 
 impl Slave {
@@ -40,9 +32,6 @@ impl Slave {
             suspicion: Suspicion::new(now),
             takeover: None,
             heard: None,
-            copy_needed: false,
-            copy_asked: None,
-            installing: false,
         }
     }
 
@@ -67,7 +56,7 @@ impl Slave {
                     core.follower.offer((revision, Arc::clone(record)));
                 }
             }
-            Err(LogError::Compacted { .. }) => self.copy_needed = true,
+            Err(LogError::Compacted { trimmed }) => core.copying.log_trimmed(trimmed, core.follower.applied()),
             Ok(LogAnswer::Appended(Appended::Lost { .. }) | LogAnswer::Trimmed) | Err(_) => {
                 self.heard = None;
                 if let Some(takeover) = &mut self.takeover {
@@ -80,15 +69,25 @@ impl Slave {
     /// Does what there is to do.
     pub fn go_on(&mut self, core: &mut Core, now: Time, out: &mut Outbox) {
         self.consider_takeover(core, now);
-        if self.installing {
-            return;
+        let applied = core.follower.applied();
+        if !core.follower.busy()
+            && let Some(image) = core.copying.install(applied)
+        {
+            out.push(Action::Install(image));
         }
-        if let Some((revision, entry)) = core.follower.next_to_apply() {
+        if !core.copying.holds(applied)
+            && let Some((revision, entry)) = core.follower.next_to_apply()
+        {
             out.push(Action::Apply(revision, entry));
         }
-        if self.copy_needed {
-            self.ask_for_copy(core, now, out);
-        } else if core.line.idle() {
+        // What is being applied comes first, so that the peer is asked for nothing older.
+        if !core.follower.busy() {
+            let source = |except| core.liveness.source(except, now);
+            if let Some((peer, wanted)) = core.copying.ask(source, applied, now) {
+                out.push(Action::Send(peer, Message::CopyWanted(wanted)));
+            }
+        }
+        if !core.copying.begins_anew(applied) && core.line.idle() {
             self.ask_log(core, now, out);
         }
     }
@@ -123,59 +122,34 @@ impl Slave {
         }
     }
 
-    fn ask_for_copy(&mut self, core: &Core, now: Time, out: &mut Outbox) {
-        if self.copy_asked.is_some_and(|(_, asked)| now.since(asked) < COPY_MAX) {
-            return;
-        }
-        let before = self.copy_asked.map(|(node, _)| node);
-        let source = core.liveness.source(before, now).or(core.liveness.source(None, now));
-        self.copy_asked = source.map(|source| (source, now)); // `None`: the next heartbeat tells of one
-        if let Some(source) = source {
-            out.push(Action::Send(source, Message::CopyWanted));
-        }
-    }
-
-    /// A peer sent a copy.
-    pub fn copy(&mut self, core: &Core, image: Arc<Image>, out: &mut Outbox) {
-        if !self.copy_needed || self.installing || core.follower.busy() {
-            return;
-        }
-        if image.revision > core.follower.applied() {
-            self.installing = true;
-            out.push(Action::Install(image));
-        } else {
-            self.installed(); // the log has been faster
-        }
-    }
-
-    /// The copy is installed, or no longer needed.
+    /// An image is installed: the log may have more.
     pub fn installed(&mut self) {
-        self.installing = false;
-        self.copy_needed = false;
-        self.copy_asked = None;
         self.heard = None;
     }
 
     /// Whether it is at the log's end, as far as it knows, or an entry behind: the next one is always coming.
     pub fn is_at_end(&self, core: &Core) -> bool {
         let behind = core.follower.end().0 - core.follower.applied().0;
-        self.heard.is_some() && !self.copy_needed && behind <= 1
+        self.heard.is_some() && !core.copying.is_needed(core.follower.applied()) && behind <= 1
     }
 
     /// When there may be something to do.
     pub fn next_due(&self, core: &Core, now: Time) -> Time {
         // While the log or the store is at work, their answer comes first.
-        let free = core.line.idle() && !core.follower.busy() && !self.installing;
-        let log = match (self.copy_needed, self.heard) {
-            (true, _) if self.installing => Time::MAX,
-            (true, _) => self.copy_asked.map_or(Time::MAX, |(_, asked)| asked + COPY_MAX),
-            (false, Some(heard)) if free => heard + SILENCE_MAX,
-            (false, _) => Time::MAX,
+        let applied = core.follower.applied();
+        let free = core.line.idle() && !core.follower.busy() && !core.copying.begins_anew(applied);
+        let log = match self.heard {
+            Some(heard) if free => heard + SILENCE_MAX,
+            _ => Time::MAX,
+        };
+        let copy = match core.follower.busy() {
+            true => Time::MAX,
+            false => core.copying.next_due(applied),
         };
         let takeover = match self.takeover {
             None if core.serves() => self.takeover_due(core, now),
             _ => Time::MAX,
         };
-        log.min(takeover)
+        log.min(copy).min(takeover)
     }
 }

@@ -23,7 +23,7 @@ fn node() -> Node {
         executors: 2,
         gate: Gate::Open,
     };
-    Node::new(&setup, Revision::ZERO, Reign::default(), START)
+    Node::new(&setup, Revision::ZERO, None, Reign::default(), START)
 }
 
 /// Whether the node refuses a query of two items, because of its backlog.

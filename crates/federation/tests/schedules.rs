@@ -4,6 +4,7 @@ mod common;
 
 use common::{Client, Table, add, found, list};
 use punctual_federation::action::Event;
+use punctual_federation::copying::COPY_EVERY;
 use punctual_federation::entry::Body;
 use punctual_federation::ids::{FederationId, NodeId, Revision};
 use punctual_federation::liveness::SUSPECT_AFTER;
@@ -155,7 +156,7 @@ fn the_log_is_trimmed_beside_a_joiner_that_copies() {
     table.hold_copies = true;
     table.start(gone, Default::default(), Revision::ZERO, 3);
     table.pass(TAKEOVER);
-    let (source, peer) = table.copies.remove(0);
+    let (source, peer, _) = table.copies.remove(0);
     let old = std::sync::Arc::new(table.image(source));
     write(&mut table, 60);
     table.pass(SECOND);
@@ -168,6 +169,81 @@ fn the_log_is_trimmed_beside_a_joiner_that_copies() {
     table.hold_copies = false;
     table.pass(SECOND + SECOND);
     assert_eq!(table.node(gone).applied(), table.node(master).applied());
+    assert_eq!(table.image(gone), table.image(master));
+}
+
+/// Nodes 0 to 2, of which one has lost its records, and a client of the master's that adds to records of its own.
+fn with_an_empty_node(records: u8) -> (Table, usize, usize, Client) {
+    let (mut table, master) = federation(4);
+    let mut client = Client::open(&mut table, master, 1);
+    let gone = (0..3).find(|number| *number != master).expect("three nodes");
+    table.crash(gone);
+    for byte in 0..records {
+        let put = Work::Transaction(vec![Operation::Put(vec![b'k', byte], vec![byte])]);
+        client.asks(&mut table, master, put).expect("an answer");
+    }
+    table.pass(SECOND);
+    assert!(table.log.trimmed() > Revision(10), "{}", table.log.trimmed());
+    table.start(gone, Default::default(), Revision::ZERO, 3);
+    (table, master, gone, client)
+}
+
+#[test]
+fn a_copy_in_images_ends_beside_a_log_that_keeps_less_than_comes_meanwhile() {
+    let (mut table, master, gone, mut client) = with_an_empty_node(60);
+    // Each image is of another revision, and each record is changed, removed or added while they come.
+    let (mut byte, mut copying) = (0_u8, 0);
+    while table.node(gone).applied() < table.node(master).applied() || byte < 200 {
+        byte = byte.checked_add(1).expect("the copy ends");
+        let operation = match byte % 3 {
+            0 => Operation::Delete(vec![b'k', byte % 60]),
+            _ => Operation::Put(vec![b'k', byte % 70], vec![byte]),
+        };
+        client.asks(&mut table, master, Work::Transaction(vec![operation])).expect("an answer");
+        table.pass(COPY_EVERY);
+        copying += u32::from(table.node(gone).standing() == Standing::Copying);
+    }
+    assert!(copying > 10, "{copying}");
+    table.pass(SECOND);
+    assert_eq!(table.node(gone).standing(), Standing::Serving);
+    assert_eq!(table.image(gone), table.image(master));
+}
+
+#[test]
+fn a_node_with_a_part_of_the_records_answers_nothing_and_does_not_reign() {
+    let (mut table, master, gone, mut client) = with_an_empty_node(60);
+    table.hold_copies = true;
+    table.pass(TAKEOVER);
+    let (source, peer, after) = table.copies.remove(0);
+    table.copy(source, peer, after);
+    table.settle();
+    assert_eq!(table.node(gone).standing(), Standing::Copying);
+    let query = client.sends(&mut table, gone, list(false), SECOND);
+    let late = client.hears(&table, &query);
+    assert!(matches!(late, Some(Answer::Late { .. })), "{late:?}");
+    // All others are gone: nobody reigns, rather than one that has a part.
+    (0..3).filter(|number| *number != gone).for_each(|number| table.crash(number));
+    table.pass(SECOND);
+    assert_eq!(table.masters(), [0; 0]);
+    // One is back with all records: it reigns, and the copy goes on where it was.
+    table.hold_copies = false;
+    let (records, revision) = {
+        let entries = table.entries.clone();
+        let mut records = std::collections::BTreeMap::new();
+        for set in entries.iter().flat_map(|entry| punctual_federation::records::sets(entry)) {
+            for (key, value) in set.changes {
+                match value {
+                    Some(value) => records.insert(key, value),
+                    None => records.remove(&key),
+                };
+            }
+        }
+        (records, Revision(entries.len() as u64))
+    };
+    table.start(master, records, revision, 3);
+    table.pass(SECOND + SECOND);
+    assert_eq!(the_master(&table), master);
+    assert_eq!(table.node(gone).standing(), Standing::Serving);
     assert_eq!(table.image(gone), table.image(master));
 }
 

@@ -152,6 +152,7 @@ fn standing(standing: Standing) -> &'static str {
         Standing::Serving => "serving",
         Standing::Paused => "paused",
         Standing::Leaving => "leaving",
+        Standing::Copying => "copying",
     }
 }
 

@@ -88,11 +88,11 @@ mod tests {
     #[test]
     fn the_newest_heartbeat_goes_first_and_alone() {
         let mut out = Outgoing::default();
-        out.push(Message::CopyWanted, Time(0));
+        out.push(Message::NameTaken(Member::default()), Time(0));
         out.push(beat(1), Time(0));
         out.push(beat(2), Time(0));
         assert_eq!(out.pop(Time(9)), Some(beat(2)));
-        assert_eq!(out.pop(Time(9)), Some(Message::CopyWanted));
+        assert_eq!(out.pop(Time(9)), Some(Message::NameTaken(Member::default())));
         assert_eq!(out.pop(Time(9)), None);
         assert_eq!(out.lost(), (1, 0));
     }
@@ -111,7 +111,7 @@ mod tests {
     fn what_comes_on_top_of_the_bound_is_dropped_and_counted() {
         let mut out = Outgoing::default();
         for _ in 0..WAITING_MAX + 5 {
-            out.push(Message::CopyWanted, Time(0));
+            out.push(Message::NameTaken(Member::default()), Time(0));
         }
         out.push(beat(1), Time(0));
         assert_eq!(out.lost(), (0, 5));

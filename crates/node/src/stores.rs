@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::{io, thread};
 
 use punctual_federation::action::{Event, Ticket};
+use punctual_federation::copying::IMAGE_BYTES_MAX;
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::{BatchId, NodeId, Revision};
 use punctual_federation::message::{Command, Key, Request};
@@ -41,7 +42,7 @@ pub enum Task {
     /// `federation::action::Action::Sync`.
     Sync,
     /// `federation::action::Action::Copy`.
-    Copy(NodeId),
+    Copy(NodeId, Option<Key>),
     /// `federation::action::Action::Install`.
     Install(Arc<Image>),
 }
@@ -90,7 +91,10 @@ fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task)
             Event::Queried(ticket, revision, values)
         }
         Task::Sync => Event::Synced(replica.sync()?),
-        Task::Copy(peer) => Event::Copied(peer, Arc::new(replica.image()?)),
+        Task::Copy(peer, after) => {
+            let image = replica.image_from(after.as_deref(), IMAGE_BYTES_MAX)?;
+            Event::Copied(peer, Arc::new(image))
+        }
         Task::Install(image) => {
             replica.install(&image)?;
             Event::Installed(image.revision, replica.reign()?)
@@ -171,7 +175,7 @@ impl Stores {
         let lane = match task {
             Task::Execute(..) | Task::Apply(..) | Task::Install(_) => &self.writes,
             Task::Query(..) | Task::Look(..) => &self.reads,
-            Task::Sync | Task::Copy(_) => &self.slow,
+            Task::Sync | Task::Copy(..) => &self.slow,
         };
         // A thread ends before its lane does only where no loop takes what came of its tasks.
         drop(lane.as_ref().map(|lane| lane.send(task)));
@@ -222,7 +226,7 @@ mod tests {
         let (send, tasks) = channel();
         let (told, done) = channel();
         send.send(Task::Sync).unwrap();
-        send.send(Task::Copy(NodeId(1))).unwrap();
+        send.send(Task::Copy(NodeId(1), None)).unwrap();
         drop(send);
         let carry_out = |task| match task {
             Task::Sync => panic!("planted"),

@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::datagram::Secret;
 
 /// The version of this conversation.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// The longest frame of a peer that has not said its name.
 pub const STRANGER_BYTES_MAX: usize = 256;
-/// The longest frame of a peer: a copy of a store, in one message. The loop of a node that sends or takes one does
+/// The longest frame of a peer: a request may have 128 values of 128 KiB. The loop of a node that sends or takes one does
 /// nothing else meanwhile, so a longer one would have its peers suspect it.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
 
@@ -90,7 +90,7 @@ mod tests {
 
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
-    use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Work};
+    use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Wanted, Work};
     use punctual_federation::temporal::{Feed, FeedBounds};
     use punctual_logs::frame::{Frames, write};
     use punctual_store::batch::Image;
@@ -155,10 +155,13 @@ mod tests {
                 seen: Revision(seen),
             })
         });
-        let image = (any::<u64>(), any::<Vec<(Vec<u8>, Vec<u8>)>>());
-        let image = image.prop_map(|(revision, records)| {
+        let key = any::<Option<Vec<u8>>>;
+        let image = (any::<u64>(), key(), key(), any::<Vec<(Vec<u8>, Vec<u8>)>>());
+        let image = image.prop_map(|(revision, after, upto, records)| {
             Message::Copied(Arc::new(Image {
                 revision: Revision(revision),
+                after,
+                upto,
                 records,
                 created: Vec::new(),
             }))
@@ -172,6 +175,10 @@ mod tests {
             };
             Message::Answered(id, answer)
         });
+        let wanted = (key(), any::<u64>()).prop_map(|(after, revision)| {
+            let revision = Revision(revision);
+            Message::CopyWanted(Wanted { after, revision })
+        });
         let unknown = id().prop_map(|id| Message::Answered(id, Answer::Unknown));
         let taken = member().prop_map(Message::NameTaken);
         prop_oneof![
@@ -181,7 +188,7 @@ mod tests {
             answered,
             unknown,
             taken,
-            Just(Message::CopyWanted)
+            wanted,
         ]
     }
 

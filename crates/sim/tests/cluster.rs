@@ -152,7 +152,10 @@ fn everything_happens_that_should_be_survived() {
         "unknown requests that were not"
     );
     assert!(times(&|report| report.takeovers) > 120, "takeovers");
-    assert!(times(&|report| report.copies) > 20, "copies");
+    let (copies, images) = (times(&|report| report.copies), times(&|report| report.images));
+    assert!(copies > 20 && images > 2 * copies, "{copies} copies, {images} images before their last ones");
+    let parts = times(&|report| report.parts);
+    assert!(parts > 5, "{parts} starts with a part of the records");
     assert!(times(&|report| report.readings) > 1_000, "readings of sensors");
 }
 

@@ -1,6 +1,7 @@
 //! What can go wrong in the store.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use punctual_os::Tid;
 use punctual_units::{Nanos, ObjectId, Revision};
@@ -171,6 +172,22 @@ pub enum StoreError {
     /// A replicated store whose sensors would write to its engine out of the log's order.
     #[error("a replicated store takes its sensors' updates into memory: open it with update mode memory-first")]
     NotMemoryFirst,
+    /// The store of a node that was being given a copy, opened as one that is whole.
+    #[error(
+        "{path}: a part of a node's records: its copy from another node has not ended; start that node again, or take          another node's store",
+        path = path.display()
+    )]
+    Part {
+        /// The store's folder.
+        path: PathBuf,
+    },
+    /// An image that does not begin where the records end.
+    #[error("the image begins elsewhere than this store ends: ask for the one behind {}",
+        upto.as_ref().map_or("nothing".into(), |key| key.escape_ascii().to_string()))]
+    Elsewhere {
+        /// Up to which key its records are here; `None`: all of them are.
+        upto: Option<Vec<u8>>,
+    },
     /// An entry of the log came for a second time.
     #[error("the store is at revision {at}, revision {revision} has been applied already: leave it out")]
     AlreadyApplied {

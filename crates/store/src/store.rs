@@ -1,12 +1,13 @@
 //! The store: one keyspace, two kinds of records, one write lock that knows deadlines.
 
 use std::ops::{ControlFlow, Deref};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 use punctual_os::{Os, Refusal};
 use punctual_units::{Made, Nanos, ObjectId, Revision, Share, Time};
 
-use crate::batch::{is_reserved, read_created, read_revision};
+use crate::batch::{is_reserved, read_created, read_revision, read_upto};
 use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
 use crate::expiry::Expiry;
 use crate::group::Group;
@@ -177,6 +178,8 @@ pub struct Store<E, O: Os> {
     pub(crate) replicated: bool,
     /// The last entry of the log that was applied.
     pub(crate) revision: AtomicU64,
+    /// Up to which key its records are here; changed within the permit.
+    pub(crate) upto: Mutex<Option<Vec<u8>>>,
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
@@ -187,7 +190,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
     /// [`StoreError::ValueTooLong`], [`StoreError::NotMemoryFirst`], [`StoreError::TooManyObjects`],
-    /// [`StoreError::Engine`].
+    /// [`StoreError::Part`], [`StoreError::Engine`].
     pub fn open(engine: E, os: O, options: StoreOptions) -> Result<Self, StoreError> {
         let StoreOptions {
             objects: specs,
@@ -210,12 +213,17 @@ impl<E: Engine, O: Os> Store<E, O> {
         let in_memory = update_mode == UpdateMode::MemoryFirst;
         let objects = Objects::new(&specs, in_memory, created_max)
             .map_err(|key| StoreError::DuplicateObject { key: key.into() })?;
-        let (revision, created, expiry) = {
+        let (revision, upto, created, expiry) = {
             let snapshot = engine.snapshot()?;
             let path = engine.path();
             let expiry = Expiry::new(&snapshot, clock_origin)?;
-            (read_revision(&snapshot, path)?, read_created(&snapshot, path)?, expiry)
+            let (revision, created) = (read_revision(&snapshot, path)?, read_created(&snapshot, path)?);
+            (revision, read_upto(&snapshot)?, created, expiry)
         };
+        if upto.is_some() && !replicated {
+            let path = engine.path().to_path_buf();
+            return Err(StoreError::Part { path });
+        }
         let replicated = replicated || revision > Revision::ZERO;
         if replicated && update_mode == UpdateMode::Transaction {
             return Err(StoreError::NotMemoryFirst);
@@ -224,6 +232,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             engine,
             replicated,
             revision: AtomicU64::new(revision.0),
+            upto: Mutex::new(upto),
             update_mode,
             group_interval,
             helping,

@@ -14,7 +14,7 @@ use punctual_engines::lmdb::Visitor;
 use punctual_federation::ids::{FederationId, Revision};
 use punctual_logs::socket::{LogServer, Shared};
 use punctual_logs::{FORMAT, Identity, Local};
-use punctual_store::batch::revision_of;
+use punctual_store::batch::{revision_of, tells_of_a_part};
 use punctual_store::engine::{EngineError, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register;
@@ -103,14 +103,21 @@ pub(super) fn found(name: &str, place: &str, from: Option<&Path>) -> Result<(), 
 /// The last entry of the log that is in a node's store.
 fn last_of(store: &Path) -> Result<Revision, Failure> {
     let shown = store.display();
-    let mut found = None;
+    let (mut found, mut is_part) = (None, false);
     let visitor = Visitor::open(store).map_err(|error| Failure::input([error.to_string()]))?;
     visitor
         .visit::<EngineError>(Table::Temporal, &mut |key, record| {
             found = found.or(revision_of(key, record));
+            is_part |= tells_of_a_part(key);
             Ok(())
         })
         .map_err(|error| Failure::input([error.to_string()]))?;
+    if is_part {
+        return Err(Failure::input([format!(
+            "{shown}: a part of a node's records: its copy from another node had not ended; name the backup of a node \
+             that served"
+        )]));
+    }
     found.ok_or_else(|| {
         Failure::input([format!(
             "{shown}: no node of a federation has had this store: name the backup of one that has"

@@ -66,11 +66,21 @@ fn change(records: &mut BTreeMap<Key, Value>, changes: &BTreeMap<Key, Option<Val
     }
 }
 
+/// How many records an image has.
+const IMAGE_RECORDS: usize = 2;
+
+/// Whether an image is about a key.
+fn is_of(image: &Image, key: &Key) -> bool {
+    image.after.as_ref().is_none_or(|after| key > after) && image.upto.as_ref().is_none_or(|upto| key <= upto)
+}
+
 /// A node with its records.
 pub struct Place {
     pub node: Node,
     pub records: BTreeMap<Key, Value>,
     revision: Revision,
+    /// Up to which key they are here.
+    upto: Option<Key>,
     /// It has said that it may be ended.
     pub left: bool,
 }
@@ -88,7 +98,7 @@ pub struct Table {
     pub held: Vec<(usize, Ticket, Ask)>,
     /// Nodes that are asked for no copy: the test sends it.
     pub hold_copies: bool,
-    pub copies: Vec<(usize, NodeId)>,
+    pub copies: Vec<(usize, NodeId, Option<Key>)>,
     /// Nodes whose disks take nothing, and those that wait for theirs.
     pub hold_syncs: BTreeSet<usize>,
     held_syncs: BTreeSet<usize>,
@@ -158,9 +168,10 @@ impl Table {
         let Ok(reign) = records::reign::<Infallible>(|key| Ok(records.get(key).cloned()));
         self.places.resize_with(nodes.max(self.places.len()), || None);
         self.places[number] = Some(Place {
-            node: Node::new(&setup, revision, reign, self.now),
+            node: Node::new(&setup, revision, None, reign, self.now),
             records,
             revision,
+            upto: None,
             left: false,
         });
     }
@@ -319,13 +330,17 @@ impl Table {
                 let revision = place.revision;
                 self.tell(number, Event::Synced(revision));
             }
-            Action::Copy(peer) => match self.hold_copies {
-                true => self.copies.push((number, peer)),
-                false => self.copy(number, peer),
+            Action::Copy(peer, after) => match self.hold_copies {
+                true => self.copies.push((number, peer, after)),
+                false => self.copy(number, peer, after),
             },
             Action::Install(image) => {
-                place.records = image.records.iter().cloned().collect();
+                assert!(image.after.is_none() || image.after == place.upto, "it begins elsewhere");
+                assert!(image.after.is_none() || image.revision == place.revision, "it is of another revision");
+                place.records.retain(|key, _| !is_of(&image, key));
+                place.records.extend(image.records.iter().cloned());
                 place.revision = image.revision;
+                place.upto.clone_from(&image.upto);
                 let Ok(reign) = records::reign::<Infallible>(|key| Ok(place.records.get(key).cloned()));
                 self.tell(number, Event::Installed(image.revision, reign));
             }
@@ -335,8 +350,16 @@ impl Table {
     }
 
     /// A node makes a copy for a peer.
-    pub fn copy(&mut self, number: usize, peer: NodeId) {
-        let image = self.image(number);
+    pub fn copy(&mut self, number: usize, peer: NodeId, after: Option<Key>) {
+        let mut image = self.image(number);
+        let all = image.records.into_iter();
+        let behind = all.filter(|(key, _)| after.as_ref().is_none_or(|after| key > after));
+        image.records = behind.take(IMAGE_RECORDS + 1).collect();
+        if image.records.len() > IMAGE_RECORDS {
+            image.records.pop();
+            image.upto = image.records.last().map(|(key, _)| key.clone());
+        }
+        image.after = after;
         self.tell(number, Event::Copied(peer, Arc::new(image)));
     }
 
@@ -345,6 +368,8 @@ impl Table {
         let place = self.places[number].as_ref().expect("the node is up");
         Image {
             revision: place.revision,
+            after: None,
+            upto: place.upto.clone(),
             records: place.records.clone().into_iter().collect(),
             created: Vec::new(),
         }
@@ -386,7 +411,9 @@ impl Place {
 
     fn apply(&mut self, revision: Revision, entry: &Entry) {
         assert_eq!(self.revision.next(), revision, "an entry was left out or came twice");
-        for set in records::sets(entry) {
+        for mut set in records::sets(entry) {
+            set.changes
+                .retain(|key, _| self.upto.as_ref().is_none_or(|upto| key <= upto));
             change(&mut self.records, &set.changes);
         }
         self.revision = revision;

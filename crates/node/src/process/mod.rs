@@ -299,7 +299,7 @@ impl Listening {
         let clients = Clients::new(self.clients, setup.me.boot.0, self.access.clone(), wake)
             .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
-        let mut node = Node::new(setup, replica.revision(), replica.reign()?, now);
+        let mut node = Node::new(setup, replica.revision(), replica.upto(), replica.reign()?, now);
         let turned = self.bound.map(|(asked, outcome)| Turned {
             bound: Bound::new(asked, node.machine(now).offers(), now),
             cpu: Nanos::ZERO,
@@ -755,7 +755,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Action::Query(ticket, keys, max_age) => self.stores.take(Task::Query(ticket, keys, max_age)),
             Action::Look(ticket, command) => self.stores.take(Task::Look(ticket, command)),
             Action::Sync => self.stores.take(Task::Sync),
-            Action::Copy(peer) => self.stores.take(Task::Copy(peer)),
+            Action::Copy(peer, after) => self.stores.take(Task::Copy(peer, after)),
             Action::Install(image) => self.stores.take(Task::Install(image)),
             Action::Left => {
                 self.seen(What::Left);

@@ -454,7 +454,9 @@ impl<'h> Replay<'h> {
     fn look(&mut self, revision: Revision) -> Result<(), Violation> {
         for look in self.looks.remove(&revision).unwrap_or_default() {
             let records = look.image.records.iter().map(|(key, value)| (key, value));
-            if !records.eq(self.model.iter()) {
+            let upto = look.image.upto.as_ref();
+            let is_here = |(key, _): &(&Key, &Value)| upto.is_none_or(|upto| *key <= upto);
+            if !records.eq(self.model.iter().filter(is_here)) {
                 let node = look.node;
                 return broken(
                     look.at,

@@ -93,6 +93,7 @@ impl World {
     /// A node starts with what is on its disk.
     pub(super) fn start(&mut self, number: usize) {
         let (now, nodes) = (self.now, self.hosts.len() as u32);
+        let takes_part_for_whole = self.planted_part();
         let host = &mut self.hosts[number];
         if host.up.is_some() || host.stopped.is_some() {
             return;
@@ -116,8 +117,10 @@ impl World {
         };
         match opened {
             Ok((reign, replica)) => {
+                let upto = replica.upto().filter(|_| !takes_part_for_whole);
+                self.parts += u64::from(replica.upto().is_some());
                 host.up = Some(Up {
-                    node: Node::new(&setup, replica.revision(), reign, local),
+                    node: Node::new(&setup, replica.revision(), upto, reign, local),
                     replica,
                     os,
                     wake: Time::MAX,
@@ -367,8 +370,8 @@ impl World {
             }
             Action::Look(..) => {} // no client here says commands
             Action::Sync => self.work(number, boot, Work::Sync, 100),
-            Action::Copy(peer) => self.work(number, boot, Work::Copy(peer), 100),
-            Action::Install(image) => self.work(number, boot, Work::Install(image), 100),
+            Action::Copy(peer, after) => self.work(number, boot, Work::Copy(peer, after), 20),
+            Action::Install(image) => self.work(number, boot, Work::Install(image), 20),
             Action::Left => self.left(number),
             Action::Stop(stop) => self.stops(number, stop),
         }
@@ -405,16 +408,22 @@ impl World {
             Work::Query(_, keys, max_age, _) => Some((keys.clone(), *max_age)),
             _ => None,
         };
+        let image_bytes_max = self.settings.image_bytes_max;
         let Some(up) = self.up(number, boot) else {
             return;
         };
         up.os.set(local);
-        match up.carry_out(work, skips) {
+        match up.carry_out(work, skips, image_bytes_max) {
             Ok((event, disk)) => {
                 if let Some(image) = disk {
                     self.hosts[number].disk = image;
                 }
-                self.copies += u64::from(matches!(event, Event::Installed(..)));
+                let part = self.hosts[number].up.as_ref().and_then(|up| up.replica.upto());
+                match event {
+                    Event::Installed(..) if part.is_none() => self.copies += 1,
+                    Event::Installed(..) => self.images += 1,
+                    _ => {}
+                }
                 self.check_readings(number, &event, read);
                 let event = self.planted_event(number, event);
                 self.tell(number, event);
@@ -456,7 +465,12 @@ impl World {
 
 impl Up {
     /// Does what a node wants of its store; what to tell the node, and what is on disk now.
-    fn carry_out(&self, work: Work, skips: bool) -> Result<(Event, Option<Image>), StoreError> {
+    fn carry_out(
+        &self,
+        work: Work,
+        skips: bool,
+        image_bytes_max: usize,
+    ) -> Result<(Event, Option<Image>), StoreError> {
         let replica = &self.replica;
         let event = match work {
             Work::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),
@@ -481,7 +495,10 @@ impl Up {
                 let image = replica.image()?;
                 return Ok((Event::Synced(image.revision), Some(image)));
             }
-            Work::Copy(peer) => Event::Copied(peer, Arc::new(replica.image()?)),
+            Work::Copy(peer, after) => {
+                let image = replica.image_from(after.as_deref(), image_bytes_max)?;
+                Event::Copied(peer, Arc::new(image))
+            }
             Work::Install(image) => {
                 replica.install(&image)?;
                 Event::Installed(image.revision, replica.reign()?)

@@ -2,7 +2,7 @@
 
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::Revision;
-use punctual_federation::message::{Answer, Fate, Message, Output, Reply, Value, Work};
+use punctual_federation::message::{Answer, Fate, Key, Message, Output, Reply, Value, Work};
 use punctual_logs::{Appended, LogError};
 
 use super::world::{FEDERATION, Packet, Question};
@@ -50,11 +50,15 @@ fn of_message(message: &Message) -> String {
             format!("{role} of {} at {}", heartbeat.epoch, heartbeat.applied)
         }
         Message::NameTaken(member) => format!("the name of {member} is taken"),
-        Message::CopyWanted => "copy wanted".to_owned(),
-        Message::Copied(image) => format!("copy of {}", image.revision),
+        Message::CopyWanted(wanted) => format!("copy wanted, {} at {}", behind(wanted.after.as_ref()), wanted.revision),
+        Message::Copied(image) => format!("copy {} of {}", behind(image.after.as_ref()), image.revision),
         Message::PassedOn(request) => format!("passed on {}", request.id),
         Message::Answered(id, answer) => format!("{id} {}", of_answer(answer)),
     }
+}
+
+fn behind(key: Option<&Key>) -> String {
+    key.map_or("from the first record".to_owned(), |key| format!("behind {}", key.escape_ascii()))
 }
 
 fn of_work(work: &Work) -> String {

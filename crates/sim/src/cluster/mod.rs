@@ -83,6 +83,8 @@ pub struct Settings {
     pub log_entries_max: u64,
     /// The longest entry that the log takes, in bytes.
     pub entry_bytes_max: usize,
+    /// About how many bytes an image has that a node gives another one of its records.
+    pub image_bytes_max: usize,
     /// Whether node 0 ends a moment after each start, for as long as there are faults.
     pub restless: bool,
     /// Whether another process starts after a while that goes by the name of node 0.
@@ -107,6 +109,7 @@ impl Default for Settings {
             drift_ppm_max: 10_000,
             log_entries_max: 60,
             entry_bytes_max: ENTRY_BYTES_MAX,
+            image_bytes_max: 250,
             restless: false,
             namesake: false,
             log_gone_from: None,
@@ -146,7 +149,8 @@ impl Settings {
         within("drift_ppm_max", self.drift_ppm_max.into(), 0, 100_000)?;
         within("log_entries_max", self.log_entries_max, 1, 1 << 20)?;
         let (least, most) = (ENTRY_BYTES_MIN as u64, ENTRY_BYTES_MAX as u64);
-        within("entry_bytes_max", self.entry_bytes_max as u64, least, most)
+        within("entry_bytes_max", self.entry_bytes_max as u64, least, most)?;
+        within("image_bytes_max", self.image_bytes_max as u64, 1, most)
     }
 }
 
@@ -184,8 +188,12 @@ pub struct Report {
     pub takeovers: u64,
     /// The longest span in which no node that was up was the master.
     pub longest_without_master: Nanos,
-    /// How many times a node began anew from another node's copy.
+    /// How many times a node had been given all records by others, image by image.
     pub copies: u64,
+    /// How many images there were before the last one of each copy.
+    pub images: u64,
+    /// How many times a node started with a part of the records.
+    pub parts: u64,
     /// How many readings of sensors came to another node, each with a bound of its age.
     pub readings: u64,
     /// The names of nodes that stopped, and why.
@@ -222,6 +230,8 @@ pub fn run(settings: &Settings, seed: u64, plant: Option<Plant>, keep: Keep) -> 
             .count() as u64,
         longest_without_master: world.without_master,
         copies: world.copies,
+        images: world.images,
+        parts: world.parts,
         readings: world.readings,
         stopped: world.stopped(),
         faults: world.faults,

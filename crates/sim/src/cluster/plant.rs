@@ -41,11 +41,15 @@ pub enum Plant {
     ReadAnewBySlaves,
     /// A front says of a transaction whose node is gone that it was not executed.
     GoneTakenForLate,
+    /// An image is said to be of the revision behind its own, so that no node applies that entry to its records.
+    ImageOfTheNextRevision,
+    /// A node that starts with a part of the records takes them for all.
+    PartTakenForWhole,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 13] = [
+    pub const ALL: [Plant; 15] = [
         Plant::AcknowledgedBeforeLog,
         Plant::NoFence,
         Plant::UnknownTakenForFailed,
@@ -59,6 +63,8 @@ impl Plant {
         Plant::StoredWithoutTheWay,
         Plant::ReadAnewBySlaves,
         Plant::GoneTakenForLate,
+        Plant::ImageOfTheNextRevision,
+        Plant::PartTakenForWhole,
     ];
 
     /// Its name.
@@ -77,6 +83,8 @@ impl Plant {
             Plant::StoredWithoutTheWay => "stored-without-the-way",
             Plant::ReadAnewBySlaves => "read-anew-by-slaves",
             Plant::GoneTakenForLate => "gone-taken-for-late",
+            Plant::ImageOfTheNextRevision => "image-of-the-next-revision",
+            Plant::PartTakenForWhole => "part-taken-for-whole",
         }
     }
 }
@@ -141,6 +149,13 @@ impl World {
 
     /// What a node's store has done, on its way to the node.
     pub(super) fn planted_event(&mut self, number: usize, event: Event) -> Event {
+        if self.planted(Plant::ImageOfTheNextRevision)
+            && let Event::Copied(peer, image) = &event
+        {
+            let mut image = (**image).clone();
+            image.revision = image.revision.next();
+            return Event::Copied(*peer, Arc::new(image));
+        }
         if let Event::Executed(batch, performed) = &event
             && let Some(mischief) = self.mischief(number)
             && let Some((_, revision, requests)) = mischief.executing.take_if(|(executing, ..)| executing == batch)
@@ -314,6 +329,11 @@ impl World {
             }
         }
         entry
+    }
+
+    /// Whether a node that starts takes a part of the records for all of them.
+    pub(super) fn planted_part(&self) -> bool {
+        self.planted(Plant::PartTakenForWhole)
     }
 
     /// Whether an entry is left out.

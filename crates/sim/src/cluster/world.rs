@@ -98,7 +98,7 @@ pub(super) enum Work {
     /// With what was read at an earlier instant already, where that is planted.
     Query(Ticket, Vec<Key>, Nanos, Option<(Revision, Vec<Option<Value>>)>),
     Sync,
-    Copy(NodeId),
+    Copy(NodeId, Option<Key>),
     Install(Arc<Image>),
 }
 
@@ -154,6 +154,8 @@ pub(super) struct World {
     pub(super) trace: Option<Trace>,
     pub(super) faults: BTreeMap<&'static str, u64>,
     pub(super) copies: u64,
+    pub(super) images: u64,
+    pub(super) parts: u64,
     pub(super) readings: u64,
     /// How many connections of clients and fronts nodes have taken.
     pub(super) connections: u64,
@@ -206,6 +208,8 @@ impl World {
             trace,
             faults: BTreeMap::new(),
             copies: 0,
+            images: 0,
+            parts: 0,
             readings: 0,
             connections: 0,
             master_seen: Time::ZERO,

@@ -200,6 +200,8 @@ impl<E: Engine, F: Engine, O: Os, D: FnMut(Vec<WriteSet>) -> Vec<WriteSet>> Run<
     fn stores_hold_committed(&self) -> Result<(), String> {
         let expected = Image {
             revision: self.revision,
+            after: None,
+            upto: None,
             records: self.committed.clone().into_iter().collect(),
             created: Vec::new(),
         };

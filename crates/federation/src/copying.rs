@@ -1,0 +1,200 @@
+//! How a node whose next entry the log no longer has is given the records of a peer, image by image.
+//!
+//! **Problem.** A store may be larger than what a message, a node's memory, or a peer's patience holds, and the log goes
+//! on meanwhile. A snapshot that is held until all of it is sent keeps the peer's store from reusing pages, and when it
+//! has arrived, the log may have been trimmed beyond it once more.
+//!
+//! **Method.** Each image is of a range of keys, begins where the one before ended, and is a snapshot of its own. In
+//! between, the node follows the log with the records that it has:
+//!
+//! 1. What is here is, at any time, what the log says up to the applied revision, of all keys up to `upto`.
+//! 2. The node asks a peer for the records behind `upto` at the applied revision or a later one, and applies nothing
+//!    until they come. The peer answers when it has come so far.
+//! 3. The node applies the entries up to the image's revision, of keys up to `upto` alone, then installs the image in one
+//!    commit. By that, 1 holds with the image's end as `upto`. An image that ends with the last record ends the copy.
+//!
+//! So the log needs to keep what came since the last image, not since the first; a peer reads and sends little at a time;
+//! each image may come from another peer; and a crash goes on where it was, because `upto` is in the same commit as the
+//! records. Until the end the node takes no requests and is no candidate for the next reign ([`Standing::Copying`]).
+//!
+//! [`Standing::Copying`]: crate::message::Standing::Copying
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use punctual_store::batch::Image;
+use punctual_units::{Nanos, Time};
+
+use crate::ids::{NodeId, Revision};
+use crate::liveness::NODES_MAX;
+use crate::message::{Key, Wanted};
+
+/// About how many bytes of records an image has, so that no loop of a node is at one for longer than a millisecond or two.
+pub const IMAGE_BYTES_MAX: usize = 1 << 20;
+/// How often a node asks for an image: 50 MiB in a second, which leave its peer time for its clients.
+pub const COPY_EVERY: Nanos = Nanos::from_millis(20);
+/// How long a node waits for an image before it asks another peer.
+pub const COPY_MAX: Nanos = Nanos::from_millis(500);
+
+/// The copy that a node is being given, or none.
+#[derive(Clone, Debug, Default)]
+pub struct Copying {
+    /// The log no longer has the entries up to here: where fewer are applied, the copy is to begin with the first record.
+    trimmed: Revision,
+    /// Up to which key records are here; `None`: all of them are.
+    upto: Option<Key>,
+    /// The peer that was asked, and when; its image has not come.
+    asked: Option<(NodeId, Time)>,
+    /// The next question may come then.
+    rests_until: Time,
+    /// It came, and waits for the entries up to its revision.
+    came: Option<Arc<Image>>,
+    installing: Option<Arc<Image>>,
+}
+
+impl Copying {
+    /// A node that starts with records up to this key; `None`: with all of them.
+    pub fn new(upto: Option<Key>) -> Copying {
+        let copying = Copying::default();
+        Copying { upto, ..copying }
+    }
+
+    /// Whether all records of the applied revision are here.
+    pub fn is_whole(&self) -> bool {
+        self.upto.is_none() && self.installing.is_none()
+    }
+
+    /// Whether the node is to be given records.
+    pub fn is_needed(&self, applied: Revision) -> bool {
+        self.begins_anew(applied) || !self.is_whole()
+    }
+
+    /// Whether the log no longer has the next entry: asking it is in vain.
+    pub fn begins_anew(&self, applied: Revision) -> bool {
+        applied < self.trimmed
+    }
+
+    /// The log no longer has the entries up to `trimmed`.
+    pub fn log_trimmed(&mut self, trimmed: Revision, applied: Revision) {
+        self.trimmed = self.trimmed.max(trimmed);
+        if self.begins_anew(applied) {
+            self.asked = None;
+            self.came.take_if(|image| image.after.is_some());
+        }
+    }
+
+    /// What to ask a peer for now. `source` names one, but not the one that it is given, if there is another.
+    pub fn ask(
+        &mut self,
+        source: impl Fn(Option<NodeId>) -> Option<NodeId>,
+        applied: Revision,
+        now: Time,
+    ) -> Option<(NodeId, Wanted)> {
+        let waits = self.asked.is_some_and(|(_, at)| now.since(at) < COPY_MAX);
+        let busy = self.came.is_some() || self.installing.is_some();
+        if !self.is_needed(applied) || busy || waits || now < self.rests_until {
+            return None;
+        }
+        self.rests_until = now + COPY_EVERY;
+        let before = self.asked.map(|(node, _)| node);
+        self.asked = source(before).or(source(None)).map(|node| (node, now));
+        let (node, _) = self.asked?;
+        let (after, revision) = (self.next(applied), applied.max(self.trimmed));
+        Some((node, Wanted { after, revision }))
+    }
+
+    /// Behind which key the next image begins.
+    fn next(&self, applied: Revision) -> Option<Key> {
+        self.upto.clone().filter(|_| !self.begins_anew(applied))
+    }
+
+    /// An image has come; late, perhaps, or twice.
+    pub fn comes(&mut self, image: Arc<Image>, applied: Revision) {
+        let waits = self.is_needed(applied) && self.came.is_none() && self.installing.is_none();
+        let goes_on = image.upto.is_none() || image.upto > image.after;
+        let is_new = image.revision >= applied.max(self.trimmed);
+        if waits && goes_on && is_new && image.after == self.next(applied) {
+            self.asked = None;
+            self.came = Some(image);
+        }
+    }
+
+    /// Whether no entry may be applied now: an image is to come that is of this revision or a later one, or is here.
+    pub fn holds(&self, applied: Revision) -> bool {
+        match (&self.came, &self.installing) {
+            (_, Some(_)) => true,
+            (Some(image), None) => image.after.is_none() || image.revision <= applied,
+            (None, None) => self.asked.is_some() && !self.begins_anew(applied),
+        }
+    }
+
+    /// The image that may be installed now: all up to its revision is applied, or it begins with the first record. From
+    /// here on not all records are here.
+    pub fn install(&mut self, applied: Revision) -> Option<Arc<Image>> {
+        let (is_due, is_part) = (self.holds(applied), self.upto.is_some());
+        let image = self.came.take_if(|_| is_due)?;
+        // The entry that was being applied when it came may have been of its revision, or behind it.
+        let is_of_use = image.revision > applied || (is_part && image.revision == applied);
+        self.installing = is_of_use.then_some(image);
+        self.installing.clone()
+    }
+
+    /// The image is installed.
+    pub fn installed(&mut self) {
+        if let Some(image) = self.installing.take() {
+            self.upto.clone_from(&image.upto);
+        }
+    }
+
+    /// When there is something to ask for again; [`Time::MAX`] where something else comes first.
+    pub fn next_due(&self, applied: Revision) -> Time {
+        match self.asked {
+            _ if !self.is_needed(applied) || self.came.is_some() || self.installing.is_some() => Time::MAX,
+            Some((_, at)) => at + COPY_MAX,
+            None => self.rests_until,
+        }
+    }
+}
+
+/// The copies that peers are being given.
+#[derive(Clone, Debug, Default)]
+pub struct Copies {
+    peers: BTreeMap<NodeId, Copy>,
+}
+
+/// What a peer is given.
+#[derive(Clone, Debug, Default)]
+struct Copy {
+    wanted: Option<Wanted>,
+    /// The store is at it.
+    under_way: bool,
+}
+
+impl Copies {
+    /// A peer wants records. Only the last thing that it wants counts, so one that asks again and again, or restarts for
+    /// ever, has the store at work for one image at a time.
+    pub fn want(&mut self, peer: NodeId, wanted: Wanted) {
+        if self.peers.contains_key(&peer) || self.peers.len() < NODES_MAX {
+            self.peers.entry(peer).or_default().wanted = Some(wanted);
+        }
+    }
+
+    /// The next image to make, of a store at `applied`: for which peer, behind which key.
+    pub fn start(&mut self, applied: Revision) -> Option<(NodeId, Option<Key>)> {
+        self.peers.iter_mut().find_map(|(peer, copy)| {
+            let is_due = |wanted: &mut Wanted| wanted.revision <= applied;
+            let wanted = copy.wanted.take_if(|wanted| !copy.under_way && is_due(wanted))?;
+            copy.under_way = true;
+            Some((*peer, wanted.after))
+        })
+    }
+
+    /// The image for a peer is made.
+    pub fn made(&mut self, peer: NodeId) {
+        if let Some(copy) = self.peers.get_mut(&peer) {
+            copy.under_way = false;
+        }
+        self.peers
+            .retain(|_, copy| copy.under_way || copy.wanted.is_some());
+    }
+}
