@@ -1627,6 +1627,73 @@ mod members {
         said
     }
 
+    /// The records take more than any message, the log keeps less than comes while they are copied, and the node that
+    /// is given them is killed meanwhile.
+    #[test]
+    fn a_node_without_records_is_given_a_store_of_any_size() {
+        const RECORDS: usize = 450;
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<4>();
+        let names = ["0.toml", "1.toml"];
+        for node in [0, 1] {
+            let text = open_file(folder, names[node], node, [ports[2], ports[3]], ports[node], &format!("store-{node}"));
+            std::fs::write(folder.join(names[node]), format!("{text}log_entries_max = 40\n")).unwrap();
+        }
+        let value = |number: usize| format!("{number}").repeat(100_000 / format!("{number}").len());
+        let set = |client: &mut Client, number: usize, value: &str| {
+            comes_to(client, &format!("DEADLINE 10000 SET large/{number} {value}"), &Value::ok());
+        };
+        let (commits, first) = (logs(folder), start(folder, &["serve", names[0]]));
+        first.says("serves");
+        let mut one = client(ports[0]);
+        (0..RECORDS).for_each(|number| set(&mut one, number, &value(number)));
+
+        let second = start(folder, &["serve", names[1]]);
+        second.says("is given the records by others");
+        let mut other = client(ports[1]);
+        let figure = |client: &mut Client, name: &str| match client.ask("INFO federation") {
+            Value::Bulk(text) => {
+                let text = String::from_utf8(text).unwrap();
+                let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                line.expect("a figure of that name").trim().to_owned()
+            }
+            found => panic!("{found:?}"),
+        };
+        let until = Instant::now() + BOUND;
+        while figure(&mut other, "copied_bytes").parse::<u64>().unwrap() < 5 << 20 {
+            assert!(Instant::now() < until, "it is given nothing");
+        }
+        assert_eq!(figure(&mut other, "standing"), "copying");
+        let refused = other.ask("DEADLINE 1000 GET large/1");
+        assert!(format!("{refused:?}").contains("LATE"), "{refused:?}");
+        killed(second);
+        let part = ends_with(folder, 2, &["federation", "found", "x", "--log", "new", "--from", "store-1"]);
+        assert!(part.contains("a part of a node's records"), "{part}");
+        let part = fails(folder, &["serve", "--store", "store-1"]);
+        assert!(part.contains("a part of a node's records"), "{part}");
+
+        let second = start(folder, &["serve", names[1]]);
+        second.says("is given the records by others");
+        let mut written = 0;
+        let mut other = client(ports[1]);
+        while figure(&mut other, "standing") != "serving" {
+            assert!(Instant::now() < until, "the copy does not end");
+            set(&mut one, (written * 7) % RECORDS, &format!("new-{written}"));
+            written += 1;
+        }
+        assert!(written > 10, "{written}");
+        comes_to(&mut one, "DEADLINE 10000 SET last 1", &Value::ok());
+        comes_to(&mut other, "GET last", &Value::bulk("1"));
+        for number in 0..RECORDS {
+            let newest = (0..written).rev().find(|written| (written * 7) % RECORDS == number);
+            let wanted = newest.map_or_else(|| value(number), |written| format!("new-{written}"));
+            assert_eq!(other.ask(&format!("GET large/{number}")), Value::bulk(&wanted), "{number}");
+        }
+        [first, second].into_iter().for_each(Running::leaves);
+        end(&commits.child);
+    }
+
     /// A service manager starts it again and again: each time it ends at once, says why and what to do, and what runs
     /// beside goes on.
     #[test]

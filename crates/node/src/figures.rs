@@ -101,6 +101,8 @@ pub struct Figures {
     pub said: Said,
     /// Queries that it has taken and not answered.
     pub queries_waiting: usize,
+    /// Bytes of records that others have given it, of the last copy.
+    pub copied: u64,
     /// What came of requests.
     pub account: Account,
     /// Temporal objects.
@@ -279,6 +281,7 @@ impl Figures {
             ("applied", self.applied.to_string()),
             ("lag_entries", self.lag.to_string()),
             ("standing", standing(self.said.standing).into()),
+            ("copied_bytes", self.copied.to_string()),
             ("serving_for_ms", (self.said.serving_for.0 / 1_000_000).to_string()),
             ("log_silent", u8::from(self.said.log_silent).to_string()),
             ("metrics", self.page.map_or("none".into(), |page| page.to_string())),
@@ -624,6 +627,7 @@ pub(crate) mod tests {
             lag: 0,
             said: Said::default(),
             queries_waiting: 3,
+            copied: 0,
             account,
             objects: Objects {
                 ages: vec![(b"a\"b".to_vec(), Nanos(1_500_000))],

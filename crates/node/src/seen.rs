@@ -20,6 +20,8 @@ pub enum What {
     Cedes,
     /// It takes requests.
     Serves,
+    /// It is being given the records by others; of this copy, so many bytes have come.
+    Copying(u64),
     /// It may be ended: no client waits, and all is on disk.
     Left,
     /// Something that its operator should know.

@@ -223,6 +223,10 @@ fn line(node: NodeId, what: &What) -> Option<String> {
         What::Trusts(master) => format!("node {node} follows node {master}\n"),
         What::Suspects => format!("node {node} has no master\n"),
         What::Serves => format!("node {node} serves\n"),
+        What::Copying(bytes) => format!(
+            "node {node} is given the records by others: {:.1} MiB so far; it takes no requests until it has all\n",
+            *bytes as f64 / f64::from(1 << 20)
+        ),
         What::Left => format!("node {node} has left: no client waits, and all is on disk\n"),
         What::Note(text) => format!("node {node}: {text}\n"),
         What::CaughtUp(_) => return None,

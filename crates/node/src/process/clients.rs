@@ -1,6 +1,6 @@
 //! Clients' connections, of a node or of a balancer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,6 +37,11 @@ static BOUNDS: Bounds = Bounds {
 const WAITING_MAX: usize = 1024;
 /// The most bytes of them, but for one request.
 const WAITING_BYTES: usize = 1 << 20;
+/// The most bytes of requests of all clients together that are read and not begun, but for [`SHORT_MAX`] of each client
+/// (64 MiB in all): what some clients send without an end keeps no other client's short requests from being read. While
+/// there is no room, no more is read of a client that has as much, and one in the middle of a request is dropped as one
+/// that stalls.
+const REQUESTS_MAX: usize = 128 << 20;
 /// While so many bytes of replies are not sent, no further request of the client is begun. So one client's replies take
 /// at most that, and one reply.
 const REPLIES_PAUSE: usize = 1 << 20;
@@ -45,7 +50,7 @@ const REPLIES_PAUSE: usize = 1 << 20;
 /// is no room is not kept: its client is told that the query is late, or that the outcome of the transaction is to be
 /// asked for. While there is none, a client's next request waits until all of its replies are sent.
 pub(super) const REPLIES_MAX: usize = 192 << 20;
-/// Replies up to here are short.
+/// Replies and requests up to here are short.
 pub(super) const SHORT_MAX: usize = 64 << 10;
 /// The most bytes of a stranger's requests that are read and not begun.
 const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
@@ -102,6 +107,10 @@ pub(super) struct Clients {
     unsent: usize,
     /// Replies that were not kept, because there was no room.
     pub unkept: u64,
+    /// The bytes of all requests that are read and not begun.
+    kept: usize,
+    /// Places of clients that wait for room for theirs.
+    short_of_room: BTreeSet<usize>,
 }
 
 impl Clients {
@@ -131,6 +140,8 @@ impl Clients {
             telling: VecDeque::new(),
             unsent: 0,
             unkept: 0,
+            kept: 0,
+            short_of_room: BTreeSet::new(),
             bytes: Bytes::default(),
         })
     }
@@ -140,12 +151,13 @@ impl Clients {
         self.unsent
     }
 
-    /// Counts what waits to be sent to a client.
+    /// Counts what waits to be sent to a client, and what of its requests waits to be begun.
     fn count(&mut self, place: usize) {
         if let Some(client) = self.places.get_mut(place) {
-            let unsent = client.link.unsent();
+            let (unsent, kept) = (client.link.unsent(), client.kept());
             self.unsent = self.unsent - client.counted + unsent;
-            client.counted = unsent;
+            self.kept = self.kept - client.counted_kept + kept;
+            (client.counted, client.counted_kept) = (unsent, kept);
         }
     }
 
@@ -346,6 +358,9 @@ impl Clients {
     /// nothing.
     pub fn due(&mut self) -> Vec<usize> {
         self.take_judged();
+        if self.kept < REQUESTS_MAX {
+            self.again.extend(std::mem::take(&mut self.short_of_room));
+        }
         let mut due = std::mem::take(&mut self.again);
         due.sort_unstable();
         due.dedup();
@@ -369,6 +384,7 @@ impl Clients {
             return Wanted::Nothing;
         };
         client.pause = if self.unsent >= REPLIES_MAX { 0 } else { REPLIES_PAUSE };
+        client.kept_max = if self.kept >= REQUESTS_MAX { SHORT_MAX } else { usize::MAX };
         let wanted = client.turn(scratch, now);
         let bytes = std::mem::take(&mut client.link.bytes);
         self.bytes.read += bytes.read;
@@ -390,7 +406,13 @@ impl Clients {
             }
         }
         self.count(place);
-        let has_more = self.places.get_mut(place).is_some_and(|client| client.has_more());
+        let (mut has_more, mut is_short) = (false, false);
+        if let Some(client) = self.places.get_mut(place) {
+            (has_more, is_short) = (client.has_more(), client.is_short_of_room());
+        }
+        if is_short {
+            self.short_of_room.insert(place);
+        }
         match wanted {
             Wanted::Over => self.close(place),
             Wanted::Nothing if has_more => self.again.push(place),
@@ -442,6 +464,8 @@ impl Clients {
     fn close(&mut self, place: usize) {
         if let Some(mut client) = self.places.remove(place) {
             self.unsent -= client.counted;
+            self.kept -= client.counted_kept;
+            self.short_of_room.remove(&place);
             client.link.stream.end();
             for patterns in [false, true] {
                 for name in client.conversation.heard(patterns) {
@@ -485,6 +509,10 @@ struct Client {
     pause: usize,
     /// What of [`Clients::unsent`] is this client's.
     counted: usize,
+    /// While so many bytes of its requests wait to be begun, no more is read.
+    kept_max: usize,
+    /// What of [`Clients::kept`] is this client's.
+    counted_kept: usize,
     conversation: Conversation,
     /// A password that is to be checked before anything else.
     claimed: Option<Claimed>,
@@ -534,6 +562,8 @@ impl Client {
             waiting_bytes: 0,
             pause: REPLIES_PAUSE,
             counted: 0,
+            kept_max: usize::MAX,
+            counted_kept: 0,
             conversation: Conversation::new(login, cursors, first, number),
             claimed: None,
             ticket: None,
@@ -548,11 +578,22 @@ impl Client {
         }
     }
 
+    /// The bytes of its requests that are read and not begun.
+    fn kept(&self) -> usize {
+        self.waiting_bytes + self.parser.kept()
+    }
+
+    /// Whether no more is read of it, because all clients' requests take too much.
+    fn is_short_of_room(&self) -> bool {
+        self.kept() >= self.kept_max
+    }
+
     fn reads(&self) -> bool {
         // A stranger has one request at a time: what follows may have other bounds.
         let is_stranger = self.conversation.login().is_stranger();
         let has_room = !is_stranger || self.parser.kept() <= STRANGER_KEPT;
         has_room
+            && !self.is_short_of_room()
             && self.waiting.len() < WAITING_MAX
             && self.waiting_bytes < WAITING_BYTES
             && (self.link.unsent() < self.pause || self.link.unsent() == 0)
@@ -571,7 +612,8 @@ impl Client {
 
     /// Whether it stalls, in the middle of a request or of replies.
     pub fn is_stalled(&self, now: Time) -> bool {
-        let half = self.parser.is_inside() && self.waiting.is_empty() && self.ticket.is_none() && self.reads();
+        let is_idle = self.waiting.is_empty() && self.ticket.is_none();
+        let half = self.parser.is_inside() && is_idle && (self.reads() || self.is_short_of_room());
         let is_stranger = self.conversation.login().is_stranger() || self.link.stream.is_handshaking();
         let is_silent = is_stranger && !self.conversation.is_waiting() && now.since(self.began) > STALLED_MAX;
         is_silent
@@ -809,6 +851,55 @@ mod tests {
             [*b"-LAT", *b"-LAT", *b"-UNK"],
             "a transaction may not be called late"
         );
+    }
+
+    #[test]
+    fn requests_that_are_not_whole_are_bounded_in_all_and_short_ones_are_read() {
+        const HALF: usize = REQUESTS_MAX / BOUNDS.bulk + 8;
+        let (slow, short) = (HALF, HALF + 1);
+        let count = HALF + 2;
+        let (mut clients, poll, others) = connected(count);
+        let head = format!("*3\r\n$3\r\nSET\r\n$1\r\na\r\n${}\r\n", BOUNDS.bulk);
+        let others: Vec<_> = others.into_iter().map(Arc::new).collect();
+        let sends = |at: usize, bytes: usize| {
+            let (other, head) = (Arc::clone(&others[at]), head.clone());
+            std::thread::spawn(move || {
+                let mut other: &net::TcpStream = &other;
+                // Connections that end meanwhile take no more.
+                drop(other.write_all(head.as_bytes()).and_then(|()| other.write_all(&vec![b'v'; bytes])));
+            })
+        };
+        // Nearly all of a value each, and nothing further.
+        let sending: Vec<_> = (0..HALF).map(|at| sends(at, BOUNDS.bulk - 1)).collect();
+        while clients.kept < REQUESTS_MAX {
+            round(&mut clients, count, true);
+            let kept: usize = clients.places.iter_mut().map(|(_, client)| client.kept()).sum();
+            assert_eq!(kept, clients.kept, "what waits is counted");
+        }
+        let at_last = sends(slow, BOUNDS.bulk);
+        (&*others[short]).write_all(b"GET a\r\n").unwrap();
+        let asked = loop {
+            if let Some((place, _)) = round(&mut clients, count, true).pop() {
+                break place;
+            }
+        };
+        assert_eq!(asked, short, "a short request is read all the same");
+        while !clients.short_of_room.contains(&slow) {
+            round(&mut clients, count, true);
+            assert!(clients.kept <= REQUESTS_MAX + CLIENTS_MAX * SHORT_MAX, "{} bytes", clients.kept);
+        }
+        // Those that send nothing further make room; one whose bytes came later is read on.
+        let later = Time::ZERO + STALLED_MAX;
+        clients.places.get_mut(slow).unwrap().came = later;
+        clients.look(poll.registry(), later + Nanos(1));
+        assert_eq!((clients.len(), clients.short_of_room.len()), (2, 1));
+        while !at_last.is_finished() {
+            assert!(round(&mut clients, count, true).is_empty(), "it is not whole yet");
+        }
+        drop(sending);
+        (&*others[slow]).write_all(b"\r\n").unwrap();
+        while round(&mut clients, count, true).is_empty() {}
+        assert_eq!(clients.kept, 0);
     }
 
     #[test]

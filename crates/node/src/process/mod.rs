@@ -38,6 +38,7 @@ use punctual_server::stream::Ready;
 use punctual_server::subscribers::Told;
 use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
+use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
@@ -82,6 +83,8 @@ const WATCHES: Ticket = 1 << 63;
 const FRONT_REPLIES_MAX: usize = 4 * FOUND_BYTES_MAX;
 /// A front that leaves so many bytes untaken is not told of further beats.
 const BEATS_MAX: usize = 1 << 20;
+/// How often a node says how far the copy is that it is given.
+const COPY_TOLD_EVERY: Nanos = Nanos::from_secs(5);
 /// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
 const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
 
@@ -362,6 +365,8 @@ impl Listening {
             trusts: None,
             reigned: false,
             served: false,
+            copied: 0,
+            copy_told: Time::ZERO,
             left: None,
             ends: None,
             scratch: Vec::new(),
@@ -451,6 +456,9 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     trusts: Option<NodeId>,
     reigned: bool,
     served: bool,
+    /// Bytes of records that others have given it, of the last copy.
+    copied: u64,
+    copy_told: Time,
     /// When it ends that has left.
     left: Option<Time>,
     /// Why the loop is to end.
@@ -756,12 +764,28 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Action::Look(ticket, command) => self.stores.take(Task::Look(ticket, command)),
             Action::Sync => self.stores.take(Task::Sync),
             Action::Copy(peer, after) => self.stores.take(Task::Copy(peer, after)),
-            Action::Install(image) => self.stores.take(Task::Install(image)),
+            Action::Install(image) => {
+                self.tell_of_copy(&image, now);
+                self.stores.take(Task::Install(image));
+            }
             Action::Left => {
                 self.seen(What::Left);
                 self.left.get_or_insert(now + LEAVES_AFTER);
             }
             Action::Stop(stop) => _ = self.ends.get_or_insert(Err(stop.into())),
+        }
+    }
+
+    /// Tells that records are being given to it: when that begins, and now and then while it goes on.
+    fn tell_of_copy(&mut self, image: &Image, now: Time) {
+        if image.after.is_none() {
+            self.copied = 0;
+        }
+        let bytes = image.records.iter().map(|(key, value)| key.len() + value.len());
+        self.copied += bytes.sum::<usize>() as u64;
+        if image.after.is_none() || now.since(self.copy_told) >= COPY_TOLD_EVERY {
+            self.copy_told = now;
+            self.seen(What::Copying(self.copied));
         }
     }
 
@@ -786,9 +810,13 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             let epoch = self.node.reign().epoch;
             self.seen(if reigns { What::Reigns(epoch) } else { What::Cedes });
         }
-        if !self.served && self.node.standing() == Standing::Serving {
-            self.served = true;
-            self.seen(What::Serves);
+        match self.node.standing() {
+            Standing::Serving if !self.served => {
+                self.served = true;
+                self.seen(What::Serves);
+            }
+            Standing::Copying => self.served = false,
+            _ => {}
         }
     }
 

@@ -111,6 +111,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             lag: self.node.lag(now),
             said: self.node.said(now),
             queries_waiting: self.node.queries(),
+            copied: self.copied,
             account: self.spans.account.clone(),
             objects: self.objects(),
             peers: self.peers.iter().map(peer).collect(),
