@@ -1668,8 +1668,11 @@ mod members {
         let refused = other.ask("DEADLINE 1000 GET large/1");
         assert!(format!("{refused:?}").contains("LATE"), "{refused:?}");
         killed(second);
-        let part = ends_with(folder, 2, &["federation", "found", "x", "--log", "new", "--from", "store-1"]);
+        let part = fails(folder, &["federation", "found", "x", "--log", "new", "--from", "store-1"]);
         assert!(part.contains("a part of a node's records"), "{part}");
+        let inspected = ends_with(folder, 0, &["store", "inspect", "store-1", "--json"]);
+        let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+        assert_eq!(inspected["part"], true);
         let part = fails(folder, &["serve", "--store", "store-1"]);
         assert!(part.contains("a part of a node's records"), "{part}");
 

@@ -23,6 +23,7 @@ use punctual_os::linux::clock_origin;
 use punctual_server::metrics::Page;
 use punctual_server::users::Users;
 use punctual_server::{Listening, Options, Running};
+use punctual_store::batch::is_reserved;
 use punctual_store::engine::{Durability, Engine, Read, Table};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, decode};
 use punctual_store::{Store, StoreError, StoreOptions};
@@ -259,7 +260,8 @@ fn open<E: Engine>(
             (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded),
         )? {
             let (key, record) = record?;
-            if objects.iter().any(|known| known.key == *key) {
+            // A node's store has records of the store's own there, too.
+            if is_reserved(&key) || objects.iter().any(|known| known.key == *key) {
                 continue;
             }
             let length = decode(&record, ClockOrigin::UNKNOWN).map_or(0, |(_, value)| value.len());

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use punctual_engines::lmdb::{Visitor, reserve_of};
 use punctual_os::LinuxOs;
 use punctual_os::linux::clock_origin;
+use punctual_store::batch::{is_reserved, revision_of, tells_of_a_part};
 use punctual_store::engine::{EngineError, Table};
 use punctual_store::temporal::{ClockOrigin, decode};
 use punctual_units::{Clock, Nanos};
@@ -39,6 +40,10 @@ struct Inspection {
     medium_bytes: u64,
     records: u64,
     readers: Vec<Reader>,
+    /// The last entry of a federation's log that is in it; `None` where it is no node's.
+    revision: Option<u64>,
+    /// Whether it is a part of a node's records, because its copy from another node has not ended.
+    part: bool,
     temporal: Vec<Object>,
 }
 
@@ -79,6 +84,16 @@ fn look(arguments: &Inspect) -> Result<Inspection, EngineError> {
         held_bytes: space.held_by(commit),
     });
     let free = space.freed.iter().map(|(_, bytes)| bytes).sum();
+    let (mut revision, mut part, mut temporal) = (None, false, Vec::new());
+    let origin = clock_origin().map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes()));
+    visitor.visit::<EngineError>(Table::Temporal, &mut |key, record| {
+        revision = revision.or(revision_of(key, record).map(|revision| revision.0));
+        part |= tells_of_a_part(key);
+        if !is_reserved(key) {
+            temporal.push(object(key, record, origin));
+        }
+        Ok(())
+    })?;
     Ok(Inspection {
         store: arguments.store.display().to_string(),
         format: visitor.format(),
@@ -94,27 +109,23 @@ fn look(arguments: &Inspect) -> Result<Inspection, EngineError> {
         medium_bytes,
         records: visitor.records(Table::Data),
         readers: readers.collect(),
-        temporal: objects(&visitor)?,
+        revision,
+        part,
+        temporal,
     })
 }
 
-fn objects(visitor: &Visitor) -> Result<Vec<Object>, EngineError> {
-    let origin = clock_origin().map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes()));
+fn object(key: &[u8], record: &[u8], origin: ClockOrigin) -> Object {
     let now = LinuxOs.since_boot();
-    let mut objects = Vec::new();
-    visitor.visit::<EngineError>(Table::Temporal, &mut |key, record| {
-        let decoded = decode(record, origin);
-        let sampled_at = decoded
-            .and_then(|(sample, _)| sample.sampled_at)
-            .filter(|at| *at <= now);
-        objects.push(Object {
-            key: key.escape_ascii().to_string(),
-            bytes: decoded.map_or(record.len(), |(_, value)| value.len()),
-            age_ns: sampled_at.map(|at| now.since(at).0),
-        });
-        Ok(())
-    })?;
-    Ok(objects)
+    let decoded = decode(record, origin);
+    let sampled_at = decoded
+        .and_then(|(sample, _)| sample.sampled_at)
+        .filter(|at| *at <= now);
+    Object {
+        key: key.escape_ascii().to_string(),
+        bytes: decoded.map_or(record.len(), |(_, value)| value.len()),
+        age_ns: sampled_at.map(|at| now.since(at).0),
+    }
 }
 
 fn told(found: &Inspection) -> String {
@@ -168,6 +179,13 @@ fn told(found: &Inspection) -> String {
         "records",
         format!("{}, and {} temporal objects", found.records, found.temporal.len()),
     );
+    if let Some(revision) = found.revision {
+        let what = match found.part {
+            true => "a part of a node's records: its copy from another node has not ended; they are of revision",
+            false => "a node's records, up to revision",
+        };
+        line("federation", format!("{what} {revision}"));
+    }
     for Reader {
         process,
         commits_behind,

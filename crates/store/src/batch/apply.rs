@@ -58,7 +58,8 @@ fn range<'k>(after: Option<&'k [u8]>, upto: Option<&'k [u8]>) -> KeyRange<'k> {
     )
 }
 
-pub(crate) fn is_reserved(key: &[u8]) -> bool {
+/// Whether a record beside a store's temporal objects is the store's own.
+pub fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(RESERVED)
 }
 

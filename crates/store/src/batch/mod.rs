@@ -79,8 +79,8 @@ use crate::temporal::Sample;
 use crate::transaction::refuse_reserved;
 use crate::{Deadline, Freshness, StoreError, Value};
 
-pub use apply::{Image, revision_of, tells_of_a_part};
-pub(crate) use apply::{is_reserved, read_revision, read_upto};
+pub use apply::{Image, is_reserved, revision_of, tells_of_a_part};
+pub(crate) use apply::{read_revision, read_upto};
 pub(crate) use create::read_created;
 pub use overlay::Layer;
 use overlay::{Base, Overlay};
