@@ -1637,12 +1637,23 @@ mod members {
         let ports = free_ports::<4>();
         let names = ["0.toml", "1.toml"];
         for node in [0, 1] {
-            let text = open_file(folder, names[node], node, [ports[2], ports[3]], ports[node], &format!("store-{node}"));
+            let text = open_file(
+                folder,
+                names[node],
+                node,
+                [ports[2], ports[3]],
+                ports[node],
+                &format!("store-{node}"),
+            );
             std::fs::write(folder.join(names[node]), format!("{text}log_entries_max = 40\n")).unwrap();
         }
         let value = |number: usize| format!("{number}").repeat(100_000 / format!("{number}").len());
         let set = |client: &mut Client, number: usize, value: &str| {
-            comes_to(client, &format!("DEADLINE 10000 SET large/{number} {value}"), &Value::ok());
+            comes_to(
+                client,
+                &format!("DEADLINE 10000 SET large/{number} {value}"),
+                &Value::ok(),
+            );
         };
         let (commits, first) = (logs(folder), start(folder, &["serve", names[0]]));
         first.says("serves");
@@ -1668,7 +1679,10 @@ mod members {
         let refused = other.ask("DEADLINE 1000 GET large/1");
         assert!(format!("{refused:?}").contains("LATE"), "{refused:?}");
         killed(second);
-        let part = fails(folder, &["federation", "found", "x", "--log", "new", "--from", "store-1"]);
+        let part = fails(
+            folder,
+            &["federation", "found", "x", "--log", "new", "--from", "store-1"],
+        );
         assert!(part.contains("a part of a node's records"), "{part}");
         let inspected = ends_with(folder, 0, &["store", "inspect", "store-1", "--json"]);
         let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
@@ -1691,7 +1705,11 @@ mod members {
         for number in 0..RECORDS {
             let newest = (0..written).rev().find(|written| (written * 7) % RECORDS == number);
             let wanted = newest.map_or_else(|| value(number), |written| format!("new-{written}"));
-            assert_eq!(other.ask(&format!("GET large/{number}")), Value::bulk(&wanted), "{number}");
+            assert_eq!(
+                other.ask(&format!("GET large/{number}")),
+                Value::bulk(&wanted),
+                "{number}"
+            );
         }
         [first, second].into_iter().for_each(Running::leaves);
         end(&commits.child);

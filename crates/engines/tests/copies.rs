@@ -1,5 +1,5 @@
-//! A store that is given another one's records, image by image, has at each instant what the log says of the keys that it
-//! has, whatever is written meanwhile and wherever it is opened again; images that would break this are refused.
+//! A store that is given another one's records, image by image, has at each instant what the log says of the keys that
+//! it has, whatever is written meanwhile and wherever it is opened again; images that would break this are refused.
 
 use std::collections::BTreeMap;
 
@@ -98,14 +98,21 @@ impl Federation {
 
     /// What a store shows is what the log says of the keys that it has.
     fn check<E: Engine>(&self, joiner: &Store<E, VirtualOs>) -> Result<(), TestCaseError> {
-        let Image { revision, upto, records, .. } = joiner.image().unwrap();
+        let Image {
+            revision,
+            upto,
+            records,
+            ..
+        } = joiner.image().unwrap();
         prop_assert_eq!(&upto, &joiner.upto());
         prop_assert_eq!(revision, joiner.revision());
         let state = match revision.0 {
             0 => Records::new(),
             at => self.states[at as usize - 1].clone(),
         };
-        let here = state.into_iter().filter(|(key, _)| upto.as_ref().is_none_or(|upto| key <= upto));
+        let here = state
+            .into_iter()
+            .filter(|(key, _)| upto.as_ref().is_none_or(|upto| key <= upto));
         prop_assert_eq!(records, here.collect::<Vec<_>>());
         Ok(())
     }
@@ -184,7 +191,10 @@ proptest! {
 fn a_part_is_no_store_of_its_own() {
     let directory = punctual_testing::shared_folder();
     let (source, joiner) = (replica(Memory::default()), replica(lmdb(directory.path())));
-    let entry = BTreeMap::from([(b"a".to_vec(), Some(b"1".to_vec())), (b"b".to_vec(), Some(b"2".to_vec()))]);
+    let entry = BTreeMap::from([
+        (b"a".to_vec(), Some(b"1".to_vec())),
+        (b"b".to_vec(), Some(b"2".to_vec())),
+    ]);
     source.apply(Revision(1), &set(&entry)).unwrap();
     joiner.install_image(&source.image_from(None, 1).unwrap()).unwrap();
     assert_eq!(joiner.upto().as_deref(), Some(&b"a"[..]));

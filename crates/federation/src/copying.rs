@@ -1,8 +1,8 @@
 //! How a node whose next entry the log no longer has is given the records of a peer, image by image.
 //!
-//! **Problem.** A store may be larger than what a message, a node's memory, or a peer's patience holds, and the log goes
-//! on meanwhile. A snapshot that is held until all of it is sent keeps the peer's store from reusing pages, and when it
-//! has arrived, the log may have been trimmed beyond it once more.
+//! **Problem.** A store may be larger than what a message, a node's memory, or a peer's patience holds, and the log
+//! goes on meanwhile. A snapshot that is held until all of it is sent keeps the peer's store from reusing pages, and
+//! when it has arrived, the log may have been trimmed beyond it once more.
 //!
 //! **Method.** Each image is of a range of keys, begins where the one before ended, and is a snapshot of its own. In
 //! between, the node follows the log with the records that it has:
@@ -10,12 +10,14 @@
 //! 1. What is here is, at any time, what the log says up to the applied revision, of all keys up to `upto`.
 //! 2. The node asks a peer for the records behind `upto` at the applied revision or a later one, and applies nothing
 //!    until they come. The peer answers when it has come so far.
-//! 3. The node applies the entries up to the image's revision, of keys up to `upto` alone, then installs the image in one
-//!    commit. By that, 1 holds with the image's end as `upto`. An image that ends with the last record ends the copy.
+//! 3. The node applies the entries up to the image's revision, of keys up to `upto` alone, then installs the image in
+//!    one commit. By that, 1 holds with the image's end as `upto`. An image that ends with the last record ends the
+//!    copy.
 //!
-//! So the log needs to keep what came since the last image, not since the first; a peer reads and sends little at a time;
-//! each image may come from another peer; and a crash goes on where it was, because `upto` is in the same commit as the
-//! records. Until the end the node takes no requests and is no candidate for the next reign ([`Standing::Copying`]).
+//! So the log needs to keep what came since the last image, not since the first; a peer reads and sends little at a
+//! time; each image may come from another peer; and a crash goes on where it was, because `upto` is in the same commit
+//! as the records. Until the end the node takes no requests and is no candidate for the next reign
+//! ([`Standing::Copying`]).
 //!
 //! [`Standing::Copying`]: crate::message::Standing::Copying
 
@@ -29,7 +31,8 @@ use crate::ids::{NodeId, Revision};
 use crate::liveness::NODES_MAX;
 use crate::message::{Key, Wanted};
 
-/// About how many bytes of records an image has, so that no loop of a node is at one for longer than a millisecond or two.
+/// About how many bytes of records an image has, so that no loop of a node is at one for longer than a millisecond or
+/// two.
 pub const IMAGE_BYTES_MAX: usize = 1 << 20;
 /// How often a node asks for an image: 50 MiB in a second, which leave its peer time for its clients.
 pub const COPY_EVERY: Nanos = Nanos::from_millis(20);
@@ -39,7 +42,8 @@ pub const COPY_MAX: Nanos = Nanos::from_millis(500);
 /// The copy that a node is being given, or none.
 #[derive(Clone, Debug, Default)]
 pub struct Copying {
-    /// The log no longer has the entries up to here: where fewer are applied, the copy is to begin with the first record.
+    /// The log no longer has the entries up to here: where fewer are applied, the copy is to begin with the first
+    /// record.
     trimmed: Revision,
     /// Up to which key records are here; `None`: all of them are.
     upto: Option<Key>,
@@ -171,8 +175,8 @@ struct Copy {
 }
 
 impl Copies {
-    /// A peer wants records. Only the last thing that it wants counts, so one that asks again and again, or restarts for
-    /// ever, has the store at work for one image at a time.
+    /// A peer wants records. Only the last thing that it wants counts, so one that asks again and again, or restarts
+    /// for ever, has the store at work for one image at a time.
     pub fn want(&mut self, peer: NodeId, wanted: Wanted) {
         if self.peers.contains_key(&peer) || self.peers.len() < NODES_MAX {
             self.peers.entry(peer).or_default().wanted = Some(wanted);
@@ -194,7 +198,6 @@ impl Copies {
         if let Some(copy) = self.peers.get_mut(&peer) {
             copy.under_way = false;
         }
-        self.peers
-            .retain(|_, copy| copy.under_way || copy.wanted.is_some());
+        self.peers.retain(|_, copy| copy.under_way || copy.wanted.is_some());
     }
 }

@@ -199,7 +199,9 @@ fn a_copy_in_images_ends_beside_a_log_that_keeps_less_than_comes_meanwhile() {
             0 => Operation::Delete(vec![b'k', byte % 60]),
             _ => Operation::Put(vec![b'k', byte % 70], vec![byte]),
         };
-        client.asks(&mut table, master, Work::Transaction(vec![operation])).expect("an answer");
+        client
+            .asks(&mut table, master, Work::Transaction(vec![operation]))
+            .expect("an answer");
         table.pass(COPY_EVERY);
         copying += u32::from(table.node(gone).standing() == Standing::Copying);
     }
@@ -221,8 +223,10 @@ fn a_node_with_a_part_of_the_records_answers_nothing_and_does_not_reign() {
     let query = client.sends(&mut table, gone, list(false), SECOND);
     let late = client.hears(&table, &query);
     assert!(matches!(late, Some(Answer::Late { .. })), "{late:?}");
-    // All others are gone: nobody reigns, rather than one that has a part.
-    (0..3).filter(|number| *number != gone).for_each(|number| table.crash(number));
+    // All others are gone: no node reigns, rather than the one that has a part.
+    (0..3)
+        .filter(|number| *number != gone)
+        .for_each(|number| table.crash(number));
     table.pass(SECOND);
     assert_eq!(table.masters(), [0; 0]);
     // One is back with all records: it reigns, and the copy goes on where it was.
@@ -230,7 +234,10 @@ fn a_node_with_a_part_of_the_records_answers_nothing_and_does_not_reign() {
     let (records, revision) = {
         let entries = table.entries.clone();
         let mut records = std::collections::BTreeMap::new();
-        for set in entries.iter().flat_map(|entry| punctual_federation::records::sets(entry)) {
+        for set in entries
+            .iter()
+            .flat_map(|entry| punctual_federation::records::sets(entry))
+        {
             for (key, value) in set.changes {
                 match value {
                     Some(value) => records.insert(key, value),

@@ -23,8 +23,8 @@ use crate::datagram::Secret;
 pub const VERSION: u8 = 4;
 /// The longest frame of a peer that has not said its name.
 pub const STRANGER_BYTES_MAX: usize = 256;
-/// The longest frame of a peer: a request may have 128 values of 128 KiB. The loop of a node that sends or takes one does
-/// nothing else meanwhile, so a longer one would have its peers suspect it.
+/// The longest frame of a peer: a request may have 128 values of 128 KiB. The loop of a node that sends or takes one
+/// does nothing else meanwhile, so a longer one would have its peers suspect it.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
 
 /// Whether a key was set; otherwise it was removed.
@@ -90,7 +90,9 @@ mod tests {
 
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
-    use punctual_federation::message::{Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Wanted, Work};
+    use punctual_federation::message::{
+        Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Wanted, Work,
+    };
     use punctual_federation::temporal::{Feed, FeedBounds};
     use punctual_logs::frame::{Frames, write};
     use punctual_store::batch::Image;
@@ -181,15 +183,7 @@ mod tests {
         });
         let unknown = id().prop_map(|id| Message::Answered(id, Answer::Unknown));
         let taken = member().prop_map(Message::NameTaken);
-        prop_oneof![
-            heartbeat,
-            passed_on,
-            image,
-            answered,
-            unknown,
-            taken,
-            wanted,
-        ]
+        prop_oneof![heartbeat, passed_on, image, answered, unknown, taken, wanted]
     }
 
     fn packet() -> impl Strategy<Value = Packet> {

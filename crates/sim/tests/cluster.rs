@@ -153,7 +153,10 @@ fn everything_happens_that_should_be_survived() {
     );
     assert!(times(&|report| report.takeovers) > 120, "takeovers");
     let (copies, images) = (times(&|report| report.copies), times(&|report| report.images));
-    assert!(copies > 20 && images > 2 * copies, "{copies} copies, {images} images before their last ones");
+    assert!(
+        copies > 20 && images > 2 * copies,
+        "{copies} copies, {images} images before their last ones"
+    );
     let parts = times(&|report| report.parts);
     assert!(parts > 5, "{parts} starts with a part of the records");
     assert!(times(&|report| report.readings) > 1_000, "readings of sensors");

@@ -335,8 +335,14 @@ impl Table {
                 false => self.copy(number, peer, after),
             },
             Action::Install(image) => {
-                assert!(image.after.is_none() || image.after == place.upto, "it begins elsewhere");
-                assert!(image.after.is_none() || image.revision == place.revision, "it is of another revision");
+                assert!(
+                    image.after.is_none() || image.after == place.upto,
+                    "it begins elsewhere"
+                );
+                assert!(
+                    image.after.is_none() || image.revision == place.revision,
+                    "it is of another revision"
+                );
                 place.records.retain(|key, _| !is_of(&image, key));
                 place.records.extend(image.records.iter().cloned());
                 place.revision = image.revision;

@@ -384,7 +384,11 @@ impl Clients {
             return Wanted::Nothing;
         };
         client.pause = if self.unsent >= REPLIES_MAX { 0 } else { REPLIES_PAUSE };
-        client.kept_max = if self.kept >= REQUESTS_MAX { SHORT_MAX } else { usize::MAX };
+        client.kept_max = if self.kept >= REQUESTS_MAX {
+            SHORT_MAX
+        } else {
+            usize::MAX
+        };
         let wanted = client.turn(scratch, now);
         let bytes = std::mem::take(&mut client.link.bytes);
         self.bytes.read += bytes.read;
@@ -866,7 +870,11 @@ mod tests {
             std::thread::spawn(move || {
                 let mut other: &net::TcpStream = &other;
                 // Connections that end meanwhile take no more.
-                drop(other.write_all(head.as_bytes()).and_then(|()| other.write_all(&vec![b'v'; bytes])));
+                drop(
+                    other
+                        .write_all(head.as_bytes())
+                        .and_then(|()| other.write_all(&vec![b'v'; bytes])),
+                );
             })
         };
         // Nearly all of a value each, and nothing further.
@@ -886,7 +894,11 @@ mod tests {
         assert_eq!(asked, short, "a short request is read all the same");
         while !clients.short_of_room.contains(&slow) {
             round(&mut clients, count, true);
-            assert!(clients.kept <= REQUESTS_MAX + CLIENTS_MAX * SHORT_MAX, "{} bytes", clients.kept);
+            assert!(
+                clients.kept <= REQUESTS_MAX + CLIENTS_MAX * SHORT_MAX,
+                "{} bytes",
+                clients.kept
+            );
         }
         // Those that send nothing further make room; one whose bytes came later is read on.
         let later = Time::ZERO + STALLED_MAX;

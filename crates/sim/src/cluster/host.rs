@@ -465,12 +465,7 @@ impl World {
 
 impl Up {
     /// Does what a node wants of its store; what to tell the node, and what is on disk now.
-    fn carry_out(
-        &self,
-        work: Work,
-        skips: bool,
-        image_bytes_max: usize,
-    ) -> Result<(Event, Option<Image>), StoreError> {
+    fn carry_out(&self, work: Work, skips: bool, image_bytes_max: usize) -> Result<(Event, Option<Image>), StoreError> {
         let replica = &self.replica;
         let event = match work {
             Work::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),

@@ -58,7 +58,9 @@ fn of_message(message: &Message) -> String {
 }
 
 fn behind(key: Option<&Key>) -> String {
-    key.map_or("from the first record".to_owned(), |key| format!("behind {}", key.escape_ascii()))
+    key.map_or("from the first record".to_owned(), |key| {
+        format!("behind {}", key.escape_ascii())
+    })
 }
 
 fn of_work(work: &Work) -> String {
