@@ -13,7 +13,7 @@ use crate::line::Line;
 use crate::liveness::{HEARTBEAT, Heard, Liveness, SUSPECT_AFTER};
 use crate::master::{Consequence, Master};
 use crate::message::{
-    Answer, Heartbeat, Key, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Wanted, Work,
+    Answer, Heartbeat, Key, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Work,
 };
 use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
@@ -372,9 +372,7 @@ impl Node {
         match message {
             Message::Heartbeat(heartbeat) => self.heartbeat(heartbeat, now, out),
             Message::NameTaken(member) => self.name_taken(member, now, out),
-            // One that is being given a copy itself is no source.
-            Message::CopyWanted(wanted) if self.core.copying.is_whole() => self.copies.want(from, wanted),
-            Message::CopyWanted(Wanted { .. }) => {}
+            Message::CopyWanted(wanted) => self.copies.want(from, wanted),
             Message::Copied(image) => self.core.copying.comes(image, self.core.follower.applied()),
             Message::PassedOn(request) => self.request(Caller::Node(from), request, now, out),
             Message::Answered(id, answer) => self.passed_answer(id, answer, out),
