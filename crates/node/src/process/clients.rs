@@ -223,7 +223,8 @@ impl Clients {
 
     /// Whether one has something to do without an event.
     pub fn has_more(&self) -> bool {
-        !self.again.is_empty() || !self.telling.is_empty()
+        let has_room = !self.short_of_room.is_empty() && self.kept < REQUESTS_MAX;
+        !self.again.is_empty() || !self.telling.is_empty() || has_room
     }
 
     /// Whether one hears a channel or a pattern.
