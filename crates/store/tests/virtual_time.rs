@@ -325,6 +325,11 @@ impl<'w, E: Engine> Subject<'w, E> {
             match self.look(deadline, &mut seen) {
                 Ok(what) => self.tell(&thread, &what),
                 Err(StoreError::DeadlinePassed { late }) => self.tell(&thread, &format!("{late} late")),
+                // Its deadline passed within a call, and a writer ended the snapshot before the call had.
+                Err(StoreError::Engine(EngineError::SnapshotEnded {
+                    why: EndedBecause::Deadline,
+                    ..
+                })) => self.tell(&thread, "late, and ended"),
                 Err(other) => panic!("{thread}: {other}"),
             }
         }
