@@ -63,7 +63,7 @@ pub struct Report {
     /// The newest stamp of the peer's that the source had heard by then.
     pub stamp: Stamp,
     /// The value.
-    #[serde(with = "bytes")]
+    #[serde(with = "punctual_store::batch::bytes")]
     pub value: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ pub struct Reported<'f> {
     /// See [`Report::stamp`].
     pub stamp: Stamp,
     /// See [`Report::value`].
-    #[serde(serialize_with = "bytes::serialize")]
+    #[serde(serialize_with = "punctual_store::batch::bytes::serialize")]
     pub value: &'f [u8],
 }
 
@@ -92,48 +92,6 @@ impl Reported<'_> {
             age: self.age,
             stamp: self.stamp,
             value: self.value.to_vec(),
-        }
-    }
-}
-
-/// A value as one piece: byte by byte, which is how serde takes a vector, costs more than all else of a reading.
-mod bytes {
-    use std::fmt;
-
-    use serde::de::{Error, SeqAccess, Visitor};
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(value)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        deserializer.deserialize_byte_buf(Bytes)
-    }
-
-    struct Bytes;
-
-    impl<'de> Visitor<'de> for Bytes {
-        type Value = Vec<u8>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("bytes")
-        }
-
-        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
-            Ok(bytes.to_vec())
-        }
-
-        fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
-            Ok(bytes)
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut bytes: A) -> Result<Vec<u8>, A::Error> {
-            let mut all = Vec::new();
-            while let Some(byte) = bytes.next_element()? {
-                all.push(byte);
-            }
-            Ok(all)
         }
     }
 }

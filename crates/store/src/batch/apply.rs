@@ -39,6 +39,7 @@ pub struct Image {
     /// It ends with this key, whether that has a record or not; `None`: with the last record.
     pub upto: Option<Vec<u8>>,
     /// The records in ascending order of keys.
+    #[serde(with = "super::bytes::records")]
     pub records: Vec<(Vec<u8>, Vec<u8>)>,
     /// The temporal objects that were created, in that order; none where it does not begin with the first record.
     pub created: Vec<Creation>,

@@ -62,6 +62,7 @@
 //! ```
 
 mod apply;
+pub mod bytes;
 mod create;
 mod overlay;
 mod writes;

@@ -28,6 +28,7 @@ const SET_OVERHEAD: usize = 15;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteSet {
     /// What it leaves behind, by key: a value, or `None` for a record that it deleted.
+    #[serde(with = "super::bytes::changes")]
     pub changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// The temporal objects that it created, in order.
     pub created: Vec<Creation>,
