@@ -241,7 +241,7 @@ impl Wanting {
             .env(recovery::FOLDER, place.ledger())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(Stdio::inherit());
         Wanting(punctual_testing::start(&mut command, LIFE).unwrap())
     }
 
@@ -250,7 +250,7 @@ impl Wanting {
         let lines = BufReader::new(self.0.stdout().unwrap()).lines();
         let said =
             { lines.map_while(Result::ok) }.find(|line| line.starts_with("TAKEN") || line.starts_with("REFUSED"));
-        let said = said.expect("the child ended before it said anything");
+        let said = said.unwrap_or_else(|| panic!("the child said nothing and ended: {:?}", self.0.wait()));
         if said.starts_with("REFUSED") {
             // A fork that a busy machine held up for longer than heirs are looked for (see `heirs.rs`).
             let is_late_heir = said.contains("this process may use cores");
