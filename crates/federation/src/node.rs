@@ -124,8 +124,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that starts `now`, and whose store contains all up to `applied`, which was in `reign`; of keys up to
-    /// `upto` alone, if that is told.
+    /// A node that starts `now`, and whose store contains all up to `applied`, which was in `reign`. `upto`: only the
+    /// records of keys up to this one.
     pub fn new(setup: &Setup, applied: Revision, upto: Option<Key>, reign: Reign, now: Time) -> Node {
         Node {
             core: Core {
