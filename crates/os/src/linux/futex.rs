@@ -21,7 +21,7 @@ pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Time) -> bool {
             expected,
             until,
             ptr::null::<u32>(),
-            libc::FUTEX_BITSET_MATCH_ANY,
+            libc::FUTEX_BITSET_MATCH_ANY as u32,
         )
     };
     answer < 0 && super::last_error().raw_os_error() == Some(libc::ETIMEDOUT)
