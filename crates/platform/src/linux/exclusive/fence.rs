@@ -11,7 +11,7 @@ use super::super::thread::Tid;
 use super::super::{KernelTree, refused};
 use super::affinity::Affinity;
 use super::cpuset::Cpuset;
-use super::partition::Partition;
+use super::partition::{self, Partition};
 use super::population::Spared;
 use super::{Census, Mechanism, likely};
 use crate::{Refusal, Why};
@@ -96,7 +96,7 @@ impl Fence {
 
     pub(super) fn mechanism(&self) -> Mechanism {
         match self {
-            Fence::Partition(partitions) if partitions.iter().all(|(_, it)| it.kind() == "isolated") => {
+            Fence::Partition(partitions) if partitions.iter().all(|(_, it)| it.kind() == partition::ISOLATED) => {
                 Mechanism::IsolatedPartition
             }
             Fence::Partition(_) => Mechanism::Partition,

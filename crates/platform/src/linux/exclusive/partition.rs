@@ -2,10 +2,15 @@
 //!
 //! A group below the one that this process is in becomes a *partition* with the core as its only one
 //! (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"): the kernel takes the core from every other group
-//! and moves their threads away by itself. `isolated` also keeps the load balancer off, `root` is tried next. Below a
-//! group that is no partition (the usual case) the core must be exclusive in every group from the topmost one down, a
-//! *remote* partition. The kernel answers a partition that it will not have with `KIND invalid (reason)` in the same
-//! file. The group is threaded, so that single threads of this process enter it.
+//! and moves their threads away by itself. Below a group that is no partition (the usual case) the core must be
+//! exclusive in every group from the topmost one down, a *remote* partition. The kernel answers a partition that it
+//! will not have with `KIND invalid (reason)` in the same file. The group is threaded, so that single threads of this
+//! process enter it.
+//!
+//! **Which kind.** A partition of one core has nothing to balance, so `root` keeps it as well as `isolated`. But a
+//! partition that changes which cores are isolated can stop every fork of the machine (seen on Linux 6.12, decision
+//! 50): since 6.8 the kernel starts workers for unbound work meanwhile, under the lock of cpusets. So the kind is the
+//! one that changes nothing in that ([`kind_of`]).
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +25,8 @@ use super::super::{KernelTree, cores, refused};
 use super::population::threads;
 use crate::Refusal;
 
-/// Kinds of partition, the better one first.
-const KINDS: [&str; 2] = ["isolated", "root"];
+const ROOT: &str = "root";
+pub(super) const ISOLATED: &str = "isolated";
 const PARTITION: &str = "cpuset.cpus.partition";
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 /// The first kernel that has partitions below groups that are none.
@@ -41,12 +46,20 @@ impl Partition {
     /// puts back what is in the journal since.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
         let (top, home) = groups(tree)?;
-        let folder = home.join(super::group_name(core));
+        let above = read_trimmed(&home.join(PARTITION)).unwrap_or_default();
+        let kind = kind_of(&above, cores::isolated(tree).contains(&core));
         remember_choices(tree, journal);
-        Partition::set_up(&top, &home, &folder, journal, core)
+        Partition::set_up(&top, &home, kind, journal, core)
     }
 
-    fn set_up(top: &Path, home: &Path, folder: &Path, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
+    fn set_up(
+        top: &Path,
+        home: &Path,
+        kind: &'static str,
+        journal: &Journal,
+        core: CoreId,
+    ) -> Result<Partition, Refusal> {
+        let folder = home.join(super::group_name(core));
         let core = core.0.to_string();
         let mut way: Vec<&Path> = home.ancestors().take_while(|group| group.starts_with(top)).collect();
         way.reverse();
@@ -58,7 +71,7 @@ impl Partition {
                 journal.add_to_list(&exclusive)?;
             }
         }
-        journal.make_dir(folder)?;
+        journal.make_dir(&folder)?;
         journal.move_tasks_back(&folder.join("cgroup.threads"), &home.join("cgroup.threads"))?;
         let write = |file: &str, content: &str| write_existing(&folder.join(file), content).map_err(refuse);
         write("cgroup.type", "threaded")?;
@@ -66,19 +79,8 @@ impl Partition {
         if folder.join(EXCLUSIVE).exists() {
             write(EXCLUSIVE, &core)?;
         }
-        let mut answers = Vec::new();
-        for kind in KINDS {
-            match ask(journal, &folder.join(PARTITION), kind).and_then(|()| granted(folder, kind)) {
-                Ok(()) => {
-                    return Ok(Partition {
-                        folder: folder.to_owned(),
-                        kind,
-                    });
-                }
-                Err(answer) => answers.push(answer),
-            }
-        }
-        Err(refuse(answers.join("; ")))
+        let asked = ask(journal, &folder.join(PARTITION), kind).and_then(|()| granted(&folder, kind));
+        asked.map(|()| Partition { folder, kind }).map_err(refuse)
     }
 
     /// `isolated` or `root`.
@@ -123,6 +125,15 @@ fn remember_choices(tree: &KernelTree, journal: &Journal) {
             // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
             let _ = journal.remember_affinity(thread);
         }
+    }
+}
+
+/// The kind of partition for a core that leaves the set of isolated cores as it is: that of the partition `above`, from
+/// which it is taken, and `isolated` for cores that were isolated at boot, of which the kernel makes no other.
+fn kind_of(above: &str, isolated_at_boot: bool) -> &'static str {
+    match above == ISOLATED || isolated_at_boot {
+        true => ISOLATED,
+        false => ROOT,
     }
 }
 
@@ -194,7 +205,7 @@ mod tests {
         let journal = testing::journal_claiming(&[1], 2);
         let partition = Partition::create(&tree, &journal, CoreId(1)).unwrap();
         let content = |file: &str| tree.read(format!("/cg/{file}")).unwrap();
-        assert_eq!(partition.kind(), "isolated");
+        assert_eq!(partition.kind(), ROOT);
         assert_eq!(content("cgroup.subtree_control"), "+cpuset");
         assert_eq!(content("user.slice/cgroup.subtree_control"), "+cpuset");
         assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "1");
@@ -205,11 +216,25 @@ mod tests {
         );
         partition.enter(Tid(42)).unwrap();
         assert_eq!(ours("cgroup.threads"), "42");
-        assert_eq!(ours(PARTITION), "isolated");
+        assert_eq!(ours(PARTITION), ROOT);
         std::fs::remove_dir_all(&partition.folder).unwrap();
         assert_eq!(journal.restore(), []);
         assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "");
         assert_eq!(content("cgroup.subtree_control"), "-cpuset");
+    }
+
+    #[test]
+    fn no_kind_changes_which_cores_are_isolated() {
+        for (above, at_boot, kind) in [
+            ("member", false, ROOT),
+            ("", false, ROOT), // the topmost group has no such file
+            ("root", false, ROOT),
+            ("root invalid (Parent is not a partition root)", false, ROOT),
+            ("isolated", false, ISOLATED),
+            ("member", true, ISOLATED),
+        ] {
+            assert_eq!(kind_of(above, at_boot), kind, "below '{above}', isolated at boot: {at_boot}");
+        }
     }
 
     #[test]
@@ -231,10 +256,7 @@ mod tests {
         let journal = testing::journal_claiming(&[1], 2);
         let mark = journal.mark();
         let refusal = Partition::create(&tree, &journal, CoreId(1)).unwrap_err();
-        assert!(
-            refusal.why.contains("isolated") && refusal.why.contains("root"),
-            "{refusal}"
-        );
+        assert!(refusal.why.contains("root: "), "{refusal}");
         let content = |file: &str| tree.read(format!("/cg/{file}")).unwrap();
         assert_eq!(content("user.slice/cpuset.cpus.exclusive"), "1", "changed on the way");
         std::fs::remove_dir_all(&group).unwrap();
@@ -246,13 +268,9 @@ mod tests {
 
     #[test]
     fn what_the_kernel_answers_is_judged() {
-        for kind in KINDS {
+        for (kind, another) in [(ROOT, ISOLATED), (ISOLATED, ROOT)] {
             assert_eq!(judge(kind, kind), Ok(()));
-            for other in KINDS
-                .into_iter()
-                .filter(|other| *other != kind)
-                .chain(["member", "", "iso"])
-            {
+            for other in [another, "member", "", "iso"] {
                 assert!(judge(kind, other).is_err(), "{kind} answered by {other}");
             }
         }
