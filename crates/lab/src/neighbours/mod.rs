@@ -108,6 +108,8 @@ pub struct StrangerRun {
     pub per_second: f64,
     /// Runs that ended well.
     pub runs: u64,
+    /// Its core time, per second.
+    pub cores: f64,
     /// Runs that failed.
     pub failed: u64,
     /// How the first of these ended, and the last line that it said.
@@ -170,6 +172,8 @@ pub struct StrangerShare {
     pub stranger: Stranger,
     /// Its work, of an equal share of what was left.
     pub share: Option<f64>,
+    /// Its core time, likewise: less than that went into its work where this is more.
+    pub core_time_share: Option<f64>,
     /// Its work over that under `by-hand`.
     pub over_by_hand: Option<f64>,
 }
@@ -370,6 +374,7 @@ impl Bench<'_> {
                         stranger: *stranger,
                         per_second: done.runs as f64 / seconds,
                         runs: done.runs,
+                        cores: done.used.as_secs_f64() / seconds,
                         failed: done.failed,
                         first_failure,
                     }
@@ -414,27 +419,28 @@ impl NeighboursReport {
             let alone = in_its_repetition(Arm::Alone, run)?;
             equal(run.hogs, run.left, alone.hogs, alone.left)
         });
-        let per_second = |run: &ArmRun, stranger: Stranger| {
+        let found = |run: &ArmRun, stranger: Stranger, what: fn(&StrangerRun) -> f64| {
             let found = { run.strangers.iter() }.find(|it| it.stranger == stranger);
-            found.map_or(0.0, |it| it.per_second)
+            found.map_or(0.0, what)
         };
+        let per_second = |run: &ArmRun, stranger: Stranger| found(run, stranger, |it| it.per_second);
         let share_of = |stranger: Stranger| {
-            let shares = of(Arm::Exclusive).filter_map(|run| {
-                let alone = in_its_repetition(Arm::Alone, run)?;
-                equal(
-                    per_second(run, stranger),
-                    run.left,
-                    per_second(alone, stranger),
-                    alone.left,
-                )
-            });
+            let share = |what: fn(&StrangerRun) -> f64| {
+                let shares = of(Arm::Exclusive).filter_map(|run| {
+                    let alone = in_its_repetition(Arm::Alone, run)?;
+                    let (work, base) = (found(run, stranger, what), found(alone, stranger, what));
+                    equal(work, run.left, base, alone.left)
+                });
+                median(&shares.collect::<Vec<_>>())
+            };
             let over = of(Arm::Exclusive).filter_map(|run| {
                 let by_hand = per_second(in_its_repetition(Arm::ByHand, run)?, stranger);
                 (by_hand > 0.0).then(|| per_second(run, stranger) / by_hand)
             });
             StrangerShare {
                 stranger,
-                share: median(&shares.collect::<Vec<_>>()),
+                share: share(|it| it.per_second),
+                core_time_share: share(|it| it.cores),
                 over_by_hand: median(&over.collect::<Vec<_>>()),
             }
         };
@@ -567,6 +573,7 @@ mod tests {
                 stranger: Stranger::Link,
                 per_second,
                 runs: 7,
+                cores: per_second / 20.0,
                 failed,
                 first_failure: None,
             }],
@@ -597,6 +604,7 @@ mod tests {
             panic!("{:?}", report.strangers)
         };
         near(link.share, 0.5);
+        near(link.core_time_share, 0.5);
         near(link.over_by_hand, 0.8);
         near(report.hogs_over_by_hand, 1.6);
         near(report.take_back_above_control_us, 40.0);

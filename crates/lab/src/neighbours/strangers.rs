@@ -103,6 +103,8 @@ pub struct Done {
     pub runs: u64,
     /// Runs that failed.
     pub failed: u64,
+    /// The core time of all its runs that have ended, in steps of 10 ms.
+    pub used: Nanos,
 }
 
 impl std::ops::Sub for Done {
@@ -111,6 +113,7 @@ impl std::ops::Sub for Done {
         Done {
             runs: self.runs - earlier.runs,
             failed: self.failed - earlier.failed,
+            used: self.used.saturating_sub(earlier.used),
         }
     }
 }
@@ -203,6 +206,7 @@ impl Looping {
         Done {
             runs: lines("runs"),
             failed: lines("failures"),
+            used: core_time(self.pid(), 16),
         }
     }
 
@@ -235,13 +239,19 @@ impl Hog {
         self.0.pid
     }
 
-    /// The core time that it has used, in steps of 10 ms (proc_pid_stat(5), fields 14 and 15).
+    /// The core time that it has used, in steps of 10 ms.
     pub fn used(&self) -> Nanos {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
-        let ticks = |number: usize| fields.split(' ').nth(number - 3)?.parse::<u64>().ok();
-        Nanos::from_millis(10) * (ticks(14).unwrap_or(0) + ticks(15).unwrap_or(0))
+        core_time(self.pid(), 14)
     }
+}
+
+/// A core time of process `pid`: its own from field 14 of proc_pid_stat(5) on (in user mode, and in the kernel), that
+/// of the children that it has waited for from field 16 on.
+fn core_time(pid: i32, first: usize) -> Nanos {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
+    let both = fields.split(' ').skip(first - 3).take(2);
+    Nanos::from_millis(10) * both.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>()
 }
 
 /// Programs that sleep: a machine that others use has thousands of threads, most of which have nothing to do.
@@ -305,6 +315,11 @@ mod tests {
             std::thread::sleep(POLL);
         }
         assert!(looping.done().runs > 0, "{:?}", looping.done());
+        assert!(
+            looping.done().used > Nanos::ZERO,
+            "a linker that takes no time: {:?}",
+            looping.done()
+        );
         let status = fs::read_to_string(format!("/proc/{}/status", looping.pid())).unwrap();
         let parent = status
             .lines()

@@ -118,8 +118,9 @@ fn told(report: &NeighboursReport) -> String {
         let (share, over) = (percent(it.share), percent(it.over_by_hand));
         let _ = writeln!(
             text,
-            "{:<14}{share} of an equal share of what is left; {over} of what a split by hand gives",
-            it.stranger.name()
+            "{:<14}{share} of an equal share of what is left ({} of its core time); {over} of what a split by hand gives",
+            it.stranger.name(),
+            percent(it.core_time_share)
         );
     }
     if report.used_share.is_some() {

@@ -233,7 +233,11 @@ mod tests {
             ("isolated", false, ISOLATED),
             ("member", true, ISOLATED),
         ] {
-            assert_eq!(kind_of(above, at_boot), kind, "below '{above}', isolated at boot: {at_boot}");
+            assert_eq!(
+                kind_of(above, at_boot),
+                kind,
+                "below '{above}', isolated at boot: {at_boot}"
+            );
         }
     }
 
