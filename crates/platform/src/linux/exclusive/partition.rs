@@ -48,18 +48,13 @@ impl Partition {
         let (top, home) = groups(tree)?;
         let above = read_trimmed(&home.join(PARTITION)).unwrap_or_default();
         let kind = kind_of(&above, cores::isolated(tree).contains(&core));
+        let folder = home.join(super::group_name(core));
         remember_choices(tree, journal);
-        Partition::set_up(&top, &home, kind, journal, core)
+        Partition { folder, kind }.set_up(&top, &home, journal, core)
     }
 
-    fn set_up(
-        top: &Path,
-        home: &Path,
-        kind: &'static str,
-        journal: &Journal,
-        core: CoreId,
-    ) -> Result<Partition, Refusal> {
-        let folder = home.join(super::group_name(core));
+    fn set_up(self, top: &Path, home: &Path, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
+        let Partition { folder, kind } = &self;
         let core = core.0.to_string();
         let mut way: Vec<&Path> = home.ancestors().take_while(|group| group.starts_with(top)).collect();
         way.reverse();
@@ -71,7 +66,7 @@ impl Partition {
                 journal.add_to_list(&exclusive)?;
             }
         }
-        journal.make_dir(&folder)?;
+        journal.make_dir(folder)?;
         journal.move_tasks_back(&folder.join("cgroup.threads"), &home.join("cgroup.threads"))?;
         let write = |file: &str, content: &str| write_existing(&folder.join(file), content).map_err(refuse);
         write("cgroup.type", "threaded")?;
@@ -79,8 +74,9 @@ impl Partition {
         if folder.join(EXCLUSIVE).exists() {
             write(EXCLUSIVE, &core)?;
         }
-        let asked = ask(journal, &folder.join(PARTITION), kind).and_then(|()| granted(&folder, kind));
-        asked.map(|()| Partition { folder, kind }).map_err(refuse)
+        ask(journal, &folder.join(PARTITION), kind).map_err(refuse)?;
+        granted(folder, kind).map_err(refuse)?;
+        Ok(self)
     }
 
     /// `isolated` or `root`.
