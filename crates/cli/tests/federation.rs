@@ -1245,7 +1245,7 @@ mod members {
         assert!(told.contains("nothing"), "{told}");
         let told = ends_with(folder, 2, &found[..5]);
         assert!(told.contains("--from STORE"), "{told}");
-        std::fs::remove_dir_all(folder.join("store-0")).unwrap();
+        std::fs::rename(folder.join("store-0"), folder.join("further")).unwrap();
         let told = ends_with(folder, 0, &[&found[..], &["copy"]].concat());
         assert!(told.contains("begins behind revision"), "{told}");
 
@@ -1269,7 +1269,16 @@ mod members {
         front
             .iter_mut()
             .for_each(|client| comes(client, "GET arm/5", &Value::bulk("6")));
-        nodes.into_iter().for_each(Running::leaves);
+        let [first, second] = nodes;
+        second.leaves();
+        // A store that goes further than the backup is told apart, and not changed.
+        std::fs::remove_dir_all(folder.join("store-1")).unwrap();
+        std::fs::rename(folder.join("further"), folder.join("store-1")).unwrap();
+        let before = ends_with(folder, 0, &["store", "inspect", "store-1"]);
+        let told = ends_with(folder, 2, &["serve", "1.toml"]);
+        assert!(told.contains("move the store away"), "{told}");
+        assert_eq!(ends_with(folder, 0, &["store", "inspect", "store-1"]), before);
+        first.leaves();
         end(&commits.child);
     }
 

@@ -78,6 +78,11 @@ impl Copying {
         applied < self.trimmed
     }
 
+    /// The log is known to have no entries up to here.
+    pub fn trimmed(&self) -> Revision {
+        self.trimmed
+    }
+
     /// The log no longer has the entries up to `trimmed`.
     pub fn log_trimmed(&mut self, trimmed: Revision, applied: Revision) {
         self.trimmed = self.trimmed.max(trimmed);

@@ -508,6 +508,16 @@ pub enum Stop {
         /// The name.
         node: NodeId,
     },
+    /// The store has entries that the log has not, or has otherwise.
+    #[error(
+        "the store has an entry at revision {at} that the log has otherwise or has not: the federation has begun anew \
+         from a backup since (`punctual federation found --from`), or the log is another one. Correct the address of \
+         the log, or move the store away and start with an empty folder: peers give the node their records"
+    )]
+    OtherHistory {
+        /// The last entry in the store.
+        at: Revision,
+    },
     /// An entry of the log makes no sense.
     #[error("the log's entry at revision {revision} cannot be read: restore the log, or begin a new federation")]
     Corrupt {

@@ -60,6 +60,8 @@ pub struct Core {
     pub copying: Copying,
     /// The reign at what is applied, as far as that is known.
     pub reign: Reign,
+    /// Its store came with this entry of the log as the last one, and that has not been compared with the log's.
+    pub compares: Option<Revision>,
     /// So many entries of this process have names.
     pub names: u64,
     /// What its operator wants of it.
@@ -82,6 +84,34 @@ impl Core {
     /// Whether it takes requests, and may become the master.
     pub fn serves(&self) -> bool {
         self.wish == Wish::Serve && self.copying.is_whole()
+    }
+
+    /// Learns from the log's answer whether the store is of its history: a federation that has lost its log begins anew
+    /// from a backup, and a store that goes further than that has entries which the new log has otherwise. Each entry
+    /// bears the names of a process and a reign, which two histories do not have in common behind the backup. Where
+    /// the log has trimmed the store's last entry, the next one is to follow it.
+    ///
+    /// # Errors
+    /// [`Stop::OtherHistory`].
+    fn compare(&mut self, answer: &Result<LogAnswer, LogError>) -> Result<(), Stop> {
+        let Some(at) = self.compares else {
+            return Ok(());
+        };
+        let Reign { epoch, master } = self.reign;
+        let is_ours = match answer {
+            Ok(LogAnswer::Read { entries, last }) => match entries.first() {
+                // A part of the records may be without the one of the reign.
+                _ if *last >= at && master.is_none() => true,
+                Some((revision, entry)) if *revision > at && entry.body == Body::Reign => entry.id.epoch > epoch,
+                Some((_, entry)) => (epoch, master) == (entry.id.epoch, Some(entry.id.member)),
+                None => *last == at,
+            },
+            // It is given all records anew.
+            Err(LogError::Compacted { trimmed }) if *trimmed > at => true,
+            _ => return Ok(()),
+        };
+        self.compares = None;
+        is_ours.then_some(()).ok_or(Stop::OtherHistory { at })
     }
 
     /// The master, if it is another node that can be counted on.
@@ -135,6 +165,7 @@ impl Node {
                 line: Line::default(),
                 copying: Copying::new(upto),
                 reign,
+                compares: (applied > Revision::ZERO).then_some(applied),
                 names: 0,
                 wish: Wish::Serve,
             },
@@ -419,6 +450,10 @@ impl Node {
         if let Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. } | LogError::Gone)) = answer
         {
             self.stop(Stop::Log(error), now, out);
+            return;
+        }
+        if let Err(stop) = self.core.compare(&answer) {
+            self.stop(stop, now, out);
             return;
         }
         match &mut self.role {

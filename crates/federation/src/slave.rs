@@ -6,7 +6,7 @@ use punctual_logs::{Appended, LogError};
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, LogAnswer};
-use crate::ids::Epoch;
+use crate::ids::{Epoch, Revision};
 use crate::master::READ_MAX;
 use crate::message::Message;
 use crate::node::Core;
@@ -70,12 +70,15 @@ impl Slave {
     pub fn go_on(&mut self, core: &mut Core, now: Time, out: &mut Outbox) {
         self.consider_takeover(core, now);
         let applied = core.follower.applied();
-        if !core.follower.busy()
+        let may_go_on = core.compares.is_none();
+        if may_go_on
+            && !core.follower.busy()
             && let Some(image) = core.copying.install(applied)
         {
             out.push(Action::Install(image));
         }
-        if !core.copying.holds(applied)
+        if may_go_on
+            && !core.copying.holds(applied)
             && let Some((revision, entry)) = core.follower.next_to_apply()
         {
             out.push(Action::Apply(revision, entry));
@@ -107,7 +110,9 @@ impl Slave {
     }
 
     fn ask_log(&mut self, core: &mut Core, now: Time, out: &mut Outbox) {
-        if let Some(takeover) = &mut self.takeover {
+        if core.compares.is_none()
+            && let Some(takeover) = &mut self.takeover
+        {
             let next = Epoch(core.reign.epoch.0 + 1);
             if let Some((last, entry)) = takeover.append(&core.follower, core.me, next, &mut core.names) {
                 core.line.ask(Ask::Append { last, entry }, now, out);
@@ -116,8 +121,9 @@ impl Slave {
         }
         let reads = self.takeover.as_ref().is_some_and(Takeover::reads);
         let silent = self.heard.is_none_or(|heard| now.since(heard) >= SILENCE_MAX);
-        if (reads || silent || core.follower.lacks()) && !core.follower.busy() {
-            let after = core.follower.applied();
+        let compares = core.compares.map(|at| Revision(at.0 - 1).max(core.copying.trimmed()));
+        if (reads || silent || compares.is_some() || core.follower.lacks()) && !core.follower.busy() {
+            let after = compares.unwrap_or(core.follower.applied());
             core.line.ask(Ask::Read { after, max: READ_MAX }, now, out);
         }
     }

@@ -9,7 +9,8 @@ use punctual_federation::entry::Body;
 use punctual_federation::ids::{FederationId, NodeId, Revision};
 use punctual_federation::liveness::SUSPECT_AFTER;
 use punctual_federation::message::{Answer, Fate, Operation, Output, Reason, Refusal, Standing, Stop, Work};
-use punctual_logs::LogError;
+use punctual_logs::{CommitLog, LogError, Memory};
+use punctual_store::batch::Image;
 use punctual_units::Nanos;
 
 const SECOND: Nanos = Nanos::from_secs(1);
@@ -170,6 +171,53 @@ fn the_log_is_trimmed_beside_a_joiner_that_copies() {
     table.pass(SECOND + SECOND);
     assert_eq!(table.node(gone).applied(), table.node(master).applied());
     assert_eq!(table.image(gone), table.image(master));
+}
+
+/// A federation has lost its log, and begins anew from a backup; nodes come with the stores that they had.
+#[test]
+fn a_store_that_goes_further_than_the_backup_stops_its_node_and_one_that_does_not_goes_on() {
+    let (mut table, master) = federation(100);
+    let mut client = Client::open(&mut table, master, 1);
+    let (mut backups, mut byte) = (Vec::new(), 0);
+    for _ in 0..4 {
+        byte += 1;
+        client.asks(&mut table, master, add(byte)).expect("an answer");
+        backups.push(table.image(master));
+    }
+    let [older, backup, further, furthest] = backups.try_into().expect("four");
+    // The same master again and again: names and reigns alone tell its histories apart.
+    let start = |table: &mut Table, number, image: &Image| {
+        table.start(number, image.records.iter().cloned().collect(), image.revision, 3);
+    };
+    let (mut table, _) = federation(100);
+    (0..3).for_each(|number| table.crash(number));
+    table.log = Memory::beginning_after(backup.revision);
+    start(&mut table, master, &backup);
+    table.pass(TAKEOVER + SECOND);
+    assert_eq!(
+        table.masters(),
+        [master],
+        "one whose last entry the log has trimmed goes on"
+    );
+    assert_eq!(table.log.last(), further.revision, "the record of its reign");
+    let (one, other) = ((master + 1) % 3, (master + 2) % 3);
+    for (stale, why) in [(&further, "otherwise"), (&furthest, "not yet"), (&further, "trimmed")] {
+        if why == "trimmed" {
+            let mut client = Client::open(&mut table, master, 2);
+            client.asks(&mut table, master, add(9)).expect("an answer");
+            table.log.trim(further.revision).expect("memory");
+        }
+        start(&mut table, one, stale);
+        table.pass(SECOND);
+        let at = stale.revision;
+        assert_eq!(table.node(one).stopped(), Some(&Stop::OtherHistory { at }), "{why}");
+        assert_eq!(table.image(one), *stale, "and nothing is changed");
+        table.crash(one);
+    }
+    start(&mut table, other, &older);
+    table.pass(TAKEOVER + SECOND);
+    assert_eq!(table.node(other).stopped(), None);
+    assert_eq!(table.image(other), table.image(master), "an older one is given a copy");
 }
 
 /// Nodes 0 to 2, of which one has lost its records, and a client of the master's that adds to records of its own.
