@@ -511,8 +511,8 @@ pub enum Stop {
     /// The store has entries that the log has not, or has otherwise.
     #[error(
         "the store has an entry at revision {at} that the log has otherwise or has not: the federation has begun anew \
-         from a backup since (`punctual federation found --from`), or the log is another one. Correct the address of \
-         the log, or move the store away and start with an empty folder: peers give the node their records"
+         from a backup since (`punctual federation found --from`), or this is not its log. Correct the address of the \
+         log, or move the store away and start with an empty folder: peers give the node their records"
     )]
     OtherHistory {
         /// The last entry in the store.
