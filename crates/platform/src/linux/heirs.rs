@@ -118,6 +118,7 @@ impl Confinements {
             if let Some(pause) = look.checked_sub(1).and_then(|passed| PAUSES_NANOS.get(passed)) {
                 sleep(*pause);
             }
+            table.goes_on();
             let mut freed = 0u32;
             // A folder that cannot be read: then there is no /proc to find heirs in.
             let _ = each_number(c"/proc", &mut |process| {

@@ -8,7 +8,9 @@
 //!
 //! The header names the boot, because what was changed before the last one is no longer so, and the layout. Limits: a
 //! process that is stopped (SIGSTOP) while it has the lock makes others wait, for [`LOCK_WAIT`] at most. So does a
-//! process that dies there while a child that it forked without executing lives on.
+//! process that dies there while a child that it forked without executing lives on. A process that has it and goes on,
+//! on a busy machine say, is waited for for longer, and so are several that have it one after the other
+//! ([`LOCK_WAIT_MAX`]).
 
 mod table;
 mod text;
@@ -43,8 +45,11 @@ const NAME: &str = "ledger";
 /// Of the file: changed with every change of a type in `table.rs`.
 const LAYOUT: u32 = 1;
 const MAGIC: [u8; 8] = *b"punctual";
-/// How long the lock is waited for: longer than a group takes to become empty (`undo.rs`).
+/// How long the lock is waited for while the process that has it does nothing: longer than a group takes to become empty
+/// (`undo.rs`).
 pub(super) const LOCK_WAIT: Nanos = Nanos::from_millis(5000);
+/// How long it is waited for in all.
+const LOCK_WAIT_MAX: Nanos = Nanos::from_millis(60_000);
 const LOCK_PAUSE: Nanos = Nanos::from_millis(1);
 
 #[repr(C)]
@@ -324,7 +329,9 @@ fn this_boot() -> [u8; 40] {
 fn busy() -> Refusal {
     refused(
         "changing the machine",
-        format!("another process has had the ledger of changes for {LOCK_WAIT}"),
+        format!(
+            "another process has had the ledger of changes for {LOCK_WAIT} and done nothing, or others for {LOCK_WAIT_MAX}"
+        ),
         "see whether a program that uses punctual is stopped (ps -o pid,stat,comm), and continue or end it",
     )
 }
@@ -378,28 +385,74 @@ impl<'a> Locked<'a> {
     /// # Safety
     /// `file` is open and `image` mapped while the result lives.
     unsafe fn wait(image: NonNull<Image>, file: RawFd, threads: Option<MutexGuard<'a, ()>>) -> Option<Locked<'a>> {
-        wait_for_lock(file, libc::LOCK_EX).then(|| Locked {
+        let locked = wait_for_lock(file, libc::LOCK_EX).then(|| Locked {
             image,
             file,
             _threads: threads,
-        })
+        })?;
+        locked.goes_on();
+        Some(locked)
     }
 }
 
-/// Waits for that kind of lock; whether it was granted within [`LOCK_WAIT`].
+/// How long to wait yet for a lock, in pauses.
+struct Waits {
+    /// What the table showed last.
+    seen: u64,
+    while_nothing: u64,
+    in_all: u64,
+}
+
+impl Waits {
+    const WHILE_NOTHING: u64 = LOCK_WAIT.0 / LOCK_PAUSE.0;
+
+    fn new(seen: u64) -> Waits {
+        Waits {
+            seen,
+            while_nothing: Waits::WHILE_NOTHING,
+            in_all: LOCK_WAIT_MAX.0 / LOCK_PAUSE.0,
+        }
+    }
+
+    /// A pause is over, and the table shows this; whether to wait on.
+    fn wait_on(&mut self, shows: u64) -> bool {
+        self.while_nothing = match shows == self.seen {
+            true => self.while_nothing.saturating_sub(1),
+            false => Waits::WHILE_NOTHING,
+        };
+        self.seen = shows;
+        self.in_all = self.in_all.saturating_sub(1);
+        self.while_nothing > 0 && self.in_all > 0
+    }
+}
+
+/// Waits for that kind of lock; whether it was granted.
 fn wait_for_lock(file: RawFd, kind: libc::c_int) -> bool {
     let pause = libc::timespec {
         tv_sec: 0,
         tv_nsec: LOCK_PAUSE.0 as libc::c_long,
     };
-    for _ in 0..LOCK_WAIT.0 / LOCK_PAUSE.0 {
+    let mut waits = Waits::new(shown(file));
+    loop {
         if try_for_lock(file, kind) {
             return true;
         }
         // SAFETY: `pause` is valid, and no remainder is asked for.
         unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
+        if !waits.wait_on(shown(file)) {
+            return false;
+        }
     }
-    false
+}
+
+/// The number in the table by which a process that waits sees that the one which has the lock goes on; 0 where it
+/// cannot be read.
+fn shown(file: RawFd) -> u64 {
+    const AT: libc::off_t = (std::mem::offset_of!(Image, table) + Table::GOES_ON_AT) as libc::off_t;
+    let mut number = [0; size_of::<u64>()];
+    // SAFETY: room for as many bytes.
+    unsafe { libc::pread(file, number.as_mut_ptr().cast(), number.len(), AT) };
+    u64::from_ne_bytes(number)
 }
 
 fn try_for_lock(file: RawFd, kind: libc::c_int) -> bool {

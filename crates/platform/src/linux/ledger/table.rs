@@ -187,14 +187,19 @@ struct Wish {
 /// The table. All zeros is an empty one.
 #[repr(C)]
 pub(in super::super) struct Table {
-    /// Entries seen so far.
-    serial: u64,
+    /// Entries seen so far, and steps of holders of the lock: see [`Table::goes_on`].
+    serial: AtomicU64,
     /// The changes beyond were never used.
     used: u64,
     holders: [Holder; HOLDERS],
     changes: [Change; CHANGES],
     wishes: [Wish; WISHES],
     texts: [Texts; CHANGES],
+}
+
+impl Table {
+    /// Where the table has the number that [`Table::goes_on`] changes.
+    pub(super) const GOES_ON_AT: usize = std::mem::offset_of!(Table, serial);
 }
 
 /// Why a core cannot be claimed.
@@ -342,8 +347,13 @@ impl Table {
 impl Table {
     /// Where the table stands: entries that are made from now on have this number or a higher one.
     pub(in super::super) fn next_serial(&mut self) -> u64 {
-        self.serial = self.serial.saturating_add(1);
-        self.serial
+        self.goes_on();
+        self.serial.load(Ordering::Relaxed)
+    }
+
+    /// Tells processes that wait for the lock that the one which has it does something.
+    pub(in super::super) fn goes_on(&self) {
+        self.serial.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The change of that kind to `path`. Switches of one path differ by how they are switched off.
@@ -465,6 +475,7 @@ impl Table {
                     continue;
                 }
                 let rest = self.wanted_by(change) & !bit(place);
+                self.goes_on();
                 match self.carry_out_for(change, rest, act) {
                     // What is gone already needs no taking back.
                     Ok(()) | Err(libc::ENOENT | libc::ENODEV) => self.withdraw(place, change),

@@ -405,3 +405,39 @@ fn the_lock_keeps_others_out_for_a_bounded_time() {
     drop(held);
     two.lock().unwrap();
 }
+
+#[test]
+fn one_that_waits_gives_up_on_a_holder_that_does_nothing_and_waits_for_one_that_goes_on() {
+    let pauses = |shows: &dyn Fn(u64) -> u64| {
+        let mut waits = Waits::new(shows(0));
+        1 + (1..).take_while(|pause| waits.wait_on(shows(*pause))).count() as u64
+    };
+    let (nothing, in_all) = (LOCK_WAIT.0 / LOCK_PAUSE.0, LOCK_WAIT_MAX.0 / LOCK_PAUSE.0);
+    assert_eq!(pauses(&|_| 7), nothing);
+    assert_eq!(
+        pauses(&|pause| pause / (nothing - 1)),
+        in_all,
+        "the holder does something, at long intervals"
+    );
+    assert_eq!(
+        pauses(&|pause| pause.min(100)),
+        100 + nothing,
+        "it is stopped after a while"
+    );
+}
+
+#[test]
+fn each_holder_and_each_thing_that_is_put_back_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = Ledger::open(folder.path()).unwrap();
+    let shows = || shown(File::open(folder.path().join(NAME)).unwrap().as_raw_fd());
+    let before = shows();
+    let mut table = ledger.lock().unwrap();
+    let held = shows();
+    assert!(held > before, "{before}, {held}");
+    let id = enter(&mut table, 1);
+    assert!(table.join(id, Kind::Write, b"/a", b"1").is_some());
+    let entered = shows();
+    table.give_back(id.place, &|_, _| true, &mut |_| Ok(()), &mut |_, _, _| {});
+    assert!(shows() > entered && entered > held);
+}
