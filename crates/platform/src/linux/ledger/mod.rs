@@ -45,8 +45,8 @@ const NAME: &str = "ledger";
 /// Of the file: changed with every change of a type in `table.rs`.
 const LAYOUT: u32 = 1;
 const MAGIC: [u8; 8] = *b"punctual";
-/// How long the lock is waited for while the process that has it does nothing: longer than a group takes to become empty
-/// (`undo.rs`).
+/// How long the lock is waited for while the process that has it does nothing: longer than a group takes to become
+/// empty (`undo.rs`).
 pub(super) const LOCK_WAIT: Nanos = Nanos::from_millis(5000);
 /// How long it is waited for in all.
 const LOCK_WAIT_MAX: Nanos = Nanos::from_millis(60_000);
