@@ -1271,7 +1271,7 @@ mod members {
             .for_each(|client| comes(client, "GET arm/5", &Value::bulk("6")));
         let [first, second] = nodes;
         second.leaves();
-        // A store that goes further than the backup is told apart, and not changed.
+        // A node tells a store that goes further than the backup, and changes none of its records.
         std::fs::remove_dir_all(folder.join("store-1")).unwrap();
         std::fs::rename(folder.join("further"), folder.join("store-1")).unwrap();
         let records = || {

@@ -60,8 +60,8 @@ pub struct Core {
     pub copying: Copying,
     /// The reign at what is applied, as far as that is known.
     pub reign: Reign,
-    /// Its store came with this entry of the log as the last one, and that has not been compared with the log's.
-    pub compares: Option<Revision>,
+    /// The last entry in the store that the node started with, until it has been compared with the log's.
+    pub to_compare: Option<Revision>,
     /// So many entries of this process have names.
     pub names: u64,
     /// What its operator wants of it.
@@ -94,7 +94,7 @@ impl Core {
     /// # Errors
     /// [`Stop::OtherHistory`].
     fn compare(&mut self, answer: &Result<LogAnswer, LogError>) -> Result<(), Stop> {
-        let Some(at) = self.compares else {
+        let Some(at) = self.to_compare else {
             return Ok(());
         };
         let Reign { epoch, master } = self.reign;
@@ -104,13 +104,15 @@ impl Core {
                 _ if *last >= at && master.is_none() => true,
                 Some((revision, entry)) if *revision > at && entry.body == Body::Reign => entry.id.epoch > epoch,
                 Some((_, entry)) => (epoch, master) == (entry.id.epoch, Some(entry.id.member)),
+                // An answer without the entry, although the log has it, tells nothing.
+                None if *last > at => return Ok(()),
                 None => *last == at,
             },
             // It is given all records anew.
             Err(LogError::Compacted { trimmed }) if *trimmed > at => true,
             _ => return Ok(()),
         };
-        self.compares = None;
+        self.to_compare = None;
         is_ours.then_some(()).ok_or(Stop::OtherHistory { at })
     }
 
@@ -165,7 +167,7 @@ impl Node {
                 line: Line::default(),
                 copying: Copying::new(upto),
                 reign,
-                compares: (applied > Revision::ZERO).then_some(applied),
+                to_compare: (applied > Revision::ZERO).then_some(applied),
                 names: 0,
                 wish: Wish::Serve,
             },

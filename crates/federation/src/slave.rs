@@ -70,7 +70,7 @@ impl Slave {
     pub fn go_on(&mut self, core: &mut Core, now: Time, out: &mut Outbox) {
         self.consider_takeover(core, now);
         let applied = core.follower.applied();
-        let may_go_on = core.compares.is_none();
+        let may_go_on = core.to_compare.is_none();
         if may_go_on
             && !core.follower.busy()
             && let Some(image) = core.copying.install(applied)
@@ -110,7 +110,7 @@ impl Slave {
     }
 
     fn ask_log(&mut self, core: &mut Core, now: Time, out: &mut Outbox) {
-        if core.compares.is_none()
+        if core.to_compare.is_none()
             && let Some(takeover) = &mut self.takeover
         {
             let next = Epoch(core.reign.epoch.0 + 1);
@@ -121,9 +121,9 @@ impl Slave {
         }
         let reads = self.takeover.as_ref().is_some_and(Takeover::reads);
         let silent = self.heard.is_none_or(|heard| now.since(heard) >= SILENCE_MAX);
-        let compares = core.compares.map(|at| Revision(at.0 - 1).max(core.copying.trimmed()));
-        if (reads || silent || compares.is_some() || core.follower.lacks()) && !core.follower.busy() {
-            let after = compares.unwrap_or(core.follower.applied());
+        let comparing = core.to_compare.map(|at| Revision(at.0 - 1).max(core.copying.trimmed()));
+        if (reads || silent || comparing.is_some() || core.follower.lacks()) && !core.follower.busy() {
+            let after = comparing.unwrap_or(core.follower.applied());
             core.line.ask(Ask::Read { after, max: READ_MAX }, now, out);
         }
     }

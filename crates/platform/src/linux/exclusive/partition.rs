@@ -7,10 +7,10 @@
 //! will not have with `KIND invalid (reason)` in the same file. The group is threaded, so that single threads of this
 //! process enter it.
 //!
-//! **Which kind.** A partition of one core has nothing to balance, so `root` keeps it as well as `isolated`. But a
-//! partition that changes which cores are isolated can stop every fork of the machine (seen on Linux 6.12, decision
-//! 50): since 6.8 the kernel starts workers for unbound work meanwhile, under the lock of cpusets. So the kind is the
-//! one that changes nothing in that ([`kind_of`]).
+//! **Which kind.** A partition of one core has nothing to balance, whether it is a `root` or an `isolated` one; the
+//! latter is spared a little more of the kernel's own work. But a partition that changes which cores are isolated can
+//! stop every fork of the machine (seen on Linux 6.12, decision 50): since 6.8 the kernel starts workers for unbound
+//! work meanwhile, under the lock of cpusets. So the kind is the one that changes nothing in that ([`kind_of`]).
 
 use std::path::{Path, PathBuf};
 

@@ -330,7 +330,8 @@ fn busy() -> Refusal {
     refused(
         "changing the machine",
         format!(
-            "another process has had the ledger of changes for {LOCK_WAIT} and done nothing, or others for {LOCK_WAIT_MAX}"
+            "another process has had the ledger of changes for {LOCK_WAIT} without doing anything, or several have had \
+             it in turns for {LOCK_WAIT_MAX}"
         ),
         "see whether a program that uses punctual is stopped (ps -o pid,stat,comm), and continue or end it",
     )
