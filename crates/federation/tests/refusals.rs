@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_federation::action::{Action, Caller, Event};
+use punctual_federation::action::{Action, Ask, Caller, Event, LogAnswer};
 use punctual_federation::admission::Gate;
 use punctual_federation::ids::{Boot, Epoch, FederationId, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_federation::line::ASK_AGAIN;
@@ -25,16 +25,48 @@ fn member(node: u32, boot: u64) -> Member {
     }
 }
 
-fn node() -> Node {
-    let setup = Setup {
+fn setup() -> Setup {
+    Setup {
         me: member(0, 1),
         federation: FederationId(1),
         peers: (0..3).map(NodeId).collect(),
         log_entries_max: 100,
         executors: 1,
         gate: Gate::Open,
+    }
+}
+
+fn node() -> Node {
+    Node::new(&setup(), Revision::ZERO, None, Reign::default(), START)
+}
+
+/// A log that is there but answers a read without its entries, as one does that bounds its answers, is asked again; one
+/// that ends before the store is not the store's.
+#[test]
+fn an_answer_without_the_entry_that_is_compared_stops_no_node() {
+    let reign = Reign {
+        epoch: Epoch(1),
+        master: Some(member(0, 1)),
     };
-    Node::new(&setup, Revision::ZERO, None, Reign::default(), START)
+    for (last, stops) in [(Revision(5), false), (Revision(2), true)] {
+        let mut node = Node::new(&setup(), Revision(3), None, reign, START);
+        let actions = node.step(Event::Wake, START);
+        let asked = actions.iter().find_map(|action| match action {
+            Action::Log(ticket, Ask::Read { after, .. }) => Some((*ticket, *after)),
+            _ => None,
+        });
+        let (ticket, after) = asked.expect("the log is read");
+        assert_eq!(after, Revision(2), "the store's last entry is among what is asked for");
+        let answer = LogAnswer::Read {
+            entries: Vec::new(),
+            last,
+        };
+        let actions = node.step(Event::Log(ticket, Ok(answer)), START);
+        let stopped = Stop::OtherHistory { at: Revision(3) };
+        assert_eq!(node.stopped(), stops.then_some(&stopped));
+        let reads_again = |action: &Action| matches!(action, Action::Log(_, Ask::Read { after: Revision(2), .. }));
+        assert_eq!(actions.iter().any(reads_again), !stops, "{actions:?}");
+    }
 }
 
 fn request(work: Work, time_left: Nanos) -> Request {
