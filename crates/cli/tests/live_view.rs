@@ -4,11 +4,11 @@
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,9 @@ use punctual_platform::linux::recovery;
 use punctual_testing::Kept;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Written by the test when the radio has ended; no view or report has such a line.
+const READ_SO_FAR: &str = "<read so far>";
 
 /// A radio that draws on a terminal of its own.
 struct Watched {
@@ -88,6 +91,16 @@ impl Watched {
         String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
     }
 
+    /// How the radio ended, and all that it drew: its end alone does not say that the thread has read the last of it.
+    fn ended(&mut self) -> (ExitStatus, String) {
+        let ended = self.radio.wait().unwrap();
+        // What is written on one side of a terminal is read on the other in that order.
+        let mut own = File::from(self.sides.1.try_clone().unwrap());
+        own.write_all(READ_SO_FAR.as_bytes()).unwrap();
+        self.wait_for(READ_SO_FAR);
+        (ended, self.drawn())
+    }
+
     fn wait_for(&self, what: &str) {
         let begun = Instant::now();
         while !self.drawn().contains(what) {
@@ -154,9 +167,9 @@ fn two_terminals_act_on_one_radio_and_the_first_is_given_back() {
     // Cells that do not change, such as blanks, are not drawn again.
     watched.wait_for("pinned:");
     watched.press("q");
-    assert!(watched.radio.wait().unwrap().success(), "{}", watched.drawn());
+    let (ended, drawn) = watched.ended();
+    assert!(ended.success(), "{ended:?} {drawn}");
     assert!(watched.is_usable());
-    let drawn = watched.drawn();
     let report = drawn.rsplit(LEFT).next().unwrap();
     assert!(report.contains("lost 0, twice 0"), "{report}");
 }
@@ -173,15 +186,9 @@ fn a_panic_gives_the_terminal_back_and_leaves_no_process() {
             // SAFETY: plain numbers; the radio has not been waited for.
             unsafe { libc::kill(leader as i32, libc::SIGTERM) };
         }
-        let ended = watched.radio.wait().unwrap();
-        assert_eq!(
-            ended.success(),
-            place == "view",
-            "{place}: {ended:?} {}",
-            watched.drawn()
-        );
+        let (ended, drawn) = watched.ended();
+        assert_eq!(ended.success(), place == "view", "{place}: {ended:?} {drawn}");
         assert!(watched.is_usable(), "{place}");
-        let drawn = watched.drawn();
         let left = drawn
             .find(LEFT)
             .unwrap_or_else(|| panic!("{place}: the picture is still there: {drawn}"));
