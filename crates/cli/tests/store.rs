@@ -464,7 +464,7 @@ fn the_store_of_another_user_is_read_while_it_is_not_written_over() {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
     closed(path, "x", 100);
     let binary = path.join("punctual");
-    fs::copy(env!("CARGO_BIN_EXE_punctual"), &binary).expect("a copy that all may run");
+    punctual_testing::copy_program(env!("CARGO_BIN_EXE_punctual").as_ref(), &binary);
     let as_another = |arguments: &[&str]| {
         let mut command = Command::new(&binary);
         command

@@ -71,7 +71,7 @@ struct Above {
 impl Above {
     fn start(folder: &Path, end: &Path) -> Above {
         for (program, name) in [("/bin/sh", SHELL), ("/bin/sleep", "late-child")] {
-            fs::copy(program, folder.join(name)).unwrap();
+            punctual_testing::copy_program(Path::new(program), &folder.join(name));
         }
         // On lines of their own, whatever the child has begun to write.
         let script = concat!(

@@ -118,7 +118,7 @@ fn the_core_is_kept_in_the_group_of_this_process() {
     };
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join(HELPER);
-    fs::copy("/bin/sleep", &program).unwrap();
+    punctual_testing::copy_program(Path::new("/bin/sleep"), &program);
     let helper = Ended(within(&group, Command::new(program).arg("120")).spawn().unwrap());
     let before = allowed(helper.0.id());
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use neighbours::{LIFE, PATIENCE, Way, draw, end, eventually, rounds};
+use neighbours::{LIFE, PATIENCE, Way, draw, end, eventually, rounds, wait_for_guardians};
 use punctual_platform::Neighbours;
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{self, Tid};
@@ -387,6 +387,7 @@ fn planted_fault_the_snapshot_shows_what_a_program_that_has_the_core_changes() {
     assert!(moved.iter().any(|it| it.starts_with("thread")), "{moved:#?}");
     assert!(moved.iter().any(|it| it.contains("smp_affinity_list")), "{moved:#?}");
     // Killed with its guardian: only a recovery puts the machine back.
+    wait_for_guardians(ledger);
     end(program.0, Way::KilledWithGuardians, ledger);
     let left = differences(&before, &snapshot());
     assert!(left.len() > moved.len() / 2, "{left:#?}");

@@ -105,7 +105,7 @@ fn observed(helper: u32) -> BTreeMap<PathBuf, String> {
 /// The program to be moved, under a name that no other has.
 fn start_helper(folder: &Path) -> Ended {
     let program = folder.join(HELPER);
-    fs::copy("/bin/sleep", &program).unwrap();
+    punctual_testing::copy_program(Path::new("/bin/sleep"), &program);
     let helper = Ended(Command::new(&program).arg("120").spawn().unwrap());
     wait_for_its_name(&helper.0.id().to_string());
     helper
@@ -128,7 +128,7 @@ struct Grandchild {
 impl Grandchild {
     fn start(folder: &Path) -> Grandchild {
         let program = folder.join(HELPER);
-        fs::copy("/bin/sleep", &program).unwrap();
+        punctual_testing::copy_program(Path::new("/bin/sleep"), &program);
         let script = r#""$0" 120 >/dev/null & echo $!; wait"#;
         let mut shell = Command::new("sh");
         let mut shell = Ended(

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use neighbours::{LIFE, Way, draw, end, eventually, guardians, kill, rounds};
+use neighbours::{LIFE, Way, draw, end, eventually, guardians, kill, rounds, wait_for_guardians};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::recovery;
 use punctual_testing::Kept;
@@ -123,10 +123,7 @@ fn start(files: &Path, ledger: &Path, core: u32, value: &str) -> Neighbour {
     if let Some(refusal) = said.strip_prefix("REFUSED ") {
         assert!(refusal.contains("claims core"), "{refusal}");
     }
-    eventually("every guardian under its name", || {
-        let holders = recovery::look(ledger).unwrap().holders;
-        guardians(ledger).len() >= holders.iter().filter(|holder| holder.alive).count()
-    });
+    wait_for_guardians(ledger);
     Neighbour {
         child,
         core: said.starts_with("TAKEN").then_some(core),

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -72,6 +73,17 @@ pub fn output(command: &mut Command, bound: Duration) -> io::Result<Output> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     start(command, bound)?.output()
+}
+
+/// Copies a program that a test will start. A process of its own copies it: if this one did, a child that another test
+/// forks meanwhile would have the descriptor for writing until it executes, and until then the copy cannot be executed
+/// (execve(2), ETXTBSY).
+///
+/// # Panics
+/// Where it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).output().unwrap();
+    assert!(copied.status.success(), "{copied:?}");
 }
 
 impl Kept {

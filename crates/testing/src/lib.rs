@@ -12,7 +12,7 @@ mod task;
 mod virtual_os;
 
 #[cfg(unix)]
-pub use children::{Kept, output, start};
+pub use children::{Kept, copy_program, output, start};
 #[cfg(target_os = "linux")]
 pub use free_cores::free_cores;
 pub use kernel::{kernel_files, shared_folder};

@@ -54,15 +54,17 @@ mod tests {
     #[test]
     fn two_threads_on_one_core_wait_for_each_other() {
         let core = *cores::usable(&KernelTree::default()).first().unwrap();
+        let pinned = &std::sync::Barrier::new(2);
         let busy = move || {
             pin(core).unwrap();
+            pinned.wait();
             let account = RunQueue::of_this_thread()?;
             let before = account.waited()?;
             let begun = std::time::Instant::now();
             while begun.elapsed() < std::time::Duration::from_millis(100) {}
             Some(account.waited()? - before)
         };
-        let both = [std::thread::spawn(busy), std::thread::spawn(busy)].map(|thread| thread.join().unwrap());
+        let both = std::thread::scope(|scope| [busy, busy].map(|busy| scope.spawn(busy)).map(|it| it.join().unwrap()));
         let [Some(one), Some(other)] = both else {
             return eprintln!("skipped: this kernel keeps no accounts");
         };

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use punctual_platform::linux::recovery;
 use punctual_testing::Kept;
 
 /// The environment variable that says how many rounds to try.
@@ -29,6 +30,15 @@ pub fn guardians(folder: &Path) -> Vec<i32> {
         text("comm").trim_end() == "punctual-guard" && text("maps").contains(&ledger)
     };
     numbers.filter(guards).collect()
+}
+
+/// Waits until every living holder in that ledger has a guardian that is known by its name: it takes that as it first
+/// runs.
+pub fn wait_for_guardians(ledger: &Path) {
+    eventually("every guardian under its name", || {
+        let holders = recovery::look(ledger).unwrap().holders;
+        guardians(ledger).len() >= holders.iter().filter(|holder| holder.alive).count()
+    });
 }
 
 pub fn kill(pid: i32) {

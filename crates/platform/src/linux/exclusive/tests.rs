@@ -23,7 +23,7 @@ impl Helper {
     fn start() -> Helper {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("to-be-moved");
-        std::fs::copy("/bin/sleep", &program).unwrap();
+        punctual_testing::copy_program("/bin/sleep".as_ref(), &program);
         let child = Command::new(program).arg("60").spawn().unwrap();
         Helper { _folder: folder, child }
     }
@@ -117,7 +117,7 @@ impl Shell {
         use std::io::BufRead;
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("to-be-moved");
-        std::fs::copy("/bin/sleep", &program).unwrap();
+        punctual_testing::copy_program("/bin/sleep".as_ref(), &program);
         // "orphan" starts it by a shell between, which is gone at once.
         let script = r#"while read way; do
             if [ "$way" = orphan ]; then ("$0" 60 >/dev/null & echo $!); else "$0" 60 >/dev/null & echo $!; fi
