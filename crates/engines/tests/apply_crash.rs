@@ -97,7 +97,7 @@ fn child() {
     }
 }
 
-/// Starts the child, kills it after `life`, and tells the last revision that it has acknowledged.
+/// Starts the child, kills it after `life` and an acknowledgement at least, and tells the last revision that it has acknowledged.
 fn run_and_kill(early: &str, directory: &Path, life: Duration) -> u64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -111,6 +111,7 @@ fn run_and_kill(early: &str, directory: &Path, life: Duration) -> u64 {
         lines.any(|line| line.is_ok_and(|line| line == b"ready")),
         "the child ended before it was ready"
     );
+    let (tell, told) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut last = 0;
         for line in lines.map_while(Result::ok) {
@@ -119,10 +120,12 @@ fn run_and_kill(early: &str, directory: &Path, life: Duration) -> u64 {
                 .ok()
                 .and_then(|line| line.strip_prefix("ack ")?.parse().ok());
             last = number.unwrap_or(0).max(last);
+            let _ = tell.send(());
         }
         last
     });
     std::thread::sleep(life);
+    told.recv_timeout(Duration::from_secs(100)).expect("an acknowledgement");
     assert_eq!(process.ended().unwrap(), None, "the child ended before it was killed");
     process.kill().unwrap();
     process.wait().unwrap();

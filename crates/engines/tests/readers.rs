@@ -255,8 +255,12 @@ fn readers_that_are_ended_at_any_moment_see_one_commit_or_an_error() {
                 thread::yield_now();
             }
         });
-        for content in 0..=255 {
+        // All contents, and on until a reader has been ended: a machine may let none read meanwhile.
+        for content in (0..=255).cycle().take(100 << 8) {
             write_all(&engine, content);
+            if content == 255 && ended.load(Ordering::Relaxed) > 0 {
+                break;
+            }
         }
         over.store(true, Ordering::Relaxed);
     });

@@ -140,6 +140,7 @@ fn record<E: Engine>(engine: E, program: Program, seed: u64) -> (Vec<Footprint>,
     let options = StoreOptions {
         objects: vec![sensor],
         update_mode: UpdateMode::Transaction,
+        lock_wait_max: Nanos::from_secs(60),
         ..StoreOptions::default()
     };
     let store = Store::open(engine, LinuxOs, options).unwrap();

@@ -141,6 +141,19 @@ fn round_of(records: &BTreeMap<Vec<u8>, Vec<u8>>) -> u64 {
     round
 }
 
+/// A visitor, and what it reads. The owner writes without rest, and so it ends the snapshot of a visitor that a busy
+/// machine puts off; then another one comes.
+fn visiting<T>(directory: &Path, read: impl Fn(&Visitor) -> Result<T, EngineError>) -> (Visitor, T) {
+    let begun = std::time::Instant::now();
+    loop {
+        let visitor = Visitor::open(directory).unwrap();
+        match read(&visitor) {
+            Err(EngineError::SnapshotEnded { .. }) => assert!(begun.elapsed() < BOUND, "each is ended"),
+            found => return (visitor, found.unwrap()),
+        }
+    }
+}
+
 /// Reads until the snapshot, which is of this round, is lost; what the visitor is told.
 fn until_lost(visitor: &Visitor, round: u64) -> EngineError {
     let begun = std::time::Instant::now();
@@ -161,18 +174,17 @@ fn each_snapshot_of_another_process_shows_one_commit_while_the_owner_writes() {
     let mut choices = Choices::new(seed());
     let (mut rounds, mut kept) = (Vec::new(), 0);
     for _ in 0..150 {
-        let visitor = Visitor::open(folder.path()).unwrap();
-        kept += u32::from(visitor.is_kept());
+        let pause = Duration::from_micros(choices.below(3_000));
+        let (visitor, (is_kept, records, again)) = visiting(folder.path(), |visitor| {
+            let is_kept = visitor.is_kept();
+            // The owner goes on meanwhile.
+            std::thread::sleep(pause);
+            Ok((is_kept, all(visitor)?, all(visitor)?))
+        });
+        kept += u32::from(is_kept);
         assert_eq!(visitor.owner(), Some(owner.child.id()));
-        // The owner goes on meanwhile.
-        std::thread::sleep(Duration::from_micros(choices.below(3_000)));
-        let records = all(&visitor).unwrap();
         rounds.push(round_of(&records));
-        assert_eq!(
-            round_of(&all(&visitor).unwrap()),
-            rounds[rounds.len() - 1],
-            "the same once more"
-        );
+        assert_eq!(round_of(&again), rounds[rounds.len() - 1], "the same once more");
         assert_eq!(visitor.records(Table::Data), records.len() as u64);
     }
     assert_eq!(kept, 150, "each has a place in the table of readers");
@@ -187,10 +199,7 @@ fn checks_and_copies_are_made_while_the_owner_writes() {
     let owner = Owner::of(folder.path(), 64 << 20);
     let mut last = 0;
     for number in 0..20 {
-        Visitor::open(folder.path())
-            .unwrap()
-            .verify(Verify::Full, |_| ())
-            .unwrap();
+        visiting(folder.path(), |visitor| visitor.verify(Verify::Full, |_| ()));
         let copy = copies.path().join(format!("copy {number}"));
         let share = if number % 2 == 0 {
             Share::ONE
@@ -236,8 +245,8 @@ fn a_visitor_that_keeps_too_much_is_ended_and_told_and_the_owner_goes_on() {
     let folder = shared_folder();
     // The quota is met before 16 MiB are kept, and before a reserve is used up.
     let owner = Owner::of(folder.path(), 8 << 20);
-    let visitor = Visitor::open(folder.path()).unwrap();
-    let begun = round_of(&all(&visitor).unwrap());
+    let (visitor, records) = visiting(folder.path(), all);
+    let begun = round_of(&records);
     let told = until_lost(&visitor, begun);
     assert!(matches!(told, EngineError::SnapshotEnded { .. }), "{told}");
     assert!(!visitor.is_kept());
@@ -287,18 +296,28 @@ fn visiting_child() {
 #[test]
 fn a_visitor_outlives_its_owner_and_is_told_when_another_owner_writes() {
     let folder = shared_folder();
-    let mut first = Owner::of(folder.path(), 64 << 20);
-    let visitor = Visitor::open(folder.path()).unwrap();
-    let round = round_of(&all(&visitor).unwrap());
-    first.child.kill().unwrap();
-    let _ = first.child.wait();
-    assert_eq!(round_of(&all(&visitor).unwrap()), round, "no process writes");
+    let begun = std::time::Instant::now();
+    let (visitor, round) = loop {
+        let mut first = Owner::of(folder.path(), 64 << 20);
+        let (visitor, records) = visiting(folder.path(), all);
+        first.child.kill().unwrap();
+        let _ = first.child.wait();
+        let round = round_of(&records);
+        match all(&visitor) {
+            // Before the kill, as in `visiting`.
+            Err(EngineError::SnapshotEnded { .. }) => assert!(begun.elapsed() < BOUND, "each is ended"),
+            again => {
+                assert_eq!(round_of(&again.unwrap()), round, "no process writes");
+                break (visitor, round);
+            }
+        }
+    };
     let second = Owner::of(folder.path(), 64 << 20);
     let told = until_lost(&visitor, round);
     assert!(matches!(told, EngineError::Overtaken { .. }), "{told}");
-    let again = Visitor::open(folder.path()).unwrap();
-    assert!(again.is_kept());
-    round_of(&all(&again).unwrap());
+    let (again, (is_kept, records)) = visiting(folder.path(), |again| Ok((again.is_kept(), all(again)?)));
+    assert!(is_kept);
+    round_of(&records);
     drop(again);
     second.end();
 }
@@ -307,12 +326,20 @@ fn a_visitor_outlives_its_owner_and_is_told_when_another_owner_writes() {
 fn four_visitors_are_kept_and_a_fifth_reads_as_long_as_nothing_is_written_over() {
     let folder = shared_folder();
     let owner = Owner::of(folder.path(), 64 << 20);
-    let visitors: Vec<_> = (0..5).map(|_| Visitor::open(folder.path()).unwrap()).collect();
-    let kept: Vec<_> = visitors.iter().map(Visitor::is_kept).collect();
-    assert_eq!(kept, [true, true, true, true, false]);
-    for visitor in &visitors[..4] {
-        round_of(&all(visitor).unwrap());
-    }
+    let begun = std::time::Instant::now();
+    let visitors = loop {
+        let visitors: Vec<_> = (0..5).map(|_| Visitor::open(folder.path()).unwrap()).collect();
+        let kept: Vec<_> = visitors.iter().map(Visitor::is_kept).collect();
+        match { visitors[..4].iter() }.map(all).collect::<Result<Vec<_>, _>>() {
+            Err(EngineError::SnapshotEnded { .. }) => assert!(begun.elapsed() < BOUND, "one of them is ended"),
+            records => {
+                assert_eq!(kept, [true, true, true, true, false]);
+                let rounds: Vec<u64> = records.unwrap().iter().map(round_of).collect();
+                assert!(rounds.is_sorted(), "{rounds:?}");
+                break visitors;
+            }
+        }
+    };
     let told = all(&visitors[4]).map_or_else(|told| told, |records| until_lost(&visitors[4], round_of(&records)));
     assert!(matches!(told, EngineError::Overtaken { .. }), "{told}");
     owner.end();

@@ -1,8 +1,8 @@
 //! Updates in transaction mode are taken together and written one by one: what fails or must make way is given back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
@@ -184,14 +184,21 @@ fn an_update_that_cannot_be_written_is_tried_again_first_and_none_is_lost() {
 fn a_waiter_for_the_permit_gets_it_after_one_update() {
     static ORDER: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
     let (tell, told) = std::sync::mpsc::sync_channel(1);
-    let told = Mutex::new(told);
+    let (name, named) = std::sync::mpsc::sync_channel::<PathBuf>(1);
+    let (told, named) = (Mutex::new(told), Mutex::new(named));
     let go = Mutex::new(Some(()));
     let noting = move |key: &[u8]| {
         ORDER.lock().unwrap().push(key.to_vec());
         if go.lock().unwrap().take().is_some() {
             // Lets the other thread come and wait while the first update is being written.
             tell.send(()).unwrap();
-            std::thread::sleep(Duration::from_millis(50));
+            let stat = named.lock().unwrap().recv().unwrap().join("stat");
+            let begun = Instant::now();
+            // It sleeps once it waits (proc(5), the field after the name in brackets).
+            while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+                assert!(begun.elapsed() < PATIENCE.into(), "it does not wait");
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         Ok(())
     };
@@ -199,6 +206,8 @@ fn a_waiter_for_the_permit_gets_it_after_one_update() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             told.lock().unwrap().recv().unwrap();
+            let own = std::fs::read_link("/proc/thread-self").unwrap();
+            name.send(PathBuf::from("/proc").join(own)).unwrap();
             let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
             transaction.put(b"urgent", b"").unwrap();
             transaction.commit().unwrap();

@@ -24,6 +24,7 @@ fn options(update_mode: UpdateMode) -> StoreOptions {
     StoreOptions {
         objects: (0..SENSORS).map(spec).collect(),
         update_mode,
+        lock_wait_max: Nanos::from_secs(60),
         ..StoreOptions::default()
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::{LinuxOs, Os};
-use punctual_store::engine::{Durability, Engine};
+use punctual_store::engine::{Durability, Engine, EngineError};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Readings};
 use punctual_store::together::INSTALLED_TOGETHER_MAX;
 use punctual_store::{Freshness, Store, StoreError, StoreOptions, Together, UpdateMode};
@@ -24,6 +24,7 @@ fn options(objects: usize, kept: usize, update_mode: UpdateMode) -> StoreOptions
     StoreOptions {
         objects: (0..objects).map(spec).collect(),
         update_mode,
+        lock_wait_max: Nanos::from_secs(60),
         clock_origin: ClockOrigin::named(b"this boot"),
         ..StoreOptions::default()
     }
@@ -47,6 +48,16 @@ fn all<'v>(objects: &[ObjectId], value: &'v [u8]) -> Vec<Together<'v>> {
     objects.iter().map(one).collect()
 }
 
+/// Whether a snapshot was ended, as that of a thread is which a busy machine puts off while others write; no other
+/// failure is expected.
+fn is_ended<T>(read: Result<T, StoreError>) -> bool {
+    match read {
+        Err(StoreError::Engine(EngineError::SnapshotEnded { .. })) => true,
+        Ok(_) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
 /// A writer, single updates beside it, and readers: all of a group is of one install. Lengths differ, so that a torn
 /// value shows.
 fn groups_are_seen_whole<E: Engine>(engine: E, update_mode: UpdateMode, installs: u64) {
@@ -58,7 +69,9 @@ fn groups_are_seen_whole<E: Engine>(engine: E, update_mode: UpdateMode, installs
             scope.spawn(|| {
                 let (mut readings, mut last) = (Readings::default(), 0);
                 while !over.load(Ordering::Relaxed) {
-                    store.read_together(&objects[..3], &mut readings).unwrap();
+                    if is_ended(store.read_together(&objects[..3], &mut readings)) {
+                        continue;
+                    }
                     let seen: Vec<_> = (0..3)
                         .map(|at| readings.get(at).map(|(_, value)| value.to_vec()))
                         .collect();
@@ -69,11 +82,15 @@ fn groups_are_seen_whole<E: Engine>(engine: E, update_mode: UpdateMode, installs
                     assert!(number >= last, "{number} after {last}");
                     // What was read by itself is not older, and what is read together then is not older than that.
                     let mut alone = Vec::new();
-                    store.read(objects[1], &mut alone).unwrap();
+                    if is_ended(store.read(objects[1], &mut alone)) {
+                        continue;
+                    }
                     let alone = u64::from_le_bytes(alone[..8].try_into().unwrap());
                     assert!(alone >= number);
                     last = alone;
-                    store.history(objects[0], &mut readings).unwrap();
+                    if is_ended(store.history(objects[0], &mut readings)) {
+                        continue;
+                    }
                     let numbers: Vec<u64> = readings.iter().map(|(sample, _)| sample.seq.0).collect();
                     assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
                 }

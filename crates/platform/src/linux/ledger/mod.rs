@@ -263,7 +263,7 @@ impl Ledger {
     /// Waits until no other process and no other thread reads or changes the table.
     ///
     /// # Errors
-    /// [`Refusal`] where that takes longer than [`LOCK_WAIT`].
+    /// [`Refusal`] where the process that has it does nothing for [`LOCK_WAIT`], and after [`LOCK_WAIT_MAX`].
     pub(super) fn lock(&self) -> Result<Locked<'_>, Refusal> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the descriptor is that of the mapping and lives as long as the lock.
