@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
 
-    sleep(Duration::from_secs(seconds * 3 / 4));
+    sleep(Duration::from_secs(seconds / 2));
     println!("learnt: {:?}", runtime.figures()?.learnt);
     let report = runtime.wait()?.report;
     for task in &report.tasks {

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::thread::sleep(Duration::from_millis(5));
         }
         guest.stop();
-        guest.wait(ms(1000));
+        guest.wait(ms(60_000));
         let figures = runtime.figures()?;
         let resident = resident_kb()?;
         let jobs = figures.task("steady").map_or(0, |task| task.jobs);

@@ -46,12 +46,14 @@ mod linux {
         makes: bool,
     }
 
+    /// The environment variable that names a file; the stage that removes it hangs.
+    const HANGS: &str = "PUNCTUAL_TEST_HANGS";
     /// What a program is called that dies at its first step.
     const DIES: &str = "dies";
 
     impl Adder {
         fn misbehave(&self, frames: u64) {
-            let file = std::env::var_os("PUNCTUAL_TEST_HANGS").map(PathBuf::from);
+            let file = std::env::var_os(HANGS).map(PathBuf::from);
             // One that finds the file, and so one only.
             if self.makes && frames > 100 && file.is_some_and(|file| std::fs::remove_file(file).is_ok()) {
                 std::thread::sleep(Duration::from_secs(1000));
@@ -94,7 +96,7 @@ mod linux {
         }
     }
 
-    /// Whether frames come one by one, and the last ones slowly: until a case has seen what it waits for.
+    /// Whether frames come one by one, and the last one waits: until a case has seen what it waits for.
     static PACED: AtomicBool = AtomicBool::new(false);
 
     /// Counts.
@@ -108,9 +110,12 @@ mod linux {
         }
 
         fn step(&mut self, state: &mut Count, frames: &mut Frames<'_>) -> Result<(), Failure> {
+            let is_last = state.0 + 1 == number("PUNCTUAL_TEST_FRAMES", FRAMES);
             if PACED.load(Relaxed) {
-                let few = FRAMES - FRAMES / 20;
-                std::thread::sleep(Duration::from_micros(if state.0 < few { 300 } else { 20_000 }));
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            while is_last && PACED.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
             }
             frames.output(0)[..8].copy_from_slice(&(state.0 * 7).to_le_bytes());
             frames.make(
@@ -122,7 +127,7 @@ mod linux {
                 },
             );
             state.0 += 1;
-            if state.0 == number("PUNCTUAL_TEST_FRAMES", FRAMES) {
+            if is_last {
                 frames.end();
             }
             Ok(())
@@ -231,17 +236,24 @@ mod linux {
         handovers.extend(pipeline.supervisor().handovers());
         pipeline.end().unwrap_or_else(|why| panic!("{case}: {why}: {stages:?}"));
         assert_eq!(outcome, reference(), "{case}");
-        let left = processes
-            .into_iter()
-            .filter(|pid| *pid != 0 && std::path::Path::new(&format!("/proc/{pid}")).exists());
-        assert_eq!(left.count(), 0, "{case}: no process is left");
+        // The orphans of a worker that was killed are waited for by process 1, when it comes to that.
+        let is_left = |pid: &i32| *pid != 0 && Path::new(&format!("/proc/{pid}")).exists();
+        while processes.iter().any(is_left) {
+            assert!(start.elapsed() < PATIENCE, "{case}: left of {processes:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         println!("{case}: ok, {} hand-overs", handovers.len());
         handovers
     }
 
     fn start() -> Pipeline {
+        // A process that a busy machine puts off in the middle of a step would be taken for one that hangs.
+        let step_max = match std::env::var_os(HANGS) {
+            Some(_) => Nanos::from_millis(500),
+            None => Nanos::from_secs(60),
+        };
         let options = PipelineOptions {
-            step_max: Some(Nanos::from_millis(500)),
+            step_max: Some(step_max),
             ..PipelineOptions::default()
         };
         Pipeline::start(graph(), &options, Arc::new(body)).unwrap()
@@ -282,7 +294,7 @@ mod linux {
             if at[0] != at[1] && !moving {
                 let _ = supervisor.move_stage("first", at[1], Mechanism::Announced);
             }
-            seen.is_none_or(|now| now.moves < MOVES)
+            seen.is_none_or(|now| now.moves < MOVES || kills == 0 || now.epoch <= kills)
         });
         if let Some(last) = seen {
             assert!(kills > 0 && last.epoch > kills, "{kills} kills, {last:?}");
@@ -294,10 +306,15 @@ mod linux {
         drop(start());
         run("nothing happens", false, false, |_, _| true);
         let kills = number("PUNCTUAL_TEST_KILLS", KILLS);
-        let mut killed = 0;
+        let (mut killed, mut before) = (0, [0; 2]);
         run("processes are killed", true, true, |supervisor, turn| {
-            let name = ["first", "second"][turn as usize % 2];
-            killed += u64::from(supervisor.kill(name).unwrap());
+            let place = turn as usize % 2;
+            // Killed again and again before it does anything, a stage would be given up.
+            let steps = supervisor.stages()[1 + place].steps;
+            if steps > before[place] {
+                killed += u64::from(supervisor.kill(["first", "second"][place]).unwrap());
+                before[place] = steps;
+            }
             killed < kills
         });
         for mechanism in Mechanism::ALL {
@@ -398,15 +415,15 @@ mod linux {
         let file = folder.path().join("hangs");
         std::fs::write(&file, "").unwrap();
         // SAFETY: no other thread runs between two cases.
-        unsafe { std::env::set_var("PUNCTUAL_TEST_HANGS", &file) };
-        let mut hung = 0;
+        unsafe { std::env::set_var(HANGS, &file) };
+        PACED.store(true, Relaxed);
+        // Once, or more often where the machine puts a process off for as long. The last frame waits for it.
         run("a step hangs", false, false, |supervisor, _| {
-            hung = supervisor.stages().iter().map(|stage| stage.hung).sum();
-            true
+            supervisor.stages().iter().all(|stage| stage.hung == 0)
         });
         // SAFETY: as above.
-        unsafe { std::env::remove_var("PUNCTUAL_TEST_HANGS") };
-        assert_eq!(hung, 1, "the step that hung was killed");
+        unsafe { std::env::remove_var(HANGS) };
+        assert!(!file.exists(), "a step hung");
     }
 
     fn runs_program(supervisor: &Supervisor, name: &str) -> Option<PathBuf> {
@@ -429,6 +446,7 @@ mod linux {
         let next = program(folder, "next");
         let (mut asked, mut version) = (false, 0);
         let mut seen = Vec::new();
+        PACED.store(true, Relaxed);
         run("a new version stays", true, true, |supervisor, turn| {
             if !asked {
                 asked = supervisor.replace("first", &next).is_ok();
@@ -452,10 +470,9 @@ mod linux {
                 15 => drop(supervisor.kill_worker(turn as usize / 20 % cores.len())),
                 _ => {}
             }
-            turn < 300
+            turn < 300 || seen.len() <= 10
         });
         assert_eq!(version, 1);
-        assert!(seen.len() > 10, "{} looks", seen.len());
         let others: Vec<_> = seen.iter().filter(|(_, program)| *program != next).collect();
         assert!(others.is_empty(), "{others:?}");
     }
@@ -464,13 +481,14 @@ mod linux {
     fn goes_back(folder: &tempfile::TempDir) {
         let dies = program(folder, DIES);
         let (mut asked, mut restarts, mut version) = (false, 0, 0);
+        PACED.store(true, Relaxed);
         run("a version that dies gives way", false, false, |supervisor, _| {
             if !asked {
                 asked = supervisor.replace("first", &dies).is_ok();
             }
             let stage = &supervisor.stages()[1];
             (restarts, version) = (stage.restarts, stage.version);
-            true
+            restarts == 0 || version < 2
         });
         assert!(asked && restarts > 0, "{restarts} restarts");
         assert_eq!(version, 2, "the third version is the first one again");

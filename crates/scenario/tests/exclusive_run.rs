@@ -68,7 +68,7 @@ fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
         }
     }
     let goal = request(PlatformChoice::Linux, ControllerKind::Open, 1).scenario.goal;
-    let options = runtime.options("exclusive", goal, MS * 500);
+    let options = runtime.options("exclusive", goal, MS * 1500);
     let report = runtime.run(options, &mut unwatched).unwrap().report;
     (report, ran.iter().map(|ran| ran.load(Ordering::Relaxed)).collect())
 }

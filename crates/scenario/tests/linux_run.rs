@@ -144,7 +144,7 @@ fn closures_run_as_tasks_and_every_job_is_accounted_for() {
         job.read(|store| store.get(b"nothing").map(drop))
     });
 
-    let options = runtime.options("closures", scenario.goal, Nanos::from_millis(500));
+    let options = runtime.options("closures", scenario.goal, Nanos::from_secs(3));
     let report = runtime.run(options, &mut unwatched).unwrap().report;
     assert!(report.summary.jobs > 10, "{:?}", report.summary);
     assert_eq!(
