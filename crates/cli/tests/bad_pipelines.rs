@@ -222,7 +222,9 @@ fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
 #[test]
 fn a_mapping_that_is_stale_foreign_or_of_another_graph_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = radio(folder.path(), &["--plain", "--frames", "1500", "--json"]);
+    // For ten seconds: it must not end before the last of those that are refused.
+    let arguments = ["--plain", "--frames", "1500", "--rate", "150", "--json"];
+    let mut command = radio(folder.path(), &arguments);
     command
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stdout(Stdio::piped());
@@ -273,7 +275,8 @@ fn a_mapping_that_is_stale_foreign_or_of_another_graph_is_refused() {
 /// A scenario that is written anew while it runs: processes that start later are of the graph that runs.
 #[test]
 fn a_scenario_that_changes_while_it_runs_loses_no_frame() {
-    let slow = "program = [\"sh\", \"-c\", \"for i in $(seq 100); do echo line $i; sleep 0.02; done\"]";
+    let slow = "program = [\"sh\", \"-c\", \"for i in $(seq 50); do echo line $i; sleep 0.01; done; until [ -e go \
+                ]; do sleep 0.02; done; for i in $(seq 51 100); do echo line $i; sleep 0.01; done\"]";
     let text = CHAIN.replacen("file = \"from\"", slow, 1);
     let folder = folder_with(&[("x.toml", &text)]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
@@ -293,6 +296,7 @@ fn a_scenario_that_changes_while_it_runs_loses_no_frame() {
         // SAFETY: plain numbers; the worker is a child of a process that has not ended.
         unsafe { libc::kill(*pid, libc::SIGKILL) };
     }
+    fs::write(folder.path().join("go"), "").unwrap();
     assert!(run.wait().unwrap().success());
     let lines: String = (1..=100).map(|number| format!("line {number}\n")).collect();
     assert_eq!(fs::read_to_string(folder.path().join("to")).unwrap(), lines);
@@ -346,14 +350,22 @@ fn a_table_for_other_stages_is_told() {
 fn a_worker_that_hangs_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let mut command = radio(folder.path(), &["--plain", "--frames", "9000", "--json"]);
+    // One that hangs is noticed after some six seconds, and this takes seventeen.
+    let mut command = radio(folder.path(), &["--plain", "--rate", "600", "--json"]);
     command.current_dir(root).stdout(Stdio::piped());
     let mut radio = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-    let workers = children(radio.id());
-    assert!(!workers.is_empty(), "no worker of {}", radio.id());
+    wait_for("sound", || {
+        let mut list = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        list.args(["pipeline", "list", "--json"])
+            .env(recovery::FOLDER, folder.path());
+        let listed: Value = serde_json::from_slice(&list.output().unwrap().stdout).unwrap();
+        let stages = listed[0]["stages"].as_array()?;
+        let sink = stages.iter().find(|stage| stage["name"] == "sink")?;
+        (sink["steps"].as_u64() > Some(10)).then_some(())
+    });
+    let (hangs, _) = workers(radio.id())[0];
     // SAFETY: plain numbers; the radio has not reaped it, because it has not ended.
-    unsafe { libc::kill(workers[0], libc::SIGSTOP) };
+    unsafe { libc::kill(hangs, libc::SIGSTOP) };
     let mut said = String::new();
     std::io::Read::read_to_string(&mut radio.stdout().unwrap(), &mut said).unwrap();
     assert!(radio.wait().unwrap().success(), "{said}");
@@ -365,7 +377,7 @@ fn a_worker_that_hangs_is_replaced() {
     );
     assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
     assert!(
-        !Path::new(&format!("/proc/{}/exe", workers[0])).exists(),
+        !Path::new(&format!("/proc/{hangs}/exe")).exists(),
         "the one that hung is still there"
     );
     let stages = report["stages"].as_array().unwrap();

@@ -74,9 +74,10 @@ fn play(arguments: &[&str]) -> Option<Played> {
         .env(recovery::FOLDER, folder.path())
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stdout(Stdio::piped());
+    let found = written(tree.path());
     let radio = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
     Some(Played {
-        found: written(tree.path()),
+        found,
         tree,
         folder,
         radio,

@@ -36,7 +36,7 @@ fn stages_that_move_and_die_lose_no_frame() {
     if !has_two_cores() {
         return eprintln!("skipped: stages are moved between two cores");
     }
-    let arguments = "--frames 3000 --rate 2000 --migrate-every 2ms --kill-every 40ms --json";
+    let arguments = "--frames 10000 --rate 2000 --migrate-every 2ms --kill-every 40ms --json";
     let output = radio(&arguments.split(' ').collect::<Vec<_>>());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
@@ -44,7 +44,7 @@ fn stages_that_move_and_die_lose_no_frame() {
     let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("{key}: {report}"));
     assert_eq!(
         (number("frames_offered"), number("frames_delivered")),
-        (3000, 3000),
+        (10_000, 10_000),
         "{errors}"
     );
     assert_eq!((number("frames_lost"), number("frames_duplicated")), (0, 0), "{errors}");
@@ -115,7 +115,7 @@ impl Beside {
 #[test]
 fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
     has_two_cores();
-    let mut beside = Beside::start(&["--frames", "9000", "--json"]);
+    let mut beside = Beside::start(&["--rate", "600", "--json"]);
     let begun = Instant::now();
     let plays = |stages: &[Value]| {
         let sink = stages.iter().find(|stage| stage["name"] == "sink");

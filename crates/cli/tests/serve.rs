@@ -464,7 +464,7 @@ fn slow_and_other(served: &Served) -> (Client, Client) {
 /// A client that asks for much and reads nothing is dropped, and others are served meanwhile.
 #[test]
 fn a_slow_reader_is_dropped() {
-    let node = "[server]\nstalled_max = \"500ms\"\n[store]\ndurability = \"volatile\"\n";
+    let node = "[server]\nstalled_max = \"3s\"\n[store]\ndurability = \"volatile\"\n";
     let folder = folder_with(&[("node.toml", node)]);
     let served = serve(folder.path(), &["node.toml"]);
     let (_slow, mut other) = slow_and_other(&served);
@@ -826,10 +826,21 @@ fn figures(served: &Served) -> String {
     let ask = |request: &str| {
         let mut stream = std::net::TcpStream::connect(address.expect("its address")).expect("it listens");
         stream.set_read_timeout(Some(BOUND)).expect("a bound");
-        stream.write_all(request.as_bytes()).expect("it takes a request");
+        // A page is for those that ask within half a second: on a busy machine this one may not.
+        drop(stream.write_all(request.as_bytes()));
         let mut page = String::new();
-        std::io::Read::read_to_string(&mut stream, &mut page).expect("a page");
+        drop(std::io::Read::read_to_string(&mut stream, &mut page));
         page
+    };
+    let ask = |request: &str| {
+        let begin = Instant::now();
+        loop {
+            let page = ask(request);
+            if !page.is_empty() {
+                return page;
+            }
+            assert!(begin.elapsed() < BOUND, "no page");
+        }
     };
     assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 404"));
     assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 405"));

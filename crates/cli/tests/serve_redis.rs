@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -78,10 +78,7 @@ fn replies_are_those_of_redis() {
         return;
     }
     let folder = folder_with(&[]);
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port")
-        .port();
+    let [port] = punctual_testing::free_ports();
     let mut command = Command::new("redis-server");
     command.args([
         "--port",

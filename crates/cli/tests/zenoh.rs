@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use common::serving::{Client, end};
 use common::{BOUND, folder_with, refused};
 use punctual_server::resp::Value;
-use punctual_testing::Kept;
+use punctual_testing::{Kept, free_ports};
 use zenoh::time::{NTP64, Timestamp};
 use zenoh::{Config, Session, Wait};
 
@@ -52,12 +52,6 @@ impl Running {
         self.says("has left");
         assert!(self.child.wait().unwrap().success());
     }
-}
-
-/// Ports that are free now.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    held.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// The file of a node among `nodes`.

@@ -6,6 +6,7 @@ pub mod conformance;
 #[cfg(target_os = "linux")]
 mod free_cores;
 mod kernel;
+mod ports;
 #[cfg(target_os = "linux")]
 pub mod power;
 mod task;
@@ -16,6 +17,7 @@ pub use children::{Kept, copy_program, output, start};
 #[cfg(target_os = "linux")]
 pub use free_cores::free_cores;
 pub use kernel::{kernel_files, shared_folder};
+pub use ports::free_ports;
 pub use task::task_by_hand;
 pub use virtual_os::{
     CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
