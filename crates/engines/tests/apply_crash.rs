@@ -97,7 +97,8 @@ fn child() {
     }
 }
 
-/// Starts the child, kills it after `life` and an acknowledgement at least, and tells the last revision that it has acknowledged.
+/// Starts the child, kills it after `life` and one acknowledgement at least, and tells the last revision that it has
+/// acknowledged.
 fn run_and_kill(early: &str, directory: &Path, life: Duration) -> u64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
