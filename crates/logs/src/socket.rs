@@ -233,6 +233,8 @@ fn page(records: Vec<Record>) -> Vec<Vec<u8>> {
     page
 }
 
+/// Whether a read is to be tried again. One that has a bound is interrupted also where its process was stopped and goes
+/// on, after Ctrl-Z or a suspend of the machine (signal(7)).
 fn waits(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
@@ -367,9 +369,11 @@ impl LogClient {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             stream.set_read_timeout(Some(left))?;
-            match stream.read(&mut bytes)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => frames.feed(&bytes[..count]),
+            match stream.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => frames.feed(&bytes[..count]),
+                Err(error) if waits(&error) => {}
+                Err(error) => return Err(error),
             }
         }
     }

@@ -106,7 +106,10 @@ fn answer(mut stream: TcpStream, page: impl FnOnce() -> String) -> io::Result<()
     let begin = Instant::now();
     // A byte now and then would hold the port for ever.
     while begin.elapsed() < PATIENCE {
-        let count = stream.read(&mut piece)?;
+        let count = match stream.read(&mut piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
         request.extend_from_slice(&piece[..count]);
         if count == 0 || request.windows(4).any(|end| end == b"\r\n\r\n") || request.len() > REQUEST_MAX {
             break;

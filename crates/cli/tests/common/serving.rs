@@ -115,6 +115,8 @@ impl<S: Read + Write> Client<S> {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return None,
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                // A read with a bound, of a process that was stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 read => self.parser.feed(&bytes[..read.expect("a reply in time")]),
             }
         }

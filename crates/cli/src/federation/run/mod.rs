@@ -522,9 +522,11 @@ fn ask(stream: &mut TcpStream, parser: &mut ReplyParser, words: &[&str], patienc
             return Err(ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left.into()))?;
-        match stream.read(&mut bytes)? {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            count => parser.feed(&bytes[..count]),
+        match stream.read(&mut bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => parser.feed(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

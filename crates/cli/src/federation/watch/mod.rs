@@ -151,9 +151,11 @@ fn ask(stream: &mut Stream, request: &[u8]) -> io::Result<Value> {
         if let Some(reply) = reply.map_err(|error| no_node(error.to_string()))? {
             return Ok(reply);
         }
-        match stream.read(&mut bytes)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => parser.feed(&bytes[..count]),
+        match stream.read(&mut bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => parser.feed(&bytes[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

@@ -1,0 +1,56 @@
+//! A client's process is stopped and goes on, after Ctrl-Z or a suspend of the machine: its read is interrupted, and it
+//! waits on for its answer.
+
+#![cfg(unix)]
+
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use punctual_logs::socket::{LogClient, answer};
+use punctual_logs::{CommitLog, FORMAT, FederationId, Identity, Memory, Revision};
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Has SIGUSR1 interrupt system calls, which are not begun anew.
+fn interrupt() {
+    // SAFETY: all zeros are a valid action without flags; the handler only touches an atomic.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = count as *const () as libc::sighandler_t;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+#[test]
+fn an_interrupted_read_is_waited_on() {
+    interrupt();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log.socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let client = std::thread::spawn(move || {
+        let mut log = LogClient::at(&path, Duration::from_secs(60));
+        // SAFETY: it is always valid in its own thread.
+        tell.send(unsafe { libc::pthread_self() }).unwrap();
+        log.open(Identity {
+            federation: FederationId(7),
+            format: FORMAT,
+        })
+    });
+    let (stream, _) = listener.accept().unwrap();
+    let client_thread = told.recv().unwrap();
+    for _ in 0..50 {
+        // SAFETY: the thread has not been joined.
+        unsafe { libc::pthread_kill(client_thread, libc::SIGUSR1) };
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // Only now is it answered, until it goes.
+    answer(stream, &mut Memory::default(), &AtomicBool::new(false)).unwrap();
+    assert_eq!(client.join().unwrap().unwrap(), Revision(0));
+    assert!(SIGNALS.load(Ordering::SeqCst) > 0);
+}
