@@ -370,19 +370,26 @@ mod run {
         }
         // What one balancer sets the other one reads, and no younger than it is.
         assert_eq!(ask(0, "TSET pose here"), Value::ok());
-        let until = Instant::now() + BOUND;
-        loop {
-            match ask(1, "GETFRESH pose 3600000") {
-                Value::Array(found) => {
-                    assert_eq!(found[0], Value::bulk("here"));
-                    assert!(matches!(found[1], Value::Integer(1..)), "{found:?}");
-                    break;
+        // This balancer may not have heard of the node that has the reading, and ask one that has none yet.
+        let mut fresh = |words: &str| {
+            let until = Instant::now() + BOUND;
+            loop {
+                match ask(1, words) {
+                    Value::NullArray => {}
+                    Value::Error(text) if text.contains("no temporal object") => {}
+                    found => return found,
                 }
-                // Of a node that has not got it yet: the balancer did not hear of the one that was asked first.
-                other => assert!(Instant::now() < until, "{other:?}"),
+                assert!(Instant::now() < until, "{words}: no node has it");
             }
+        };
+        match fresh("GETFRESH pose 3600000") {
+            Value::Array(found) => {
+                assert_eq!(found[0], Value::bulk("here"));
+                assert!(matches!(found[1], Value::Integer(1..)), "{found:?}");
+            }
+            other => panic!("{other:?}"),
         }
-        let stale = ask(1, "GETFRESH pose 0");
+        let stale = fresh("GETFRESH pose 0");
         assert!(
             matches!(&stale, Value::Error(text) if text.starts_with("STALE age-ms=")),
             "{stale:?}"
@@ -1252,7 +1259,11 @@ mod members {
             );
         }
         ends_with(folder, 0, &["store", "backup", "store-0", "copy"]);
-        comes(&mut one, "DEADLINE 10000 SET later 1", &Value::ok());
+        // More than the new log will have: one that a busy machine lets the master trim further than a store gives it all
+        // records anew, whatever it has.
+        for _ in 0..50 {
+            comes(&mut one, "DEADLINE 10000 SET later 1", &Value::ok());
+        }
         first.leaves();
         end(&commits.child);
         drop(commits);
@@ -1713,14 +1724,18 @@ mod members {
             let second = start(folder, &["serve", names[1]]);
             second.says("is given the records by others");
             let mut other = client(ports[1]);
-            while figure(&mut other, "copied_bytes").parse::<u64>().unwrap() < 5 << 20 {
+            // One that goes on with a part may need less.
+            while figure(&mut other, "copied_bytes").parse::<u64>().unwrap() < 5 << 20
+                && figure(&mut other, "standing") != "serving"
+            {
                 assert!(Instant::now() < until, "it is given nothing");
             }
             signal(&first, libc::SIGSTOP);
             if figure(&mut other, "standing") == "copying" {
                 return (second, other);
             }
-            // This test was put off for as long as the copy took.
+            // The machine put this test off for as long as the copy took.
+            assert!(Instant::now() < until, "the copy is always over");
             signal(&first, libc::SIGCONT);
             killed(second);
             std::fs::remove_dir_all(folder.join("store-1")).unwrap();
@@ -1745,12 +1760,12 @@ mod members {
         signal(&second, libc::SIGSTOP);
         signal(&first, libc::SIGCONT);
         let mut written = 0;
-        // More than the log keeps, while the node is given nothing, and what comes while it is given the rest.
-        while written < 50 || figure(&mut other, "standing") != "serving" {
+        // Some while the node is stopped, fewer than the log keeps, and what comes while the node is given the rest.
+        while written < 20 || figure(&mut other, "standing") != "serving" {
             assert!(Instant::now() < until, "the copy does not end");
             set(&mut one, (written * 7) % RECORDS, &format!("new-{written}"));
             written += 1;
-            if written == 50 {
+            if written == 20 {
                 signal(&second, libc::SIGCONT);
             }
         }

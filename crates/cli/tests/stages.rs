@@ -111,7 +111,7 @@ impl Drop for Beside {
     }
 }
 
-/// The built-in radio, four times as fast, whose stages are killed while it plays.
+/// The built-in radio, twice as fast, whose stages are killed while it plays.
 #[test]
 fn the_shipped_radio_loses_nothing_when_its_stages_are_killed() {
     let folder = folder_with(&[]);

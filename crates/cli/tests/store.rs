@@ -47,6 +47,7 @@ fn child() {
     };
     let origin = punctual_os::linux::clock_origin();
     let options = StoreOptions {
+        // Commands that a busy machine holds up are not ended for their age.
         reader_life_max: None,
         clock_origin: origin.map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes())),
         ..StoreOptions::from([pose])

@@ -192,7 +192,12 @@ fn a_waiter_for_the_permit_gets_it_after_one_update() {
         if go.lock().unwrap().take().is_some() {
             // Lets the other thread come and wait while the first update is being written.
             tell.send(()).unwrap();
-            let stat = named.lock().unwrap().recv().unwrap().join("stat");
+            let stat = named
+                .lock()
+                .unwrap()
+                .recv_timeout(PATIENCE.into())
+                .unwrap()
+                .join("stat");
             let begun = Instant::now();
             // It sleeps once it waits (proc(5), the field after the name in brackets).
             while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {

@@ -56,8 +56,9 @@ mod tests {
         let core = *cores::usable(&KernelTree::default()).first().unwrap();
         let pinned = &std::sync::Barrier::new(2);
         let busy = move || {
-            pin(core).unwrap();
+            let is_pinned = pin(core);
             pinned.wait();
+            is_pinned.unwrap();
             let account = RunQueue::of_this_thread()?;
             let before = account.waited()?;
             let begun = std::time::Instant::now();

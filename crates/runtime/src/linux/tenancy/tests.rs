@@ -103,7 +103,7 @@ fn a_core_that_lendees_leave_idle_is_lent_no_more_and_tried_again() {
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let accountant = tenancy.accountant();
     accountant.record();
-    let (mut idle, mut now) = (Nanos::ZERO, Time(0));
+    let (mut idle, mut unused, mut now) = (Nanos::ZERO, Nanos::ZERO, Time(0));
     // A window of at least 5 ms, in which the core is lent and all of that idle, or none of it.
     let mut window = |used: bool| {
         let before = accountant.account();
@@ -112,7 +112,10 @@ fn a_core_that_lendees_leave_idle_is_lent_no_more_and_tried_again() {
             true
         });
         let lent = accountant.account().lent.saturating_sub(before.lent);
-        idle += if used { Nanos::ZERO } else { lent + MS };
+        if !used {
+            idle += lent + MS;
+            unused += lent;
+        }
         now = LinuxOs.now();
         accountant.observe(idle, now);
         accountant.account().leases > before.leases
@@ -124,9 +127,8 @@ fn a_core_that_lendees_leave_idle_is_lent_no_more_and_tried_again() {
     assert!(window(true), "then tried again");
     assert!(window(true) && window(true), "and lent on, because it was used");
     let account = accountant.account();
-    let used = account.used_share().unwrap().get();
-    // How long each window was depends on the machine.
-    assert!(used > 0.0 && used < 1.0, "{used}");
+    assert_eq!(account.watched.saturating_sub(account.used), unused);
+    assert!(account.used > Nanos::ZERO && unused > Nanos::ZERO, "{account:?}");
     let log = accountant.log();
     assert!(log.decisions.iter().any(|it| it.event == TenantEvent::Useful(false)));
     assert!(
@@ -181,7 +183,7 @@ fn what_taking_back_takes_in_use_is_reckoned_with_at_the_next_release() {
     let emulated = Emulated::new();
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let mut calls = Vec::new();
-    // Far away, whatever the machine adds to the cost that is learnt first.
+    // The second release is far away, whatever the machine adds to the cost that is learnt first.
     for release in [LinuxOs.now() + Nanos::from_secs(1), far()] {
         let mut asked = None;
         // The first sleep until the core is called back ends 20 ms late.
