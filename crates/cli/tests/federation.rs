@@ -1259,8 +1259,8 @@ mod members {
             );
         }
         ends_with(folder, 0, &["store", "backup", "store-0", "copy"]);
-        // More than the new log will have: one that a busy machine lets the master trim further than a store gives it all
-        // records anew, whatever it has.
+        // More than the new log will have: a node whose last entry the master of a busy machine has trimmed is given
+        // all records anew, whatever it has.
         for _ in 0..50 {
             comes(&mut one, "DEADLINE 10000 SET later 1", &Value::ok());
         }

@@ -35,8 +35,8 @@ fn all_programs() -> Vec<String> {
 /// A core has one owner: one test at a time wants it.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// One and a half seconds of exclusive tasks, each with a period in milliseconds and what the caller says of its execution; how
-/// often each ran.
+/// Exclusive tasks for one and a half seconds, each with a period in milliseconds and what the caller says of its
+/// execution; how often each ran.
 fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below `ip_local_port_range` (ip(7)), so that Linux gives none of them to a connection, or to a listener that asks for
-/// any port.
+/// Below `ip_local_port_range` (ip(7)), so that Linux gives none of them to a connection, or to a listener that asks
+/// for any port.
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 20_000;
 
