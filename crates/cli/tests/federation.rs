@@ -195,6 +195,25 @@ mod run {
         }
     }
 
+    /// The process that removes the run's files is stopped as the run is killed: the kernel has it go on, by SIGHUP.
+    #[test]
+    fn a_run_that_is_killed_while_its_sweeper_is_stopped_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, ..) = started(folder.path());
+        let sweeps = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.contains("\0sweep\0"))
+        };
+        let sweeper = offspring(child.id()).into_iter().find(sweeps).unwrap();
+        // SAFETY: plain numbers; it is a child of a process that has not ended.
+        unsafe { libc::kill(sweeper as i32, libc::SIGSTOP) };
+        comes("it is stopped", || {
+            let stat = std::fs::read_to_string(format!("/proc/{sweeper}/stat")).unwrap();
+            stat.contains(") T ")
+        });
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
     /// To the run alone, or, as a terminal does, to its whole process group.
     fn leaves_nothing_behind(signal: i32, to_group: bool) {
         leaves_nothing_behind_of(&[], signal, to_group);

@@ -282,6 +282,8 @@ fn check_swept(folder: &Path) -> Result<(), Failure> {
 /// Where that is no folder of a run: nothing is removed.
 pub(super) fn sweep(folder: &Path) -> Result<(), Failure> {
     process::leave_signals_to_parent();
+    // The kernel sends it to a process group that is stopped as its parent ends (_exit(2)), so that it goes on.
+    process::pass_over(libc::SIGHUP);
     check_swept(folder)?;
     let mut nothing = String::new();
     while std::io::stdin()

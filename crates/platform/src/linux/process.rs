@@ -109,10 +109,14 @@ pub fn die_with(parent: i32) {
 /// Has this process, and what it starts, pass over Ctrl-C and SIGTERM: a terminal or a service manager sends them to
 /// all processes of a program, and the first one ends the others in order. They end with it in any case: [`die_with`].
 pub fn leave_signals_to_parent() {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: no handler is set; a process that ignores a signal goes on.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
+    pass_over(libc::SIGINT);
+    pass_over(libc::SIGTERM);
+}
+
+/// Has this process, and what it starts, pass over a signal.
+pub fn pass_over(signal: libc::c_int) {
+    // SAFETY: no handler is set; a process that ignores a signal goes on.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
 /// A child of this process; in the child `None`.
