@@ -234,7 +234,7 @@ fn page(records: Vec<Record>) -> Vec<Vec<u8>> {
 }
 
 /// Whether a read is to be tried again. One that has a bound is interrupted also where its process was stopped and goes
-/// on, after Ctrl-Z or a suspend of the machine (signal(7)).
+/// on, after Ctrl-Z say (signal(7)).
 fn waits(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
