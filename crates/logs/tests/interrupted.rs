@@ -1,4 +1,5 @@
-//! A client's process is stopped and goes on, after Ctrl-Z say: its read is interrupted, and it waits on for its answer.
+//! A client's process is stopped and goes on, after Ctrl-Z say: its read is interrupted, and it waits on for its
+//! answer.
 
 #![cfg(unix)]
 
