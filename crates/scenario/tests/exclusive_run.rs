@@ -95,10 +95,11 @@ fn seats(report: &RunReport) -> Option<Vec<&Protection>> {
 
 #[test]
 fn tasks_that_fit_share_a_core_and_one_that_does_not_runs_as_a_real_time_one() {
+    // Each job is admitted with the time to wake up as measured, which a busy machine makes milliseconds.
     let tasks = [
-        ("steer", 20, Some(MS * 2)),
-        ("see", 50, Some(MS * 5)),
-        ("dream", 50, Some(MS * 60)),
+        ("steer", 100, Some(MS * 2)),
+        ("see", 250, Some(MS * 5)),
+        ("dream", 250, Some(MS * 300)),
     ];
     let (report, ran) = run(&tasks);
     assert!(
