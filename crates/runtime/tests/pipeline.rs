@@ -422,12 +422,14 @@ mod linux {
         unsafe { std::env::set_var(HANGS, &file) };
         PACED.store(true, Relaxed);
         // Once, or more often where the machine puts a process off for as long. Frames go on until then.
+        let mut hung = 0;
         run("a step hangs", false, false, |supervisor, _| {
-            supervisor.stages().iter().all(|stage| stage.hung == 0)
+            hung = supervisor.stages().iter().map(|stage| stage.hung).sum();
+            hung == 0
         });
         // SAFETY: as above.
         unsafe { std::env::remove_var(HANGS) };
-        assert!(!file.exists(), "a step hung");
+        assert!(!file.exists() && hung >= 1, "the step that hung was killed");
     }
 
     fn runs_program(supervisor: &Supervisor, name: &str) -> Option<PathBuf> {
@@ -482,6 +484,7 @@ mod linux {
             turn < 300 || seen.len() <= 10
         });
         assert_eq!(version, 1);
+        assert!(seen.len() > 10, "{} looks", seen.len());
         let others: Vec<_> = seen.iter().filter(|(_, program)| *program != next).collect();
         assert!(others.is_empty(), "{others:?}");
     }
