@@ -11,7 +11,7 @@
 //! and writes in another, `stale` reads from a snapshot that is older than the request.
 
 #[allow(dead_code, reason = "seeds come from the arguments")]
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use std::fmt::Write as _;

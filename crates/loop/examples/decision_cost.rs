@@ -11,7 +11,7 @@
 //! new, as the thread that asks has just written it. *Warm*: one decision right after the other. The *control* reads
 //! the clock twice, with nothing in between.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use std::hint::black_box;

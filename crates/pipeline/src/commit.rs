@@ -18,8 +18,8 @@
 //! [`Committed::publish`]. They are tried under the model checker `loom` (`tests/loom.rs`), with one planted as
 //! missing.
 
-use crate::atomics::{AtomicU64, Ordering, fence, look_again};
-use crate::graph::PORTS_MAX;
+use super::atomics::{AtomicU64, Ordering, fence, look_again};
+use super::graph::PORTS_MAX;
 
 /// Bits of the number of steps: at a million steps a second, eight years.
 const STEP_BITS: u32 = 48;

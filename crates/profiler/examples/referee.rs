@@ -11,9 +11,9 @@
 //! byte only; so beside it stand lists that count alike (*lists, by first byte*). PROGRAM has one thread and no
 //! children, and does the same in each run.
 
-#[path = "../../tracer/tests/naive/mod.rs"]
+#[path = "../../tracer/tests/it/naive/mod.rs"]
 mod naive;
-#[path = "../tests/referee/mod.rs"]
+#[path = "../tests/it/referee/mod.rs"]
 mod referee;
 
 use std::error::Error;

@@ -10,7 +10,7 @@
 //! ways. With `ONCE=1` an access that lies across two lines is one request at most, and one miss, as cachegrind counts;
 //! else each line counts.
 
-#[path = "../tests/naive/mod.rs"]
+#[path = "../tests/it/naive/mod.rs"]
 mod naive;
 
 use std::io::BufRead;

@@ -5,9 +5,9 @@
 
 use punctual_units::Time;
 
+use super::super::Wake;
 use super::atomics::{AtomicU32, Ordering};
 use super::futex;
-use crate::Wake;
 
 /// A place where one thread waits until another wakes it, or until a deadline.
 ///

@@ -1,0 +1,2095 @@
+//! `punctual federation` on the command line: exit codes, the exact words, and nodes as processes.
+
+use std::process::{Command, Output};
+
+fn sim(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command
+        .args(["federation", "sim"])
+        .args(arguments)
+        .output()
+        .expect("the command starts")
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn clean_seeds_end_with_0_and_the_same_words_each_time() {
+    let (first, second) = (sim(&["--seeds", "8"]), sim(&["--seeds", "8"]));
+    assert_eq!(first.status.code(), Some(0), "{}", words(&first.stderr));
+    let told = words(&first.stdout);
+    assert!(
+        told.starts_with("8 seeds from 1 on: no promise was broken (simulated)\n"),
+        "{told}"
+    );
+    assert_eq!(told, words(&second.stdout));
+}
+
+#[test]
+fn a_planted_fault_ends_with_1_and_its_chart_can_be_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (page, json) = (folder.path().join("page.html"), folder.path().join("sim.json"));
+    let (page, json) = (page.to_str().unwrap(), json.to_str().unwrap());
+    let plant = ["--plant", "session-going-back"];
+    let found = sim(&[&plant[..], &["--seeds", "1000", "--html", page, "--json", json]].concat());
+    assert_eq!(found.status.code(), Some(1));
+    let told = words(&found.stderr);
+    let seed = told
+        .strip_prefix("seed ")
+        .and_then(|rest| rest.split(',').next())
+        .unwrap_or_default();
+    let again = sim(&[&plant[..], &["--seeds", "1", "--seed", seed]].concat());
+    let chart = |output: &Output| {
+        words(&output.stdout)
+            .split_once("\n\n")
+            .map(|(_, chart)| chart.to_owned())
+    };
+    assert!(
+        chart(&again).is_some_and(|chart| chart.contains("violation: ")),
+        "{told}"
+    );
+    assert_eq!(chart(&found), chart(&again));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<svg") && page.contains("simulated"));
+    let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(document["violation"]["seed"].to_string(), seed);
+    assert_eq!(
+        (&document["simulated"], &document["planted"]),
+        (&true.into(), &"session-going-back".into())
+    );
+}
+
+#[test]
+fn bad_input_ends_with_2_and_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cluster.toml");
+    std::fs::write(&file, "nodes = 3\nclints = 4\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (arguments, said) in [
+        (
+            vec![file],
+            format!("{file}:2: clints: unknown key; did you mean clients"),
+        ),
+        (vec!["absent.toml"], "absent.toml: cannot be read: ".to_owned()),
+        (
+            vec!["--plant", "gremlin"],
+            "--plant gremlin: no such fault; there are ".to_owned(),
+        ),
+        (
+            vec!["--export", "list-append"],
+            "--export list-append: Elle reads one history at a time".to_owned(),
+        ),
+        (
+            vec!["--seeds", "0"],
+            "error: invalid value '0' for '--seeds <N>'".to_owned(),
+        ),
+    ] {
+        let refused = sim(&arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        let told = words(&refused.stderr);
+        assert!(told.starts_with(&said), "{arguments:?}: {told}");
+    }
+}
+
+/// A federation of processes.
+#[cfg(target_os = "linux")]
+mod run {
+    use std::collections::BTreeSet;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpStream;
+    use std::os::unix::process::CommandExt;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use punctual_server::resp::Value;
+    use punctual_testing::Kept;
+
+    use crate::common::model::{answers_as_the_model, seed};
+    use crate::common::serving::Client;
+    use crate::common::{BOUND, refused, told};
+
+    fn command(folder: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
+            .args(["federation", "run"])
+            .args(arguments)
+            .env("TMPDIR", folder);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    #[test]
+    fn nothing_acknowledged_is_lost_and_each_request_has_one_answer_when_the_master_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = command(folder.path(), &["--seconds", "3", "--rate", "60", "--json"]);
+        let (json, said) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+        let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(said.contains("redis-cli reaches the federation at "), "{said}");
+        let faults = report["checked"].as_object().unwrap();
+        assert!(
+            faults.len() >= 7 && faults.values().all(|count| *count == 0),
+            "{report}"
+        );
+        assert_eq!(report["outages"][0]["fault"], "killed", "{report}");
+        let answers = report["answers"].as_object().unwrap();
+        let each: u64 = answers.values().map(|count| count.as_u64().unwrap()).sum();
+        assert!(each > 0 && report["load"]["offered"].as_u64() == Some(each), "{report}");
+        assert_eq!(report["log"]["replicated"], false);
+        assert_eq!(files(folder.path()), 0, "nothing is left behind");
+    }
+
+    fn files(folder: &Path) -> usize {
+        std::fs::read_dir(folder).unwrap().count()
+    }
+
+    /// A run that goes on until it is ended, and where its balancers are, then its nodes.
+    fn started(folder: &Path) -> (Kept, Vec<String>, Vec<String>) {
+        started_by(folder, &[])
+    }
+
+    fn started_by(folder: &Path, arguments: &[&str]) -> (Kept, Vec<String>, Vec<String>) {
+        let mut command = command(folder, &[arguments, &["--seconds", "600", "--rate", "20"]].concat());
+        command.process_group(0);
+        let mut child = punctual_testing::start(command.stdout(Stdio::piped()), BOUND).unwrap();
+        let mut lines = BufReader::new(child.stdout().unwrap()).lines();
+        let line = lines.find_map(|line| {
+            line.ok()?
+                .strip_prefix("redis-cli reaches the federation at ")
+                .map(str::to_owned)
+        });
+        let line = line.expect("it runs");
+        let (addresses, _) = line.split_once(" (").expect("what slaves do");
+        let (balancers, nodes) = addresses.split_once(", and each node alone at ").expect("nodes");
+        let addresses = |text: &str| -> Vec<String> { text.split(", ").map(str::to_owned).collect() };
+        // What it prints at its end is read by none, and fits into the pipe.
+        std::mem::forget(lines);
+        (child, addresses(balancers), addresses(nodes))
+    }
+
+    /// The processes that one has started, and those that these have.
+    fn offspring(parent: u32) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let after_name = stat.rsplit(") ").next().unwrap_or_default();
+            if after_name.split(' ').nth(1) == Some(&parent.to_string()) {
+                found.insert(pid);
+            }
+        }
+        found
+    }
+
+    fn comes(what: &str, is_so: impl Fn() -> bool) {
+        let until = Instant::now() + BOUND;
+        while !is_so() {
+            assert!(Instant::now() < until, "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The process that removes the run's files is stopped as the run is killed: the kernel has it go on, by SIGHUP.
+    #[test]
+    fn a_run_that_is_killed_while_its_sweeper_is_stopped_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, ..) = started(folder.path());
+        let sweeps = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.contains("\0sweep\0"))
+        };
+        let sweeper = offspring(child.id()).into_iter().find(sweeps).unwrap();
+        // SAFETY: plain numbers; it is a child of a process that has not ended.
+        unsafe { libc::kill(sweeper as i32, libc::SIGSTOP) };
+        comes("it is stopped", || {
+            let stat = std::fs::read_to_string(format!("/proc/{sweeper}/stat")).unwrap();
+            stat.contains(") T ")
+        });
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    /// To the run alone, or, as a terminal does, to its whole process group.
+    fn leaves_nothing_behind(signal: i32, to_group: bool) {
+        leaves_nothing_behind_of(&[], signal, to_group);
+    }
+
+    fn leaves_nothing_behind_of(arguments: &[&str], signal: i32, to_group: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, ..) = started_by(folder.path(), arguments);
+        let members = if arguments.is_empty() { 0 } else { 3 };
+        comes("nodes, balancers, the load, and one that removes their files", || {
+            offspring(child.id()).len() == 7 + members
+        });
+        let processes = offspring(child.id());
+        assert_eq!(files(folder.path()), 1);
+        // SAFETY: plain numbers; the child has not been waited for.
+        unsafe {
+            libc::kill(
+                if to_group {
+                    -(child.id() as i32)
+                } else {
+                    child.id() as i32
+                },
+                signal,
+            )
+        };
+        comes("its processes end", || {
+            processes.iter().all(|pid| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                stat.is_empty() || stat.contains(") Z ")
+            })
+        });
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    #[test]
+    fn a_run_that_is_killed_leaves_nothing_behind() {
+        leaves_nothing_behind(libc::SIGKILL, false);
+    }
+
+    #[test]
+    fn a_run_that_is_interrupted_leaves_nothing_behind() {
+        leaves_nothing_behind(libc::SIGINT, false);
+    }
+
+    #[test]
+    fn a_run_whose_terminal_is_closed_leaves_nothing_behind() {
+        leaves_nothing_behind(libc::SIGHUP, true);
+    }
+
+    /// The first signal has the run end in order, and a second one ends it at once; whichever comes first.
+    #[test]
+    fn a_second_signal_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut child, ..) = started(folder.path());
+        for _ in 0..2 {
+            // SAFETY: plain numbers; the child has not been waited for.
+            unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+        }
+        drop(child.wait());
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    #[test]
+    fn only_folders_of_runs_are_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("punctual-federation-own");
+        let sweep = |folder: &Path| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+            command.args(["federation", "sweep"]).arg(folder).stdin(Stdio::null());
+            punctual_testing::output(&mut command, BOUND).unwrap().status.code()
+        };
+        std::fs::create_dir_all(own.join("node-0")).unwrap();
+        std::fs::write(own.join("letter"), "mine").unwrap();
+        assert_eq!(sweep(folder.path()), Some(2), "a name of another program");
+        assert_eq!(sweep(&own), Some(2), "a file of another program");
+        assert!(own.join("letter").exists());
+        std::fs::remove_file(own.join("letter")).unwrap();
+        assert_eq!(sweep(&own), Some(0));
+        assert!(!own.exists());
+    }
+
+    #[test]
+    fn clients_of_redis_use_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, _, nodes) = started(folder.path());
+        let clients = nodes.iter().map(|node| Client::of(TcpStream::connect(node).unwrap()));
+        let mut clients: Vec<Client> = clients.collect();
+        let mut ask = |node: usize, words: &str| {
+            clients[node].send(words);
+            clients[node].try_reply().expect("a reply")
+        };
+        // Each node says where the master is, once it has heard of it.
+        for node in 0..3 {
+            let master = || match ask(node, "SENTINEL get-master-addr-by-name punctual") {
+                Value::Array(found) if found.len() == 2 => {
+                    let part = |at: usize| match &found[at] {
+                        Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+                        other => panic!("{other:?}"),
+                    };
+                    Value::Integer(i64::from(nodes.contains(&format!("{}:{}", part(0), part(1)))))
+                }
+                _ => Value::Null,
+            };
+            comes_to(master, &Value::Integer(1));
+        }
+        // The master may change on a busy machine: where a node says that another one is, that one is asked.
+        let mut at_master = |words: &str| {
+            let mut node = 0;
+            let until = Instant::now() + BOUND;
+            loop {
+                assert!(Instant::now() < until, "{words}");
+                let Value::Error(text) = ask(node, &format!("DEADLINE 10000 {words}")) else {
+                    return ask(node, "PING");
+                };
+                assert!(text.starts_with("LATE reason="), "{text}");
+                node = (node + 1) % 3;
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        assert_eq!(at_master("SET light on"), Value::Simple("PONG".into()));
+        at_master("INCRBY count 5");
+        for node in 0..3 {
+            comes_to(|| ask(node, "GET light"), &Value::bulk("on"));
+            comes_to(
+                || ask(node, "MGET count none"),
+                &Value::Array(vec![Value::bulk("5"), Value::Null]),
+            );
+            assert!(matches!(ask(node, "ZADD a 1 b"), Value::Error(text) if text.contains("unknown command")));
+            assert!(matches!(ask(node, "DEADLINE 0 GET a"), Value::Error(text) if text.contains("milliseconds")));
+            let Value::Bulk(info) = ask(node, "INFO") else {
+                panic!("INFO")
+            };
+            let info = String::from_utf8_lossy(&info).into_owned();
+            assert!(
+                info.starts_with("# Federation") && info.contains("\nmaster_node:"),
+                "{info}"
+            );
+            let process_number = format!("federation:{}\r", child.id());
+            assert!(
+                !info.contains(&process_number),
+                "other machines have processes of that number: {info}"
+            );
+        }
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    /// Any command at any balancer: no client needs to know of a master.
+    #[test]
+    fn a_client_needs_one_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, balancers, _) = started(folder.path());
+        let mut clients: Vec<Client> = balancers
+            .iter()
+            .map(|balancer| Client::of(TcpStream::connect(balancer).unwrap()))
+            .collect();
+        // A busy machine may suspect a master for a moment; nothing else may come between.
+        let mut ask = |client: usize, words: &str| {
+            let until = Instant::now() + BOUND;
+            loop {
+                clients[client].send(&format!("DEADLINE 10000 {words}"));
+                match clients[client].try_reply().expect("a reply") {
+                    Value::Error(text) if text.starts_with("LATE ") => assert!(Instant::now() < until, "{text}"),
+                    reply => return reply,
+                }
+            }
+        };
+        for client in 0..2 {
+            let key = format!("light:{client}");
+            assert_eq!(ask(client, &format!("SET {key} on")), Value::ok());
+            assert_eq!(ask(client, &format!("GET {key}")), Value::bulk("on"));
+            assert_eq!(ask(client, &format!("APPEND {key} 2")), Value::Integer(3));
+        }
+        // What one balancer sets the other one reads, and no younger than it is.
+        assert_eq!(ask(0, "TSET pose here"), Value::ok());
+        // This balancer may not have heard of the node that has the reading, and ask one that has none yet.
+        let mut fresh = |words: &str| {
+            let until = Instant::now() + BOUND;
+            loop {
+                match ask(1, words) {
+                    Value::NullArray => {}
+                    Value::Error(text) if text.contains("no temporal object") => {}
+                    found => return found,
+                }
+                assert!(Instant::now() < until, "{words}: no node has it");
+            }
+        };
+        match fresh("GETFRESH pose 3600000") {
+            Value::Array(found) => {
+                assert_eq!(found[0], Value::bulk("here"));
+                assert!(matches!(found[1], Value::Integer(1..)), "{found:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let stale = fresh("GETFRESH pose 0");
+        assert!(
+            matches!(&stale, Value::Error(text) if text.starts_with("STALE age-ms=")),
+            "{stale:?}"
+        );
+        assert_eq!(ask(1, "TSET pose older AGE 3600000"), Value::Null);
+        assert!(matches!(ask(0, "GETFRESH none 5"), Value::Error(text) if text.contains("no temporal object")));
+        // To clients of Sentinel, a balancer is the master.
+        let (ip, port) = balancers[1].rsplit_once(':').unwrap();
+        let here = Value::Array(vec![Value::bulk(ip), Value::bulk(port)]);
+        clients[1].send("SENTINEL get-master-addr-by-name punctual");
+        assert_eq!(clients[1].try_reply().unwrap(), here);
+        let mut ask = |client: usize, words: &str| {
+            clients[client].send(words);
+            clients[client].try_reply().expect("a reply")
+        };
+        // A node that a busy machine has kept silent is not among them for a moment.
+        let until = Instant::now() + BOUND;
+        loop {
+            let Value::Bulk(info) = ask(0, "INFO") else {
+                panic!("INFO")
+            };
+            let info = String::from_utf8_lossy(&info).into_owned();
+            assert!(info.contains("role:balancer\r\n"), "{info}");
+            if info.contains("\r\nnode2:standing=") {
+                break;
+            }
+            assert!(Instant::now() < until, "{info}");
+        }
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    /// A client of the node that is the master now, as any of them says.
+    fn at_master(nodes: &[String]) -> Client {
+        let until = Instant::now() + BOUND;
+        for node in nodes.iter().cycle() {
+            assert!(Instant::now() < until, "no node knows the master");
+            let mut client = Client::of(TcpStream::connect(node).unwrap());
+            if let Value::Array(found) = client.ask("SENTINEL get-master-addr-by-name punctual")
+                && let [Value::Bulk(ip), Value::Bulk(port)] = found.as_slice()
+            {
+                let [ip, port] = [ip, port].map(|part| String::from_utf8_lossy(part).into_owned());
+                return Client::of(TcpStream::connect(format!("{ip}:{port}")).unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        unreachable!()
+    }
+
+    /// The same commands, at random, as `punctual serve` is given (`SERVE_SEED` replays what a failure names): the
+    /// model is the same. Then what one client cannot show: terms, scans and WATCH over two balancers.
+    #[test]
+    fn commands_answer_on_nodes_and_through_balancers_as_on_a_store_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, balancers, nodes) = started(folder.path());
+        let at = |place: usize| match place {
+            2 => at_master(&nodes),
+            balancer => Client::of(TcpStream::connect(&balancers[balancer]).unwrap()),
+        };
+        let (first, rounds, mut tries) = (seed(), 15, 0);
+        for round in 0..rounds {
+            // On a busy machine a master may be suspected in the middle: such a round says nothing, and begins anew.
+            loop {
+                let mut client = at(round % 3);
+                assert_eq!(client.ask("CLIENT DEADLINE 600000"), Value::ok());
+                tries += 1;
+                if answers_as_the_model(&mut client, first.wrapping_add(round as u64), &format!("{tries}/")) {
+                    break;
+                }
+                assert!(tries < 10 * rounds, "no round is undisturbed");
+            }
+        }
+        let mut clients: Vec<Client> = (0..2).map(at).collect();
+        let until = Instant::now() + BOUND;
+        let mut ask = |client: usize, words: &str| {
+            loop {
+                match clients[client].ask(words) {
+                    // A transaction that is late is over: its commands are not queued any more.
+                    Value::Error(text) if text.starts_with("LATE ") && words != "EXEC" => {
+                        assert!(Instant::now() < until, "{text}");
+                    }
+                    reply => return reply,
+                }
+            }
+        };
+        let queued = Value::Simple("QUEUED".into());
+        for balancer in 0..2 {
+            assert_eq!(ask(balancer, "CLIENT DEADLINE 10000"), Value::ok());
+        }
+        // A term ends everywhere, and the record is gone.
+        assert_eq!(ask(0, "SET lease mine PX 1"), Value::ok());
+        for balancer in 0..2 {
+            comes_to(|| ask(balancer, "GET lease"), &Value::Null);
+        }
+        assert_eq!(ask(1, "PTTL lease"), Value::Integer(-2));
+        assert_eq!(ask(1, "SET lease yours NX"), Value::ok());
+        // One that another client has changed meanwhile undoes the transaction, by whichever balancer.
+        let undone = loop {
+            assert_eq!(ask(0, "SET watched 1"), Value::ok());
+            comes_to(|| ask(1, "GET watched"), &Value::bulk("1"));
+            assert_eq!(ask(1, "WATCH watched"), Value::ok());
+            assert_eq!(ask(0, "INCR watched"), Value::Integer(2));
+            assert_eq!(ask(1, "MULTI"), Value::ok());
+            assert_eq!(ask(1, "SET watched 9"), queued);
+            match ask(1, "EXEC") {
+                Value::Error(text) if text.starts_with("LATE ") => assert!(Instant::now() < until, "{text}"),
+                reply => break reply,
+            }
+        };
+        assert_eq!(undone, Value::NullArray);
+        // A scan goes on at the balancer where it began, whichever nodes answer.
+        let pairs: Vec<String> = (0..40).map(|number| format!("scanned/{number} v")).collect();
+        assert_eq!(ask(0, &format!("MSET {}", pairs.join(" "))), Value::ok());
+        let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
+        loop {
+            let reply = ask(0, &format!("SCAN {cursor} MATCH scanned/* COUNT 7"));
+            let Value::Array(parts) = &reply else {
+                panic!("{reply:?}")
+            };
+            let [Value::Bulk(next), Value::Array(keys)] = parts.as_slice() else {
+                panic!("{reply:?}")
+            };
+            found.extend(keys.iter().map(|key| format!("{key:?}")));
+            cursor = String::from_utf8_lossy(next).into_owned();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(found.len(), 40, "each key once: {found:?}");
+        // A subscriber at a balancer or at a node hears of each change once that has applied it; of a term's end, too.
+        for node in &nodes {
+            let mut client = Client::of(TcpStream::connect(node).unwrap());
+            comes_to(|| client.ask("GET scanned/39"), &Value::bulk("v"));
+        }
+        let mut hearing = [at(0), Client::of(TcpStream::connect(&nodes[0]).unwrap()), at(2)];
+        for client in &mut hearing {
+            let subscribed = [
+                Value::bulk("subscribe"),
+                Value::bulk("__keyspace@0__:door"),
+                Value::Integer(1),
+            ];
+            // LATE where a busy machine lets the balancer hear of no node for a second.
+            comes_to(
+                || client.ask("SUBSCRIBE __keyspace@0__:door"),
+                &Value::Array(subscribed.to_vec()),
+            );
+            assert_eq!(
+                client.ask("PSUBSCRIBE __keyevent*:del"),
+                Value::Array(vec![
+                    Value::bulk("psubscribe"),
+                    Value::bulk("__keyevent*:del"),
+                    Value::Integer(2),
+                ])
+            );
+            assert!(matches!(client.ask("GET door"), Value::Error(text) if text.contains("this context")));
+        }
+        assert_eq!(ask(1, "MSET door open other 1"), Value::ok());
+        assert_eq!(ask(1, "SET door closed PX 1"), Value::ok());
+        for client in &mut hearing {
+            let heard: Vec<Value> = (0..4).map(|_| client.reply()).collect();
+            let message = |text: &str| Value::Array(["message", "__keyspace@0__:door", text].map(Value::bulk).to_vec());
+            let of_pattern = ["pmessage", "__keyevent*:del", "__keyevent@0__:del", "door"].map(Value::bulk);
+            let expected = [
+                message("set"),
+                message("set"),
+                message("del"),
+                Value::Array(of_pattern.to_vec()),
+            ];
+            assert_eq!(heard, expected);
+            assert_eq!(
+                client.ask("UNSUBSCRIBE"),
+                Value::Array(vec![
+                    Value::bulk("unsubscribe"),
+                    Value::bulk("__keyspace@0__:door"),
+                    Value::Integer(1),
+                ])
+            );
+        }
+        assert!(matches!(ask(0, "PUBLISH a b"), Value::Error(text) if text.contains("set a key")));
+        // Many errors have a name that clients know; none of these has changed anything.
+        assert_eq!(ask(0, "HSET hash f 1"), Value::Integer(1));
+        for (words, name) in [
+            ("INCR hash", "WRONGTYPE"),
+            ("HGET watched f", "WRONGTYPE"),
+            ("HINCRBY hash f x", "ERR value is not an integer"),
+            ("SET k v EX 0", "ERR invalid expire time"),
+            ("SCAN 99", "ERR this cursor is too old"),
+            ("FLUSHALL", "ERR unknown command"),
+        ] {
+            assert!(
+                matches!(ask(0, words), Value::Error(text) if text.starts_with(name)),
+                "{words}"
+            );
+        }
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    #[test]
+    fn a_store_that_is_full_refuses_values_and_all_nodes_go_on() {
+        let (folder, settings) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let file = settings.path().join("small.toml");
+        std::fs::write(&file, "store_bytes_max = 16777216\n").unwrap();
+        let (child, _, nodes) = started_by(folder.path(), &[file.to_str().unwrap()]);
+        let clients = nodes.iter().map(|node| Client::of(TcpStream::connect(node).unwrap()));
+        let mut clients: Vec<Client> = clients.collect();
+        let mut ask = |node: usize, words: &str| {
+            clients[node].send(words);
+            clients[node].try_reply().expect("a reply: the node lives")
+        };
+        let mut at_master = |words: &str| {
+            let until = Instant::now() + BOUND;
+            for node in (0..3).cycle() {
+                assert!(Instant::now() < until, "{words}");
+                match ask(node, &format!("DEADLINE 10000 {words}")) {
+                    Value::Error(text) if text.starts_with("LATE ") => std::thread::sleep(Duration::from_millis(5)),
+                    Value::Error(text) => return Err(text),
+                    _ => return Ok(()),
+                }
+            }
+            unreachable!()
+        };
+        let value = "v".repeat(100_000);
+        let refused =
+            (0..300).find_map(|number| at_master(&format!("SET big/{number} {value}")).err().zip(Some(number)));
+        let (text, count) = refused.expect("300 values of 100 kB are more than 16 MiB");
+        assert!(
+            text.starts_with("REFUSED ") && text.contains("delete records"),
+            "{text}"
+        );
+        assert!((100..200).contains(&count), "{count}");
+        for number in 0..10 {
+            at_master(&format!("DEL big/{number}")).unwrap();
+        }
+        at_master("SET small value").unwrap();
+        for node in 0..3 {
+            comes_to(|| ask(node, "GET small"), &Value::bulk("value"));
+        }
+        drop(child);
+        comes("its files are removed", || files(folder.path()) == 0);
+    }
+
+    fn comes_to(mut ask: impl FnMut() -> Value, wanted: &Value) {
+        let until = Instant::now() + BOUND;
+        loop {
+            match ask() {
+                found if found == *wanted => return,
+                found => assert!(Instant::now() < until, "{found:?}"),
+            }
+        }
+    }
+
+    /// Whichever node they are set on, all have them, and know how old they are at most. And what nodes tell is seen.
+    #[test]
+    fn temporal_objects_are_set_on_any_node_and_nodes_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let (child, balancers, nodes) = started(folder.path());
+        let clients = nodes
+            .iter()
+            .chain(&balancers[..1])
+            .map(|node| Client::of(TcpStream::connect(node).unwrap()));
+        let mut clients: Vec<Client> = clients.collect();
+        let mut ask = |node: usize, words: &str| {
+            clients[node].send(words);
+            clients[node].try_reply().expect("a reply")
+        };
+        // The second and the third take the object over.
+        for source in 0..3 {
+            let value = format!("at-{source}");
+            comes_to(
+                || ask(source, &format!("DEADLINE 20000 TSET pose {value}")),
+                &Value::Simple("OK".into()),
+            );
+            for node in 0..3 {
+                let mut age = 0;
+                let mut read = || match ask(node, "GETFRESH pose 3600000") {
+                    Value::Array(found) => {
+                        let Some(Value::Integer(told)) = found.get(1) else {
+                            panic!("{found:?}")
+                        };
+                        age = *told;
+                        found[0].clone()
+                    }
+                    other => other,
+                };
+                comes_to(&mut read, &Value::bulk(&value));
+                assert!(age > 0, "time has passed since then");
+                let Value::Error(stale) = ask(node, "GETFRESH pose 0") else {
+                    panic!("it is older")
+                };
+                assert!(stale.starts_with("STALE age-ms="), "{stale}");
+            }
+        }
+        assert_eq!(
+            ask(2, "TSET pose older AGE 3600000"),
+            Value::Null,
+            "a younger one is there"
+        );
+        assert!(matches!(ask(0, "GETFRESH none 5"), Value::Error(text) if text.contains("no temporal object")));
+        assert!(matches!(ask(0, "POST / HTTP/1.1"), Value::Error(text) if text.contains("HTTP")));
+
+        let Value::Bulk(info) = ask(1, "INFO federation temporal") else {
+            panic!("INFO")
+        };
+        let info = String::from_utf8_lossy(&info).into_owned();
+        assert!(info.contains("objects:1\r\n") && !info.contains("# Peers"), "{info}");
+        // A balancer tells of those that it sent to no node, because a millisecond is less than the way takes.
+        let late = ask(3, "DEADLINE 1 GET pose");
+        assert!(
+            matches!(&late, Value::Error(text) if text.starts_with("LATE reason=expired")),
+            "{late:?}"
+        );
+        let Value::Bulk(passed) = ask(3, "INFO") else {
+            panic!("INFO")
+        };
+        let passed = String::from_utf8_lossy(&passed).into_owned();
+        assert!(passed.contains("role:balancer\r\n"), "{passed}");
+        // The run's own load may be late there, too.
+        for name in ["queries_late_expired:", "late_at_balancer:"] {
+            let count = passed.lines().find_map(|line| line.strip_prefix(name));
+            assert!(count.is_some_and(|count| count != "0"), "no {name} in {passed}");
+        }
+        let page = info.lines().find_map(|line| line.strip_prefix("metrics:")).unwrap();
+        comes("the page has figures", || {
+            let mut stream = TcpStream::connect(page).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text.contains("punctual_node_object_age_seconds{key=\"pose\"}") && text.contains("punctual_node_epoch ")
+        });
+
+        let (json, html) = (folder.path().join("seen.json"), folder.path().join("seen.html"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        // Long enough for an answer on a machine that is busy.
+        command
+            .args(["federation", "watch", "--seconds", "5"])
+            .args(&nodes)
+            .arg(&balancers[0]);
+        command.arg("--json").arg(&json).arg("--html").arg(&html);
+        let (lines, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+        assert!(lines.contains(" epoch ") || lines.contains("no answer yet"), "{lines}");
+        let seen: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+        assert_eq!(seen["nodes"].as_array().unwrap().len(), 4);
+        let told: Vec<_> = (0..3)
+            .filter(|node| seen["nodes"][node]["figures"]["objects"] == "1")
+            .collect();
+        assert!(!told.is_empty(), "{seen}");
+        assert!(std::fs::read_to_string(html).unwrap().contains("<svg"));
+        drop(child);
+        comes("its files are removed", || {
+            std::fs::read_dir(folder.path())
+                .unwrap()
+                .flatten()
+                .all(|entry| !entry.path().is_dir())
+        });
+    }
+
+    #[test]
+    fn where_no_node_is_nothing_is_seen() {
+        let [free] = punctual_testing::free_ports();
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("127.0.0.1:{free}");
+        let error = refused(folder.path(), &["federation", "watch", "--seconds", "1", &address]);
+        assert!(error.contains(&address), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("run.toml"), "nodes = 0\n").unwrap();
+        let error = refused(folder.path(), &["federation", "run", "run.toml"]);
+        assert!(error.contains("run.toml") && error.contains("1 to 16 nodes"), "{error}");
+        let error = refused(folder.path(), &["federation", "run", "--fault", "leader"]);
+        assert!(error.contains("no leader to be killed"), "{error}");
+        let error = refused(folder.path(), &["federation", "run", "--rate", "nan"]);
+        assert!(error.contains("rate"), "{error}");
+        std::fs::write(folder.path().join("small.toml"), "store_bytes_max = 1\n").unwrap();
+        let error = refused(folder.path(), &["federation", "run", "small.toml"]);
+        assert!(error.contains("small.toml:1: store_bytes_max"), "{error}");
+        let error = refused(folder.path(), &["federation", "run", "--work", "2s"]);
+        assert!(error.contains("work: a request costs a node at most"), "{error}");
+        let error = refused(
+            folder.path(),
+            &["federation", "balance", "--listen", "192.0.2.1:7400", "127.0.0.1:1"],
+        );
+        assert!(error.contains("clients come to 127.0.0.1"), "{error}");
+        let error = refused(folder.path(), &["federation", "load", "--writes", "2", "127.0.0.1:1"]);
+        assert!(error.contains("--writes: a share"), "{error}");
+        let error = refused(folder.path(), &["federation", "node"]);
+        assert!(error.contains("punctual federation run"), "{error}");
+        // Without the right to make network namespaces, the superuser's is taken away.
+        let mut cut = command(folder.path(), &["--fault", "cut", "--seconds", "1"]);
+        // SAFETY: a plain system call with numbers. Other users have no such right.
+        unsafe {
+            cut.pre_exec(|| {
+                const CAP_SYS_ADMIN: libc::c_ulong = 21;
+                libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
+                Ok(())
+            });
+        }
+        let output = punctual_testing::output(&mut cut, BOUND).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("no network namespace") && said.contains("CAP_SYS_ADMIN"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_log_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |log: &str| refused(folder.path(), &["federation", "run", "--log", log]);
+        for log in ["file", "http://127.0.0.1:2379", ""] {
+            let error = run(log);
+            assert!(error.contains("etcd://HOST:PORT"), "{log}: {error}");
+        }
+        let bench = ["bench", "failover", "--leader-kills", "1"];
+        assert!(refused(folder.path(), &bench).contains("--log etcd"));
+        #[cfg(not(feature = "etcd"))]
+        for log in ["etcd", "etcd://127.0.0.1:1"] {
+            let error = run(log);
+            assert!(
+                error.contains("without etcd") && error.contains("--features etcd"),
+                "{error}"
+            );
+        }
+        #[cfg(feature = "etcd")]
+        for (log, what) in [
+            ("etcd://127.0.0.1", "HOST:PORT"),
+            ("etcd://127.0.0.1:1", "start etcd there"),
+            ("etcds://127.0.0.1:1?ca=none.pem", "none.pem"),
+        ] {
+            let error = run(log);
+            assert!(error.contains(what), "{log}: {error}");
+        }
+        assert_eq!(files(folder.path()), 0, "nothing is left behind");
+    }
+
+    #[cfg(feature = "etcd")]
+    mod etcd {
+        use std::os::unix::fs::PermissionsExt;
+
+        use punctual_logs::etcd::{Members, Program};
+
+        use super::*;
+
+        fn program() -> Option<Program> {
+            let program = Program::find();
+            if let Err(why) = &program {
+                println!("skipped: no etcd ({why})");
+            }
+            program.ok()
+        }
+
+        fn checked(folder: &Path, arguments: &[&str]) -> serde_json::Value {
+            let mut command = command(folder, arguments);
+            let (json, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+            let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+            let faults = report["checked"].as_object().unwrap();
+            assert!(faults.values().all(|count| *count == 0), "{report}");
+            assert_eq!(report["log"]["replicated"], true);
+            assert!(report["log"]["entries"].as_u64().unwrap() > 0);
+            report
+        }
+
+        #[test]
+        fn nothing_acknowledged_is_lost_when_etcds_leader_is_killed_with_the_master() {
+            if program().is_none() {
+                return;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let run = [
+                "--log",
+                "etcd",
+                "--seconds",
+                "4",
+                "--rate",
+                "60",
+                "--fault",
+                "both",
+                "--json",
+            ];
+            let report = checked(folder.path(), &run);
+            assert_eq!(
+                report["outages"][0]["fault"], "killed with the log's leader",
+                "{report}"
+            );
+            assert!(report["log"]["takeovers"].as_u64().unwrap() >= 2, "{report}");
+            assert_eq!(files(folder.path()), 0, "nothing is left behind");
+        }
+
+        #[test]
+        fn an_etcd_that_runs_is_taken_and_left_as_it_was() {
+            let Some(program) = program() else { return };
+            let folder = tempfile::tempdir().unwrap();
+            let members = Members::start(&program, folder.path(), 1, BOUND, |program| Command::new(program)).unwrap();
+            let address = members.address("robots/1");
+            let (at, runs) = (address.to_string(), tempfile::tempdir().unwrap());
+            for _ in 0..2 {
+                checked(runs.path(), &["--log", &at, "--seconds", "2", "--rate", "60", "--json"]);
+            }
+            assert_eq!(files(runs.path()), 0, "nothing is left behind");
+            // What another one has there is refused, and stays.
+            use punctual_logs::{CommitLog, Etcd, FORMAT, FederationId, Identity};
+            let other = Identity {
+                federation: FederationId(1),
+                format: FORMAT,
+            };
+            let mut log = Etcd::new(&address, true).unwrap();
+            let until = Instant::now() + BOUND;
+            while log.open(other).is_err() {
+                assert!(Instant::now() < until);
+            }
+            let error = refused(runs.path(), &["federation", "run", "--log", &at]);
+            for part in ["another run", "etcd://HOST:PORT/NAME", "etcdctl del --prefix robots/1/"] {
+                assert!(error.contains(part), "{error}");
+            }
+            let mut node = Etcd::new(&address, false).unwrap();
+            while node.open(other).is_err() {
+                assert!(Instant::now() < until);
+            }
+            // Three members that a run would start are not to be had from an old program.
+            let old = folder.path().join("etcd");
+            std::fs::write(&old, "#!/bin/sh\necho 'etcd Version: 3.4.23'\n").unwrap();
+            std::fs::set_permissions(&old, PermissionsExt::from_mode(0o755)).unwrap();
+            let mut run = command(runs.path(), &["--log", "etcd"]);
+            let output = punctual_testing::output(run.env("PUNCTUAL_ETCD", &old), BOUND).unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("3.4.23") && said.contains("at least 3.6"), "{said}");
+        }
+
+        #[test]
+        fn a_run_with_members_that_is_killed_leaves_nothing_behind() {
+            if program().is_none() {
+                return;
+            }
+            leaves_nothing_behind_of(&["--log", "etcd"], libc::SIGKILL, false);
+        }
+    }
+}
+
+/// Nodes as programs of their own, by their files.
+#[cfg(all(target_os = "linux", feature = "tls"))]
+mod members {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpStream;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Instant;
+
+    use punctual_server::resp::Value;
+    use punctual_testing::{Kept, free_ports};
+
+    use crate::common::certificates::{Authority, connect};
+    use crate::common::serving::{Client, end};
+    use crate::common::{BOUND, refused};
+
+    /// A program that runs, and the lines that it says.
+    struct Running {
+        child: Kept,
+        said: Receiver<String>,
+    }
+
+    fn start(folder: &Path, arguments: &[&str]) -> Running {
+        start_telling(folder, arguments, Stdio::inherit())
+    }
+
+    /// With its errors as `errors` says.
+    fn start_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(arguments).current_dir(folder).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(errors);
+        let mut child = punctual_testing::start(&mut command, BOUND).unwrap();
+        let lines = BufReader::new(child.stdout().unwrap()).lines();
+        let (tell, said) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Running { child, said }
+    }
+
+    impl Running {
+        fn says(&self, part: &str) -> String {
+            loop {
+                match self.said.recv_timeout(BOUND) {
+                    Ok(line) if line.contains(part) => return line,
+                    Ok(_) => {}
+                    Err(error) => panic!("{part}: {error}"),
+                }
+            }
+        }
+
+        /// It is asked to leave, and does.
+        fn leaves(mut self) {
+            end(&self.child);
+            self.says("has left");
+            assert!(self.child.wait().unwrap().success());
+        }
+    }
+
+    fn file(node: usize, ports: &[u16; 6], certificate: &str, password: &str) -> String {
+        let (nodes, clients) = ports.split_at(3);
+        let places: Vec<String> = nodes.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
+        format!(
+            "[server]\nlisten = \"127.0.0.1:{}\"\n[store]\npath = \"store-{node}\"\n[[user]]\nname = \"robot\"\n\
+             password = \"{password}\"\nmay = [\"read\", \"write\"]\nkeys = [\"arm/\"]\n[federation]\nname = \"plant\"\n\
+             node = {node}\nnodes = [{}]\nlog = \"unix:log.socket\"\n[federation.tls]\ncertificate = \
+             \"{certificate}.pem\"\nkey = \"{certificate}.key\"\nclients = \"authority.pem\"\n",
+            clients[node],
+            places.join(", ")
+        )
+    }
+
+    fn client(port: u16) -> Client {
+        Client::of(TcpStream::connect(("127.0.0.1", port)).unwrap())
+    }
+
+    fn hashed(folder: &Path) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["serve", "hash", "--rounds", "1000"]).current_dir(folder);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Asks both nodes, and says whether it is so.
+    type Check = Box<dyn FnMut(&mut [Client; 2]) -> bool>;
+
+    /// Two nodes; tasks in one of them set what both read, beside the load, and read what the other one's client sets.
+    #[test]
+    fn tasks_of_a_node_set_and_read_what_all_nodes_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<4>();
+        let node = |node: usize, more: &str| {
+            let text = format!(
+                "[server]\nlisten = \"127.0.0.1:{}\"\n{}[store]\npath = \"store-{node}\"\n[federation]\nname = \
+                 \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \
+                 \"unix:log.socket\"\n{more}",
+                ports[node],
+                if more.is_empty() {
+                    ""
+                } else {
+                    "record = \"decisions.json\"\n"
+                },
+                ports[2],
+                ports[3]
+            );
+            std::fs::write(folder.join(format!("{node}.toml")), text).unwrap();
+        };
+        let tasks = "[tasks]\nscenario = \"robot.toml\"\nreads = [\"goal\"]\n[[tasks.sets]]\ntask = \
+                     \"steer\"\nobject = \"arm/steer\"\n";
+        node(0, &format!("[federation.backlog]\ntarget = \"100ms\"\n{tasks}"));
+        node(1, "");
+        let robot = "[goal]\nmin_fresh = 0.0\n[control]\ncontroller = \"open\"\nwarm_up = \"0s\"\n[store]\nobjects = \
+                     100\n[trace]\nsensors = 4\nperiod = [\"20ms\", \"50ms\"]\n[[task]]\nname = \"steer\"\nclass = \
+                     \"real-time\"\nperiod = \"10ms\"\ndeadline = \"10ms\"\ncompute = \"100us\"\ndata = \"100us\"\n";
+        std::fs::write(folder.join("robot.toml"), robot).unwrap();
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        let nodes = [0, 1].map(|node: usize| start(folder, &["serve", &format!("{node}.toml")]));
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+        let mut clients = [0, 1].map(|at| client(ports[at]));
+        let until = Instant::now() + BOUND;
+        let mut wait = |what: &str, mut is_so: Check| {
+            while !is_so(&mut clients) {
+                assert!(Instant::now() < until, "{what}");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        };
+        // What the task sets is the federation's: the other node has it, and later numbers of it.
+        let number = |client: &mut Client| match client.ask("GETFRESH arm/steer 60000") {
+            Value::Array(found) => match &found[0] {
+                Value::Bulk(value) => String::from_utf8(value.clone()).unwrap().parse::<u64>().ok(),
+                other => panic!("{other:?}"),
+            },
+            _ => None,
+        };
+        for at in [0, 1] {
+            let mut first = None;
+            wait(
+                "the task's numbers go on",
+                Box::new(move |clients| match (first, number(&mut clients[at])) {
+                    (Some(first), Some(now)) => now > first,
+                    (_, now) => {
+                        first = now;
+                        false
+                    }
+                }),
+            );
+        }
+        wait(
+            "it is set",
+            Box::new(|clients| clients[1].ask("TSET goal 1.5") == Value::ok()),
+        );
+        // Its lateness is told with its requests, and by what watches nodes.
+        let info = |client: &mut Client| match client.ask("INFO") {
+            Value::Bulk(text) => String::from_utf8(text).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        wait(
+            "its jobs are told",
+            Box::new(move |clients| {
+                let text = info(&mut clients[0]);
+                assert!(text.contains("bound_law:waits\r\ndelay_target_us:100000\r\n"), "{text}");
+                let jobs = text
+                    .split("task0:name=steer,")
+                    .nth(1)
+                    .and_then(|line| line.split("jobs=").nth(1));
+                let jobs = jobs.and_then(|jobs| jobs.split(',').next()?.parse::<u64>().ok());
+                jobs.is_some_and(|jobs| jobs > 0)
+            }),
+        );
+        assert!(!info(&mut clients[1]).contains("task0"));
+        let [address, other] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
+        let watch = [
+            "federation",
+            "watch",
+            &address,
+            &other,
+            "--plain",
+            "--seconds",
+            "1",
+            "--json",
+            "seen.json",
+        ];
+        let until = Instant::now() + BOUND;
+        loop {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+            let watched = punctual_testing::output(command.args(watch).current_dir(folder), BOUND).unwrap();
+            // A second may be too short for an answer on a machine that is busy: it watches again.
+            if watched.status.success() {
+                let seen = std::fs::read_to_string(folder.join("seen.json")).unwrap();
+                if seen.contains("name=steer") {
+                    break;
+                }
+            }
+            assert!(Instant::now() < until, "{watched:?}");
+        }
+        let [mut zero, one] = nodes;
+        end(&zero.child);
+        zero.says("steer");
+        assert!(zero.child.wait().unwrap().success());
+        one.leaves();
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let replay = replay.args(["replay", "decisions.json"]).current_dir(folder);
+        assert!(punctual_testing::output(replay, BOUND).unwrap().status.success());
+    }
+
+    #[test]
+    fn nodes_believe_certificates_and_clients_are_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let authority = Authority::new(folder);
+        let ports = free_ports::<6>();
+        let password = hashed(folder);
+        for node in 0..3 {
+            let name = format!("node-{node}");
+            authority.sign(folder, &name, [2020, 2090]);
+            std::fs::write(
+                folder.join(format!("{node}.toml")),
+                file(node, &ports, &name, &password),
+            )
+            .unwrap();
+        }
+        let start_log = || {
+            let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+            log.says("not replicated");
+            log
+        };
+        let log = start_log();
+        let in_use = refused(folder, &["federation", "log", "commits", "--listen", "other.socket"]);
+        assert!(in_use.contains("commits"), "{in_use}");
+        let start_node = |node: usize| start(folder, &["serve", &format!("{node}.toml")]);
+        let nodes = [0, 1, 2].map(start_node);
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+
+        let mut clients = [3, 4, 5].map(|at| client(ports[at]));
+        for client in &mut clients {
+            assert!(client.error("GET arm/1").starts_with("NOAUTH"));
+            assert!(client.error("AUTH robot wrong").starts_with("WRONGPASS"));
+            assert_eq!(client.ask("AUTH robot secret"), Value::ok());
+            assert!(client.error("GET leg/1").starts_with("NOPERM"));
+            assert!(client.error("INFO").starts_with("NOPERM"));
+        }
+        // What the master has written is read at each node.
+        let until = Instant::now() + BOUND;
+        let mut at = 0;
+        while clients[at].ask("DEADLINE 10000 SET arm/1 up") != Value::ok() {
+            assert!(Instant::now() < until, "there is no master");
+            at = (at + 1) % 3;
+        }
+        for client in &mut clients {
+            while client.ask("GET arm/1") != Value::bulk("up") {
+                assert!(Instant::now() < until, "a node does not follow");
+            }
+        }
+
+        // Without the log reads go on at each node, and of a transaction the truth is told; with it all goes on.
+        drop(log);
+        for _ in 0..20 {
+            for client in &mut clients {
+                assert_eq!(client.ask("DEADLINE 10000 GET arm/1"), Value::bulk("up"));
+            }
+            let told = clients[at].error("DEADLINE 100 SET arm/1 down");
+            assert!(told.starts_with("LATE") || told.starts_with("UNKNOWN"), "{told}");
+        }
+        let log = start_log();
+        let until = Instant::now() + BOUND;
+        while clients[at].ask("DEADLINE 1000 SET arm/2 up") != Value::ok() {
+            assert!(Instant::now() < until, "there is no master");
+            at = (at + 1) % 3;
+        }
+        drop(clients);
+
+        // A certificate of another authority.
+        let [first, second, third] = nodes;
+        third.leaves();
+        let foreign = folder.join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        Authority::new(&foreign).sign(folder, "node-2", [2020, 2090]);
+        let third = start_node(2);
+        third.says("the way to node 0 is closed");
+        first.says("a connection of a peer was ended");
+        // Nor does it leave in order: it does not know where the log ends, and what it has is the log's.
+        drop(third);
+        second.leaves();
+        first.leaves();
+        end(&log.child);
+    }
+
+    /// The log is lost, and all stores but a backup of one: the federation goes on from there.
+    #[test]
+    fn a_federation_begins_anew_from_a_backup() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<4>();
+        for node in [0, 1] {
+            let text = format!(
+                "[server]\nlisten = \"127.0.0.1:{}\"\n[store]\npath = \"store-{node}\"\n[federation]\nname = \
+                 \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \"unix:log.socket\"\n",
+                ports[node], ports[2], ports[3]
+            );
+            std::fs::write(folder.join(format!("{node}.toml")), text).unwrap();
+        }
+        let log = || {
+            let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+            log.says("not replicated");
+            log
+        };
+        let comes = |client: &mut Client, words: &str, wanted: &Value| {
+            let until = Instant::now() + BOUND;
+            while client.ask(words) != *wanted {
+                assert!(Instant::now() < until, "{words} is not {wanted:?}");
+            }
+        };
+        let (commits, first) = (log(), start(folder, &["serve", "0.toml"]));
+        first.says("serves");
+        let mut one = client(ports[0]);
+        for number in 1..=5 {
+            comes(
+                &mut one,
+                &format!("DEADLINE 10000 SET arm/{number} {number}"),
+                &Value::ok(),
+            );
+        }
+        ends_with(folder, 0, &["store", "backup", "store-0", "copy"]);
+        // More than the new log will have: a node whose last entry the master of a busy machine has trimmed is given
+        // all records anew, whatever it has.
+        for _ in 0..50 {
+            comes(&mut one, "DEADLINE 10000 SET later 1", &Value::ok());
+        }
+        first.leaves();
+        end(&commits.child);
+        drop(commits);
+        let found = ["federation", "found", "plant", "--log", "commits", "--from"];
+        let told = ends_with(folder, 2, &[&found[..], &["copy"]].concat());
+        assert!(told.contains("there is a log already"), "{told}");
+        std::fs::remove_file(folder.join("commits")).unwrap();
+        let told = ends_with(folder, 2, &[&found[..], &["nothing"]].concat());
+        assert!(told.contains("nothing"), "{told}");
+        let told = ends_with(folder, 2, &found[..5]);
+        assert!(told.contains("--from STORE"), "{told}");
+        std::fs::rename(folder.join("store-0"), folder.join("further")).unwrap();
+        let told = ends_with(folder, 0, &[&found[..], &["copy"]].concat());
+        assert!(told.contains("begins behind revision"), "{told}");
+
+        std::fs::rename(folder.join("copy"), folder.join("store-0")).unwrap();
+        let commits = log();
+        let nodes = [0, 1].map(|node| start(folder, &["serve", &format!("{node}.toml")]));
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+        for port in [ports[0], ports[1]] {
+            let mut client = client(port);
+            comes(&mut client, "GET arm/5", &Value::bulk("5"));
+            comes(&mut client, "GET later", &Value::Null);
+        }
+        let mut front = [ports[0], ports[1]].map(client);
+        let until = Instant::now() + BOUND;
+        while !front
+            .iter_mut()
+            .any(|client| client.ask("DEADLINE 10000 INCR arm/5") == Value::Integer(6))
+        {
+            assert!(Instant::now() < until, "no master");
+        }
+        front
+            .iter_mut()
+            .for_each(|client| comes(client, "GET arm/5", &Value::bulk("6")));
+        let [first, second] = nodes;
+        second.leaves();
+        // A node tells a store that goes further than the backup, and changes none of its records.
+        std::fs::remove_dir_all(folder.join("store-1")).unwrap();
+        std::fs::rename(folder.join("further"), folder.join("store-1")).unwrap();
+        let records = || {
+            let told = ends_with(folder, 0, &["store", "export", "store-1"]);
+            let records = told.lines().filter(|line| line.starts_with("data "));
+            let records: Vec<String> = records.map(str::to_owned).collect();
+            assert!(records.iter().any(|record| record.contains("later")), "{told}");
+            records
+        };
+        let before = records();
+        let told = ends_with(folder, 2, &["serve", "1.toml"]);
+        assert!(told.contains("move the store away"), "{told}");
+        assert_eq!(records(), before);
+        first.leaves();
+        end(&commits.child);
+    }
+
+    /// The same file, with a certificate for clients and a user that watches.
+    fn closed(node: usize, ports: &[u16; 6], password: &str) -> String {
+        let name = format!("node-{node}");
+        let users = format!(
+            "[tls]\ncertificate = \"{name}.pem\"\nkey = \"{name}.key\"\n[[user]]\nname = \"watcher\"\npassword = \
+             \"{password}\"\nmay = [\"server\"]\n[store]"
+        );
+        let group = format!(
+            "multicast = \"239.255.77.1:{}\"\nmulticast_interface = \"127.0.0.1\"\n[federation.tls]",
+            ports[5]
+        );
+        let text = file(node, ports, &name, password).replacen("[store]", &users, 1);
+        text.replacen("[federation.tls]", &group, 1)
+    }
+
+    fn front(nodes: &[u16], shown: &str, to_nodes: &str, password: &str) -> String {
+        let places: Vec<String> = nodes.iter().map(|port| format!("\"localhost:{port}\"")).collect();
+        format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n[tls]\ncertificate = \"{shown}.pem\"\nkey = \"{shown}.key\"\n\
+             [[user]]\nname = \"robot\"\npassword = \"{password}\"\nmay = [\"read\", \"write\"]\nkeys = [\"arm/\", \
+             \"counter:\"]\n[federation]\nnodes = [{}]\n[federation.tls]\ncertificate = \"{to_nodes}.pem\"\nkey = \
+             \"{to_nodes}.key\"\nclients = \"authority.pem\"\n",
+            places.join(", ")
+        )
+    }
+
+    /// How it ends, and what it has said by then: no password.
+    fn ends(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(arguments).current_dir(folder);
+        let output = punctual_testing::output(&mut command, BOUND).unwrap();
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let said = said.concat();
+        assert!(!said.contains("secret") && !said.contains("another"), "{said}");
+        (output.status.code(), said)
+    }
+
+    fn ends_with(folder: &Path, code: i32, arguments: &[&str]) -> String {
+        let (found, said) = ends(folder, arguments);
+        assert_eq!(found, Some(code), "{arguments:?}: {said}");
+        said
+    }
+
+    #[test]
+    fn balancers_and_watchers_show_certificates_and_are_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let write = |name: &str, text: &str| {
+            use std::os::unix::fs::PermissionsExt;
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        let authority = Authority::new(folder);
+        for (name, years) in [
+            ("node-0", [2020, 2090]),
+            ("node-1", [2020, 2090]),
+            ("front", [2020, 2090]),
+            ("old", [2020, 2021]),
+            // As where this machine's clock is set back.
+            ("early", [2080, 2090]),
+        ] {
+            authority.sign(folder, name, years);
+        }
+        let foreign = folder.join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        Authority::new(&foreign).sign(folder, "foreign", [2020, 2090]);
+        let (ports, password) = (free_ports::<6>(), hashed(folder));
+        write("right", "secret\n");
+        write("wrong", "another\n");
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        let nodes = [0, 1].map(|node| {
+            write(&format!("{node}.toml"), &closed(node, &ports, &password));
+            start(folder, &["serve", &format!("{node}.toml")])
+        });
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+
+        // A reading of one node is read at the other, and came in a datagram, which that one could open.
+        let come = |port: u16, user: &str| {
+            let mut client = Client::over(connect(&format!("127.0.0.1:{port}"), folder, None));
+            assert_eq!(client.ask(&format!("AUTH {user} secret")), Value::ok());
+            client
+        };
+        let until = Instant::now() + BOUND;
+        let (mut source, mut peer) = (come(ports[3], "robot"), come(ports[4], "robot"));
+        let mut watcher = come(ports[4], "watcher");
+        let mut told = String::new();
+        while !told.contains("datagrams_taken=") || told.contains("datagrams_taken=0") {
+            assert!(Instant::now() < until, "no datagram came: {told}");
+            let set = source.ask("DEADLINE 10000 TSET arm/pose 7");
+            assert!(
+                set == Value::ok() || matches!(&set, Value::Error(late) if late.starts_with("LATE")),
+                "{set:?}"
+            );
+            if let Value::Bulk(text) = watcher.ask("INFO") {
+                told = String::from_utf8_lossy(&text).into_owned();
+                let peer0 = told.lines().find(|line| line.starts_with("peer0:"));
+                told = peer0.unwrap_or_default().to_owned();
+            }
+        }
+        while !matches!(peer.ask("GETFRESH arm/pose 60000"), Value::Array(found) if found[0] == Value::bulk("7")) {
+            assert!(Instant::now() < until, "the reading does not come");
+        }
+
+        // What a balancer cannot start with.
+        for (name, said) in [
+            ("old", "old.pem: the certificate expired"),
+            ("early", "early.pem: the certificate is valid in"),
+        ] {
+            write("wrong.toml", &front(&ports[..2], name, "front", &password));
+            let told = ends_with(folder, 2, &["federation", "balance", "--file", "wrong.toml"]);
+            assert!(told.contains(said) && told.contains("clock"), "{told}");
+            let text = closed(0, &ports, &password).replace("node-0.pem", &format!("{name}.pem"));
+            write("wrong.toml", &text.replace("node-0.key", &format!("{name}.key")));
+            let told = ends_with(folder, 2, &["serve", "wrong.toml"]);
+            assert!(told.contains(said) && told.contains("clock"), "{told}");
+        }
+        let open = front(&ports[..2], "front", "front", &password).replacen("127.0.0.1:0", "0.0.0.0:0", 1);
+        let users = open.find("[[user]]").unwrap()..open.find("[federation]").unwrap();
+        write("open.toml", &[&open[..users.start], &open[users.end..]].concat());
+        let told = ends_with(folder, 2, &["federation", "balance", "--file", "open.toml"]);
+        assert!(told.contains("without users"), "{told}");
+        write("bad.toml", "[federation]\nnodes = [\"here\"]\nnode = 1\n");
+        let told = ends_with(folder, 2, &["federation", "balance", "--file", "bad.toml"]);
+        assert!(
+            told.contains("bad.toml:2: federation.nodes") && told.contains("federation.node: unknown"),
+            "{told}"
+        );
+
+        // A client comes by TLS, as a user, and reaches the nodes, which believe the balancer's certificate.
+        write("front.toml", &front(&ports[..2], "front", "front", &password));
+        let front_runs = start(folder, &["federation", "balance", "--file", "front.toml"]);
+        let line = front_runs.says("clients reach the federation at");
+        let address = line.rsplit(' ').next().unwrap().to_owned();
+        let line = front_runs.says("figures on http://");
+        let page = line
+            .rsplit("//")
+            .next()
+            .unwrap()
+            .trim_end_matches("/metrics")
+            .to_owned();
+        let come = || Client::over(connect(&address, folder, None));
+        let mut client = come();
+        assert!(client.error("GET arm/1").starts_with("NOAUTH"));
+        assert!(client.error("AUTH robot wrong").starts_with("WRONGPASS"));
+        assert_eq!(client.ask("AUTH robot secret"), Value::ok());
+        assert!(client.error("GET leg/1").starts_with("NOPERM"));
+        let until = Instant::now() + BOUND;
+        while client.ask("DEADLINE 10000 SET arm/1 up") != Value::ok() {
+            assert!(Instant::now() < until, "the balancer reaches no master");
+        }
+        while client.ask("GET arm/1") != Value::bulk("up") {
+            assert!(Instant::now() < until, "the balancer reaches no node");
+        }
+        let until = Instant::now() + BOUND;
+        loop {
+            let mut stream = TcpStream::connect(&page).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            let done = "punctual_balancer_requests_total{kind=\"transaction\",outcome=\"done\"} ";
+            if text.contains(done) && !text.contains(&format!("{done}0\n")) {
+                break;
+            }
+            assert!(Instant::now() < until, "{text}");
+        }
+        // Without TLS there is no answer; another authority is not believed.
+        let mut plain = Client::of(TcpStream::connect(&address).unwrap());
+        plain.send("PING");
+        assert_ne!(plain.try_reply(), Some(Value::Simple("PONG".into())));
+        let mut doubtful = connect(&address, &foreign, None);
+        doubtful.write_all(b"PING\r\n").unwrap_err();
+
+        // A balancer with a certificate of another authority is kept out, and says so.
+        write("foreign.toml", &front(&ports[..1], "front", "foreign", &password));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command
+            .args(["federation", "balance", "--file", "foreign.toml"])
+            .current_dir(folder);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut kept_out = punctual_testing::start(&mut command, BOUND).unwrap();
+        nodes[0].says("a connection of a peer was ended");
+        let mut told = BufReader::new(kept_out.stderr().unwrap()).lines();
+        let told = told.next().unwrap().unwrap();
+        assert!(told.contains(&format!("127.0.0.1:{}", ports[0])), "{told}");
+        drop(kept_out);
+
+        // A new certificate is shown to clients that come; one that has expired is not taken.
+        let shown = |client: &mut Client<_>| {
+            let tls: &mut crate::common::certificates::Tls = &mut client.stream;
+            tls.conn.peer_certificates().unwrap()[0].to_vec()
+        };
+        let before = shown(&mut client);
+        authority.sign(folder, "front", [2020, 2091]);
+        front_runs.says("certificate read again");
+        let until = Instant::now() + BOUND;
+        loop {
+            let mut next = come();
+            assert_eq!(next.ask("AUTH robot secret"), Value::ok());
+            if shown(&mut next) != before {
+                break;
+            }
+            assert!(Instant::now() < until, "the certificate stays");
+        }
+        authority.sign(folder, "front", [2020, 2021]);
+        front_runs.says("certificate kept as it was");
+        assert_eq!(come().ask("AUTH robot secret"), Value::ok());
+
+        // Commands that watch a node, and load a balancer.
+        let node = format!("localhost:{}", ports[3]);
+        // A second may be too short for an answer on a machine that is busy: it watches again.
+        let watch = |more: &[&str], code, part: &str| {
+            let arguments = ["federation", "watch", &node, "--seconds", "1", "--plain", "--json", "-"];
+            let arguments = [&arguments[..], more].concat();
+            let until = Instant::now() + BOUND;
+            loop {
+                let (found, said) = ends(folder, &arguments);
+                if found == Some(code) && said.contains(part) {
+                    break;
+                }
+                assert!(Instant::now() < until, "{arguments:?}: {found:?}, not {part}: {said}");
+            }
+        };
+        let closed = ["--authority", "authority.pem", "--user", "watcher", "--password-file"];
+        watch(&[&closed[..], &["wrong"]].concat(), 2, "WRONGPASS");
+        watch(&["--authority", "authority.pem"], 2, "NOAUTH");
+        watch(&["--user", "watcher", "--password-file", "right"], 2, "127.0.0.1");
+        watch(&["--authority", "foreign/authority.pem"], 2, "certificate");
+        watch(&[&closed[..], &["right"]].concat(), 0, "serving");
+        let load = |user: &str, password: &str, code| {
+            let closed = [
+                "--authority",
+                "authority.pem",
+                "--user",
+                user,
+                "--password-file",
+                password,
+            ];
+            let offered = ["--rate", "50", "--clients", "4", "--seconds", "1"];
+            let arguments = [&["federation", "load", &address][..], &closed, &offered].concat();
+            ends_with(folder, code, &arguments)
+        };
+        assert!(load("robot", "right", 0).contains("offered"));
+        assert!(load("robot", "wrong", 2).contains("WRONGPASS"));
+        end(&front_runs.child);
+        nodes.into_iter().for_each(|node| drop(node.child));
+        end(&log.child);
+    }
+
+    #[test]
+    fn a_file_that_no_node_can_have_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<6>();
+        let hash = hashed(folder);
+        let good = file(1, &ports, "node", &hash);
+        let refused = |text: &str| {
+            std::fs::write(folder.join("x.toml"), text).unwrap();
+            refused(folder, &["serve", "x.toml"])
+        };
+        for (from, to, said) in [
+            ("node = 1", "node = 3", "federation.node"),
+            ("name = \"plant\"", "name = \"\"", "federation.name"),
+            ("unix:log.socket", "log.socket", "federation.log"),
+            ("clients = \"authority.pem\"", "", "federation.tls"),
+            (
+                "node = 1",
+                "node = 1\nmulticast = \"10.0.0.1:7\"",
+                "federation.multicast",
+            ),
+            (
+                "node = 1",
+                "node = 1\nmulticast = \"239.255.0.1:0\"",
+                "federation.multicast",
+            ),
+            (
+                "node = 1",
+                "node = 1\nmulticast_interface = \"lo\"",
+                "federation.multicast_interface",
+            ),
+            ("certificate = \"node.pem\"", "certificate = \"none.pem\"", "none.pem"),
+            (
+                "[federation.tls]",
+                "durability = \"x\"\n[federation.tls]",
+                "federation.durability",
+            ),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let told = refused(&good.replacen(from, to, 1));
+            assert!(told.contains(said), "{to}: {told}");
+        }
+        let without_tls = good.split("[federation.tls]").next().unwrap();
+        let open = without_tls.replacen("node = 1", "node = 1\nlisten = \"0.0.0.0:0\"", 1);
+        assert!(
+            refused(&open).contains("could take part as a node"),
+            "{}",
+            refused(&open)
+        );
+        let open = without_tls.replacen("node = 1", "node = 1\nmulticast = \"239.255.0.1:7401\"", 1);
+        assert!(refused(&open).contains("could tell readings"), "{}", refused(&open));
+        let users = without_tls.find("[[user]]").unwrap()..without_tls.find("[federation]").unwrap();
+        let mut open = without_tls.replacen("listen = \"127.0.0.1", "listen = \"0.0.0.0", 1);
+        open.replace_range(users.start - 2..users.end - 2, "");
+        assert!(refused(&open).contains("without users"), "{}", refused(&open));
+    }
+
+    /// A node of two without users and TLS.
+    fn open_file(folder: &Path, name: &str, node: usize, ports: [u16; 2], client: u16, store: &str) -> String {
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{client}\"\n[store]\npath = \"{store}\"\n[federation]\nname = \
+             \"plant\"\nnode = {node}\nnodes = [\"127.0.0.1:{}\", \"127.0.0.1:{}\"]\nlog = \"unix:log.socket\"\n",
+            ports[0], ports[1]
+        );
+        std::fs::write(folder.join(name), &text).unwrap();
+        text
+    }
+
+    fn logs(folder: &Path) -> Running {
+        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        log.says("not replicated");
+        log
+    }
+
+    /// Asks until the reply is as wanted: a master may change on a busy machine, and tells so by `LATE`.
+    fn comes_to(client: &mut Client, words: &str, wanted: &Value) {
+        let until = Instant::now() + BOUND;
+        loop {
+            match client.ask(words) {
+                found if found == *wanted => return,
+                found => assert!(Instant::now() < until, "{words}: {found:?}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    fn signal(running: &Running, signal: i32) {
+        // SAFETY: plain numbers, of a child that has not been waited for.
+        unsafe { libc::kill(running.child.id() as i32, signal) };
+    }
+
+    fn killed(running: Running) {
+        signal(&running, libc::SIGKILL);
+        drop(running.child);
+    }
+
+    /// What it says as it ends with 2.
+    fn fails(folder: &Path, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let output = punctual_testing::output(command.args(arguments).current_dir(folder), BOUND).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        said
+    }
+
+    /// The records take more than any message, the log keeps less than comes while they are copied, and the node that
+    /// is given them is killed meanwhile.
+    #[test]
+    fn a_node_without_records_is_given_a_store_of_any_size() {
+        const RECORDS: usize = 450;
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let ports = free_ports::<4>();
+        let names = ["0.toml", "1.toml"];
+        for node in [0, 1] {
+            let text = open_file(
+                folder,
+                names[node],
+                node,
+                [ports[2], ports[3]],
+                ports[node],
+                &format!("store-{node}"),
+            );
+            std::fs::write(folder.join(names[node]), format!("{text}log_entries_max = 40\n")).unwrap();
+        }
+        let value = |number: usize| format!("{number}").repeat(100_000 / format!("{number}").len());
+        let set = |client: &mut Client, number: usize, value: &str| {
+            comes_to(
+                client,
+                &format!("DEADLINE 10000 SET large/{number} {value}"),
+                &Value::ok(),
+            );
+        };
+        let (commits, first) = (logs(folder), start(folder, &["serve", names[0]]));
+        first.says("serves");
+        let mut one = client(ports[0]);
+        (0..RECORDS).for_each(|number| set(&mut one, number, &value(number)));
+
+        let figure = |client: &mut Client, name: &str| match client.ask("INFO federation") {
+            Value::Bulk(text) => {
+                let text = String::from_utf8(text).unwrap();
+                let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                line.expect("a figure of that name").trim().to_owned()
+            }
+            found => panic!("{found:?}"),
+        };
+        let until = Instant::now() + BOUND;
+        // The node that is given the records, in the middle of that: the one that gives them is stopped.
+        let half_given = || loop {
+            let second = start(folder, &["serve", names[1]]);
+            second.says("is given the records by others");
+            let mut other = client(ports[1]);
+            // One that goes on with a part may need less.
+            while figure(&mut other, "copied_bytes").parse::<u64>().unwrap() < 5 << 20
+                && figure(&mut other, "standing") != "serving"
+            {
+                assert!(Instant::now() < until, "it is given nothing");
+            }
+            signal(&first, libc::SIGSTOP);
+            if figure(&mut other, "standing") == "copying" {
+                return (second, other);
+            }
+            // The machine put this test off for as long as the copy took.
+            assert!(Instant::now() < until, "the copy is always over");
+            signal(&first, libc::SIGCONT);
+            killed(second);
+            std::fs::remove_dir_all(folder.join("store-1")).unwrap();
+        };
+        let (second, mut other) = half_given();
+        let refused = other.ask("DEADLINE 1000 GET large/1");
+        assert!(format!("{refused:?}").contains("LATE"), "{refused:?}");
+        killed(second);
+        signal(&first, libc::SIGCONT);
+        let part = fails(
+            folder,
+            &["federation", "found", "x", "--log", "new", "--from", "store-1"],
+        );
+        assert!(part.contains("a part of a node's records"), "{part}");
+        let inspected = ends_with(folder, 0, &["store", "inspect", "store-1", "--json"]);
+        let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+        assert_eq!(inspected["part"], true);
+        let part = fails(folder, &["serve", "--store", "store-1"]);
+        assert!(part.contains("a part of a node's records"), "{part}");
+
+        let (second, mut other) = half_given();
+        signal(&second, libc::SIGSTOP);
+        signal(&first, libc::SIGCONT);
+        let mut written = 0;
+        // Some while the node is stopped, fewer than the log keeps, and what comes while the node is given the rest.
+        while written < 20 || figure(&mut other, "standing") != "serving" {
+            assert!(Instant::now() < until, "the copy does not end");
+            set(&mut one, (written * 7) % RECORDS, &format!("new-{written}"));
+            written += 1;
+            if written == 20 {
+                signal(&second, libc::SIGCONT);
+            }
+        }
+        comes_to(&mut one, "DEADLINE 10000 SET last 1", &Value::ok());
+        comes_to(&mut other, "GET last", &Value::bulk("1"));
+        for number in 0..RECORDS {
+            let newest = (0..written).rev().find(|written| (written * 7) % RECORDS == number);
+            let wanted = newest.map_or_else(|| value(number), |written| format!("new-{written}"));
+            assert_eq!(
+                other.ask(&format!("GET large/{number}")),
+                Value::bulk(&wanted),
+                "{number}"
+            );
+        }
+        [first, second].into_iter().for_each(Running::leaves);
+        end(&commits.child);
+    }
+
+    /// A service manager starts it again and again: each time it ends at once, says why and what to do, and what runs
+    /// beside goes on.
+    #[test]
+    fn what_a_node_cannot_start_with_ends_it_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one, free, metrics] = free_ports::<6>();
+        let errors = |name: &str| Stdio::from(std::fs::File::create(folder.join(name)).unwrap());
+        let log = logs(folder);
+        let good = open_file(folder, "0.toml", 0, [zero, one], at_zero, "store-0");
+        let with_page = good.replace("[store]", &format!("metrics = \"127.0.0.1:{metrics}\"\n[store]"));
+        std::fs::write(folder.join("0.toml"), with_page).unwrap();
+        let node = start_telling(folder, &["serve", "0.toml"], errors("node"));
+        node.says("is the master");
+        let mut asking = client(at_zero);
+        comes_to(&mut asking, "SET a 1", &Value::ok());
+
+        let other = open_file(folder, "1.toml", 1, [zero, one], at_one, "store-1");
+        std::fs::create_dir_all(folder.join("garbage")).unwrap();
+        std::fs::write(folder.join("garbage/data.mdb"), "this is no database".repeat(500)).unwrap();
+        let listen = |port: u16| format!("node = 1\nlisten = \"127.0.0.1:{port}\"");
+        let taken = "another program listens there";
+        let cases = [
+            (
+                format!("listen = \"127.0.0.1:{at_one}\""),
+                format!("listen = \"127.0.0.1:{at_zero}\""),
+                taken,
+            ),
+            ("node = 1".into(), listen(zero), taken),
+            (
+                "[store]".into(),
+                format!("metrics = \"127.0.0.1:{metrics}\"\n[store]"),
+                "metrics: cannot listen there: name a free port",
+            ),
+            ("store-1".into(), "store-0".into(), "store-0"),
+            ("store-1".into(), "garbage".into(), "garbage"),
+            ("store-1".into(), "0.toml".into(), "0.toml"),
+            ("\"plant\"".into(), "\"ship\"".into(), "belongs to federation"),
+            ("node = 1".into(), "node = 2".into(), "federation.node"),
+            ("node = 1".into(), "node = \"one\"".into(), "federation.node"),
+        ];
+        for (number, (from, to, said)) in cases.iter().enumerate() {
+            assert!(other.contains(from.as_str()), "{from}");
+            let name = format!("wrong-{number}.toml");
+            // A store of its own, where the case is not about that.
+            let text = other
+                .replacen(from.as_str(), to, 1)
+                .replace("store-1", &format!("store-{name}"));
+            std::fs::write(folder.join(&name), text).unwrap();
+            for _ in 0..2 {
+                let told = fails(folder, &["serve", &name]);
+                assert!(told.contains(said), "{to}: {told}");
+            }
+        }
+        let mut newer = std::fs::read(folder.join("commits")).unwrap();
+        newer[8] += 1;
+        std::fs::write(folder.join("newer"), &newer).unwrap();
+        std::fs::write(folder.join("text"), "no log at all, but for its name and its length").unwrap();
+        for (file, socket, said) in [
+            ("commits", "free.socket", "another process has this log open"),
+            ("newer", "free.socket", "update this program"),
+            ("text", "free.socket", "this is no log"),
+            ("none/log", "free.socket", "none/log"),
+            ("new", "log.socket", taken),
+            ("new", "0.toml", "there is something else"),
+            ("new", "none/socket", "name a socket in a folder"),
+        ] {
+            let told = fails(folder, &["federation", "log", file, "--listen", socket]);
+            assert!(told.contains(said), "{file} at {socket}: {told}");
+        }
+        assert_eq!(
+            std::fs::read(folder.join("newer")).unwrap(),
+            newer,
+            "it is left as it was"
+        );
+        let at = format!("127.0.0.1:{at_zero}");
+        let told = fails(
+            folder,
+            &["federation", "balance", "--listen", &at, &format!("127.0.0.1:{zero}")],
+        );
+        assert!(told.contains(taken), "{told}");
+
+        // Of two processes of one name, one is told by their peers to end.
+        let peer = start(folder, &["serve", "1.toml"]);
+        peer.says("serves");
+        let twice = open_file(folder, "twice.toml", 0, [zero, one], free, "store-twice");
+        let [apart] = free_ports::<1>();
+        let twice = twice.replace("node = 0", &format!("node = 0\nlisten = \"127.0.0.1:{apart}\""));
+        std::fs::write(folder.join("twice.toml"), twice).unwrap();
+        // The later one, unless the machine was busy and the first one silent for a while.
+        let mut both = [
+            (node, "node", at_zero),
+            (
+                start_telling(folder, &["serve", "twice.toml"], errors("twice")),
+                "twice",
+                free,
+            ),
+        ];
+        let until = Instant::now() + BOUND;
+        let gone = loop {
+            if let Some(gone) = both
+                .iter_mut()
+                .position(|(node, ..)| node.child.ended().unwrap().is_some())
+            {
+                break gone;
+            }
+            assert!(Instant::now() < until, "both go on");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert_eq!(both[gone].0.child.wait().unwrap().code(), Some(2));
+        let told = std::fs::read_to_string(folder.join(both[gone].1)).unwrap();
+        assert!(told.contains("another process is node 0 already"), "{told}");
+        comes_to(&mut client(both[1 - gone].2), "GET a", &Value::bulk("1"));
+        peer.leaves();
+        let [first, second] = both;
+        if gone == 0 { second.0 } else { first.0 }.leaves();
+        end(&log.child);
+    }
+
+    /// The log ends: its medium is full. What was acknowledged is there, reads go on, and all goes on with more room.
+    #[test]
+    fn a_log_without_room_ends_and_nodes_go_on_reading() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one] = free_ports::<4>();
+        // Files of at most 1 MiB; beyond, a write fails in place of a signal.
+        let limited = "trap '' XFSZ; ulimit -f 1024; exec \"$0\" federation log commits --listen log.socket";
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", limited, env!("CARGO_BIN_EXE_punctual")])
+            .current_dir(folder);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut log = punctual_testing::start(&mut command, BOUND).unwrap();
+        let until = Instant::now() + BOUND;
+        while !folder.join("log.socket").exists() {
+            assert!(Instant::now() < until, "the log does not start");
+        }
+        let nodes = [(0, at_zero), (1, at_one)].map(|(node, at)| {
+            let (name, store) = (format!("{node}.toml"), format!("store-{node}"));
+            open_file(folder, &name, node, [zero, one], at, &store);
+            start(folder, &["serve", &name])
+        });
+        nodes.iter().for_each(|node| drop(node.says("serves")));
+        let mut clients = [at_zero, at_one].map(client);
+        // At the master, whichever node that is now; until the log has ended.
+        let value = "v".repeat(50_000);
+        let (mut acknowledged, mut node) = (0, 0);
+        while log.ended().unwrap().is_none() {
+            assert!(Instant::now() < until, "the log does not end");
+            match clients[node].ask(&format!("SET big/{acknowledged} {value}")) {
+                Value::Error(text) => {
+                    assert!(text.starts_with("LATE ") || text.starts_with("UNKNOWN "), "{text}");
+                    node = 1 - node;
+                }
+                _ => acknowledged += 1,
+            }
+        }
+        assert!(
+            (10..22).contains(&acknowledged),
+            "{acknowledged} values of 50 kB are in 1 MiB"
+        );
+        let mut told = String::new();
+        std::io::Read::read_to_string(&mut log.stderr().unwrap(), &mut told).unwrap();
+        assert_eq!(log.wait().unwrap().code(), Some(2), "{told}");
+        assert!(
+            told.contains("the log has failed") && told.contains("make room"),
+            "{told}"
+        );
+        // The log may have ended before it told the other node of the last entry.
+        clients
+            .iter_mut()
+            .for_each(|client| comes_to(client, "GET big/0", &Value::bulk(&value)));
+        let last = format!("GET big/{}", acknowledged - 1);
+        while !clients
+            .iter_mut()
+            .any(|client| client.ask(&last) == Value::bulk(&value))
+        {
+            assert!(Instant::now() < until, "no node has what was acknowledged last");
+        }
+        let log = logs(folder);
+        let more = Instant::now() + BOUND;
+        while clients[node].ask("DEADLINE 5000 SET more 1") != Value::ok() {
+            assert!(Instant::now() < more, "it does not go on");
+            node = 1 - node;
+        }
+        clients
+            .iter_mut()
+            .for_each(|client| comes_to(client, &last, &Value::bulk(&value)));
+        nodes.into_iter().for_each(|node| drop(node.child));
+        end(&log.child);
+    }
+
+    /// It is killed and started again at once, time and again: what it leaves does not grow, nothing that was
+    /// acknowledged is gone, and the other node goes on. It is behind what the log keeps, so it gets copies.
+    #[test]
+    fn a_node_that_restarts_for_ever_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let [zero, one, at_zero, at_one] = free_ports::<4>();
+        let log = logs(folder);
+        for (node, at) in [(0, at_zero), (1, at_one)] {
+            let text = open_file(
+                folder,
+                &format!("{node}.toml"),
+                node,
+                [zero, one],
+                at,
+                &format!("store-{node}"),
+            );
+            std::fs::write(folder.join(format!("{node}.toml")), text + "log_entries_max = 4\n").unwrap();
+        }
+        let node = start(folder, &["serve", "0.toml"]);
+        node.says("is the master");
+        let mut client = client(at_zero);
+        for round in 1..=8 {
+            let other = start(folder, &["serve", "1.toml"]);
+            // Killed at any place of its start, or as it serves.
+            if round % 2 == 0 {
+                other.says("serves");
+            }
+            killed(other);
+            for number in 0..6 {
+                comes_to(&mut client, &format!("SET {round}/{number} 1"), &Value::ok());
+            }
+        }
+        let other = start(folder, &["serve", "1.toml"]);
+        other.says("serves");
+        let mut found = Client::of(TcpStream::connect(("127.0.0.1", at_one)).unwrap());
+        for round in 1..=8 {
+            comes_to(&mut found, &format!("GET {round}/5"), &Value::bulk("1"));
+        }
+        // `checked` is there from a kill while the store was checked, until that was done.
+        let known = ["data.mdb", "lock.mdb", "owner.pid", "checked"];
+        let left = std::fs::read_dir(folder.join("store-1")).unwrap();
+        let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let more: Vec<String> = names.filter(|name| !known.contains(&name.as_str())).collect();
+        assert!(more.is_empty(), "{more:?}");
+        assert_eq!(
+            std::fs::read_dir(folder).unwrap().count(),
+            7,
+            "files, the log's, its socket, stores"
+        );
+        other.leaves();
+        node.leaves();
+        end(&log.child);
+    }
+
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn a_node_keeps_its_log_in_an_etcd_that_was_made_its_own() {
+        use punctual_logs::etcd::{Members, Program};
+        let program = match Program::find() {
+            Ok(program) => program,
+            Err(why) => return println!("skipped: no etcd ({why})"),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let members = Members::start(&program, folder.path(), 1, BOUND, |program| Command::new(program)).unwrap();
+        let log = members.address("plant").to_string();
+        let [peers, clients] = free_ports::<2>();
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:{clients}\"\n[store]\npath = \"store\"\n[federation]\nname = \"plant\"\nnode = \
+             0\nnodes = [\"127.0.0.1:{peers}\"]\nlog = \"{log}\"\n"
+        );
+        std::fs::write(folder.path().join("node.toml"), text).unwrap();
+        let mut early = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        early.args(["serve", "node.toml"]).current_dir(folder.path());
+        let early = punctual_testing::output(&mut early, BOUND).unwrap();
+        let said = String::from_utf8_lossy(&early.stderr).into_owned();
+        assert!(
+            early.status.code() == Some(2) && said.contains("federation found"),
+            "{said}"
+        );
+        for _ in 0..2 {
+            start(folder.path(), &["federation", "found", "plant", "--log", &log]).says("the log of federation plant");
+        }
+        let other = refused(folder.path(), &["federation", "found", "ship", "--log", &log]);
+        assert!(other.contains("belongs to federation"), "{other}");
+        for count in 1..3 {
+            let node = start(folder.path(), &["serve", "node.toml"]);
+            node.says("is the master");
+            assert_eq!(
+                client(clients).ask("INCR count"),
+                Value::Integer(count),
+                "it has what was there"
+            );
+            node.leaves();
+        }
+    }
+}

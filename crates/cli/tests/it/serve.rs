@@ -1,0 +1,1286 @@
+//! `punctual serve`: commands over a socket against a model, two clients, deadlines, kills, and all that is bad input.
+
+#![cfg(target_os = "linux")]
+
+use crate::common;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::Shutdown;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::model::{answers_as_the_model, seed};
+use common::serving::{Client, Served, bulk, encoded, end, serve, serve_telling, try_serve};
+use common::{BOUND, folder_with, refused};
+use punctual_server::resp::Value;
+
+/// Pipelined, split at random bytes, in and out of transactions.
+#[test]
+fn commands_answer_as_the_model_does() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut client = served.client();
+    let (first, rounds) = (seed(), 300);
+    for round in 0..rounds {
+        assert_eq!(client.ask("FLUSHDB"), Value::ok());
+        assert!(
+            answers_as_the_model(&mut client, first.wrapping_add(round), ""),
+            "nothing has a deadline"
+        );
+    }
+}
+
+#[test]
+fn two_clients_see_each_other_and_a_transaction_that_met_another_does_nothing() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let (mut one, mut other) = (served.client(), served.client());
+    assert_eq!(one.ask("SET a 1"), Value::ok());
+    assert_eq!(other.ask("GET a"), bulk("1"));
+    assert_eq!(one.ask("WATCH a b"), Value::ok());
+    assert_eq!(one.ask("MULTI"), Value::ok());
+    assert_eq!(one.ask("INCR a"), Value::Simple("QUEUED".into()));
+    assert_eq!(other.ask("SET b 5"), Value::ok());
+    assert_eq!(one.ask("EXEC"), Value::NullArray);
+    assert_eq!(other.ask("GET a"), bulk("1"));
+    // Nothing is watched any more.
+    one.ask("MULTI");
+    one.ask("INCR a");
+    assert_eq!(one.ask("EXEC"), Value::Array(vec![Value::Integer(2)]));
+    one.ask("MULTI");
+    assert!(one.error("NOPE").starts_with("ERR unknown command 'NOPE'"));
+    assert!(one.error("EXEC").starts_with("EXECABORT"));
+    assert_eq!(one.error("EXEC"), "ERR EXEC without MULTI");
+    // A failed command of a transaction leaves the others.
+    one.ask("MULTI");
+    one.ask("SET t text");
+    one.ask("INCR t");
+    one.ask("SET u 1");
+    let wrong = Value::Error("ERR value is not an integer or out of range".into());
+    assert_eq!(one.ask("EXEC"), Value::Array(vec![Value::ok(), wrong, Value::ok()]));
+}
+
+#[test]
+fn changed_keys_and_channels_are_heard() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let (mut hears, mut says) = (served.client(), served.client());
+    let heard = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
+    let begun = |word: &str, name: &str, count| Value::Array(vec![bulk(word), bulk(name), Value::Integer(count)]);
+    assert_eq!(hears.ask("SUBSCRIBE news"), begun("subscribe", "news", 1));
+    assert_eq!(
+        hears.ask("PSUBSCRIBE __keyspace@0__:room/*"),
+        begun("psubscribe", "__keyspace@0__:room/*", 2)
+    );
+    assert_eq!(says.ask("PUBLISH news hello"), Value::Integer(1));
+    assert_eq!(hears.reply(), heard(&["message", "news", "hello"]));
+    assert_eq!(says.ask("PUBLISH weather rain"), Value::Integer(0));
+    says.ask("SET room/1 warm");
+    says.ask("SET shed cold");
+    says.ask("DEL room/1");
+    let pattern = "__keyspace@0__:room/*";
+    assert_eq!(
+        hears.reply(),
+        heard(&["pmessage", pattern, "__keyspace@0__:room/1", "set"])
+    );
+    assert_eq!(
+        hears.reply(),
+        heard(&["pmessage", pattern, "__keyspace@0__:room/1", "del"])
+    );
+    assert!(hears.error("GET a").contains("are allowed in this context"));
+    assert_eq!(hears.ask("PING"), heard(&["pong", ""]));
+    assert_eq!(hears.ask("UNSUBSCRIBE"), begun("unsubscribe", "news", 1));
+    assert_eq!(hears.ask("PUNSUBSCRIBE"), begun("punsubscribe", pattern, 0));
+    assert_eq!(hears.ask("GET shed"), bulk("cold"));
+    // With RESP3, replies and messages stand side by side.
+    assert!(matches!(hears.ask("HELLO 3"), Value::Map(_)));
+    hears.send("SUBSCRIBE news");
+    assert!(matches!(hears.reply(), Value::Push(_)));
+    assert_eq!(hears.ask("GET shed"), bulk("cold"));
+}
+
+#[test]
+fn readings_have_ages_and_requests_have_deadlines() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut client = served.client();
+    assert_eq!(client.ask("GETFRESH pose 1000").clone(), Value::Error(
+        "ERR key pose: this is no temporal object, so it has no age: register it when the store is opened, or use get".into()
+    ));
+    assert_eq!(client.ask("TSET pose 1.5 AGE 500"), Value::ok());
+    match client.ask("GETFRESH pose 86400000") {
+        Value::Array(found) => {
+            assert_eq!(found[0], bulk("1.5"));
+            assert!(matches!(found[1], Value::Integer(500..)), "{found:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let stale = client.error("GETFRESH pose 499");
+    assert!(stale.starts_with("STALE age-ms="), "{stale}");
+    // An older value does not take the place of a newer one.
+    assert_eq!(client.ask("TSET pose 0 AGE 3600000"), Value::Null);
+    assert_eq!(client.ask("GET pose"), bulk("1.5"));
+    assert!(client.error("SET pose 2").contains("temporal object"));
+    client.ask("SET plain 1");
+    assert!(client.error("TSET plain 1").contains("ordinary record"));
+
+    assert_eq!(client.ask("DEADLINE 60000 SET a 1"), Value::ok());
+    assert_eq!(client.ask("DEADLINE 60000 GET a"), bulk("1"));
+    for wrong in [
+        "DEADLINE 0 GET a",
+        "DEADLINE -1 GET a",
+        "DEADLINE 86400001 GET a",
+        "DEADLINE x GET a",
+    ] {
+        assert!(client.error(wrong).starts_with("ERR a deadline is"), "{wrong}");
+    }
+    for absurd in [
+        "-1",
+        "nan",
+        "inf",
+        "1e308",
+        "1.5",
+        "9223372036854775808",
+        "99999999999999999999",
+    ] {
+        for words in [
+            format!("DEADLINE {absurd} GET a"),
+            format!("CLIENT DEADLINE {absurd}"),
+            format!("GETFRESH pose {absurd}"),
+            format!("TSET pose 2 AGE {absurd}"),
+        ] {
+            assert!(client.error(&words).starts_with("ERR "), "{words}");
+        }
+    }
+    assert!(
+        client
+            .error("CLIENT DEADLINE 86400001")
+            .starts_with("ERR a deadline is")
+    );
+    assert_eq!(client.ask("GET pose"), bulk("1.5"));
+    assert!(
+        client
+            .error("DEADLINE 5 DEADLINE 5 GET a")
+            .starts_with("ERR DEADLINE is said once")
+    );
+    assert!(client.error("DEADLINE 5").starts_with("ERR wrong number"));
+    assert_eq!(client.ask("CLIENT DEADLINE 60000"), Value::ok());
+    assert_eq!(client.ask("INCR a"), Value::Integer(2));
+    assert_eq!(client.ask("CLIENT DEADLINE 0"), Value::ok());
+}
+
+/// While the store is busy for longer than a request has time, that request is told so and not carried out.
+#[test]
+fn what_is_late_is_not_carried_out() {
+    let folder = folder_with(&[(
+        "node.toml",
+        "[server]\nthreads = 1\n[store]\ndurability = \"volatile\"\n",
+    )]);
+    let served = serve(folder.path(), &["node.toml"]);
+    let (mut busy, mut client) = (served.client(), served.client());
+    for from in 0..20 {
+        let mut request = vec![b"MSET".to_vec()];
+        for key in 0..1000 {
+            request.extend([format!("key/{from}/{key}").into_bytes(), b"x".to_vec()]);
+        }
+        let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        busy.stream.write_all(&encoded(&words)).expect("it takes a request");
+        assert_eq!(busy.reply(), Value::ok());
+    }
+    // Each counts 20,000 keys: far more than a millisecond in all, on the one thread there is.
+    let counts = 60;
+    let mut late = 0;
+    for round in 0..50 {
+        (0..counts).for_each(|_| busy.send("DBSIZE"));
+        std::thread::sleep(Duration::from_millis(5));
+        let key = format!("late/{round}");
+        match client.ask(&format!("DEADLINE 1 SET {key} 1")) {
+            Value::Error(error) => {
+                assert!(error.starts_with("LATE reason=expired retry-after-ms="), "{error}");
+                late += 1;
+                assert_eq!(client.ask(&format!("EXISTS {key}")), Value::Integer(0), "{key}");
+            }
+            done => {
+                assert_eq!(done, Value::ok());
+                assert_eq!(client.ask(&format!("EXISTS {key}")), Value::Integer(1), "{key}");
+            }
+        }
+        (0..counts).for_each(|_| assert!(matches!(busy.reply(), Value::Integer(_))));
+        if late >= 3 {
+            break;
+        }
+    }
+    assert!(
+        late > 0,
+        "no request was late behind {counts} counts of 20000 keys, 50 times"
+    );
+    let Value::Bulk(info) = client.ask("INFO stats") else {
+        panic!("text")
+    };
+    let info = String::from_utf8(info).expect("text");
+    assert!(info.contains(&format!("late_expired:{late}\r\n")), "{info}");
+}
+
+#[test]
+fn acknowledged_writes_are_there_after_a_kill_and_after_an_end_in_order() {
+    let folder = folder_with(&[]);
+    let mut written = 0;
+    for round in 0..4 {
+        let mut served = serve(folder.path(), &["--durability", "durable"]);
+        let mut client = served.client();
+        for key in 0..written {
+            assert_eq!(
+                client.ask(&format!("GET key/{key}")),
+                bulk(&key.to_string()),
+                "round {round}"
+            );
+        }
+        let begin = Instant::now();
+        // Pipelined, so that commits hold several.
+        while begin.elapsed() < Duration::from_millis(200) {
+            let batch = written..written + 20;
+            batch
+                .clone()
+                .for_each(|key| client.send(&format!("SET key/{key} {key}")));
+            for _ in batch {
+                assert_eq!(client.reply(), Value::ok());
+                written += 1;
+            }
+        }
+        if round == 2 {
+            client.ask("TSET pose 7");
+            end(&served.child);
+            assert!(served.child.wait().expect("it ends").success());
+        } else {
+            served.child.kill().expect("a kill");
+            served.child.wait().expect("it is killed");
+        }
+    }
+    let served = serve(folder.path(), &[]);
+    // The object of an earlier run, flushed at its end.
+    assert_eq!(served.client().ask("GET pose"), bulk("7"));
+}
+
+#[test]
+fn terms_end_and_are_told() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut client = served.client();
+    let begin = Instant::now();
+    assert_eq!(client.ask("SET a 1 PX 30"), Value::ok());
+    assert_eq!(client.ask("SET b 1 EX 1000"), Value::ok());
+    assert!(matches!(client.ask("PTTL b"), Value::Integer(1..=1_000_000)));
+    while client.ask("GET a") != Value::Null {
+        assert!(begin.elapsed() < BOUND, "it never ends");
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(30), "it ended too early");
+    assert_eq!(client.ask("TTL a"), Value::Integer(-2));
+    assert_eq!(client.ask("EXISTS a"), Value::Integer(0));
+    assert_eq!(client.ask("SETNX a 2"), Value::Integer(1));
+    assert_eq!(client.ask("TTL a"), Value::Integer(-1));
+    assert_eq!(client.ask("EXPIRE a -1"), Value::Integer(1));
+    assert_eq!(client.ask("GET a"), Value::Null);
+    assert_eq!(client.ask("EXPIRE b 100 GT"), Value::Integer(0));
+    assert_eq!(client.ask("EXPIRE b 2000 GT"), Value::Integer(1));
+    assert_eq!(client.ask("PERSIST b"), Value::Integer(1));
+    for wrong in ["SET a 1 EX 0", "SET a 1 PX -5", "SET a 1 EX 9223372036854775807"] {
+        assert!(
+            client
+                .error(wrong)
+                .starts_with("ERR invalid expire time in 'set' command"),
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
+fn a_scan_finds_each_key_that_stays_once() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let (mut client, mut other) = (served.client(), served.client());
+    (0..500).for_each(|key| {
+        client.ask(&format!("SET key/{key} 1"));
+    });
+    let (mut cursor, mut found) = ("0".to_owned(), BTreeMap::new());
+    for round in 0.. {
+        let Value::Array(page) = client.ask(&format!("SCAN {cursor} MATCH key/* COUNT 7")) else {
+            panic!("a page")
+        };
+        let [Value::Bulk(next), Value::Array(keys)] = &page[..] else {
+            panic!("{page:?}")
+        };
+        for key in keys {
+            *found.entry(format!("{key:?}")).or_insert(0) += 1;
+        }
+        cursor = String::from_utf8(next.clone()).expect("a number");
+        // Others come and go meanwhile.
+        other.ask(&format!("SET other/{round} 1"));
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(found.len(), 500);
+    assert!(found.values().all(|count| *count == 1));
+    assert!(client.error("SCAN 999999").contains("begin with 0"));
+    assert_eq!(client.error("SCAN x"), "ERR invalid cursor");
+}
+
+#[test]
+fn clients_are_told_about_themselves_and_the_server() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut client = served.client();
+    let Value::Map(hello) = client.ask("HELLO 3 SETNAME me") else {
+        panic!("a map")
+    };
+    assert!(hello.contains(&(bulk("proto"), Value::Integer(3))));
+    assert_eq!(client.ask("CLIENT GETNAME"), bulk("me"));
+    assert_eq!(client.ask("CLIENT SETINFO LIB-NAME tests"), Value::ok());
+    let Value::Verbatim(list) = client.ask("CLIENT LIST") else {
+        panic!("text")
+    };
+    assert!(list.contains("name=me") && list.contains("lib-name=tests"), "{list}");
+    assert!(client.error("HELLO 4").starts_with("NOPROTO"));
+    assert!(client.error("AUTH secret").starts_with("ERR this server has no users"));
+    assert_eq!(client.ask("ACL WHOAMI"), bulk("default"));
+    assert!(
+        client
+            .error("HELLO 2 AUTH me secret")
+            .starts_with("ERR this server has no users")
+    );
+    assert!(matches!(client.ask("CONFIG GET save"), Value::Map(found) if found.len() == 1));
+    assert_eq!(client.ask("SELECT 0"), Value::ok());
+    assert_eq!(client.error("SELECT 1"), "ERR DB index is out of range");
+    assert_eq!(
+        client.ask("COMMAND GETKEYS MSET a 1 b 2"),
+        Value::Array(vec![bulk("a"), bulk("b")])
+    );
+    assert!(matches!(client.ask("COMMAND COUNT"), Value::Integer(50..)));
+    assert_eq!(client.ask("WAIT 0 10"), Value::Integer(0));
+    assert_eq!(client.ask("RESET"), Value::Simple("RESET".into()));
+    assert_eq!(client.ask("CLIENT GETNAME"), Value::Null);
+    assert_eq!(client.ask("QUIT"), Value::ok());
+    assert_eq!(client.try_reply(), None);
+    // Half closed: what came before is answered.
+    let mut client = served.client();
+    client
+        .stream
+        .write_all(b"PING\r\nPING hello\r\n")
+        .expect("it takes bytes");
+    client.stream.shutdown(Shutdown::Write).expect("half");
+    assert_eq!(client.reply(), Value::Simple("PONG".into()));
+    assert_eq!(client.reply(), bulk("hello"));
+    assert_eq!(client.try_reply(), None);
+}
+
+#[test]
+fn bad_input_ends_a_connection_and_nothing_else() {
+    let node = "[server]\nstalled_max = \"300ms\"\nconnections_max = 3\n[store]\ndurability = \"volatile\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let served = serve(folder.path(), &["node.toml"]);
+    for wrong in [
+        "*1000000\r\n",
+        "*-99999999999999999999\r\n",
+        "*1\r\n$99999999\r\n",
+        "*1\r\n+PING\r\n",
+        "*1\r\n$4\r\nPINGxx",
+        "SET \"a\r\n",
+        "*1\r\n$-5\r\n",
+    ] {
+        let mut client = served.client();
+        client.ask("PING");
+        client
+            .stream
+            .write_all(b"*1\r\n$4\r\nPING\r\n")
+            .expect("it takes bytes");
+        client.stream.write_all(wrong.as_bytes()).expect("it takes bytes");
+        assert_eq!(
+            client.reply(),
+            Value::Simple("PONG".into()),
+            "what came before is answered"
+        );
+        match client.reply() {
+            Value::Error(error) => assert!(error.starts_with("ERR Protocol error"), "{wrong:?}: {error}"),
+            other => panic!("{wrong:?}: {other:?}"),
+        }
+        assert_eq!(client.try_reply(), None, "{wrong:?}");
+    }
+    // Half a command, and then silence: told, and closed. A client that says nothing at all may stay.
+    let (mut quiet, mut half) = (served.client(), served.client());
+    half.stream.write_all(b"*2\r\n$3\r\nGET\r\n").expect("it takes bytes");
+    assert!(matches!(half.reply(), Value::Error(error) if error.contains("half a request")));
+    assert_eq!(half.try_reply(), None);
+    assert_eq!(quiet.ask("PING"), Value::Simple("PONG".into()));
+    // A line without end.
+    let mut endless = served.client();
+    let line = vec![b'a'; 1 << 20];
+    // The server may close before all is sent.
+    let _ = endless.stream.write_all(&line);
+    assert!(matches!(endless.try_reply(), None | Some(Value::Error(_))));
+    // One more connection than there may be. Those before may take a moment to be gone.
+    let begin = Instant::now();
+    loop {
+        let mut others: Vec<_> = (0..2).map(|_| served.client()).collect();
+        if others.iter_mut().all(|other| {
+            other.send("PING");
+            other.try_reply() == Some(Value::Simple("PONG".into()))
+        }) {
+            let mut more = served.client();
+            assert_eq!(
+                more.try_reply(),
+                Some(Value::Error("ERR max number of clients reached".into()))
+            );
+            assert_eq!(more.try_reply(), None);
+            break;
+        }
+        assert!(begin.elapsed() < BOUND, "closed connections stay");
+    }
+    // Keys and values that no record can have.
+    let long = "k".repeat(600);
+    assert!(
+        quiet
+            .error(&format!("SET {long} 1"))
+            .contains("a key has 1 to 511 bytes")
+    );
+    assert_eq!(quiet.ask(&format!("GET {long}")), Value::Null);
+    assert_eq!(quiet.error("GET"), "ERR wrong number of arguments for 'get' command");
+    assert!(
+        quiet
+            .error("NOPE a b")
+            .starts_with("ERR unknown command 'NOPE', with args beginning with: 'a' 'b' ")
+    );
+}
+
+/// A client that has asked for 64 MiB and reads none of it, and another one.
+fn slow_and_other(served: &Served) -> (Client, Client) {
+    let (mut slow, mut other) = (served.client(), served.client());
+    let value = "x".repeat(1 << 20);
+    assert_eq!(other.ask(&format!("SET long {value}")), Value::ok());
+    (0..64).for_each(|_| slow.send("GET long"));
+    (slow, other)
+}
+
+/// A client that asks for much and reads nothing is dropped, and others are served meanwhile.
+#[test]
+fn a_slow_reader_is_dropped() {
+    let node = "[server]\nstalled_max = \"3s\"\n[store]\ndurability = \"volatile\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let served = serve(folder.path(), &["node.toml"]);
+    let (_slow, mut other) = slow_and_other(&served);
+    let begin = Instant::now();
+    loop {
+        let Value::Bulk(info) = other.ask("INFO stats") else {
+            panic!("text")
+        };
+        if String::from_utf8(info)
+            .expect("text")
+            .contains("dropped_connections:1\r\n")
+        {
+            break;
+        }
+        assert!(begin.elapsed() < BOUND, "it is never dropped");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let folder = folder_with(&[("node.toml", "[server]\nthreads = 0\nport = 5\n"), ("file", "")]);
+    let here = folder.path();
+    let far = refused(here, &["serve", "--listen", "0.0.0.0:0"]);
+    assert!(far.contains("without users") && far.contains("127.0.0.1"), "{far}");
+    let wrong = refused(here, &["serve", "node.toml"]);
+    assert!(
+        wrong.contains("node.toml:2: server.threads: 0 is out of range"),
+        "{wrong}"
+    );
+    assert!(wrong.contains("node.toml:3: server.port: unknown key"), "{wrong}");
+    assert!(refused(here, &["serve", "none.toml"]).contains("cannot be read"));
+    let served = serve(here, &["--durability", "volatile"]);
+    let taken = refused(here, &["serve", "--listen", &served.address, "--store", "other"]);
+    assert!(taken.contains("another program listens there"), "{taken}");
+    let in_use = refused(here, &["serve", "--listen", "127.0.0.1:0"]);
+    assert!(in_use.contains("is in use by process"), "{in_use}");
+    refused(here, &["serve", "--listen", "127.0.0.1:0", "--store", "file/below"]);
+}
+
+/// What a page in a browser of this machine has it send: the words of a body are no requests.
+#[test]
+fn a_page_in_a_browser_sets_nothing() {
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    for head in [
+        "POST / HTTP/1.1\r\nContent-Type: text/plain\r\n",
+        "GET / HTTP/1.1\r\nAccept: */*\r\nHost: 127.0.0.1\r\n",
+        "PUT / HTTP/1.1\r\nhost: 127.0.0.1\r\n",
+        "MULTI\r\nPoSt / HTTP/1.1\r\n",
+    ] {
+        let mut page = served.client();
+        page.stream
+            .write_all(format!("{head}\r\nSET a 1\r\nEXEC\r\n").as_bytes())
+            .expect("it takes bytes");
+        // Until the connection ends.
+        while page.try_reply().is_some() {}
+        assert_eq!(served.client().ask("EXISTS a"), Value::Integer(0), "{head}");
+    }
+    assert_eq!(served.client().ask("SET post host:"), Value::ok());
+}
+
+/// What waits in the queue, the objects that clients make, the room of the store: each is refused at its bound.
+#[test]
+fn each_bound_of_the_file_is_kept() {
+    let node = "[server]\nthreads = 1\nqueue_max = 1\n[store]\ndurability = \"volatile\"\nmap_bytes = 4194304\n\
+                verify = \"none\"\n[temporal]\nobjects_max = 2\nmax_bytes = 8\nvalidity = \"1h\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let served = serve(folder.path(), &["node.toml"]);
+    let mut client = served.client();
+    assert_eq!(client.ask("TSET a 1"), Value::ok());
+    assert_eq!(client.ask("TSET b 12345678"), Value::ok());
+    assert!(client.error("TSET b 123456789").starts_with("ERR "));
+    assert!(client.error("TSET c 1").starts_with("ERR "), "a third object");
+    assert!(matches!(client.ask("GETFRESH a 3000000"), Value::Array(_)));
+    let value = "x".repeat(1 << 20);
+    let refused = (0..8).find_map(|key| match client.ask(&format!("SET key{key} {value}")) {
+        Value::Error(error) => Some(error),
+        _ => None,
+    });
+    assert!(
+        refused
+            .as_ref()
+            .is_some_and(|error| error.contains("quota of 4194304 bytes is met")),
+        "8 MiB into 4: {refused:?}"
+    );
+    assert_eq!(client.ask("FLUSHDB"), Value::ok());
+    // One thread, one place in the queue: of many at the same time some find none, and are told when to come again.
+    let mut others: Vec<_> = (0..20).map(|_| served.client()).collect();
+    let begin = Instant::now();
+    loop {
+        others.iter_mut().for_each(|other| other.send("DBSIZE"));
+        let replies: Vec<_> = others.iter_mut().map(Client::reply).collect();
+        let late = |reply: &&Value| matches!(reply, Value::Error(error) if error.starts_with("LATE reason=backlog"));
+        if replies.iter().filter(late).count() > 0 {
+            break;
+        }
+        assert!(begin.elapsed() < BOUND, "20 found room in a queue of 1");
+    }
+    let Value::Bulk(info) = client.ask("INFO stats") else {
+        panic!("text")
+    };
+    let info = String::from_utf8(info).expect("text");
+    assert!(!info.contains("late_backlog:0\r\n"), "{info}");
+}
+
+/// A server with a client that asks for 64 MiB and reads none of it, and when that began.
+fn with_a_slow_reader(drain_max: &str) -> (tempfile::TempDir, Served, Client, Instant) {
+    let node = format!("[server]\nstalled_max = \"1h\"\ndrain_max = \"{drain_max}\"\n");
+    let folder = folder_with(&[("node.toml", &node)]);
+    let served = serve(folder.path(), &["node.toml"]);
+    let (slow, mut other) = slow_and_other(&served);
+    // As many as fit into sockets are on their way.
+    let begin = Instant::now();
+    loop {
+        let Value::Bulk(list) = other.ask("CLIENT LIST") else {
+            panic!("text")
+        };
+        let list = String::from_utf8(list).expect("text");
+        if list
+            .lines()
+            .any(|line| line.split(' ').any(|word| word.starts_with("omem=") && word.len() > 10))
+        {
+            break;
+        }
+        assert!(begin.elapsed() < BOUND, "all is sent");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (folder, served, slow, begin)
+}
+
+/// What a client does not take holds the end of a server up for `drain_max`, and no longer.
+#[test]
+fn a_server_that_ends_waits_for_a_slow_reader_so_long_and_no_longer() {
+    let (_folder, mut served, _slow, _) = with_a_slow_reader("200ms");
+    let asked = Instant::now();
+    end(&served.child);
+    assert!(served.child.wait().expect("it ends by itself").success());
+    assert!(asked.elapsed() >= Duration::from_millis(200), "it did not wait at all");
+}
+
+/// A client that reads nothing keeps a server that ends in order from its end for as long as it may; a second signal
+/// ends it at once, and what was acknowledged is there.
+#[test]
+fn a_second_signal_ends_at_once() {
+    let (folder, mut served, _slow, begin) = with_a_slow_reader("1h");
+    end(&served.child);
+    // It takes no connection any more: the first signal has come.
+    while std::net::TcpStream::connect(&served.address).is_ok() {
+        assert!(begin.elapsed() < BOUND, "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(
+        served.child.ended().expect("a child").is_none(),
+        "it waits for its client"
+    );
+    end(&served.child);
+    let status = served.child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(128 + libc::SIGTERM));
+    let served = serve(folder.path(), &[]);
+    assert_eq!(served.client().ask("STRLEN long"), Value::Integer(1 << 20));
+}
+
+/// What a node's file keeps of a password.
+fn hash(password: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.args(["serve", "hash", "--rounds", "1000"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = punctual_testing::start(&mut command, BOUND).expect("the program starts");
+    let mut input = child.stdin().expect("its input");
+    input
+        .write_all(format!("{password}\n").as_bytes())
+        .expect("it takes a line");
+    drop(input);
+    let output = child.output().expect("it ends");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+/// A node with a user that may do all, and one that reads what begins with `room/`.
+fn with_users(more: &str) -> (tempfile::TempDir, [String; 2]) {
+    let hashes = [hash("all of it"), hash("a part")];
+    let node = format!(
+        "[server]\n{more}\n[store]\ndurability = \"volatile\"\n[[user]]\nname = \"owner\"\npassword = \"{}\"\nmay = \
+         [\"read\", \"write\", \"channels\", \"server\"]\nkeys = [\"\"]\n[[user]]\nname = \"guest\"\npassword = \
+         \"{}\"\nmay = [\"read\", \"channels\"]\nkeys = [\"room/\"]\n",
+        hashes[0], hashes[1]
+    );
+    (folder_with(&[("node.toml", &node)]), hashes)
+}
+
+fn words(client: &mut Client, request: &[&str]) -> Value {
+    let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
+    client.stream.write_all(&encoded(&words)).expect("it takes a request");
+    client.reply()
+}
+
+#[test]
+fn users_do_what_they_may_and_strangers_nothing() {
+    let (folder, _) = with_users("stalled_max = \"1h\"");
+    // Other machines may reach it, because there are users.
+    let served = serve(folder.path(), &["node.toml", "--listen", "0.0.0.0:0"]);
+    let port = served.address.rsplit(':').next().expect("a port");
+    let client = || Client::of(std::net::TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens"));
+    let mut stranger = client();
+    for request in [
+        "GET a",
+        "PING",
+        "INFO",
+        "CLIENT LIST",
+        "MULTI",
+        "SUBSCRIBE a",
+        "ACL WHOAMI",
+        "DEADLINE 5 SET a 1",
+    ] {
+        assert_eq!(stranger.error(request), "NOAUTH Authentication required.", "{request}");
+    }
+    assert!(stranger.error("HELLO 3").starts_with("NOAUTH HELLO must be called"));
+    // Its bounds are smaller.
+    let long = "x".repeat(17 << 10);
+    stranger.send(&format!("AUTH owner {long}"));
+    assert!(matches!(stranger.reply(), Value::Error(error) if error.contains("invalid bulk length")));
+    assert_eq!(stranger.try_reply(), None);
+
+    let mut owner = client();
+    assert!(owner.error("AUTH owner wrong").starts_with("WRONGPASS"));
+    assert!(owner.error("AUTH none-such wrong").starts_with("WRONGPASS"));
+    assert!(owner.error("AUTH wrong").starts_with("WRONGPASS"), "the default user");
+    assert_eq!(owner.try_reply(), None, "three wrong passwords end a connection");
+    // What is sent behind AUTH at once has the bounds of the user.
+    let mut owner = client();
+    let mut bytes = encoded(&[b"AUTH", b"owner", b"all of it"]);
+    bytes.extend(encoded(&[b"SET", b"room/long", "v".repeat(1 << 20).as_bytes()]));
+    bytes.extend(encoded(&[b"STRLEN", b"room/long"]));
+    owner.stream.write_all(&bytes).expect("it takes bytes");
+    assert_eq!((owner.reply(), owner.reply()), (Value::ok(), Value::ok()));
+    assert_eq!(owner.reply(), Value::Integer(1 << 20));
+    assert_eq!(owner.ask("ACL WHOAMI"), bulk("owner"));
+    assert!(
+        matches!(owner.ask("CLIENT INFO"), Value::Bulk(line) if String::from_utf8_lossy(&line).contains(" user=owner "))
+    );
+    assert_eq!(owner.ask("SET room/door open"), Value::ok());
+    assert_eq!(owner.ask("SET safe closed"), Value::ok());
+
+    for round in 0..2 {
+        // The second time its password is known.
+        let mut guest = client();
+        let hello = words(&mut guest, &["HELLO", "3", "AUTH", "guest", "a part", "SETNAME", "me"]);
+        assert!(matches!(hello, Value::Map(_)), "{round}: {hello:?}");
+        assert_eq!(
+            (guest.ask("ACL WHOAMI"), guest.ask("CLIENT GETNAME")),
+            (bulk("guest"), bulk("me"))
+        );
+        assert_eq!(guest.ask("GET room/door"), bulk("open"));
+        for refused in ["GET safe", "MGET room/door safe", "KEYS *", "SCAN 0", "WATCH safe"] {
+            assert_eq!(
+                guest.error(refused),
+                "NOPERM No permissions to access a key",
+                "{refused}"
+            );
+        }
+        for refused in ["SET room/door 1", "FLUSHDB", "INFO", "CONFIG GET *", "CLIENT LIST"] {
+            let error = guest.error(refused);
+            assert!(
+                error.starts_with("NOPERM User guest has no permissions to run"),
+                "{refused}: {error}"
+            );
+        }
+        assert_eq!(guest.error("PSUBSCRIBE *"), "NOPERM No permissions to access a channel");
+        assert!(matches!(guest.ask("PUBLISH news 1"), Value::Integer(0)));
+        assert_eq!(guest.ask("MULTI"), Value::ok());
+        guest.error("SET room/door 1");
+        assert!(guest.error("EXEC").starts_with("EXECABORT"));
+        assert_eq!(guest.ask("RESET"), Value::Simple("RESET".into()));
+        assert_eq!(guest.error("GET room/door"), "NOAUTH Authentication required.");
+    }
+    let Value::Bulk(info) = owner.ask("INFO") else {
+        panic!("text")
+    };
+    assert!(String::from_utf8_lossy(&info).contains("wrong_passwords:3\r\n"));
+}
+
+/// What a client is told, byte for byte, until the server ends the connection.
+fn told(served: &Served, requests: &[&[&str]]) -> String {
+    let mut client = served.client();
+    for request in requests {
+        let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
+        client.stream.write_all(&encoded(&words)).expect("it takes a request");
+    }
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut client.stream, &mut bytes).expect("replies");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Neither the password nor its hash is in anything that a client is told, nor in what the server prints.
+#[test]
+fn no_secret_is_told() {
+    let (folder, hashes) = with_users("stalled_max = \"1h\"");
+    let mut served = serve_telling(folder.path(), &["node.toml"], Stdio::piped());
+    let mut all = told(
+        &served,
+        &[
+            &["AUTH", "owner", "not all of it"],
+            &["HELLO", "2", "AUTH", "owner", "not all of it"],
+            &["AUTH", "all of it"],
+        ],
+    );
+    assert_eq!(all.matches("-WRONGPASS").count(), 3, "{all}");
+    // One that is wrong, and one that is right; what is looked for below has to be found where it is.
+    all += &told(
+        &served,
+        &[
+            &["AUTH", "owner", "not all of it"],
+            &["AUTH", "owner", "all of it"],
+            &["CLIENT", "SETNAME", "planted-word"],
+            &["INFO"],
+            &["CONFIG", "GET", "*"],
+            &["CLIENT", "LIST"],
+            &["CLIENT", "INFO"],
+            &["COMMAND", "INFO", "auth"],
+            &["COMMAND", "DOCS", "auth"],
+            &["ACL", "WHOAMI"],
+            &["ACL", "LIST"],
+            &["CONFIG", "SET", "requirepass", "secret"],
+            &["QUIT"],
+        ],
+    );
+    end(&served.child);
+    all += &served.rest();
+    assert!(served.child.wait().expect("it ends").success());
+    for planted in ["name=planted-word", "redis_version", "wrong_passwords:4", "serving "] {
+        assert!(all.contains(planted), "not looked at: {planted}: {all}");
+    }
+    let text = |bytes: &str| bytes.split('$').next_back().expect("a hash").to_owned();
+    for secret in [
+        "all of it".to_owned(),
+        text(&hashes[0]),
+        text(&hashes[1]),
+        "pbkdf2".to_owned(),
+    ] {
+        assert!(!all.contains(&secret), "{secret}: {all}");
+    }
+    let error = refused(folder.path(), &["serve", "hash", "--rounds", "5"]);
+    assert!(error.contains("--rounds: 5 is out of range"), "{error}");
+}
+
+/// A client that never says which user it is has to go.
+#[test]
+fn a_stranger_that_says_nothing_is_ended() {
+    let (folder, _) = with_users("stalled_max = \"300ms\"");
+    let served = serve(folder.path(), &["node.toml"]);
+    assert_eq!(served.client().try_reply(), None);
+}
+
+/// One page of figures, from a port of its own.
+fn figures(served: &Served) -> String {
+    let line = served.lines.iter().find(|line| line.starts_with("figures on http://"));
+    let address = line.and_then(|line| line.strip_prefix("figures on http://")?.strip_suffix("/metrics"));
+    let ask = |request: &str| {
+        let begin = Instant::now();
+        loop {
+            let asked = Instant::now();
+            let mut stream = std::net::TcpStream::connect(address.expect("its address")).expect("it listens");
+            stream.set_read_timeout(Some(BOUND)).expect("a bound");
+            let mut page = String::new();
+            let sent = stream.write_all(request.as_bytes());
+            let told = sent.and_then(|()| std::io::Read::read_to_string(&mut stream, &mut page));
+            if told.is_ok() && !page.is_empty() {
+                return page;
+            }
+            // A page is for those that ask within half a second, which a busy machine may not let this test do.
+            let was_late = asked.elapsed() >= Duration::from_millis(500) && begin.elapsed() < BOUND;
+            assert!(was_late, "{told:?}");
+        }
+    };
+    assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 404"));
+    assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 405"));
+    ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+fn value(page: &str, name: &str) -> f64 {
+    let line = page
+        .lines()
+        .find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name}: {page}"))
+}
+
+#[test]
+fn figures_are_told_on_a_port_of_their_own() {
+    let node = "[server]\nmetrics = \"127.0.0.1:0\"\nthreads = 1\n[store]\ndurability = \"volatile\"\n[[object]]\n\
+                key = \"quiet\"\n";
+    let folder = folder_with(&[("node.toml", node)]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    let line = served.next_line();
+    served.lines.push(line);
+    let mut client = served.client();
+    (0..5).for_each(|key| assert_eq!(client.ask(&format!("DEADLINE 60000 SET key{key} 1")), Value::ok()));
+    assert_eq!(client.ask("GET key1"), bulk("1"));
+    assert_eq!(client.ask("TSET pose 1 AGE 5000"), Value::ok());
+    let begin = Instant::now();
+    let page = loop {
+        let page = figures(&served);
+        // What the event loop knows comes a moment later.
+        if value(&page, "punctual_connections") == 1.0 {
+            break page;
+        }
+        assert!(begin.elapsed() < BOUND, "{page}");
+    };
+    assert!(page.starts_with("HTTP/1.0 200 OK\r\n"));
+    assert_eq!(value(&page, "punctual_requests_total{outcome=\"timely\"}"), 5.0);
+    assert_eq!(value(&page, "punctual_requests_total{outcome=\"carried_out\"}"), 7.0);
+    assert_eq!(value(&page, "punctual_objects"), 2.0);
+    assert_eq!(value(&page, "punctual_objects_without_value"), 1.0);
+    assert!(value(&page, "punctual_object_age_seconds{key=\"pose\"}") >= 5.0);
+    assert_eq!(value(&page, "punctual_memory_bytes_max"), f64::from(1 << 30));
+    // Each line is a comment or a sample.
+    let (_, body) = page.split_once("\r\n\r\n").expect("a body");
+    for line in body.lines() {
+        let is_sample = line
+            .rsplit_once(' ')
+            .is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+        assert!(
+            line.starts_with("# HELP ") || line.starts_with("# TYPE ") || is_sample,
+            "{line}"
+        );
+    }
+    let Value::Bulk(info) = client.ask("INFO latency") else {
+        panic!("text")
+    };
+    let info = String::from_utf8(info).expect("text");
+    assert!(
+        info.contains("late_in_queue:0\r\n") && info.contains("late_lock_us:0\r\n"),
+        "{info}"
+    );
+    let far = folder_with(&[("node.toml", "[server]\nmetrics = \"0.0.0.0:9121\"\n")]);
+    let error = refused(far.path(), &["serve", "node.toml"]);
+    assert!(
+        error.contains("server.metrics: expected an address of this machine alone"),
+        "{error}"
+    );
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::path::Path;
+    use std::process::Command;
+    use std::time::Instant;
+
+    use super::common::certificates::{self, Authority, Tls};
+    use super::common::serving::{Served, encoded, serve};
+    use super::common::{BOUND, folder_with, refused};
+
+    fn connect(served: &Served, folder: &Path, own: Option<&str>) -> Tls {
+        certificates::connect(&served.address, folder, own)
+    }
+
+    /// The reply to a request that is answered with so many bytes.
+    fn ask(tls: &mut Tls, request: &[&[u8]], length: usize) -> std::io::Result<Vec<u8>> {
+        tls.write_all(&encoded(request))?;
+        let mut reply = vec![0; length];
+        tls.read_exact(&mut reply)?;
+        Ok(reply)
+    }
+
+    const YEARS: [i32; 2] = [2020, 2090];
+    const NODE: &str = "[tls]\ncertificate = \"node.pem\"\nkey = \"node.key\"\n";
+
+    #[test]
+    fn a_store_is_served_by_tls() {
+        let folder = folder_with(&[("node.toml", NODE)]);
+        let authority = Authority::new(folder.path());
+        authority.sign(folder.path(), "node", YEARS);
+        let served = serve(folder.path(), &["node.toml", "--durability", "volatile"]);
+        let mut client = connect(&served, folder.path(), None);
+        assert_eq!(ask(&mut client, &[b"SET", b"a", b"1"], 5).expect("a reply"), b"+OK\r\n");
+        // Longer than what TLS keeps at a time, each way.
+        let long: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+        assert_eq!(
+            ask(&mut client, &[b"SET", b"long", &long], 5).expect("a reply"),
+            b"+OK\r\n"
+        );
+        let reply = ask(&mut client, &[b"GET", b"long"], long.len() + 12).expect("a reply");
+        assert_eq!(&reply[..10], b"$3000000\r\n");
+        assert!(reply[10..].starts_with(&long));
+        // Many at a time, in their order.
+        let mut pipelined = Vec::new();
+        (0..5_000).for_each(|_| pipelined.extend(encoded(&[b"INCR", b"n"])));
+        client.write_all(&pipelined).expect("it takes bytes");
+        let expected: String = (1..=5_000).map(|n| format!(":{n}\r\n")).collect();
+        let mut found = vec![0; expected.len()];
+        client.read_exact(&mut found).expect("replies");
+        assert_eq!(found, expected.into_bytes());
+        // Redis' own client, where it is installed and speaks TLS.
+        let port = served.address.rsplit(':').next().expect("a port");
+        let mut cli = Command::new("redis-cli");
+        cli.args(["--tls", "--cacert", "authority.pem", "-p", port, "GET", "a"])
+            .current_dir(folder.path());
+        match punctual_testing::output(&mut cli, BOUND) {
+            Ok(output) if output.status.success() => assert_eq!(output.stdout, b"1\n"),
+            _ => println!("skipped: no redis-cli that speaks TLS"),
+        }
+        // No words in clear: the connection ends, and others are served.
+        let mut plain = served.client();
+        plain.stream.write_all(b"PING\r\n").expect("it takes bytes");
+        let mut rest = Vec::new();
+        let _ = plain.stream.read_to_end(&mut rest);
+        assert!(!rest.starts_with(b"+PONG"));
+        assert_eq!(ask(&mut client, &[b"PING"], 7).expect("a reply"), b"+PONG\r\n");
+    }
+
+    #[test]
+    fn certificates_are_checked_and_read_again() {
+        let mutual = format!("{NODE}clients = \"authority.pem\"\n");
+        let folder = folder_with(&[("node.toml", NODE), ("mutual.toml", &mutual)]);
+        let here = folder.path();
+        let missing = refused(here, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+        assert!(missing.contains("node.pem: cannot be read"), "{missing}");
+        let authority = Authority::new(here);
+        for (years, expected) in [([2001, 2002], "the certificate expired"), ([2089, 2090], "is valid in")] {
+            authority.sign(here, "node", years);
+            let told = refused(here, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+            assert!(told.contains("node.pem: ") && told.contains(expected), "{told}");
+        }
+        authority.sign(here, "other", YEARS);
+        authority.sign(here, "node", YEARS);
+        fs::copy(here.join("other.key"), here.join("node.key")).expect("a file");
+        let told = refused(here, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+        assert!(told.contains("do not belong together"), "{told}");
+        fs::write(here.join("node.key"), "no key").expect("a file");
+        let told = refused(here, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+        assert!(told.contains("there is no private key in it"), "{told}");
+
+        // Only clients with a certificate of the authority.
+        authority.sign(here, "node", YEARS);
+        let served = serve(here, &["mutual.toml", "--durability", "volatile"]);
+        let ping: &[&[u8]] = &[b"PING"];
+        assert!(ask(&mut connect(&served, here, None), ping, 7).is_err());
+        assert_eq!(
+            ask(&mut connect(&served, here, Some("other")), ping, 7).expect("a reply"),
+            b"+PONG\r\n"
+        );
+        drop(served);
+
+        // Another certificate while it runs: those that begin get it, those that have begun go on.
+        let mut served = serve(here, &["node.toml", "--durability", "volatile"]);
+        let shown = |tls: &mut Tls| {
+            ask(tls, ping, 7).expect("a reply");
+            tls.conn.peer_certificates().expect("certificates")[0].to_vec()
+        };
+        let mut before = connect(&served, here, None);
+        let first = shown(&mut before);
+        let begin = Instant::now();
+        authority.sign(here, "node", YEARS);
+        // SAFETY: a plain number, of a child that has not been waited for.
+        unsafe { libc::kill(served.child.id() as i32, libc::SIGHUP) };
+        while shown(&mut connect(&served, here, None)) == first {
+            assert!(begin.elapsed() < BOUND, "it shows the former one for ever");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert_eq!(shown(&mut before), first);
+        // By itself, too; and what is none leaves the former one.
+        let second = shown(&mut connect(&served, here, None));
+        authority.sign(here, "node", [2001, 2002]);
+        // SAFETY: as above.
+        unsafe { libc::kill(served.child.id() as i32, libc::SIGHUP) };
+        // A look may come between the two files; this is told of both only.
+        while !served
+            .next_line()
+            .contains("kept as it was: node.pem: the certificate expired")
+        {}
+        assert_eq!(shown(&mut connect(&served, here, None)), second);
+        authority.sign(here, "node", YEARS);
+        while shown(&mut connect(&served, here, None)) == second {
+            assert!(begin.elapsed() < BOUND, "it does not look by itself");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// A task of 100 Hz with four sensors, and what beyond that a test asks for.
+fn scenario(more: &str) -> String {
+    format!(
+        "[goal]\nmin_fresh = 0.0\n[control]\ncontroller = \"open\"\nwarm_up = \"0s\"\n[store]\nobjects = 100\n[trace]\n\
+         sensors = 4\nperiod = [\"20ms\", \"50ms\"]\n[[task]]\nname = \"steer\"\nclass = \"real-time\"\nperiod = \
+         \"10ms\"\ndeadline = \"10ms\"\ncompute = \"100us\"\ndata = \"100us\"\nwrites = 1\n{more}"
+    )
+}
+
+/// A node with tasks, which set `arm/steer` and read `goal`.
+const WITH_TASKS: &str = "[server]\nrecord = \"decisions.json\"\nmetrics = \"127.0.0.1:0\"\n[store]\npath = \"store\"\ndurability = \
+                          \"volatile\"\nmap_bytes = 67108864\n[[object]]\nkey = \"arm/steer\"\nvalidity = \"1h\"\n\
+                          [[object]]\nkey = \"goal\"\n[tasks]\nscenario = \"robot.toml\"\nreads = [\"goal\"]\n\
+                          [[tasks.sets]]\ntask = \"steer\"\nobject = \"arm/steer\"\n";
+
+/// The reading of a temporal object that has one.
+fn reading(client: &mut Client, key: &str) -> Option<Vec<u8>> {
+    match client.ask(&format!("GETFRESH {key} 3600000")) {
+        Value::Array(found) => match &found[0] {
+            Value::Bulk(value) => Some(value.clone()),
+            other => panic!("{other:?}"),
+        },
+        Value::Error(_) | Value::Null | Value::NullArray => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asks until there is an answer; the bound is that of the test's whole program.
+fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    loop {
+        match ask() {
+            Some(answer) => return answer,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+#[test]
+fn tasks_run_beside_the_server_on_its_store() {
+    let folder = folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &scenario(""))]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    let line = served.next_line();
+    served.lines.push(line);
+    let mut client = served.client();
+    // What a task sets is as if by TSET: its jobs are numbered, and go on.
+    let number = |client: &mut Client| {
+        let value = String::from_utf8(reading(client, "arm/steer")?).expect("text");
+        Some(value.parse::<u64>().expect("a job's number"))
+    };
+    let first = until(|| number(&mut client));
+    until(|| number(&mut client).filter(|later| *later > first));
+    // What the recording feeds is there for clients, and so are the records that tasks write.
+    assert_eq!(until(|| reading(&mut client, "sens00000003")).len(), 64);
+    assert_eq!(client.ask("STRLEN objt00000042"), Value::Integer(100));
+    // Beside requests, whose store it is.
+    assert_eq!(client.ask("TSET goal 1.5"), Value::ok());
+    for number in 0..200 {
+        assert_eq!(client.ask(&format!("SET key{number} 1")), Value::ok());
+    }
+    let jobs = until(|| {
+        let text = match client.ask("INFO tasks") {
+            Value::Bulk(text) => String::from_utf8(text).expect("text"),
+            other => panic!("{other:?}"),
+        };
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("task0:name=steer,"))?
+            .to_owned();
+        let jobs = line
+            .split("jobs=")
+            .nth(1)?
+            .split(',')
+            .next()?
+            .parse::<u64>()
+            .expect("a count");
+        (jobs > 0).then_some(jobs)
+    });
+    let page = figures(&served);
+    assert!(
+        value(&page, "punctual_task_jobs_total{task=\"steer\"}") >= jobs as f64,
+        "{page}"
+    );
+    assert!(
+        value(&page, "punctual_requests_total{outcome=\"carried_out\"}") >= 200.0,
+        "{page}"
+    );
+    // It ends in order, and tells what the tasks came to; what they left is there for the next start.
+    end(&served.child);
+    let told = served.rest();
+    assert!(served.child.wait().expect("it ends").success());
+    assert!(told.contains("steer"), "{told}");
+    let replayed = common::told(common::punctual(folder.path(), &["replay", "decisions.json"])).0;
+    let decisions = replayed.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+    assert!(
+        decisions.is_some_and(|count| count > 0) && replayed.contains("identical"),
+        "{replayed}"
+    );
+    let again = serve(folder.path(), &["node.toml"]);
+    let restarted = until(|| reading(&mut again.client(), "arm/steer"));
+    assert!(!restarted.is_empty());
+}
+
+#[test]
+fn a_node_whose_tasks_cannot_run_says_why() {
+    let robot = scenario("");
+    let with = |robot: &str, node: &str| {
+        let folder = folder_with(&[("node.toml", node), ("robot.toml", robot)]);
+        refused(folder.path(), &["serve", "node.toml", "--listen", "127.0.0.1:0"])
+    };
+    for (robot, node, expected) in [
+        // A scenario with an end, with stages, with a store of its own, none, and none that is one.
+        (
+            format!("duration = \"5s\"\n{robot}"),
+            WITH_TASKS.into(),
+            "robot.toml:1: duration: the tasks of a node have no end",
+        ),
+        (
+            robot.replace("objects = 100", "path = \"x\""),
+            WITH_TASKS.into(),
+            "store.path: tasks of a node have its store",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("robot.toml", "none.toml"),
+            "none.toml: no such file",
+        ),
+        (robot.replace("100us", "1parsec"), WITH_TASKS.into(), "robot.toml:"),
+        // Names that clash or are not there.
+        (
+            robot.clone(),
+            WITH_TASKS.replace("\"goal\"\n[tasks]", "\"sens00000001\"\n[tasks]"),
+            "sens00000001 is a key of the scenario's own",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("reads = [\"goal\"]", "reads = [\"gaol\"]"),
+            "tasks: there is no object gaol",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("task = \"steer\"", "task = \"stear\""),
+            "has no task stear",
+        ),
+        (
+            robot.clone(),
+            WITH_TASKS.replace("scenario = ", "scenarios = "),
+            "tasks.scenario: name the scenario",
+        ),
+        // An object that does not take what a task sets.
+        (
+            robot.clone(),
+            WITH_TASKS.replace("\"1h\"", "\"1h\"\nmax_bytes = 8"),
+            "arm/steer: a task sets it to the number of its job",
+        ),
+    ] {
+        let told = with(&robot, &node);
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    // A value that is longer than the object was when it was written.
+    let folder = folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &robot)]);
+    let mut served = serve(folder.path(), &["node.toml"]);
+    until(|| reading(&mut served.client(), "sens00000000"));
+    end(&served.child);
+    served.rest();
+    let shorter = robot.replace("sensors = 4", "sensors = 4\nvalue_bytes = 16");
+    std::fs::write(folder.path().join("robot.toml"), shorter).expect("a file");
+    let error = serve_telling_error(folder.path());
+    assert!(error.contains("sens0000000"), "{error}");
+}
+
+/// What a server says that does not come to serving; it may have told before what it does.
+fn serve_telling_error(folder: &std::path::Path) -> String {
+    let output = common::punctual(folder, &["serve", "node.toml", "--listen", "127.0.0.1:0"]);
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    error
+}
+
+/// Two nodes want the same core for their tasks alone: the second one is told; once the first is killed, it has it.
+#[test]
+fn two_nodes_do_not_have_one_exclusive_core() {
+    let cores = punctual_platform::linux::cores::usable(&punctual_platform::linux::KernelTree::default());
+    let (Some(last), 2..) = (cores.last(), cores.len()) else {
+        return eprintln!("skipped: there is one core");
+    };
+    if let Err(holder) = punctual_testing::free_cores(Duration::from_secs(60)) {
+        return eprintln!("skipped: {holder}");
+    }
+    let robot = scenario(&format!("[exclusive]\ncores = [{}]\n", last.0)).replace("real-time", "exclusive");
+    let [one, two] = [(); 2].map(|()| folder_with(&[("node.toml", WITH_TASKS), ("robot.toml", &robot)]));
+    // Another program may have taken the core since.
+    let Some(mut first) = try_serve(one.path(), &["node.toml"], Stdio::inherit()) else {
+        return eprintln!("skipped: no exclusive core is to be had");
+    };
+    let kept = punctual_platform::linux::recovery::look(&punctual_platform::linux::recovery::folder());
+    let process = first.child.id();
+    if !kept.is_ok_and(|found| {
+        found
+            .holders
+            .iter()
+            .any(|it| it.process == process as i32 && !it.exclusive.is_empty())
+    }) {
+        return eprintln!("skipped: no exclusive core is to be had");
+    }
+    // The server's own threads are off it.
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("threads");
+    for task in tasks {
+        let status = std::fs::read_to_string(task.expect("a thread").path().join("status")).unwrap_or_default();
+        let of = |key: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(key))
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        };
+        let (name, allowed) = (of("Name:"), of("Cpus_allowed_list:"));
+        if name.starts_with("serve-") {
+            let ends_there = allowed.split([',', '-']).any(|core| core == last.0.to_string());
+            assert!(!ends_there, "{name} may run on {allowed}");
+        }
+    }
+    let told = serve_telling_error(two.path());
+    // Where the core is kept by a group of its own, the second one is not even shown it.
+    let names = told.contains(&process.to_string()) || told.contains("this process may use");
+    assert!(told.contains("exclusive.cores") && names, "{told}");
+    assert_eq!(first.client().ask("SET a 1"), Value::ok());
+    first.child.kill().expect("it ends");
+    if let Err(holder) = punctual_testing::free_cores(Duration::from_secs(60)) {
+        assert!(!holder.contains(&process.to_string()), "{holder}");
+        return;
+    }
+    if let Some(mut second) = try_serve(two.path(), &["node.toml"], Stdio::inherit()) {
+        end(&second.child);
+        second.rest();
+    }
+}

@@ -1,0 +1,230 @@
+//! `punctual serve` beside a Redis of version 7, and with the clients of Redis, where they are installed.
+
+#![cfg(target_os = "linux")]
+
+use crate::common;
+
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::serving::{Client, serve};
+use common::{BOUND, folder_with, told};
+use punctual_server::resp::Value;
+
+/// Whether `program` can be started; says so where not.
+fn is_here(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    let found = punctual_testing::output(command.args(arguments), BOUND).is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// What both are asked, in this order.
+const ASKED: &str = r#"
+PING|PING hello|ECHO hello|PING a b
+SET a 1|GET a|GET none|GETSET a 2|GETDEL a|GETDEL a|SETNX a 3|SETNX a 4|STRLEN a|STRLEN none|APPEND a bc|GET a
+SET a 1 NX|SET a 1 XX|SET none 1 XX|SET a 2 GET|SET b 2 NX GET|SET b 3 NX GET|SET a 1 EX 0|SET a 1 EX -1|SET a 1 EX x
+SET a 1 EX|SET a 1 NX XX|SET a 1 KEEPTTL EX 5|SET a 1 NOPE|SET a|SET|GET|GET a b|SET a 1 EX 100|TTL a|SET a 2 KEEPTTL
+TTL a|SET a 3|TTL a|SET a 1 PX 100000|TTL a|PERSIST a|PERSIST a|TTL a|TTL none|PTTL none|PTTL a
+EXPIRE a 100|EXPIRE none 100|EXPIRE a 50 GT|EXPIRE a 200 GT|EXPIRE a 300 LT|EXPIRE a 20 LT|EXPIRE a 9 NX|EXPIRE a 9 XX
+EXPIRE a 9 NX XX|EXPIRE a 9 GT LT|EXPIRE a 9 NOPE|EXPIRE a x|EXPIRE a 9223372036854775807|PEXPIRE a 9000|TTL a
+EXPIRE a 0|GET a|EXPIRE a -5|SET a 1|EXPIRE a -9223372036854776|PEXPIRE a -9223372036854775808|GET a|SET a 1|EXPIRE a -5|EXISTS a
+MSET a 1 b 2|MSET a 1 b|MGET a b none|MGET|EXISTS a a b none|DEL a none|UNLINK b|DEL|DEL none
+INCR n|INCRBY n 10|DECR n|DECRBY n 3|GET n|INCRBY n x|INCRBY n 1.5|SET n text|INCR n|SET n 9223372036854775807|INCR n
+SET n -9223372036854775808|DECR n|DECRBY n -9223372036854775808|SET n 007|INCR n|SET n 5|TYPE n|TYPE none|APPEND new x
+HSET h f 1 g 2|HSET h f 3|HSET h f|HSET h|HGET h f|HGET h none|HGET none f|HMGET h f none g|HGETALL h|HGETALL none|HLEN h
+HEXISTS h f|HEXISTS h none|HDEL h none|HDEL h f none|HLEN h|TYPE h|GET h|INCR h|APPEND h x|GETSET h 1|STRLEN h|MGET h
+GETDEL h|SET h 1 GET|HGET n f|HSET n f 1|HLEN n|HGETALL n|HDEL h g|EXISTS h|HLEN h|HDEL h g|SET h text|TYPE h
+SETEX a 100 x|TTL a|GET a|SETEX a 0 x|SETEX a x x|PSETEX a 100000 y|TTL a|PSETEX a -1 y|SETEX a 1|DEL a
+MSETNX a 1 b 2|MSETNX b 3 c 4|MGET a b c|MSETNX a|MSETNX a 1 b|TOUCH a b none|TOUCH|DEL a b|DEL h
+SET r Hello|GETRANGE r 0 -1|GETRANGE r 1 3|GETRANGE r -3 -1|GETRANGE r -1 -3|GETRANGE r 3 1|GETRANGE r -100 100
+GETRANGE r 5 9|GETRANGE none 0 -1|GETRANGE r x 1|GETRANGE r 0|GETRANGE r -100 -90|GETRANGE r 2 -9|HINCRBY r f 1
+HSETNX i f 1|HSETNX i f 2|HSETNX i g x|HGETALL i|HKEYS i|HVALS i|HKEYS none|HVALS none|HKEYS r|HINCRBY i f 5|HINCRBY i n -3
+HINCRBY i g 1|HINCRBY i f x|HINCRBY i f 9223372036854775807|HGETALL i|HSETNX r f 1|HINCRBY i f|GETRANGE i 0 1|DEL i r
+MULTI|SET a 1|INCR a|GET a|EXEC|EXEC|DISCARD|MULTI|MULTI|SET a 5|DISCARD|GET a|MULTI|NOPE|SET a 1|EXEC|MULTI|EXEC
+MULTI|INCR a|HGET a f|GET a|EXEC|WATCH a|SET a 9|MULTI|GET a|EXEC|WATCH a|UNWATCH|SET a 8|MULTI|GET a|EXEC
+MULTI|WATCH a|EXEC|MULTI|PING|ECHO x|EXISTS a|EXEC|WATCH|MULTI|GET|EXEC
+SELECT 0|SELECT 99|SELECT x|SELECT|WAIT 0 1|WAIT x 1|CLIENT GETNAME|CLIENT SETNAME me|CLIENT GETNAME|CLIENT SETNAME a\nb
+CLIENT NOPE|CLIENT GETNAME x|CLIENT SETINFO NOPE x|CONFIG GET databases|CONFIG GET|CONFIG NOPE|COMMAND GETKEYS MSET a 1 b 2
+COMMAND GETKEYS GET|COMMAND GETKEYS PING|COMMAND GETKEYS NOPE|COMMAND INFO NOPE|HELLO 4|HELLO x|HELLO 2 NOPE|NOPE|NOPE a b
+AUTH|SUBSCRIBE|PUBLISH a|PUBLISH none x|SUBSCRIBE a b|GET a|PING|PING x|UNSUBSCRIBE a|UNSUBSCRIBE|PSUBSCRIBE a*
+PUNSUBSCRIBE|UNSUBSCRIBE|GET a|FLUSHDB|DBSIZE|SET x 1|DBSIZE|KEYS *|KEYS y*|KEYS|SCAN 0|SCAN x|SCAN 0 COUNT 0|SCAN 0 NOPE
+SCAN 0 MATCH y* COUNT 100|SCAN 0 TYPE string COUNT 100|SCAN 0 TYPE hash COUNT 100|FLUSHDB NOPE|SET x 1|FLUSHALL|DBSIZE|FLUSHALL NOPE|RESET|QUIT
+"#;
+
+/// In which these differ, and docs/commands.md says so; or Redis' own words, which are not protocol.
+fn is_known(asked: &str) -> bool {
+    let differ = [
+        "CLIENT SETINFO NOPE x", // came with Redis 7.2
+        "CONFIG GET databases",  // one here, 16 there
+    ];
+    differ.contains(&asked)
+}
+
+/// What is compared: of the time that a key has left, that there is some.
+fn compared(asked: &str, value: &Value) -> Value {
+    match value {
+        Value::Integer(1..) if asked.contains("TTL") => Value::Integer(1),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn replies_are_those_of_redis() {
+    if !is_here("redis-server", &["--version"]) {
+        return;
+    }
+    let folder = folder_with(&[]);
+    let [port] = punctual_testing::free_ports();
+    let mut command = Command::new("redis-server");
+    command.args([
+        "--port",
+        &port.to_string(),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+    ]);
+    command
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let _redis = punctual_testing::start(&mut command, BOUND).expect("it starts");
+    let begin = Instant::now();
+    let stream = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(begin.elapsed() < BOUND, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let (mut theirs, mut ours) = (Client::of(stream), served.client());
+    let (mut count, mut differ) = (0, Vec::new());
+    for asked in ASKED.split(['|', '\n']).filter(|asked| !asked.is_empty()) {
+        let asked = asked.replace("\\n", "\n");
+        // A subscription is told name by name.
+        let replies = match asked.as_str() {
+            "SUBSCRIBE a b" => 2,
+            _ => 1,
+        };
+        theirs.send(&asked);
+        ours.send(&asked);
+        for _ in 0..replies {
+            let (expected, found) = (theirs.reply(), ours.reply());
+            count += 1;
+            if compared(&asked, &expected) != compared(&asked, &found) && !is_known(&asked) {
+                differ.push(format!("{asked}\n  Redis: {expected:?}\n  ours:  {found:?}"));
+            }
+        }
+    }
+    assert!(
+        differ.is_empty(),
+        "{} of {count} replies differ:\n{}",
+        differ.len(),
+        differ.join("\n")
+    );
+    println!("{count} replies are those of Redis");
+}
+
+#[test]
+fn redis_cli_and_redis_benchmark_work() {
+    if !is_here("redis-cli", &["--version"]) || !is_here("redis-benchmark", &["--version"]) {
+        return;
+    }
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let port = served.address.rsplit(':').next().expect("a port");
+    let cli = |arguments: &[&str]| {
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", port]).args(arguments);
+        told(punctual_testing::output(&mut command, BOUND).expect("it starts")).0
+    };
+    assert_eq!(cli(&["SET", "door", "open"]), "OK\n");
+    assert_eq!(cli(&["-3", "HSET", "h", "f", "1"]), "1\n");
+    assert_eq!(cli(&["-3", "--json", "HGETALL", "h"]), "{\"f\":\"1\"}\n");
+    assert_eq!(cli(&["--scan"]), "door\nh\n");
+    assert!(cli(&["DEADLINE", "10000", "GET", "door"]).starts_with("open"));
+    for mode in [&["-P", "1"], &["-P", "16"]] {
+        let mut command = Command::new("redis-benchmark");
+        command
+            .args([
+                "-p",
+                port,
+                "-t",
+                "get,set,incr,mset,hset,ping",
+                "-n",
+                "2000",
+                "-c",
+                "50",
+                "-q",
+            ])
+            .args(mode);
+        let (out, _) = told(punctual_testing::output(&mut command, BOUND).expect("it starts"));
+        assert_eq!(out.matches("requests per second").count(), 7, "{out}");
+        assert!(!out.contains("rror"), "{out}");
+    }
+}
+
+const PYTHON: &str = r#"
+import redis, sys
+for protocol in (2, 3):
+    r = redis.Redis(port=int(sys.argv[1]), protocol=protocol, decode_responses=True)
+    r.flushdb()
+    assert r.set("a", 1) and r.get("a") == "1" and r.incr("a", 5) == 6
+    assert r.set("a", 2, nx=True) is None and r.set("b", 1, ex=100) and 0 < r.ttl("b") <= 100
+    assert r.hset("h", mapping={"f": 1, "g": "x"}) == 2 and r.hgetall("h") == {"f": "1", "g": "x"}
+    assert sorted(r.scan_iter(match="?", count=1)) == ["a", "b", "h"]
+    with r.pipeline() as p:
+        p.watch("a")
+        p.multi()
+        p.incr("a").get("b")
+        assert p.execute() == [7, "1"]
+        p.watch("a")
+        r.set("a", 0)
+        p.multi()
+        p.incr("a")
+        try:
+            p.execute()
+            assert False
+        except redis.WatchError:
+            pass
+    s = r.pubsub()
+    s.subscribe("news")
+    s.psubscribe("__keyspace@0__:door")
+    assert [s.get_message(timeout=10)["type"] for _ in range(2)] == ["subscribe", "psubscribe"]
+    assert r.publish("news", "hello") == 1
+    assert s.get_message(timeout=10)["data"] == "hello"
+    r.set("door", "open")
+    assert s.get_message(timeout=10)["data"] == "set"
+    s.close()
+    assert r.execute_command("TSET", "pose", "1", "AGE", "5") and r.execute_command("GETFRESH", "pose", "60000")[0] == "1"
+    try:
+        r.execute_command("GETFRESH", "pose", "0")
+        assert False
+    except redis.ResponseError as error:
+        assert str(error).startswith("STALE age-ms="), error
+    r.client_setname("me")
+    assert r.client_getname() == "me" and r.client_list()[0]["db"] == "0" and r.info()["role"] == "master"
+    assert r.config_get("databases") == {"databases": "1"} and r.command_count() > 50 and r.ping()
+print("fine")
+"#;
+
+#[test]
+fn redis_py_works() {
+    if !is_here("python3", &["-c", "import redis"]) {
+        return;
+    }
+    let folder = folder_with(&[]);
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let port = served.address.rsplit(':').next().expect("a port");
+    let mut command = Command::new("python3");
+    command.args(["-c", PYTHON, port]);
+    let output = punctual_testing::output(&mut command, BOUND).expect("it starts");
+    assert_eq!(told(output).0, "fine\n");
+}

@@ -1,0 +1,351 @@
+//! Scenarios with stages: what they tell, what goes through, and what is refused.
+
+use crate::common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{BOUND, folder_with, punctual, refused, told};
+use punctual_radio::{Options, Recording, receive};
+use serde_json::Value;
+
+/// A file through a program and a built-in stage into another file.
+const PIPES: &str = "\
+duration = \"100s\"
+[[stage]]
+name = \"in\"
+file = \"from\"
+deadline = \"50s\"
+[[stage]]
+name = \"upper\"
+program = [\"tr\", \"a-z\", \"A-Z\"]
+[[stage]]
+name = \"copy\"
+kind = \"copy\"
+[[stage]]
+name = \"out\"
+file = \"to\"
+late = \"50 %\"
+[[edge]]
+from = \"in\"
+to = \"upper\"
+frame_bytes = 100
+[[edge]]
+from = \"upper\"
+to = \"copy\"
+frame_bytes = 64
+[[edge]]
+from = \"copy\"
+to = \"out\"
+frame_bytes = 64
+";
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn json(folder: &Path, file: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(folder.join(file)).expect("the report")).expect("JSON")
+}
+
+#[test]
+fn frames_go_through_programs_files_and_stages() {
+    let letters: String = (0..5000u32).map(|at| char::from(b'a' + (at * at % 26) as u8)).collect();
+    // A built-in stage that stays here is a thread of the run.
+    let here = PIPES.replace("kind = \"copy\"", "kind = \"copy\"\nmigratable = false");
+    let folder = folder_with(&[("x.toml", &here), ("from", &letters)]);
+    told(punctual(folder.path(), &["run", "x.toml"]));
+    assert_eq!(
+        fs::read_to_string(folder.path().join("to")).unwrap(),
+        letters.to_uppercase()
+    );
+    let folder = folder_with(&[("x.toml", PIPES), ("from", &letters)]);
+    let (out, _) = told(punctual(
+        folder.path(),
+        &["run", "x.toml", "--json", "r.json", "--check"],
+    ));
+    assert!(
+        out.contains("Goal held by stage \"out\": 0 of 79 (0.0 %) frames late, goal late 50 %."),
+        "{out}"
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("to")).unwrap(),
+        letters.to_uppercase()
+    );
+    let report = json(folder.path(), "r.json");
+    let rows = report["stages"].as_array().unwrap();
+    let frames = |name: &str, key: &str| {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        row[key].as_u64().unwrap()
+    };
+    assert_eq!((frames("in", "frames_made"), frames("upper", "frames_taken")), (50, 50));
+    assert_eq!(
+        (frames("upper", "frames_made"), frames("out", "frames_taken")),
+        (79, 79)
+    );
+    assert_eq!(
+        (frames("out", "timed"), frames("out", "late"), frames("out", "dropped")),
+        (79, 0, 0)
+    );
+}
+
+/// The true sound of the shipped recording, as the scenario's last stage gets it.
+fn true_sound() -> Vec<u8> {
+    let mut recording = Recording::open(&root().join("data/fm/station.cu8.zst")).unwrap();
+    let mut plain = Vec::new();
+    recording.copy_to(&mut plain).unwrap();
+    let (samples, _) = plain.as_chunks();
+    let sound = receive(samples, &Options::default()).unwrap();
+    sound.iter().flat_map(|sample| sample.to_le_bytes()).collect()
+}
+
+/// A run that goes on beside the test, and is killed with it.
+struct Beside(Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The built-in radio, twice as fast, whose stages are killed while it plays.
+#[test]
+fn the_shipped_radio_loses_nothing_when_its_stages_are_killed() {
+    let folder = folder_with(&[]);
+    let mut run = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    run.args(["run", "fm", "--json", "r.json"])
+        .args(["--set", "stage.station.period=5ms"])
+        .args(["--set", "stage.sound.program=[\"sh\", \"-c\", \"cat > sound\"]"])
+        .current_dir(folder.path())
+        .stdout(Stdio::piped());
+    let mut run = Beside(run.spawn().expect("the program starts"));
+    let process = run.0.id().to_string();
+    let (begun, mut kills) = (Instant::now(), 0);
+    while run.0.try_wait().expect("a child").is_none() {
+        assert!(begun.elapsed() < BOUND);
+        let stage = ["demodulator", "sum", "band-2"][kills % 3];
+        let arguments = ["pipeline", "--process", &process, "kill", stage];
+        // Refused before it runs, and at its end.
+        kills += usize::from(punctual(folder.path(), &arguments).status.success());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(run.0.wait().unwrap().success());
+    assert!(kills > 0, "no stage was killed");
+    let report = json(folder.path(), "r.json");
+    let rows = report["stages"].as_array().unwrap();
+    assert_eq!(rows.len(), 9);
+    assert_eq!(rows[8]["frames_taken"], 1000);
+    let restarts: u64 = rows.iter().map(|row| row["restarts"].as_u64().unwrap()).sum();
+    // One that is killed while the pipeline ends does not start again.
+    assert!(restarts > 0, "no restart after {kills} kills");
+    assert!(
+        fs::read(folder.path().join("sound")).unwrap() == true_sound(),
+        "the sound is another one"
+    );
+}
+
+#[test]
+fn stages_run_beside_tasks() {
+    let tasks = "[control]\ncontroller = \"open\"\nwarm_up = \"1s\"\n[trace]\nsensors = 4\n[[task]]\nname = \"t\"\n\
+                 class = \"real-time\"\nperiod = \"50ms\"\ndeadline = \"40ms\"\ncompute = \"1ms\"\n";
+    let endless = PIPES.replace("duration = \"100s\"", "duration = \"4s\"").replace(
+        "file = \"from\"",
+        "program = [\"sh\", \"-c\", \"while :; do echo abcdefg; sleep 0.01; done\"]",
+    );
+    let (head, stages) = endless.split_once('\n').unwrap();
+    let text = format!("{head}\n{tasks}{stages}");
+    let folder = folder_with(&[("x.toml", &text)]);
+    let arguments = ["run", "x.toml", "--plain", "--json", "r.json", "--html", "r.html"];
+    let (out, _) = told(punctual(folder.path(), &arguments));
+    assert!(out.contains("stage \"out\""), "{out}");
+    let report = json(folder.path(), "r.json");
+    assert_eq!(report["tasks"].as_array().unwrap().len(), 1);
+    assert_eq!(report["stages"].as_array().unwrap().len(), 4);
+    assert!(report["stages"][3]["frames_taken"].as_u64().unwrap() > 0, "{report}");
+    assert!(
+        fs::read_to_string(folder.path().join("r.html"))
+            .unwrap()
+            .contains("<h2>Stages</h2>")
+    );
+    assert!(
+        fs::read_to_string(folder.path().join("to"))
+            .unwrap()
+            .starts_with("ABCDEFG\n")
+    );
+}
+
+#[test]
+fn what_cannot_run_is_told_with_its_line() {
+    let folder = folder_with(&[("from", "abc")]);
+    let path = folder.path();
+    let with = |from: &str, to: &str| {
+        let text = PIPES.replacen(from, to, 1);
+        assert_ne!(text, PIPES, "{from}");
+        fs::write(path.join("x.toml"), text).unwrap();
+    };
+    let said = |arguments: &[&str]| refused(path, arguments);
+    with("\"tr\", \"a-z\", \"A-Z\"", "\"no-such-program\"");
+    let expected = "x.toml:8: stage[1].program: `no-such-program` does not start: No such file or directory (os error \
+                    2); install it, or name it with its folder\n";
+    assert_eq!(said(&["run", "x.toml"]), expected);
+    with("file = \"to\"", "file = \"nowhere/to\"");
+    let told = said(&["run", "x.toml"]);
+    assert!(
+        told.starts_with("x.toml:14: stage[3].file: nowhere/to: No such file"),
+        "{told}"
+    );
+    with("kind = \"copy\"", "kind = \"copy\"\ncore = 4000");
+    let told = said(&["run", "x.toml"]);
+    assert!(
+        told.starts_with("x.toml:12: stage[2].core: this process may not use core 4000"),
+        "{told}"
+    );
+    with("duration", "[pipeline]\ncores = [4000]\n[pipelin]\nx");
+    let told = said(&["run", "x.toml"]);
+    assert!(told.contains("pipelin: unknown key; did you mean pipeline?"), "{told}");
+    with("duration = \"100s\"", "");
+    let told = said(&["run", "x.toml", "--platform", "sim"]);
+    assert!(
+        told.starts_with("x.toml:2: stage: stages are carried out on Linux only"),
+        "{told}"
+    );
+    let told = said(&["run", "x.toml", "--record", "log", "--controller", "open"]);
+    assert!(
+        told.contains("--controller has no effect in this run: the scenario has stages only"),
+        "{told}"
+    );
+    let told = said(&["identify", "x.toml", "-o", "model.json"]);
+    assert!(told.contains("no task has a deadline"), "{told}");
+}
+
+/// A scenario of stages only has a page, and a log of what its policy decided.
+#[test]
+fn stages_alone_have_a_page_and_a_log() {
+    let letters: String = (0..5000u32).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+    let text = format!("{PIPES}[pipeline]\npolicy = \"balance\"\n");
+    let folder = folder_with(&[("x.toml", &text), ("from", &letters)]);
+    let arguments = [
+        "run", "x.toml", "--html", "r.html", "--record", "log.json", "--json", "r.json",
+    ];
+    told(punctual(folder.path(), &arguments));
+    let page = fs::read_to_string(folder.path().join("r.html")).unwrap();
+    for part in [
+        "Goal held by stage",
+        "Stages on cores",
+        "before copy",
+        "Time without a process",
+        "punctual run",
+    ] {
+        assert!(page.contains(part), "no {part}");
+    }
+    assert_eq!(page.matches("<svg").count(), 3);
+    let report = json(folder.path(), "r.json");
+    assert_eq!(report["stages"][3]["goal_late"], 0.5, "{report}");
+    let (out, _) = told(punctual(folder.path(), &["replay", "log.json"]));
+    assert!(out.contains("decisions, identical"), "{out}");
+}
+
+/// A named pipe that no program writes or reads does not keep a run from its end.
+#[test]
+fn a_named_pipe_may_wait_for_ever() {
+    let folder = folder_with(&[("from", "abc")]);
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let short = PIPES.replace("duration = \"100s\"", "duration = \"1s\"");
+    for (from, to) in [
+        ("file = \"from\"", "file = \"pipe\""),
+        ("file = \"to\"", "file = \"pipe\""),
+    ] {
+        fs::write(folder.path().join("x.toml"), short.replace(from, to)).unwrap();
+        let begun = Instant::now();
+        told(punctual(folder.path(), &["run", "x.toml"]));
+        assert!(begun.elapsed() < BOUND / 2);
+    }
+}
+
+#[test]
+fn a_program_that_fails_is_named() {
+    let folder = folder_with(&[("from", "abc")]);
+    let text = PIPES.replace("\"tr\", \"a-z\", \"A-Z\"", "\"sh\", \"-c\", \"cat; exit 6\"");
+    fs::write(folder.path().join("x.toml"), text).unwrap();
+    let output = punctual(folder.path(), &["run", "x.toml"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(
+        error,
+        "stage \"upper\": its program `sh -c cat; exit 6` ended with exit status 6\n"
+    );
+    assert_eq!(fs::read_to_string(folder.path().join("to")).unwrap(), "abc");
+}
+
+/// Rates other than one frame are those of libraries.
+#[test]
+fn rates_and_rings_of_a_stage_in_c_are_checked() {
+    let folder = folder_with(&[("mean.toml", include_str!("../../../../examples/c/mean.toml"))]);
+    build_example(folder.path());
+    let text = fs::read_to_string(folder.path().join("mean.toml")).unwrap();
+    let said = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        fs::write(folder.path().join("x.toml"), text.replacen(from, to, 1)).unwrap();
+        refused(folder.path(), &["run", "x.toml"])
+    };
+    let library = "library = \"mean.so\"";
+    let told = said(library, "library = \"mean.so\"\nstate_bytes = 8");
+    let expected =
+        "x.toml:13: stage[1].state_bytes: its state has 16 bytes: ask for at least that, or remove this key\n";
+    assert_eq!(told, expected);
+    let told = said(library, "library = \"mean.so\"\ntakes = [20]\nmakes = [20]");
+    let expected = "x.toml:21: edge[0].slots: the edge hum -> mean has 14 slots, and needs 20: a step's frames, and \
+                    those that are kept until the taker's state is saved\n";
+    assert_eq!(told, expected);
+    let second = "[[edge]]\nfrom = \"hum\"\nto = \"mean:1\"\nframe_bytes = 960";
+    let told = said(library, &format!("{library}\ntakes = [1, 2]\n{second}"));
+    assert!(told.starts_with("x.toml:") && told.contains("never balances"), "{told}");
+    let told = said(library, "library = \"mean.so\"\ntakes = [1, 1]");
+    assert_eq!(
+        told,
+        "x.toml:13: stage[1].takes: input 1 of stage \"mean\" has 0 edges: connect one\n"
+    );
+}
+
+fn build_example(folder: &Path) {
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O2", "-I"])
+        .arg(root().join("include"))
+        .arg("-o");
+    cc.arg(folder.join("mean.so")).arg(root().join("examples/c/mean.c"));
+    assert!(cc.status().expect("a C compiler, cc: install gcc or clang").success());
+}
+
+/// A frame that does not fit has the example's step answer 1.
+#[test]
+fn a_stage_in_c_that_cannot_go_on_says_why() {
+    let folder = folder_with(&[]);
+    build_example(folder.path());
+    let text = include_str!("../../../../examples/c/mean.toml");
+    let last = text.rfind("frame_bytes = 960").unwrap();
+    let short = format!("{}frame_bytes = 96", &text[..last]);
+    fs::write(folder.path().join("x.toml"), short).unwrap();
+    let output = punctual(folder.path(), &["run", "x.toml"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.ends_with("stage \"mean\" cannot go on: its step answered 1\n"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_stage_in_c_is_loaded_beside_its_scenario() {
+    let folder = folder_with(&[("mean.toml", include_str!("../../../../examples/c/mean.toml"))]);
+    let refusal = refused(folder.path(), &["run", "mean.toml"]);
+    let place = "mean.toml:12: stage[1].library: mean.so: cannot be loaded: No such file or directory";
+    assert!(refusal.starts_with(place), "{refusal}");
+    build_example(folder.path());
+    let (out, _) = told(punctual(folder.path(), &["run", "mean.toml"]));
+    let samples: Vec<&str> = out.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(samples, ["0", "0", "0", "0"], "the offset is gone: {out}");
+}

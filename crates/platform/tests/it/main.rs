@@ -1,0 +1,11 @@
+//! The integration tests of this crate, in one program: a module for each question.
+
+mod common;
+mod exclusive_ancestors;
+mod exclusive_cpuset;
+mod exclusive_neighbours;
+mod exclusive_put_back;
+mod left_behind;
+mod linux_machine;
+mod neighbours;
+mod put_back;

@@ -1,0 +1,6 @@
+//! The integration tests of this crate, in one program: a module for each question.
+
+mod against_naive;
+mod common;
+mod emulators;
+mod referee;

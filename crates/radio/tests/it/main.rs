@@ -1,0 +1,4 @@
+//! The integration tests of this crate, in one program: a module for each question.
+
+mod allocation;
+mod truths;

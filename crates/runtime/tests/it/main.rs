@@ -1,0 +1,7 @@
+//! The integration tests of this crate, in one program: a module for each question.
+
+mod events;
+mod mailbox;
+mod seats;
+mod service;
+mod why_late;

@@ -1,0 +1,185 @@
+//! Real runs on this machine: the log replays to the same decisions, embedded closures keep their store and their
+//! accounts, and the machine is as it was. Nothing here depends on how fast the machine is.
+#![cfg(target_os = "linux")]
+
+use crate::common;
+use crate::learnt;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use common::{request, unwatched};
+use punctual_engines::Memory;
+use punctual_loop::{AdmissionEvent, Answer, Event, EventLog, replay};
+use punctual_os::LinuxOs;
+use punctual_platform::linux::{LinuxMachine, LinuxOptions};
+use punctual_platform::{KnobId, Machine, Plan, Value};
+use punctual_runtime::Finished;
+use punctual_runtime::linux::Prepared;
+use punctual_runtime::report::Progress;
+use punctual_scenario::{ControllerSource, PlatformChoice, run};
+use punctual_store::{Store, StoreOptions};
+use punctual_units::{Nanos, Share};
+use punctual_workload::{Arrival, Class, ControllerKind, Pace};
+
+fn recorded(within: bool) -> EventLog {
+    // A model of the simulated machine, relabelled: replay needs decisions, not good ones.
+    let mut model = learnt::model().clone();
+    model.made_for.platform = "linux".into();
+    model.made_for.machine = None;
+    let mut request = request(PlatformChoice::Linux, ControllerKind::Mimo, 3);
+    if within {
+        (request.scenario.control.pace, request.scenario.control.within) = (Pace::Job, true);
+    }
+    request.controller = Some(ControllerSource::Model(model));
+    request.record = true;
+    let Finished { report, log } = run(&request, &mut unwatched).unwrap();
+    assert_eq!(
+        (report.summary.updates_lost, report.summary.sensors_unreconciled),
+        (0, 0)
+    );
+    log.unwrap()
+}
+
+#[test]
+fn the_log_of_a_linux_run_replays_to_identical_decisions() {
+    let log = recorded(false);
+    assert!(
+        log.steps.iter().any(|step| step.answer.is_some()),
+        "the loop has stepped"
+    );
+    assert!(
+        log.updates
+            .iter()
+            .any(|event| matches!(event, AdmissionEvent::Offered { admitted: false, .. }))
+    );
+    let text = serde_json::to_string(&log).unwrap();
+    let log: EventLog = serde_json::from_str(&text).unwrap();
+    assert_eq!(replay(&log).unwrap(), []);
+
+    let mut planted = log.clone();
+    let answer = planted
+        .steps
+        .iter_mut()
+        .rev()
+        .find_map(|step| match step.answer.as_mut() {
+            Some(Answer::Step(step)) => Some(step),
+            _ => None,
+        })
+        .unwrap();
+    let admitted = answer.plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE);
+    // Another one, wherever the loop stood at the end.
+    let other = if admitted == Share::ONE {
+        Share::ZERO
+    } else {
+        Share::ONE
+    };
+    answer.plan.set(KnobId::AdmittedShare, Value::Share(other));
+    assert_eq!(
+        replay(&planted).unwrap().len(),
+        1,
+        "a decision that was tampered with is found"
+    );
+
+    let mut planted = log;
+    let admitted = planted.updates.iter_mut().find_map(|event| match event {
+        AdmissionEvent::Offered { admitted, .. } => Some(admitted),
+        _ => None,
+    });
+    let admitted = admitted.unwrap();
+    *admitted = !*admitted;
+    assert_eq!(replay(&planted).unwrap().len(), 1, "and so is a verdict of admission");
+}
+
+/// Likewise where jobs are paced from within: each checkpoint and what was answered is in the log.
+#[test]
+fn paced_jobs_replay_to_the_same_clocks() {
+    let log = recorded(true);
+    let is_progress = |event: &Event| matches!(event, Event::Progressed(_));
+    assert_eq!(replay(&log).unwrap(), []);
+
+    let mut planted = log;
+    let answered = planted.steps.iter_mut().find(|step| is_progress(&step.event)).unwrap();
+    let Event::Progressed(progress) = &answered.event else {
+        unreachable!()
+    };
+    let unasked = Plan::default();
+    assert!(progress.done >= 1 && progress.done < progress.of);
+    answered.answer = Some(Answer::Turn(unasked));
+    assert_eq!(
+        replay(&planted).unwrap().len(),
+        1,
+        "a clock that was tampered with is found"
+    );
+}
+
+#[test]
+fn closures_run_as_tasks_and_every_job_is_accounted_for() {
+    let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
+    let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap());
+    let scenario = request(PlatformChoice::Linux, ControllerKind::Open, 1).scenario;
+    let mut runtime = Prepared::new(machine, Arc::clone(&store));
+    let ten_ms = Nanos::from_millis(10);
+    runtime.task(
+        "steer",
+        Class::RealTime { deadline: ten_ms },
+        Arrival::Periodic { period: ten_ms },
+        |job| {
+            let number = job.number();
+            job.write(|store| store.put(b"last job", &number.to_le_bytes()))
+        },
+    );
+    let gaps = Arrival::Sporadic {
+        gap_min: Nanos::from_millis(5),
+        gap_max: ten_ms,
+    };
+    runtime.task("listen", Class::RealTime { deadline: ten_ms }, gaps, |job| {
+        job.read(|store| store.get(b"last job").map(drop))
+    });
+    let pauses = Arrival::AfterCompletion {
+        pause_min: Nanos::from_millis(1),
+        pause_max: Nanos::from_millis(3),
+    };
+    runtime.task("log", Class::BestEffort, pauses, |job| {
+        job.read(|store| store.get(b"nothing").map(drop))
+    });
+
+    let options = runtime.options("closures", scenario.goal, Nanos::from_secs(3));
+    let report = runtime.run(options, &mut unwatched).unwrap().report;
+    assert!(report.summary.jobs > 10, "{:?}", report.summary);
+    assert_eq!(
+        report.samples.iter().map(|sample| u64::from(sample.jobs)).sum::<u64>(),
+        report.samples.len() as u64
+    );
+    assert!(report.summary.best_effort_jobs > 0);
+    // Another program may fill the core meanwhile, which is noted as well.
+    assert!(
+        !report.summary.notes.iter().any(|note| note.contains("ended early")),
+        "{:?}",
+        report.summary.notes
+    );
+    assert!(store.get(b"last job").unwrap().is_some());
+}
+
+#[test]
+fn a_watcher_can_end_a_run_and_the_clock_is_as_before() {
+    let mut request = request(PlatformChoice::Linux, ControllerKind::Open, 3600);
+    request.scenario.control.best_effort_share = Share::clamped(0.5);
+    let mut samples = 0;
+    let mut watch = |progress: Progress<'_>| match progress {
+        Progress::Sample(_) => {
+            samples += 1;
+            if samples == 3 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        }
+        _ => ControlFlow::Continue(()),
+    };
+    let report = run(&request, &mut watch).unwrap().report;
+    assert!((3..100).contains(&report.samples.len()), "{}", report.samples.len());
+    let mut machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
+    let top = machine.offers().clock().map(|clock| clock.top());
+    assert_eq!(machine.read().clock(), top);
+}

@@ -1,0 +1,17 @@
+//! The integration tests of this crate, in one program: a module for each question.
+
+mod cache;
+mod cluster;
+mod common;
+mod determinism;
+mod governors;
+mod identities;
+mod interference;
+mod lending;
+mod media;
+mod placement;
+mod regulator;
+mod scheduling;
+mod switching;
+mod updates;
+mod waits;

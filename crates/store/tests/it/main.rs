@@ -1,0 +1,20 @@
+//! The integration tests of this crate, in one program: a module for each question.
+
+mod ages;
+mod batch;
+mod batches;
+mod concurrency;
+mod created;
+mod expiry;
+mod linearizability;
+mod permit;
+mod records;
+mod registered;
+mod ring;
+mod slot;
+mod split;
+mod temporal;
+mod together;
+mod virtual_permit;
+mod virtual_time;
+mod watch;
