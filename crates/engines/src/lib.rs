@@ -8,6 +8,9 @@
 //!
 //! All pass the conformance suite of `punctual-testing`.
 
+// The front crate shows its items to programs of others.
+#![warn(missing_docs)]
+
 mod copied;
 #[cfg(any(target_os = "linux", feature = "redb"))]
 mod directory;

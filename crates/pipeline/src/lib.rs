@@ -11,6 +11,9 @@
 //!   after a crash are one hand-over.
 //! - [`run_serially`]: the whole graph in one thread, the reference for all else.
 
+// The front crate shows its items to programs of others.
+#![warn(missing_docs)]
+
 mod checkpoint;
 mod commit;
 #[cfg(test)]

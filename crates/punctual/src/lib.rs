@@ -55,6 +55,9 @@
 //! waits), [`workload`] and [`units`]. Streams of frames through several processes are in [`pipelines`]. A virtual
 //! clock for tests of your own is in `punctual-testing`.
 
+// Programs of others depend on this crate.
+#![warn(missing_docs)]
+
 pub use punctual_control as control;
 pub use punctual_engines as engines;
 pub use punctual_loop as decisions;

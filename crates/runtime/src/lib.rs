@@ -5,6 +5,9 @@
 //! * [`collector`] turns steps into the [`report`], whose size does not depend on how long the run was: `figures` of
 //!   each task, `samples` of the course.
 
+// The front crate shows its items to programs of others.
+#![warn(missing_docs)]
+
 pub mod causes;
 pub mod collector;
 mod error;

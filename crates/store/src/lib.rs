@@ -25,6 +25,9 @@
 //! [`Store`] begins with an example. Engines live in `punctual-engines` and pass the conformance suite of
 //! `punctual-testing`.
 
+// The front crate shows its items to programs of others.
+#![warn(missing_docs)]
+
 pub mod batch;
 pub mod deadline;
 pub mod engine;
