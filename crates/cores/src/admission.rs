@@ -1,4 +1,4 @@
-//! Which tasks share an exclusive core: the test for earliest deadline first, and first fit with that or another one.
+//! Admission to an exclusive core: the test for earliest deadline first, and first fit with that or another test.
 //!
 //! Under preemptive EDF on one core all deadlines of sporadic tasks hold if and only if for every t > 0 the demand
 //! dbf(t) = sum over tasks of max(0, floor((t - D) / T) + 1) C is at most t (S. Baruah, L. Rosier and R. Howell, 1990).
@@ -13,8 +13,8 @@ use super::budget::{Budget, LOOKS_MAX};
 
 /// Tasks that may be offered for exclusive cores at once.
 pub const TASKS_MAX: usize = 1024;
-/// Steps of the two iterations, each: a set that takes more is refused as undecided. A handful is usual; without the
-/// bound, a set of utilisation close to 1 with incommensurable periods would take for ever.
+/// Bound on the steps of each of the two iterations; a set that takes more is refused as undecided. A handful is usual;
+/// without the bound, a set of utilisation close to 1 with incommensurable periods would hardly end.
 const STEPS_MAX: u32 = 100_000;
 
 /// A task that releases jobs at least a period apart.
@@ -22,7 +22,7 @@ const STEPS_MAX: u32 = 100_000;
 pub struct Sporadic {
     /// The longest time that one job keeps the core: computation and polling.
     pub execution: Nanos,
-    /// Relative, above 0.
+    /// From a job's release, above 0.
     pub deadline: Nanos,
     /// Least time between two releases, above 0.
     pub period: Nanos,
@@ -34,41 +34,39 @@ pub enum Unfit {
     /// A period or a deadline of zero.
     #[error("task {task} has a period or a deadline of zero")]
     Zero {
-        /// Which, by its place in the list.
+        /// Index of the task in the caller's list.
         task: usize,
     },
-    /// Together they need more than the core.
+    /// The tasks together need more than one core.
     #[error("together they need more than the whole core")]
     Utilisation,
     /// More falls due within a span than fits into it.
     #[error("{demand} of work can fall due within {span}")]
     Demand {
-        /// The span.
         span: Nanos,
-        /// What can fall due within it.
+        /// The most work that can fall due within `span`.
         demand: Nanos,
     },
-    /// A task can be done too late.
+    /// A job can end after its deadline.
     #[error("task {task} can take {response} or more, its deadline is {deadline}")]
     Response {
-        /// Which, by its place in the list.
+        /// Index of the task in the caller's list.
         task: usize,
         /// From release to completion.
         response: Nanos,
-        /// Its relative deadline.
         deadline: Nanos,
     },
-    /// The kernel would take the core away for a while.
+    /// Real-time throttling by the kernel would take the core away for a while.
     #[error("{demand} of work can come up within {span}, of which real-time threads get {runtime}")]
     Throttled {
-        /// What can come up.
+        /// The most work that can be pending within `span`.
         demand: Nanos,
-        /// Within which span.
+        /// The period of the throttling.
         span: Nanos,
-        /// What the kernel leaves of it.
+        /// Time within `span` that the kernel leaves to real-time threads.
         runtime: Nanos,
     },
-    /// How long its jobs take is not known.
+    /// The execution time of the task's jobs is not known.
     #[error("how long its jobs take is not known, so it needs a core to itself, and none is free")]
     Unknown,
     /// There are too many tasks already, or no core at all.
@@ -80,7 +78,7 @@ pub enum Unfit {
     /// The machine does not keep the core free that the task names.
     #[error("the machine does not keep the core free that the task names")]
     NotGranted,
-    /// The test was given up after its bound of steps.
+    /// The test reached its bound of steps.
     #[error("the test did not end within its bound; lower the load or make periods multiples of each other")]
     Undecided,
 }
@@ -88,26 +86,27 @@ pub enum Unfit {
 /// Why tasks cannot be placed on the exclusive cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FirstFitError {
-    /// It fits on no core, beside what is placed already.
+    /// The task fits on no core beside the tasks placed before it.
     #[error("task {task} fits on none of the {cores} exclusive cores: {why}; name more cores, or make it shorter")]
     Task {
-        /// Which, by its place in the list.
+        /// Index of the task in the caller's list.
         task: usize,
         /// How many exclusive cores there are.
         cores: usize,
-        /// Why not on the last of them.
+        /// Reason on the last of these cores.
         why: Unfit,
     },
     /// There are tasks, and no cores.
     #[error("there are no exclusive cores; name at least one")]
     NoCores,
-    /// More than [`TASKS_MAX`].
+    /// The list is longer than [`TASKS_MAX`].
     #[error("{0} tasks are more than the {TASKS_MAX} that can be placed")]
     TooMany(usize),
 }
 
 impl Sporadic {
-    /// The same with `overhead` more in each job, such as its two context switches or the time to take the core back.
+    /// Returns the task with `overhead` more in each job, such as its two context switches or the time to take the core
+    /// back.
     pub fn with_overhead(self, overhead: Nanos) -> Sporadic {
         Sporadic {
             execution: self.execution + overhead,
@@ -115,7 +114,7 @@ impl Sporadic {
         }
     }
 
-    /// C / T.
+    /// Share of the core that the task needs, C / T.
     pub fn utilisation(&self) -> f64 {
         self.execution.ratio(self.period)
     }
@@ -125,12 +124,12 @@ impl Sporadic {
         [self.deadline, self.period, self.execution]
     }
 
-    /// Whether it releases for ever or is due at once.
+    /// Whether the task has a period of 0 (endless releases) or a deadline of 0 (due at once).
     pub(crate) fn is_degenerate(&self) -> bool {
         self.period.0 == 0 || self.deadline.0 == 0
     }
 
-    /// What jobs of this task released and due within any span of `t` can need at most.
+    /// Upper bound on the work of this task's jobs that are both released and due within any span of `t`.
     fn demand(&self, t: u64) -> u128 {
         match t.checked_sub(self.deadline.0) {
             Some(past) => u128::from(past / self.period.0 + 1) * u128::from(self.execution.0),
@@ -263,7 +262,7 @@ pub fn first_fit(tasks: &[Sporadic], cores: &[CoreId]) -> Result<Vec<CoreId>, Fi
 }
 
 impl Unfit {
-    /// The same with each task that it names counted as in a longer list, where it has the place `places[task]`.
+    /// Replaces each task index `task` by `places[task]`, its index in a longer list.
     pub(crate) fn of_places(self, places: &[usize]) -> Unfit {
         match self {
             Unfit::Zero { task } => Unfit::Zero { task: places[task] },

@@ -1,14 +1,14 @@
-//! How long an admission test may take.
+//! Bound on the time of an admission test.
 
 use std::cell::Cell;
 
 use crate::admission::Unfit;
 
-/// What one call may spend, in looks at one task (a division or two each). First fit tests each of its tasks on each
-/// core, and each test may take many steps through all tasks there: bounds for each alone would multiply.
+/// Budget of one call, in looks at one task (a division or two each). First fit tests each of its tasks on each core,
+/// and each test may take many steps through all tasks there: bounds for each alone would multiply.
 pub(crate) const LOOKS_MAX: u64 = 1 << 26;
 
-/// What is left to spend, of all tests of one call together.
+/// Looks left for all tests of one call together.
 pub(crate) struct Budget(Cell<u64>);
 
 impl Budget {
@@ -16,10 +16,10 @@ impl Budget {
         Budget(Cell::new(looks))
     }
 
-    /// Takes `looks` from it.
+    /// Deducts `looks` from the budget.
     ///
     /// # Errors
-    /// [`Unfit::Undecided`] where less is left: this test, and all after it, are not made.
+    /// [`Unfit::Undecided`] where fewer are left; every later test of the call then fails as well.
     pub fn spend(&self, looks: usize) -> Result<(), Unfit> {
         let left = self.0.get().checked_sub(looks as u64);
         self.0.set(left.unwrap_or(0));

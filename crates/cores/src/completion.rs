@@ -2,13 +2,13 @@
 
 use punctual_units::Nanos;
 
-/// How a job waits for its medium.
+/// Way in which a job waits for its medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It polls until the end, and keeps its core.
+    /// Poll until the service ends, keeping the core.
     Poll,
-    /// It polls for this long; where the service is not over then, it blocks.
+    /// Poll for this long, then block if the service has not ended.
     SpinThenBlock(Nanos),
-    /// It blocks at once.
+    /// Block at once.
     Block,
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::Sporadic;
 use punctual_units::Nanos;
 
-/// A small task; its deadline may lie before or behind its period.
+/// A small task; its deadline may be shorter or longer than its period.
 pub fn task() -> impl Strategy<Value = Sporadic> {
     (1u64..8, 1u64..24, 1u64..16).prop_map(|(c, d, t)| Sporadic {
         execution: Nanos(c),
@@ -14,7 +14,7 @@ pub fn task() -> impl Strategy<Value = Sporadic> {
     })
 }
 
-/// How long a schedule is to be played, unit by unit, to see every miss: twice the hyperperiod and the longest
+/// Length of the schedule that must be played, unit by unit, to see every miss: twice the hyperperiod plus the longest
 /// deadline. `None` where the tasks overload the core.
 pub fn horizon(tasks: &[Sporadic]) -> Option<u64> {
     let gcd = |mut a: u64, mut b: u64| {

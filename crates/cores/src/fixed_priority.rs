@@ -16,17 +16,15 @@ use punctual_units::Nanos;
 use super::budget::{Budget, LOOKS_MAX};
 use crate::admission::{Sporadic, Unfit, overloaded};
 
-/// What the kernel leaves all real-time threads of a core: `runtime` of each `period` (real-time throttling, sched(7)).
+/// Real-time throttling (sched(7)): the kernel leaves all real-time threads of a core `runtime` of each `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// How much.
     pub runtime: Nanos,
-    /// Of how much time, above 0.
+    /// The span over which the kernel counts, above 0.
     pub period: Nanos,
 }
 
-/// The places of `tasks` in the order of their priorities, the highest first; equal deadlines keep the order of the
-/// list.
+/// Indices of `tasks` by priority, the highest first; equal deadlines keep the order of the list.
 fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by_key(|task| tasks[*task].deadline);
@@ -38,7 +36,7 @@ fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
 /// time, in the order of `tasks`.
 ///
 /// # Errors
-/// [`Unfit`], with the task that could be late.
+/// [`Unfit`]: the task that could be late, or why the whole set does not fit.
 ///
 /// ```
 /// use punctual_cores::{Sporadic, fits, responses};
@@ -82,7 +80,7 @@ pub(crate) fn responses_within(
     Ok(responses)
 }
 
-/// A response that is too long; none where the iteration was given up.
+/// A response time beyond the deadline; `None` where the iteration ran out of budget.
 struct Late(Option<Nanos>);
 
 fn response(task: &Sporadic, higher: &[Sporadic], budget: &Budget) -> Result<Nanos, Late> {
@@ -107,7 +105,7 @@ fn response(task: &Sporadic, higher: &[Sporadic], budget: &Budget) -> Result<Nan
         }
         longest = longest.max(response);
         if w <= (q + 1) * period {
-            // No more than the deadline, which is 64 bits.
+            // At most the deadline, which has 64 bits.
             return Ok(Nanos(u64::try_from(longest).unwrap_or(u64::MAX)));
         }
         q += 1;
@@ -115,9 +113,9 @@ fn response(task: &Sporadic, higher: &[Sporadic], budget: &Budget) -> Result<Nan
     }
 }
 
-/// A set whose deadlines hold does at most ceil((P + D) / T) jobs of each task within any span of P: those released
-/// within it, and those that were released before and are not due yet. If that is no more than the runtime, the kernel
-/// never steps in. Sufficient, not necessary.
+/// Refuses a set that throttling could stop. A set whose deadlines hold does at most ceil((P + D) / T) jobs of each
+/// task within any span of P: those released within it, and those that were released before and are not due yet. If
+/// that work is no more than the runtime, the kernel never steps in. Sufficient, not necessary.
 fn throttled(tasks: &[Sporadic], bandwidth: Bandwidth) -> Result<(), Unfit> {
     let within = |task: &Sporadic| {
         let span = u128::from(bandwidth.period.0) + u128::from(task.deadline.0);

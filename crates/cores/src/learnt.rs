@@ -1,9 +1,9 @@
-//! What lending costs, learnt from the leases themselves.
+//! Costs of lending, learned from the leases themselves.
 //!
-//! **Problem.** What was measured before a run was measured beside another load than the run's. **Method.** The costs
-//! are a quantile of the latest leases' ones, those of the measurement before the run counting as the oldest. A release
-//! before which nothing was lent forgets the oldest figure: costs so high that nothing is lent any more would otherwise
-//! stay for ever. With nothing left the measurement before the run counts again.
+//! **Problem.** A measurement before a run is made beside another load than the run's. **Method.** The costs are a
+//! quantile of the latest leases' costs; the samples measured before the run count as the oldest. A release before
+//! which nothing was lent drops the oldest sample: otherwise costs so high that nothing is lent any more would never
+//! fall. Once no sample is left the measurement before the run counts again.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use punctual_units::{Nanos, Share, percentile_of_rising};
 
 use super::LendingCosts;
 
-/// A sliding window over leases.
+/// Sliding window over the costs of leases.
 #[derive(Clone, Debug)]
 pub struct LearntCosts {
     hand_over: Latest,
@@ -20,7 +20,8 @@ pub struct LearntCosts {
     before: LendingCosts,
 }
 
-/// The latest figures, as many as there is room for. Nothing here allocates: a real-time thread asks before each lease.
+/// The latest samples, at most `room`. Nothing here allocates after the start: a real-time thread asks before each
+/// lease.
 #[derive(Clone, Debug)]
 struct Latest {
     in_order: VecDeque<Nanos>,
@@ -60,8 +61,8 @@ impl Latest {
 }
 
 impl LearntCosts {
-    /// Costs that the share `quantile` of the latest `window` leases (at least one) does not exceed, beginning with the
-    /// figures of a measurement. Without figures lending costs nothing until the first lease.
+    /// Returns costs that the share `quantile` of the latest `window` leases (at least one) does not exceed, beginning
+    /// with the samples of a measurement. Without samples lending costs nothing until the first lease.
     ///
     /// ```
     /// use punctual_cores::LearntCosts;
@@ -84,19 +85,19 @@ impl LearntCosts {
         }
     }
 
-    /// A lease cost so much.
+    /// Adds the costs of one lease.
     pub fn lent(&mut self, hand_over: Nanos, take_back: Nanos) {
         self.hand_over.push(hand_over);
         self.take_back.push(take_back);
     }
 
-    /// There was a release, and no lease before it.
+    /// Drops the oldest samples: a release came with no lease before it.
     pub fn kept(&mut self) {
         self.hand_over.forget_oldest();
         self.take_back.forget_oldest();
     }
 
-    /// What the next lease is to be taken to cost.
+    /// Expected costs of the next lease.
     pub fn costs(&self) -> LendingCosts {
         let figures = self.hand_over.at(self.quantile).zip(self.take_back.at(self.quantile));
         figures.map_or(self.before, |(hand_over, take_back)| LendingCosts {

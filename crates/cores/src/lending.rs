@@ -1,9 +1,9 @@
-//! When an idle exclusive core is lent, and until when.
+//! Decides whether an idle exclusive core is lent, and until when.
 
 use punctual_units::{Nanos, Share, Time, percentile};
 use serde::{Deserialize, Serialize};
 
-/// What lending costs, as measured on the machine (a high percentile, not a mean: the cost is paid by a deadline).
+/// Costs of lending as measured on the machine (a high percentile, not a mean: the cost is paid by a deadline).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LendingCosts {
     /// From the decision to lend until other work runs there.
@@ -32,32 +32,32 @@ impl LendingCosts {
     }
 }
 
-/// What is known of the core's next real-time job.
+/// Knowledge about the core's next real-time job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextRelease {
-    /// It is released at this instant: a periodic task's timer.
+    /// Released at this instant: a periodic task's timer.
     At(Time),
-    /// Any time from now on: an event, or a job that waits for its medium. The job may begin this much later.
+    /// Released any time from now on: an event, or a job that waits for its medium.
     Anytime {
-        /// The least slack of the core's tasks: deadline less response bound.
+        /// The least slack of the core's tasks: deadline less response bound. The job may begin this much later.
         slack: Nanos,
     },
-    /// There will be none.
+    /// No further job comes.
     Never,
 }
 
-/// What becomes of an idle exclusive core.
+/// Decision about an idle exclusive core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// It stays idle: there is not time enough.
+    /// Leave the core idle: the time is too short to lend it.
     Keep,
-    /// It is lent, and taken back beginning at this instant.
+    /// Lend the core; begin to take it back at this instant.
     Until(Time),
-    /// It is lent, and taken back when the next job is released.
+    /// Lend the core; take it back when the next job is released.
     UntilReleased,
 }
 
-/// Whether to lend a core that is idle at `now`.
+/// Decides whether to lend a core that is idle at `now`.
 ///
 /// A lease ends `take_back` before a known release, so that the job finds its core ready; it is granted only if other
 /// work gets to run at all, that is if more than `hand_over` lies before its end. Where the release is not known,

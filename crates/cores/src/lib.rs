@@ -1,21 +1,21 @@
-//! Which task runs on which core, and when is an exclusive core lent?
+//! Places tasks on cores and decides when an exclusive core is lent.
 //!
 //! **Problem.** A real-time job that has a core of its own never waits for others, but an idle core is wasted. So
 //! several tasks share an exclusive core as long as all their deadlines hold. That is proven, if no job takes longer
-//! than it says; a time that was measured on a medium is an estimate of that. Other work has the core whenever there is
-//! time enough to take it back. And a job polls its medium only where giving up the core would cost more (E. Lee, Y.
-//! Kim and H. Bahn, "Dual Management of Real-Time and Interactive Jobs in Smartphones", 2014).
+//! than declared; a time measured on a medium only estimates that. Other work has the core whenever there is time
+//! enough to take it back. And a job polls its medium only where leaving the core would cost more (E. Lee, Y. Kim and
+//! H. Bahn, "Dual Management of Real-Time and Interactive Jobs in Smartphones", 2014).
 //!
 //! **Terms.** A [`Sporadic`] task releases jobs at least a period apart, each with an execution time (polling included)
 //! and a relative deadline. A *lease* is the time for which an idle exclusive core is lent. *Taking back* a core costs
 //! the time from the decision until the real-time job could run there.
 //!
-//! **Method.** [`place`] says where every task of a run is, as a [`Placement`] that both machines obey. [`fits`] is the
-//! exact test for earliest deadline first on one core, and [`first_fit`] packs by it; [`responses`] is the test for
+//! **Method.** [`place`] assigns every task of a run to cores, as a [`Placement`] that both machines obey. [`fits`] is
+//! the exact test for earliest deadline first on one core, and [`first_fit`] packs by it; [`responses`] is the test for
 //! fixed priorities, which is what Linux runs. [`lend`] decides on a lease, and [`Tenants`] does so for several tasks:
 //! a lease ends as long before the next release as taking the core back takes. [`LearntCosts`] learns how long that
-//! took lately, and [`Usage`] stops leases that lendees do not use. Figures of the machine are arguments, none is a
-//! constant of ours.
+//! took lately, and [`Usage`] stops leases that borrowers do not use. The machine's figures are arguments; none is a
+//! constant of this crate.
 
 mod admission;
 mod budget;

@@ -1,39 +1,39 @@
-//! Tasks onto cores, at a test that says what one core holds.
+//! Packs tasks onto cores, given a test of whether one core holds a list of tasks.
 //!
 //! Bin packing is hard, sets are small: a depth-first search goes through the cores of each task, best first, and is
 //! complete but for its bound of steps. Its first descent is first fit decreasing ([`Fit::First`]) or worst fit
-//! decreasing ([`Fit::Loosest`]), which is also what counts where the search gives up.
+//! decreasing ([`Fit::Loosest`]), which is also the result where the search reaches its bound.
 
 use crate::admission::{Sporadic, Unfit, overloaded};
 
-/// Steps of one search: a step tests one task on one core. Sets of a robot take some tens. Without the bound, a set
-/// that almost fits would be tried in all its ways.
+/// Bound on the steps of one search: a step tests one task on one core. Task sets of a robot take some tens. Without
+/// the bound, a set that almost fits would be tried in every combination.
 const STEPS_MAX: u32 = 2_000;
 
 /// A task to pack; items come with the largest utilisation first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
-    /// By its place in the caller's list.
+    /// Index of the task in the caller's list.
     pub task: usize,
     pub needs: Sporadic,
-    /// The core that it has to have.
+    /// Index of the core that the task names.
     pub fixed: Option<usize>,
 }
 
-/// Which core comes first.
+/// Order in which cores are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fit {
-    /// The first one of the list.
+    /// Order of the list.
     First,
-    /// The one with the least utilisation so far.
+    /// Least utilisation so far first.
     Loosest,
 }
 
-/// What one core holds: the test, over tasks in an order of their own.
+/// Test of whether one core holds these tasks, passed sorted by `Sporadic::order`.
 type Holds<'h> = &'h dyn Fn(&[Sporadic]) -> Result<(), Unfit>;
 
-/// The core of each item on the fewest of `cores` that hold them all. Where none do, as many items as first fit places
-/// on all of them, and for the others why not on the last core that was tried.
+/// Returns the core of each item, on the fewest of `cores` that hold all items. Where no number of cores does, returns
+/// first fit's cores, and for each other item the reason on the last core that was tried.
 pub(crate) fn pack(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usize, Unfit>> {
     let fixed = items
         .iter()
@@ -47,8 +47,8 @@ pub(crate) fn pack(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usi
     }
 }
 
-/// The core of each item on the fewest of `cores` that hold them all, the least loaded core first. Where none do: see
-/// the third rule of `placement.rs`.
+/// Returns the core of each item, on the fewest of `cores` that hold all items, the least loaded core first. Where no
+/// number of cores does: see the third rule of `placement.rs`.
 pub(crate) fn spread(items: &[Item], cores: usize, holds: Holds) -> Vec<usize> {
     let not_overloaded = |there: &[Sporadic]| match overloaded(there) {
         true => Err(Unfit::Utilisation),
@@ -78,7 +78,7 @@ pub(crate) fn spread(items: &[Item], cores: usize, holds: Holds) -> Vec<usize> {
     best.map_or_else(|| vec![0; items.len()], |(_, on)| on)
 }
 
-/// The tasks on one core, in an order that does not depend on how they came there.
+/// The tasks on one core, in an order that does not depend on the order of the items.
 fn together(items: &[Item], on: &[usize], core: usize) -> Vec<Sporadic> {
     let there = items
         .iter()
@@ -93,7 +93,7 @@ fn in_order(mut there: Vec<Sporadic>) -> Vec<Sporadic> {
     there
 }
 
-/// Every item on the least loaded core, whatever that holds.
+/// Puts every item on the least loaded core, even if that core cannot hold it.
 fn worst_fit(items: &[Item], cores: usize) -> Vec<usize> {
     let mut load = vec![0.0_f64; cores];
     let mut on = vec![usize::MAX; items.len()];
@@ -110,7 +110,7 @@ fn worst_fit(items: &[Item], cores: usize) -> Vec<usize> {
     on
 }
 
-/// Items that name a core first, then the others, each on the first core that holds it beside what is there.
+/// Puts the items that name a core first, then the others, each on the first core that holds it beside those before.
 fn first_fit(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usize, Unfit>> {
     let mut placed = vec![Err(Unfit::NoCore); items.len()];
     let mut there: Vec<Vec<usize>> = vec![Vec::new(); cores];
@@ -132,7 +132,7 @@ fn first_fit(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usize, Un
     placed
 }
 
-/// A depth-first search for a packing that every core holds.
+/// Depth-first search for a packing in which every core holds its tasks.
 struct Search<'i> {
     items: &'i [Item],
     fit: Fit,
@@ -159,7 +159,7 @@ impl<'i> Search<'i> {
                 None => open.push(item),
                 Some(core) => {
                     self.on[item] = core;
-                    // A core beyond those that are tried does not matter here.
+                    // A core beyond the number tried does not matter here.
                     if let Some(there) = self.there.get_mut(core) {
                         there.push(*needs);
                     }
@@ -190,7 +190,7 @@ impl<'i> Search<'i> {
         false
     }
 
-    /// The cores, best first; of empty ones only the first, because they are alike.
+    /// Cores, best first; of the empty ones only the first, because they are alike.
     fn preferred(&self) -> Vec<usize> {
         let load = |core: usize| self.there[core].iter().map(Sporadic::utilisation).sum::<f64>();
         let empty = (0..self.there.len()).find(|core| self.there[*core].is_empty());

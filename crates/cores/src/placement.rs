@@ -1,7 +1,7 @@
-//! Where every task of a run is: one value, which both machines obey.
+//! Assigns every task of a run to cores; the result is one value that both machines obey.
 //!
 //! **Problem.** Exclusive tasks want cores that nothing else uses, real-time tasks must not overload theirs, and
-//! best-effort tasks need a core as well. Decided piece by piece, these wishes contradict each other.
+//! best-effort tasks need a core as well. Decided one by one, these wishes contradict each other.
 //!
 //! **Terms.** A task *names* a core (`core = 2`) or leaves the choice open. Cores are taken *from the end*, the last
 //! one first, because the kernel handles most interrupts on the first one; exclusive ones in the order that
@@ -30,23 +30,23 @@ use crate::budget::{Budget, LOOKS_MAX};
 use crate::fixed_priority::{Bandwidth, responses, responses_within};
 use crate::packing::{Item, pack, spread};
 
-/// Real-time tasks on one core: each has a priority of its own, because tasks of equal priority would run in the order
-/// of their releases, which is not what the analysis supposes. Linux has as many between its tasks' highest and its
-/// updater's.
+/// Bound on the real-time tasks of one core: each has a priority of its own, because tasks of equal priority would run
+/// in the order of their releases, which the analysis does not assume. Linux has this many priorities between the
+/// tasks' highest and the updater's.
 pub const TASKS_PER_CORE_MAX: usize = 30;
 
 /// A task as placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What lateness means to it.
+    /// Class of the task, with its deadline if it has one.
     pub class: Class,
-    /// When its jobs are released.
+    /// When jobs are released.
     pub arrival: Arrival,
-    /// How long a job keeps its core at most, at full clock; `None` where that is not known.
+    /// Longest time that a job keeps its core, at full clock; `None` where not known.
     pub execution: Option<Nanos>,
-    /// The core that it names.
+    /// The core that the task names; `None`: any.
     pub core: Option<CoreId>,
-    /// On how many of the best-effort cores it runs, the first ones; `None`: on all. Best-effort only.
+    /// Number of best-effort cores to run on, the first ones; `None`: all. Best-effort only.
     pub cores: Option<u32>,
 }
 
@@ -70,7 +70,7 @@ impl Request {
         let period = match self.arrival {
             Arrival::Periodic { period } => period,
             Arrival::Sporadic { gap_min, .. } => gap_min,
-            // A job that takes less comes again sooner, but never needs a larger share of the core.
+            // A shorter job comes again sooner, but never needs a larger share of the core.
             Arrival::AfterCompletion { pause_min, .. } => pause_min + execution,
         };
         let task = Sporadic {
@@ -103,36 +103,35 @@ impl Request {
     }
 }
 
-/// What the machine leaves of its cores.
+/// Cores and time that the machine leaves to tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// What each job on an exclusive core needs beside its own work: the time to wake up.
+    /// Time that each job on an exclusive core needs beside its own work: the wake-up.
     pub overhead: Nanos,
-    /// How much of a core the kernel leaves to real-time threads; `None`: all of it.
+    /// Share of a core that the kernel leaves to real-time threads; `None`: all of it.
     pub bandwidth: Option<Bandwidth>,
     /// The cores that may be exclusive, in the order in which they are taken; `None`: any, the last one first.
     pub exclusive: Option<Vec<CoreId>>,
 }
 
-/// Where one task is.
+/// The cores of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seat {
     /// On a core that only exclusive tasks use.
     Exclusive(Chair),
     /// On a core for real-time tasks.
     RealTime(Chair),
-    /// A copy on each of these cores, ascending.
+    /// One copy on each of these cores, ascending.
     BestEffort(Vec<CoreId>),
 }
 
 /// A real-time task's place on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chair {
-    /// The core.
     pub core: CoreId,
-    /// How many tasks of the core run before it: the shorter the deadline the earlier.
+    /// Number of tasks of the core with a higher priority: the shorter the deadline the higher.
     pub rank: usize,
-    /// From release to completion at most, where the analysis bounds it within the deadline.
+    /// Longest time from release to completion, where the analysis bounds it within the deadline.
     pub response: Option<Nanos>,
 }
 
@@ -145,7 +144,7 @@ impl Seat {
         }
     }
 
-    /// The place of a task with a deadline.
+    /// The core and rank of a task with a deadline; `None` for best-effort tasks.
     pub fn chair(&self) -> Option<Chair> {
         match self {
             Seat::Exclusive(chair) | Seat::RealTime(chair) => Some(*chair),
@@ -154,21 +153,21 @@ impl Seat {
     }
 }
 
-/// Where every task is.
+/// The cores of every task of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
-    /// One seat for each task, in the order of the tasks.
+    /// Seats in the order of the tasks.
     pub seats: Vec<Seat>,
     /// Cores that only exclusive tasks use, ascending.
     pub exclusive: Vec<CoreId>,
     /// Cores of real-time tasks, ascending, at least one; without such tasks the last core that is not exclusive.
     /// Sensor updates that are transactions of their own are installed on the last of these.
     pub real_time: Vec<CoreId>,
-    /// Cores of best-effort tasks, ascending, at least one. The runtime's own threads are on the first of these.
+    /// Cores of best-effort tasks, ascending, at least one. The runtime's own threads run on the first of these.
     pub rest: Vec<CoreId>,
-    /// Exclusive tasks that are seated as real-time ones, by their places in the list, and why.
+    /// Exclusive tasks that are seated as real-time ones: index in the list, and reason.
     pub refused: Vec<(usize, Unfit)>,
-    /// Cores whose real-time tasks together need all of it or more (at least two tasks), and what they need of it.
+    /// Cores whose real-time tasks (at least two) need the whole core or more, and the share that they need.
     pub overloaded: Vec<(CoreId, f64)>,
 }
 
@@ -184,29 +183,29 @@ impl Placement {
     }
 }
 
-/// Tasks whose wishes contradict each other or the machine. Each names a task by its place in the list.
+/// Tasks whose wishes contradict each other or the machine. Tasks are given by their index in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlaceError {
     /// The machine has no core.
     #[error("the machine has no core to run on")]
     NoCores,
-    /// More than [`TASKS_MAX`].
+    /// The list is longer than [`TASKS_MAX`].
     #[error("{0} tasks are more than the {TASKS_MAX} that can be placed; remove some")]
     TooMany(usize),
     /// The task names a core that the machine does not have.
     #[error("there is no core {core} here; name one of {cores}, or remove this key")]
     NoSuchCore {
-        /// Which task.
+        /// The task that names it.
         task: usize,
         /// The core that it names.
         core: CoreId,
-        /// The cores that there are, in words.
+        /// The machine's cores, in words.
         cores: String,
     },
     /// Exclusive tasks name every core.
     #[error("exclusive tasks name every core of the machine; leave at least one to other work, or remove this key")]
     NoneLeft {
-        /// The last one of these tasks.
+        /// The last of these tasks.
         task: usize,
     },
     /// A task that is not exclusive names a core that an exclusive one names.
@@ -216,7 +215,6 @@ pub enum PlaceError {
     Taken {
         /// The task that is not exclusive.
         task: usize,
-        /// The core.
         core: CoreId,
     },
     /// Two exclusive tasks name one core that cannot hold both.
@@ -224,17 +222,16 @@ pub enum PlaceError {
         "core {core} cannot hold this task beside the other exclusive tasks that name it: {why}; name another core, or remove this key"
     )]
     Crowded {
-        /// The last one of them that the core cannot hold.
+        /// The first of these tasks, in their order, that the core cannot hold beside those before it.
         task: usize,
-        /// The core.
         core: CoreId,
-        /// Why not.
+        /// Result of the admission test.
         why: Unfit,
     },
 }
 
 impl PlaceError {
-    /// The task that the error is about, by its place in the list, where it is about one.
+    /// Index of the task that the error is about; `None` where it is about no single task.
     pub fn task(&self) -> Option<usize> {
         match self {
             PlaceError::NoCores | PlaceError::TooMany(_) => None,
@@ -249,8 +246,8 @@ impl PlaceError {
 /// Places `tasks` on `cores` (ascending); see the rules above.
 ///
 /// # Errors
-/// [`PlaceError`] where what tasks name contradicts each other or the machine. A task that the machine has no exclusive
-/// core for is no error: it is in [`Placement::refused`].
+/// [`PlaceError`] where the cores that tasks name contradict each other or the machine. An exclusive task without a
+/// core is no error: see [`Placement::refused`].
 ///
 /// ```
 /// use punctual_cores::{Limits, Request, Seat, place};
@@ -311,12 +308,13 @@ pub fn place(tasks: &[Request], cores: &[CoreId], limits: &Limits) -> Result<Pla
     })
 }
 
-/// The core that is set apart first where only one is needed: the last one. `None` on a machine without cores.
+/// The core that is reserved first where only one is needed: the last one. `None` on a machine without cores.
 pub fn first_set_apart(cores: &[CoreId]) -> Option<CoreId> {
     cores.iter().max().copied()
 }
 
-/// Refuses names that contradict each other or the machine. Only what the file says counts: no overhead, no bandwidth.
+/// Refuses named cores that contradict each other or the machine. Only the scenario's figures count: no overhead, no
+/// bandwidth.
 fn check(tasks: &[Request], cores: &[CoreId]) -> Result<(), PlaceError> {
     if cores.is_empty() {
         return Err(PlaceError::NoCores);
@@ -353,7 +351,7 @@ fn check(tasks: &[Request], cores: &[CoreId]) -> Result<(), PlaceError> {
     })
 }
 
-/// Refuses exclusive tasks `there` that name `core` together and that it cannot hold.
+/// Refuses exclusive tasks `there` that all name `core` if it cannot hold them together.
 fn check_together(tasks: &[Request], core: CoreId, there: &[usize]) -> Result<(), PlaceError> {
     for (number, task) in there.iter().enumerate().skip(1) {
         let together: Option<Vec<Sporadic>> = there[..=number]
@@ -370,7 +368,7 @@ fn check_together(tasks: &[Request], core: CoreId, there: &[usize]) -> Result<()
     Ok(())
 }
 
-/// "cores 0 to 3", or a list where some are missing.
+/// Formats "cores 0 to 3", or a list where some are missing.
 fn in_words(cores: &[CoreId]) -> String {
     match (cores.first(), cores.last()) {
         (Some(first), Some(last)) if (last.0 - first.0) as usize + 1 == cores.len() && cores.len() > 1 => {
@@ -394,18 +392,18 @@ fn without(cores: &[CoreId], taken: &[CoreId]) -> Vec<CoreId> {
     cores.iter().copied().filter(|core| !taken.contains(core)).collect()
 }
 
-/// What all steps of one placement look at.
+/// Inputs of all steps of one placement.
 struct Placer<'p> {
     tasks: &'p [Request],
     cores: &'p [CoreId],
     limits: &'p Limits,
-    /// Of all tests together.
+    /// Shared by all tests of the placement.
     budget: Budget,
 }
 
-/// Which core each exclusive task has, and which of them are refused.
+/// The core of each exclusive task, and the refused ones.
 struct Exclusives {
-    /// By task; `None` for all others.
+    /// Indexed by task; `None` for all others.
     on: Vec<Option<CoreId>>,
     refused: Vec<(usize, Unfit)>,
 }
@@ -421,7 +419,7 @@ impl Exclusives {
 }
 
 impl Placer<'_> {
-    /// The cores that exclusive tasks may take, those that they name first, then from the end.
+    /// The cores that exclusive tasks may take: those that they name first, then from the end.
     fn candidates(&self) -> Vec<CoreId> {
         let named = |exclusive: bool| {
             let of = self.tasks.iter().filter(|task| task.is_exclusive() == exclusive);
@@ -452,7 +450,7 @@ impl Placer<'_> {
         let mut unknown = asking.clone();
         unknown.retain(|task| self.burdened(*task).is_none());
         unknown.sort_by_key(|task| (self.tasks[*task].order(), *task));
-        // A task of unknown execution time that names a core has it to itself: `check` has seen to that.
+        // A task of unknown execution time that names a core has that core to itself: `check` ensures this.
         unknown
             .iter()
             .for_each(|task| exclusives.on[*task] = self.tasks[*task].core);
@@ -508,9 +506,8 @@ impl Placer<'_> {
         on
     }
 
-    /// Those of `tasks` whose execution time is known, the largest utilisation first, in an order that depends on that
-    /// of the list only between tasks that are alike. A core that a task names is found in `open`; one that is not
-    /// there does not bind.
+    /// Returns the tasks whose execution time is known, the largest utilisation first; the order of the list matters
+    /// only between tasks that are alike. A core that a task names binds only if it is in `open`.
     fn items(&self, tasks: &[usize], overhead: Nanos, open: &[CoreId]) -> Vec<Item> {
         let place = |core| open.iter().position(|open| *open == core);
         let item = |task: &usize| {
@@ -558,7 +555,7 @@ impl Placer<'_> {
         }
     }
 
-    /// The place of `task` among the tasks `there`. Those of unknown execution time come by their deadlines, too.
+    /// The rank of `task` among the tasks `there`, by deadline, including tasks of unknown execution time.
     fn chair(&self, task: usize, core: CoreId, there: &[usize], alone: bool) -> Chair {
         let overhead = if alone { self.limits.overhead } else { Nanos::ZERO };
         let mut order = there.to_vec();
@@ -573,7 +570,7 @@ impl Placer<'_> {
         }
     }
 
-    /// Cores of `free` whose tasks, at least two, need all of it or more.
+    /// Cores of `free` with at least two tasks that together need the whole core or more.
     fn overloaded(&self, on: &[Option<CoreId>], free: &[CoreId]) -> Vec<(CoreId, f64)> {
         let load = |core: &CoreId| {
             let there = (0..on.len()).filter(|task| on[*task] == Some(*core));

@@ -1,74 +1,70 @@
-//! The tasks of one exclusive core, and when it is lent between their jobs.
+//! The tasks of one exclusive core, and when that core is lent between their jobs.
 //!
-//! The core is free while none of them has a job: it is lent until the earliest of their next releases, less what
-//! taking it back costs ([`lend`]). A task that is released calls it back before it works, so it does not matter which
-//! task lent it.
+//! The core is free while no task has a job: it is lent until the earliest of their next releases, less the time to
+//! take it back ([`lend`]). A task that is released takes the core back before it works, whichever task lent it.
 
 use punctual_units::{CoreId, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{Lease, LendingCosts, NextRelease, TASKS_PER_CORE_MAX, lend};
 
-/// What a task of the core does.
+/// State of one task of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tenant {
-    /// It has a job, or has not said yet.
+    /// The task has a job, or has not reported yet.
     Working,
-    /// Its next job is released at this instant.
+    /// The next job is released at this instant.
     Away(Time),
-    /// It has no more jobs.
+    /// The task has no more jobs.
     Gone,
 }
 
-/// What a task of the core tells.
+/// Report of a task of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TenantEvent {
-    /// It has nothing to do until its next release.
+    /// The task has nothing to do until its next release.
     Leaves {
-        /// When that is.
         release: Time,
-        /// What lending has cost lately.
+        /// Costs of lending as learned lately.
         costs: LendingCosts,
     },
-    /// It is about to work.
+    /// The task is about to work.
     Called,
-    /// It has no more jobs.
+    /// The task has no more jobs.
     Ended,
-    /// The lease that it may be about to begin is of use, or not: lendees used the last ones, or are to be tried again.
+    /// Whether further leases are of use: borrowers used the last ones, or lending is tried again.
     Useful(bool),
 }
 
-/// One decision about lending a core.
+/// A decision about lending a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LendingDecision {
-    /// When it was taken.
+    /// When the decision was made.
     pub now: Time,
-    /// Which task told something, from 0.
+    /// Index of the reporting task, from 0.
     pub tenant: usize,
-    /// What it told.
     pub event: TenantEvent,
     /// Whether the core changed hands: see [`Tenants::step`].
     pub answer: bool,
 }
 
-/// The decisions about lending one core, and all that it takes to take them again.
+/// The decisions about lending one core, with all inputs needed to replay them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LendingLog {
-    /// The core.
     pub core: CoreId,
-    /// How many tasks share it.
+    /// Number of tasks that share the core.
     pub tenants: usize,
-    /// What lending was to cost at first.
+    /// Expected costs of lending at the start.
     pub costs: LendingCosts,
-    /// The decisions, in their order.
+    /// Decisions in order of time.
     pub decisions: Vec<LendingDecision>,
-    /// Later decisions, for which the log had no room.
+    /// Number of later decisions, for which the log had no room.
     pub lost: u64,
 }
 
 impl LendingLog {
-    /// What the same events lead to when they are decided again.
+    /// Decides the logged events again and returns the answers.
     pub fn replayed(&self) -> impl Iterator<Item = bool> + '_ {
         // A log that was tampered with may name any number of tasks.
         let mut tenants = Tenants::new(self.tenants.min(TASKS_PER_CORE_MAX), self.costs);
@@ -87,7 +83,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// `tenants` tasks, none of which has said yet when it is released; lending costs `costs`.
+    /// Starts with `tenants` tasks that have not reported a release yet; lending costs `costs`.
     pub fn new(tenants: usize, costs: LendingCosts) -> Tenants {
         Tenants {
             tenants: vec![Tenant::Working; tenants],
@@ -97,7 +93,7 @@ impl Tenants {
         }
     }
 
-    /// Takes what task `tenant` tells at `now`. Returns whether the core changes hands: whether to lend it now, or,
+    /// Handles the report of task `tenant` at `now`. Returns whether the core changes hands: whether to lend it now or,
     /// where the task is called, whether to take it back first.
     ///
     /// ```
@@ -127,24 +123,25 @@ impl Tenants {
         }
     }
 
-    /// Task `tenant` has nothing to do from `now` to `release`. Returns whether to lend the core now.
+    /// Notes that task `tenant` has nothing to do from `now` to `release`. Returns whether to lend the core now.
     fn leave(&mut self, tenant: usize, release: Time, now: Time) -> bool {
         self.set(tenant, Tenant::Away(release));
         self.lend_if_free(now)
     }
 
-    /// When a task that is released at `release` has to call the core back, so that it has it by then.
+    /// When a task that is released at `release` has to begin to take the core back, to have it by then.
     pub fn call_at(&self, release: Time) -> Time {
         release - self.costs.take_back
     }
 
-    /// Task `tenant` is about to work. Returns whether to take the core back first.
+    /// Notes that task `tenant` is about to work. Returns whether to take the core back first.
     fn call(&mut self, tenant: usize) -> bool {
         self.set(tenant, Tenant::Working);
         std::mem::take(&mut self.lent)
     }
 
-    /// Task `tenant` has no more jobs. Returns whether to lend the core now, because others have jobs to come.
+    /// Notes that task `tenant` has no more jobs. Returns whether to lend the core now, because others have jobs to
+    /// come.
     fn end(&mut self, tenant: usize, now: Time) -> bool {
         self.set(tenant, Tenant::Gone);
         self.lend_if_free(now)
@@ -155,7 +152,7 @@ impl Tenants {
         self.lent
     }
 
-    /// Whether none of them has a job and the core is still not lent: there was not time enough, or it is of no use.
+    /// Whether no task has a job and the core is still not lent: the time was too short, or leases are of no use.
     pub fn is_kept_idle(&self) -> bool {
         !self.lent && !self.tenants.contains(&Tenant::Working)
     }

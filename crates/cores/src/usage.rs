@@ -1,17 +1,17 @@
-//! Whether a core that is lent is used, and so whether to go on lending it.
+//! Decides from its use whether an exclusive core is lent on.
 //!
-//! **Problem.** Lending costs a wake-up and a write for each job. Where lendees have nothing to do, or the leases are
-//! too short for the load balancer to bring a thread, the core stays idle. **Method.** In windows of time,
-//! the part of the leases is compared in which the core ran something. After a window below [`USED_MIN`] the core is
-//! not lent: for one window where the one before was used, since lendees have their lulls; else for [`PAUSE_MIN`]
-//! windows, and each time twice as long, up to [`PAUSE_MAX`]. Then it is lent for two windows again, to try: lendees
-//! come and go. The first of these is not judged, because the core was idle before its first lease.
+//! **Problem.** Lending costs a wake-up and a write for each job. Where borrowers have nothing to do, or the leases are
+//! too short for the load balancer to bring a thread, the core stays idle. **Method.** In windows of time, the part of
+//! the leases is compared in which the core ran something. After a window below [`USED_MIN`] the core is not lent: for
+//! one window where the window before was used, since borrowers have their lulls; else for [`PAUSE_MIN`] windows, and
+//! each time twice as long, up to [`PAUSE_MAX`]. Then it is lent for two windows again, to try: borrowers come and go.
+//! The first of these is not judged, because the core was idle before its first lease.
 
 use punctual_units::Nanos;
 
-/// The part of the leases that lendees have to use, for the core to be lent on.
+/// Least part of the leases that borrowers have to use, for lending to go on.
 pub const USED_MIN: f64 = 0.8;
-/// The first pause of a core whose leases have not been used, in windows: a trial is no more than a fifth of it.
+/// The first pause after leases that were not used, in windows: a trial is no more than a fifth of it.
 pub const PAUSE_MIN: u32 = 8;
 /// The longest pause, in windows.
 pub const PAUSE_MAX: u32 = 256;
@@ -19,16 +19,16 @@ pub const PAUSE_MAX: u32 = 256;
 /// The state between windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Windows for which the core is not lent yet.
+    /// Windows left until the core is lent again.
     pausing: u32,
-    /// How long the last pause was; none since a window that was used.
+    /// Length of the last pause, in windows; `None` since a window that was used.
     last_pause: Option<u32>,
-    /// The last window had leases from its beginning: this one can be judged.
+    /// The last window had leases from its beginning, so the current one can be judged.
     under_way: bool,
 }
 
 impl Default for Usage {
-    /// Of a core that has not been lent yet: its first pause is no lull.
+    /// State of a core that has not been lent yet: its first pause is no lull.
     fn default() -> Usage {
         Usage {
             pausing: 0,
@@ -39,8 +39,8 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// Takes a window in which the core was lent for `lent`, and ran nothing for `idle` (in leases or not). Whether to
-    /// lend it in the next window.
+    /// Judges a window in which the core was lent for `lent`, and ran nothing for `idle` (in leases or not). Returns
+    /// whether to lend it in the next window.
     ///
     /// ```
     /// use punctual_cores::Usage;
