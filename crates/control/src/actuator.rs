@@ -1,10 +1,10 @@
-//! What holds a knob back: its limits and its steps.
+//! Limits and steps of a knob, and rounding to the steps without a lasting error.
 //!
-//! **Problem.** A law asks for any number; a clock has nineteen settings. Plain rounding leaves an error of up to half
-//! a step for good, unless an integrator drives the knob over the edge now and then, in a limit cycle as slow and as
-//! wide as the loop's gains make it. Hysteresis keeps the knob still, and the error with it.
+//! **Problem.** A control law asks for any number; a clock has nineteen settings. Plain rounding leaves an error of up
+//! to half a step for good, unless an integrator drives the knob over the edge now and then, in a limit cycle as slow
+//! and as wide as the loop's gains make it. Hysteresis keeps the knob still, and the error with it.
 //!
-//! **Method.** The rounding is carried: with the carry c, the sum of what rounding has left undone,
+//! **Method.** The rounding is carried: with the carry c, the sum of the rounding errors so far,
 //!
 //! ```text
 //! s(k) = the one of the two settings around w(k) that is nearest to w(k) + c(k),    c(k+1) = c(k) + w(k) - s(k)
@@ -23,7 +23,7 @@
 
 use crate::knob::{Knob, KnobError};
 
-/// A knob with all that holds it back, and the carry of its rounding.
+/// A knob with its limits and steps, and the carry of its rounding.
 ///
 /// ```
 /// use punctual_control::Actuator;
@@ -40,7 +40,7 @@ pub struct Actuator {
 }
 
 impl From<Knob> for Actuator {
-    /// A knob with limits only.
+    /// Makes a knob with limits only.
     fn from(knob: Knob) -> Actuator {
         Actuator {
             knob,
@@ -51,7 +51,7 @@ impl From<Knob> for Actuator {
 }
 
 impl Actuator {
-    /// A knob that has these settings and no others, in ascending order; its limits are the first and the last.
+    /// Makes a knob that has these settings and no others, in ascending order; its limits are the first and the last.
     ///
     /// # Errors
     /// [`KnobError`] for fewer than two settings, and for settings that are not finite or not ascending.
@@ -74,7 +74,7 @@ impl Actuator {
         })
     }
 
-    /// Limits and the widest step.
+    /// Limits of the knob, and its widest step.
     pub fn knob(&self) -> Knob {
         self.knob
     }
@@ -84,7 +84,7 @@ impl Actuator {
         &self.steps
     }
 
-    /// The setting for `wanted`, which lies within the limits; the rounding is carried.
+    /// Returns the setting for `wanted`, which lies within the limits, and carries the rounding.
     pub(crate) fn set(&mut self, wanted: f64) -> f64 {
         let Some((below, above)) = self.around(wanted) else {
             return wanted;
@@ -96,12 +96,12 @@ impl Actuator {
         set
     }
 
-    /// Forgets the rounding so far.
+    /// Drops the carry: rounding starts anew.
     pub(crate) fn forget(&mut self) {
         self.carry = 0.0;
     }
 
-    /// The neighbouring settings around `wanted`, the same twice on a setting and at the ends.
+    /// The neighbouring settings around `wanted`; on a setting and at the ends both are the same. `None` without steps.
     fn around(&self, wanted: f64) -> Option<(f64, f64)> {
         let last = self.steps.len().checked_sub(1)?;
         let above = self.steps.partition_point(|step| *step < wanted).min(last);

@@ -1,7 +1,7 @@
-//! Anti-windup: what the accumulated errors do while knobs are at their limits.
+//! Anti-windup: keeps accumulated errors from growing while knobs are at their limits.
 //!
-//! **Problem.** A knob at its limit does not follow the law. If the errors are accumulated on regardless, the law asks
-//! for more and more, and the knob stays at its limit long after the errors have changed sign (windup).
+//! **Problem.** A knob at its limit does not follow the control law. If errors go on accumulating regardless, the law
+//! asks for more and more, and the knob stays at its limit long after the errors have changed sign (windup).
 //!
 //! **Choice.** *Back-calculation*, at once: v is moved to a point at which the law asks exactly the limit of the knobs
 //! that are at one (Hanus, Kinnaert and Henrotte, "Conditioning technique, a general anti-windup and bumpless transfer
@@ -10,24 +10,24 @@
 //! minimal QoD for long; a frozen v would rob the clock, which has room, of its integral action. Tardiness would miss
 //! its goal for as long.
 //!
-//! **Which v.** With fewer knobs than goals left, some goal must be given up. Of all v that suit the pinned knobs S,
-//! the one is taken that moves least in the cost's own measure, the sum of w_o dv_o^2 with w the weights of the
-//! accumulated errors:
+//! **Which v.** With fewer free knobs than goals, some goal cannot be held. Of all v that suit the pinned knobs S, the
+//! one is taken that moves least in the cost's own measure, the sum of w_o dv_o^2 with w the weights of the accumulated
+//! errors:
 //!
 //! ```text
 //! minimise dv' W dv   subject to   K_I,S dv = c_S      =>      dv = M c_S,  M = W^-1/2 (K_I,S W^-1/2)^+
 //! ```
 //!
-//! where c is the command minus the limit. An output whose v is set back sample after sample is one whose error is let
-//! stand, and the weights see to it that it is the one that matters least. The original technique moves v so that the
-//! commands of the *free* knobs stay as they were; then the couplings of the model decide which goal is given up.
+//! where c is the command minus the limit. An output whose v is set back at every sample keeps its error; the weights
+//! ensure that this is the output that matters least. The original technique moves v so that the commands of the *free*
+//! knobs do not change; then the couplings of the model decide which goal is not held.
 
 use nalgebra::DMatrix;
 
 use crate::spectrum::NoSpectrum;
 
-/// Most knobs of a law. A matrix is kept for each of the 2^6 sets of pinned knobs; our machines have two to four
-/// knobs.
+/// Bound on the knobs of a law: a matrix is stored for each of the 2^6 sets of pinned knobs. Our machines have two to
+/// four knobs.
 pub(crate) const KNOBS_MAX: usize = 6;
 
 /// Directions of K_I weaker than this, relative to the strongest, are not used to move v.
@@ -62,12 +62,12 @@ pub(crate) fn relief(ki: &DMatrix<f64>, weights: &[f64], pinned: usize) -> Resul
     }))
 }
 
-/// True if knob `i` belongs to the set.
+/// Whether knob `i` belongs to the set.
 fn is_in(set: usize, i: usize) -> bool {
     set >> i & 1 == 1
 }
 
-/// The knobs of a set.
+/// Indices of the knobs in a set, ascending.
 pub(crate) fn knobs_of(set: usize) -> impl Iterator<Item = usize> {
     (0..KNOBS_MAX).filter(move |&i| is_in(set, i))
 }

@@ -9,9 +9,9 @@
 //! matrices make it a SISO model, one row a MISO model. The model in Kang and Chung's QeDB is na = nb = 1, that in
 //! Chronos-C na = nb = 2 with one input and one output.
 //!
-//! The *drift* is what the outputs move by per sample at the operating point itself: zero if that is an equilibrium.
-//! The means of a record are one only as far as the record begins and ends alike, hence the term. No controller
-//! here uses it, because the integral part of a controller finds every constant by itself.
+//! The *drift* is the change of the outputs per sample at the operating point itself: zero if that point is an
+//! equilibrium. The means of a record are an equilibrium only as far as the record begins and ends alike, hence the
+//! term. No controller here uses it, because the integral part of a controller finds every constant by itself.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub struct ArxModel {
     fit: Option<Fit>,
 }
 
-/// How well a model explains the record that it comes from. One entry per output.
+/// How well a model explains its record; one entry per output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// R^2 = 1 - var(one-step prediction error) / var(output); 1 is perfect, 0 no better than the mean.
@@ -52,39 +52,37 @@ pub struct Fit {
     pub samples: usize,
 }
 
-/// Parts that do not make up a model, or data that does not fit it.
+/// Parts that do not make up a model, or data that does not fit the model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ArxError {
-    /// A model needs at least one input, one output, one A and one B.
+    /// A list is empty: a model needs at least one input, one output, one A and one B.
     #[error("the model has no {what}: it needs at least one")]
     Missing {
-        /// What is missing.
+        /// `input`, `output`, `A` or `B`.
         what: &'static str,
     },
-    /// Something has the wrong size.
+    /// A matrix or a vector has the wrong size.
     #[error("{what} is {got} but the model's names ask for {needed}")]
     Size {
-        /// What has the wrong size.
+        /// Name of the matrix or vector, such as `A_2`.
         what: String,
-        /// Its size.
         got: Size,
-        /// The size that fits.
+        /// Size that follows from the numbers of inputs and outputs.
         needed: Size,
     },
     /// A NaN or an infinity.
     #[error("{what} holds {value}: every number of a model must be finite")]
     NotFinite {
-        /// Where it was found.
+        /// Name of the matrix or vector.
         what: String,
-        /// The value found.
         value: f64,
     },
-    /// An input that the model does not have.
+    /// The model does not have this input.
     #[error("the model has {inputs} inputs, none of them number {input} (counted from 0)")]
     NoInput {
         /// The input asked for, from 0.
         input: usize,
-        /// Inputs of the model.
+        /// Number of inputs of the model.
         inputs: usize,
     },
 }
@@ -92,9 +90,7 @@ pub enum ArxError {
 /// Rows and columns of a matrix; a vector has one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Rows.
     pub rows: usize,
-    /// Columns.
     pub columns: usize,
 }
 
@@ -104,23 +100,23 @@ impl fmt::Display for Size {
     }
 }
 
-/// An output that the model does not explain well enough to control it.
+/// An output that the model explains too poorly to be controlled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "the model explains `{output}` with R^2 = {r2:.3}, below {minimum}: excite the knobs over a wider range, record \
      for longer, or raise the order"
 )]
 pub struct PoorFit {
-    /// Name of the output.
     pub output: String,
-    /// Its R^2.
+    /// R^2 of this output in the model's record.
     pub r2: f64,
-    /// The R^2 asked for.
+    /// The R^2 required, from 0 to 1.
     pub minimum: f64,
 }
 
 impl ArxModel {
-    /// A model from known matrices, for a system in a textbook or a paper: operating point zero, no drift, no fit.
+    /// Makes a model from known matrices, for a system in a textbook or a paper: operating point zero, no drift, no
+    /// fit.
     ///
     /// ```
     /// use punctual_control::{ArxModel, DMatrix};
@@ -131,7 +127,7 @@ impl ArxModel {
     /// ```
     ///
     /// # Errors
-    /// [`ArxError`] if something is missing, of the wrong size, or not finite.
+    /// [`ArxError`] if a part is missing, of the wrong size, or not finite.
     pub fn from_matrices(
         inputs: Vec<String>,
         outputs: Vec<String>,
@@ -153,7 +149,7 @@ impl ArxModel {
         .checked()
     }
 
-    /// The model around another operating point and with what is known about its fit.
+    /// Replaces operating point, drift and fit.
     ///
     /// # Errors
     /// [`ArxError`] if a length does not fit or a number is not finite.
@@ -174,8 +170,8 @@ impl ArxModel {
         .checked()
     }
 
-    /// The same model with the effects of all inputs times `factor`: what a wrong model looks like, for tests of what
-    /// becomes of a loop around it. A factor that makes them infinite leaves them as they are.
+    /// Returns the model with the effects of all inputs times `factor`: a wrong model, to test a loop around it. A
+    /// factor that makes an effect infinite changes nothing.
     pub fn with_gain(&self, factor: f64) -> ArxModel {
         let scaled = ArxModel {
             b: self.b.iter().map(|b| b * factor).collect(),
@@ -184,7 +180,7 @@ impl ArxModel {
         scaled.checked().unwrap_or_else(|_| self.clone())
     }
 
-    /// The same machine with other first-order dynamics, around an equilibrium: no drift.
+    /// Replaces the dynamics by first-order ones around an equilibrium: no drift.
     ///
     /// # Errors
     /// [`ArxError`] if a size does not fit or a number is not finite.
@@ -206,8 +202,8 @@ impl ArxModel {
         .checked()
     }
 
-    /// The same model with one knob only, the others held at the operating point. What the fit says stays as it was
-    /// identified: with all knobs.
+    /// Returns the model with one knob only, the others held at the operating point. The fit remains that of the
+    /// identification with all knobs.
     ///
     /// # Errors
     /// [`ArxError::NoInput`] if there is no such input.
@@ -225,22 +221,22 @@ impl ArxModel {
         .checked()
     }
 
-    /// Names of the knobs.
+    /// Names of the knobs, in the order of the columns of B.
     pub fn inputs(&self) -> &[String] {
         &self.inputs
     }
 
-    /// Names of the meters.
+    /// Names of the meters, in the order of the rows of A and B.
     pub fn outputs(&self) -> &[String] {
         &self.outputs
     }
 
-    /// A_1 .. A_na: what outputs one, two .. samples ago contribute. Never empty.
+    /// A_1 .. A_na: effects of the outputs one, two .. samples ago. Never empty.
     pub fn a(&self) -> &[DMatrix<f64>] {
         &self.a
     }
 
-    /// B_1 .. B_nb: what inputs one, two .. samples ago contribute. Never empty.
+    /// B_1 .. B_nb: effects of the inputs one, two .. samples ago. Never empty.
     pub fn b(&self) -> &[DMatrix<f64>] {
         &self.b
     }
@@ -255,17 +251,17 @@ impl ArxModel {
         &self.y0
     }
 
-    /// What the outputs move by per sample at the operating point; zero if it is an equilibrium.
+    /// Change of the outputs per sample at the operating point; zero if that point is an equilibrium.
     pub fn drift(&self) -> &[f64] {
         &self.drift
     }
 
-    /// How well the model explains its record; `None` if it was written down rather than identified.
+    /// How well the model explains its record; `None` if the model was written down rather than identified.
     pub fn fit(&self) -> Option<&Fit> {
         self.fit.as_ref()
     }
 
-    /// Rows of the past that a prediction needs: the larger one of na and nb.
+    /// Number of past rows that a prediction needs: the larger one of na and nb.
     pub fn order(&self) -> usize {
         self.a.len().max(self.b.len())
     }
@@ -293,7 +289,7 @@ impl ArxModel {
         }
     }
 
-    /// A hash of everything a controller depends on: names, orders, matrices and operating point. The fit is left
+    /// Hashes everything that a controller depends on: names, orders, matrices and operating point. The fit is left
     /// out, so a model judged anew keeps its controllers.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut hasher = Hasher::new();
@@ -376,7 +372,7 @@ impl Serialize for ArxModel {
     }
 }
 
-/// Refuses a document whose parts contradict each other.
+/// Refuses a document whose parts do not fit each other.
 impl<'de> Deserialize<'de> for ArxModel {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ArxModel, D::Error> {
         let model = ArxModel::deserialize(deserializer)?;

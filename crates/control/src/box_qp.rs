@@ -1,4 +1,4 @@
-//! The least of a small convex quadratic within limits, exactly.
+//! Exact minimum of a small convex quadratic within limits.
 //!
 //! ```text
 //! minimise 1/2 u'H u - g'u   subject to   lower <= u <= upper,   H symmetric positive definite
@@ -10,19 +10,19 @@
 //! box costs at least as much as it. So the cheapest candidate inside is the solution: no tolerance on multipliers, no
 //! iteration that could fail to end. The corners are always candidates, so there is one.
 
-/// Most knobs: 27 faces.
+/// Bound on the knobs: 27 faces.
 pub(crate) const QP_KNOBS_MAX: usize = 3;
 
-/// A candidate may leave the box by this part of the box's width, and is put back: the solution of a face that ends
-/// in a limit would otherwise be lost to rounding.
+/// A candidate may leave the box by this part of the box's width, and is moved back: otherwise rounding would lose a
+/// face's solution that lies on a limit.
 const ROUNDING: f64 = 1e-12;
 
-/// One value per knob; those beyond the number of knobs are not used.
+/// Values by knob; entries beyond the number of knobs are not used.
 pub(crate) type Vector = [f64; QP_KNOBS_MAX];
-/// One row per knob.
+/// Rows and columns by knob.
 pub(crate) type Square = [Vector; QP_KNOBS_MAX];
 
-/// Where a knob is on a face.
+/// Position of a knob on a face of the box.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Lower,
@@ -83,7 +83,8 @@ fn on_face(n: usize, face: usize, h: &Square, g: &Vector, lower: &Vector, upper:
     Some(u)
 }
 
-/// Solves H_ff x = x for the free knobs in place, by Cholesky's H = L L'. `None` if H is not positive definite.
+/// Replaces x by the solution of H_ff x = x for the free knobs, by Cholesky's H = L L'. `None` if H is not positive
+/// definite.
 fn solve(free: &[usize], h: &Square, x: &mut Vector) -> Option<()> {
     let mut l: Square = [[0.0; QP_KNOBS_MAX]; QP_KNOBS_MAX];
     for r in 0..free.len() {
@@ -107,7 +108,7 @@ fn solve(free: &[usize], h: &Square, x: &mut Vector) -> Option<()> {
     Some(())
 }
 
-/// 1/2 u'H u - g'u.
+/// The objective at `u`: 1/2 u'H u - g'u.
 fn price(n: usize, h: &Square, g: &Vector, u: &Vector) -> f64 {
     (0..n)
         .map(|i| u[i] * (0.5 * (0..n).map(|j| h[i][j] * u[j]).sum::<f64>() - g[i]))

@@ -1,8 +1,8 @@
-//! Excitation: how to move several knobs at once so that a record tells their effects apart.
+//! Excitation: how to move several knobs at once so that a record separates their effects.
 //!
-//! **Problem.** Two knobs that move together cannot be told apart; every combination of their levels should occur.
-//! Trying the combinations one after another in nested loops holds the outer knobs still for most of the record, and a
-//! drifting workload then looks like their effect.
+//! **Problem.** The effects of two knobs that move together cannot be separated; every combination of their levels
+//! should occur. Trying the combinations one after another in nested loops holds the outer knobs still for most of the
+//! record, and a drifting workload then looks like their effect.
 //!
 //! **Method.** Relatively prime cycles (QeDB, section 4.3.1). Each knob runs through its own levels again and again,
 //! one run lasting its *cycle length* in samples. If the lengths have no common factor, pairwise, then by the Chinese
@@ -15,16 +15,16 @@
 //! number of levels. Some levels are then held for one sample longer than others, and two knobs with four levels each
 //! (cycles of 4 and 5 samples, say) are possible.
 
-/// Longest period that is offered, in samples. At the shortest control period in use, 0.1 s, it would take over
-/// eleven days; longer ones are a mistake in the levels.
+/// Longest period accepted, in samples. At the shortest control period in use, 0.1 s, it would take over eleven days; a
+/// longer one is a mistake in the levels.
 const PERIOD_MAX: u64 = 10_000_000;
 
-/// One knob's part of an excitation.
+/// Part of one knob in an excitation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cycle {
-    /// The levels to run through, in this order, in the knob's unit. At least two different ones.
+    /// Levels in the order in which they are set, in the knob's unit; at least two different ones.
     pub levels: Vec<f64>,
-    /// Samples that one run takes, at least as many as levels.
+    /// Samples for one run through the levels, at least as many as levels.
     pub length: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct Excitation {
     period: u64,
 }
 
-/// Levels and cycles that do not make up an excitation. Knobs are counted from 0.
+/// Levels and cycles that do not make up an excitation. Knobs are numbered from 0.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExcitationError {
     /// There is no knob to excite.
@@ -44,25 +44,25 @@ pub enum ExcitationError {
     /// A knob with a single level never moves.
     #[error("knob {knob} has fewer than two different levels: it would never move")]
     TooFewLevels {
-        /// The knob.
+        /// Index of the knob, from 0.
         knob: usize,
     },
     /// A level is NaN or infinite.
     #[error("knob {knob} has the level {value}: levels must be finite")]
     NotFinite {
-        /// The knob.
+        /// Index of the knob, from 0.
         knob: usize,
-        /// The level.
+        /// NaN or an infinity.
         value: f64,
     },
     /// A cycle ends before every level had its turn.
     #[error("knob {knob} has {levels} levels but a cycle of {length} samples: it needs at least a sample per level")]
     CycleTooShort {
-        /// The knob.
+        /// Index of the knob, from 0.
         knob: usize,
-        /// Its levels.
+        /// Number of levels given.
         levels: usize,
-        /// Its cycle length, in samples.
+        /// Cycle length, in samples.
         length: u64,
     },
     /// Two cycles have a common factor, so some combinations never occur.
@@ -71,25 +71,23 @@ pub enum ExcitationError {
          never occur; choose relatively prime lengths"
     )]
     NotCoprime {
-        /// One knob.
         first: usize,
-        /// The other knob.
         second: usize,
-        /// Their common factor.
+        /// The greatest common divisor of their cycle lengths.
         factor: u64,
     },
-    /// The whole period is too long to be recorded.
+    /// The whole period would take longer than any record.
     #[error(
         "covering all combinations takes more than {longest} samples: use fewer levels, or hold them for fewer samples"
     )]
     PeriodTooLong {
-        /// The longest period offered, in samples.
+        /// The longest period accepted, in samples.
         longest: u64,
     },
 }
 
 impl Excitation {
-    /// An excitation with the given cycles.
+    /// Makes an excitation with the given cycles.
     ///
     /// # Errors
     /// [`ExcitationError`], above all [`ExcitationError::NotCoprime`].
@@ -110,8 +108,8 @@ impl Excitation {
         }
     }
 
-    /// The excitation with the shortest cycles that hold every level for at least `hold` samples (0 means 1): knob by
-    /// knob, the first length that has no factor in common with those before.
+    /// Makes the excitation with the shortest cycles that hold every level for at least `hold` samples (0 means 1):
+    /// knob by knob, the first length that has no factor in common with those before.
     ///
     /// ```
     /// use punctual_control::Excitation;
@@ -124,7 +122,7 @@ impl Excitation {
     /// ```
     ///
     /// # Errors
-    /// [`ExcitationError`] for missing levels and for a period beyond what can be recorded.
+    /// [`ExcitationError`] for missing levels and for a period beyond any record.
     pub fn covering(levels: Vec<Vec<f64>>, hold: u32) -> Result<Excitation, ExcitationError> {
         let mut cycles: Vec<Cycle> = Vec::with_capacity(levels.len());
         for levels in levels {
@@ -137,7 +135,7 @@ impl Excitation {
         Excitation::new(cycles)
     }
 
-    /// Samples after which everything repeats; a record of this length holds every combination of levels.
+    /// Samples until the levels repeat; a record of this length holds every combination of levels.
     pub fn period(&self) -> u64 {
         self.period
     }

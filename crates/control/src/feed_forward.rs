@@ -1,8 +1,8 @@
-//! Set-point feed-forward for a law with an integrator: where the knobs go with the goal, and how the machine follows.
+//! Set-point feed-forward for a control law with an integrator: knob settings and output trajectory for a new goal.
 //!
 //! The settings that suit a goal best in the long run, *s*(goal), are those within the limits with the least sum over
 //! the outputs of weight (goal - output at rest)^2. For a goal within reach that is the inverse of the steady state;
-//! for one that is not, the weights say which output gives way, as they do in the law. Only the difference s(goal) -
+//! beyond reach, the weights decide which output gives way, as they do in the law. Only the difference s(goal) -
 //! s(first goal) is used: the integrator has found the first goal's settings on the true machine, and a model is better
 //! at differences than at absolute values.
 
@@ -13,10 +13,10 @@ use crate::box_qp::{QP_KNOBS_MAX, Square, Vector, minimise};
 use crate::knob::Knob;
 use crate::steady::{NoSteadyState, SteadyState};
 
-/// Price of leaving the operating point, relative to the price of outputs: it decides only where outputs do not care.
+/// Price of leaving the operating point, relative to the price of outputs: decides only where outputs do not.
 const CENTRE: f64 = 1e-9;
 
-/// The settings for a goal, and the trajectory on which a first-order model goes there.
+/// Settings for a goal, and the trajectory on which a first-order model reaches the goal.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FeedForward {
     rests: SteadyState,
@@ -27,20 +27,20 @@ pub(crate) struct FeedForward {
     u0: Vec<f64>,
     lower: Vector,
     upper: Vector,
-    /// s(first goal).
+    /// s(first goal) - u0, deviations from the operating point.
     origin: Vector,
     /// u_ff = u0 + s(goal) - s(first goal).
     settings: Vec<f64>,
-    /// t, absolute.
+    /// The trajectory t of the outputs, absolute.
     trajectory: Vec<f64>,
-    /// Room for the next t.
+    /// Scratch space for the next t.
     next: Vec<f64>,
     /// Whether the next goal is the first.
     fresh: bool,
 }
 
 impl FeedForward {
-    /// For the knobs of `model` with these limits, at most [`QP_KNOBS_MAX`] of them.
+    /// Makes the feed-forward for the knobs of `model` with these limits, at most [`QP_KNOBS_MAX`] of them.
     pub(crate) fn new(model: &ArxModel, weights: &[f64], knobs: &[Knob]) -> Result<FeedForward, NoSteadyState> {
         debug_assert!(knobs.len() <= QP_KNOBS_MAX && knobs.len() == model.inputs().len());
         let rests = SteadyState::of(model)?;
@@ -76,12 +76,12 @@ impl FeedForward {
         })
     }
 
-    /// Starts over: the next goal is the first, and what is missing there is left to the feedback.
+    /// Starts over: the next goal is the first, and the feedback alone reaches it.
     pub(crate) fn forget(&mut self) {
         self.fresh = true;
     }
 
-    /// Works out the settings for `goal`.
+    /// Computes the settings for `goal`.
     pub(crate) fn aim(&mut self, goal: &[f64]) {
         let suits = self.suits(goal);
         if self.fresh {
@@ -94,23 +94,23 @@ impl FeedForward {
         }
     }
 
-    /// u0: where the first goal's settings count from.
+    /// The operating point u0, to which the settings' differences are added.
     pub(crate) fn operating_point(&self) -> &[f64] {
         &self.u0
     }
 
-    /// u_ff, absolute.
+    /// The feed-forward settings u_ff, absolute.
     pub(crate) fn settings(&self) -> &[f64] {
         &self.settings
     }
 
-    /// Where the outputs should be now.
+    /// Outputs that are expected now, absolute.
     pub(crate) fn trajectory(&self) -> &[f64] {
         &self.trajectory
     }
 
-    /// t <- goal + A (t - goal): how the model nears a goal whose settings are in force. It ends at the goal even where
-    /// the model's settings do not lead there.
+    /// t <- goal + A (t - goal): how the model nears a goal whose settings are in force. The trajectory ends at the
+    /// goal even where the model's settings do not lead there.
     pub(crate) fn advance(&mut self, goal: &[f64]) {
         for (o, next) in self.next.iter_mut().enumerate() {
             let left = |j: usize| self.a[(o, j)] * (self.trajectory[j] - goal[j]);
@@ -119,7 +119,7 @@ impl FeedForward {
         std::mem::swap(&mut self.next, &mut self.trajectory);
     }
 
-    /// s(goal) - u0.
+    /// s(goal) - u0, deviations from the operating point.
     fn suits(&self, goal: &[f64]) -> Vector {
         let mut g = Vector::default();
         let gain = self.rests.gain();

@@ -1,7 +1,7 @@
-//! A short name for the exact numbers of a model, so that a controller file can tell which model it was designed for.
+//! Hash of the exact numbers of a model, stored in a controller file to identify the model that it was designed for.
 //!
-//! FNV-1a over 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>. It guards against mix-ups, not against forgery.
-//! It is stable across machines and versions of Rust, which `std::hash` does not promise.
+//! FNV-1a over 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>. The hash guards against mix-ups, not against
+//! forgery. Unlike `std::hash`, it is stable across machines and versions of Rust.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// The fingerprint of a model; in text 16 hexadecimal digits, because JSON readers lose bits of a 64-bit number.
+/// Fingerprint of a model; in text 16 hexadecimal digits, because JSON readers lose bits of a 64-bit number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint(u64);
 
-/// A text that is no fingerprint.
+/// A text that is not a fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a fingerprint: it must be 16 hexadecimal digits")]
 pub struct NotAFingerprint(pub String);
@@ -53,7 +53,7 @@ impl TryFrom<String> for Fingerprint {
     }
 }
 
-/// Feeds numbers and names into a fingerprint. Lengths are part of it, so `["ab"]` differs from `["a", "b"]`.
+/// Feeds numbers and names into a fingerprint. Lengths are hashed as well, so `["ab"]` differs from `["a", "b"]`.
 pub(crate) struct Hasher(u64);
 
 impl Hasher {
@@ -70,7 +70,7 @@ impl Hasher {
         self.bytes(text.as_bytes());
     }
 
-    /// Minus zero equals zero, so it must hash alike.
+    /// Hashes minus zero like zero, because they are equal.
     pub(crate) fn number(&mut self, value: f64) {
         let canonical = if value == 0.0 { 0.0 } else { value };
         self.bytes(&canonical.to_bits().to_le_bytes());

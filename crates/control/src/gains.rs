@@ -1,4 +1,4 @@
-//! The gains of the published law, from an identified model.
+//! Computes the gains of the published control law from an identified model.
 //!
 //! **Problem.** The paper says that K_P and K_I were "tuned to support the stability of the closed loop", and states
 //! neither. Its plant is
@@ -15,40 +15,40 @@
 //! ```
 //!
 //! **Method.** The closed loop has four poles and two gains, so the poles cannot be placed one by one. We take the p
-//! and q with which the largest pole is the smallest: the loop settles as fast as it can. The characteristic polynomial
-//! is linear in p and q, and whether all its roots lie within a circle is told by the Schur-Cohn recursion (E. I. Jury,
-//! "Theory and Application of the z-Transform Method", 1964, chapter 3), so that no root has to be computed. The search
-//! is a grid that closes in on its best point, with a fixed number of rounds.
+//! and q that make the largest pole smallest: the loop then settles as fast as it can. The characteristic polynomial is
+//! linear in p and q. The Schur-Cohn recursion (E. I. Jury, "Theory and Application of the z-Transform Method", 1964,
+//! chapter 3) decides whether all its roots lie within a circle, so that no root has to be computed. The search is a
+//! grid that closes in on its best point, with a fixed number of rounds.
 
 use serde::{Deserialize, Serialize};
 
-/// Which of the two readings a law follows.
+/// The two readings of the paper's law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Integration {
-    /// d accumulates the error: a PI law.
+    /// One integrator: d accumulates the error, a PI law.
     Once,
-    /// d accumulates what accumulates the error, as equations 5 and d(k+1) = d(k) + delta(k) are printed.
+    /// Two integrators: d accumulates a sum of errors, as equations 5 and d(k+1) = d(k) + delta(k) are printed.
     Twice,
 }
 
 /// An identified model of order 2, around its operating point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plant {
-    /// What the delays of the last period and of the one before contribute: a1, a2.
+    /// a1, a2: effect of the delay one and two periods ago, without unit.
     pub a: [f64; 2],
-    /// Seconds of delay for an item of bound, of the last period and the one before: b1, b2.
+    /// b1, b2: seconds of delay per item of bound, one and two periods ago.
     pub b: [f64; 2],
 }
 
-/// The law's gains.
+/// Gains of the law, and how fast the loop settles under them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gains {
-    /// K_P, items of bound for a second of delay.
+    /// K_P, in items of bound per second of delay.
     pub proportional: f64,
-    /// K_I, without unit.
+    /// K_I, a number without unit.
     pub integral: f64,
-    /// Which reading they are for.
+    /// The reading of the law that the gains are for.
     pub integration: Integration,
     /// Modulus of the largest pole of the closed loop, below 1.
     pub radius: f64,
@@ -61,38 +61,38 @@ pub struct Gains {
      finite; identify it again with the bound moved over a wider range"
 )]
 pub struct NoGains {
-    /// Seconds of delay for an item of bound in the long run.
+    /// Change of the delay per item of bound in the long run, in seconds.
     pub steady: f64,
 }
 
-/// Points of the grid on each side of its middle.
+/// Grid points on each side of the middle.
 const HALF: i32 = 20;
-/// Rounds: each makes the grid three times finer.
+/// Rounds of the search: each makes the grid three times finer.
 const ROUNDS: u32 = 12;
-/// The first grid reaches as far, in gains that would by themselves undo an error in one period.
+/// Reach of the first grid, in gains that would by themselves undo an error in one period.
 const REACH: f64 = 3.0;
-/// The least proportional gain, as a part of the one that would undo an error in one period: without a proportional
-/// part it would be no PI law.
+/// The least proportional gain, as a part of the gain that would undo an error in one period: without a proportional
+/// part the law would not be PI.
 const PROPORTIONAL_MIN: f64 = 0.05;
-/// Bisections of the radius: to 2^-24.
+/// Bisections of the radius: accurate to 2^-24 of the interval.
 const BISECTIONS: u32 = 24;
 
 impl Plant {
-    /// The paper's (equation 3), whose unit of d is not stated.
+    /// The paper's plant (equation 3), whose unit of d is not stated.
     pub const PAPER: Plant = Plant {
         a: [-0.0228, -0.1371],
         b: [0.0179, 0.0084],
     };
 
-    /// Seconds of delay for an item of bound in the long run.
+    /// Change of the delay per item of bound in the long run, in seconds.
     pub fn steady(&self) -> f64 {
         (self.b[0] + self.b[1]) / (1.0 - self.a[0] - self.a[1])
     }
 
-    /// The gains with which the closed loop settles fastest.
+    /// Computes the gains with which the closed loop settles fastest.
     ///
     /// # Errors
-    /// [`NoGains`] where none does.
+    /// [`NoGains`] where the loop settles under none.
     pub fn gains(&self, integration: Integration) -> Result<Gains, NoGains> {
         let steady = self.steady();
         let unit = 1.0 / steady;
@@ -108,7 +108,7 @@ impl Plant {
                         from[0] + step(i, reach),
                         (from[1] + step(j, reach)).max(PROPORTIONAL_MIN),
                     ];
-                    // Most points are worse than the best so far, which one recursion tells.
+                    // Most points are worse than the best so far, which one recursion shows.
                     let closed = self.closed(integration, at[0] * unit, at[1] * unit);
                     if !best.is_finite() || within(&closed, best) {
                         let radius = radius(&closed);
@@ -132,7 +132,7 @@ impl Plant {
         })
     }
 
-    /// Modulus of the largest pole under `gains`.
+    /// Modulus of the largest pole of the closed loop under `gains`.
     pub fn radius(&self, gains: &Gains) -> f64 {
         let p = gains.proportional * (gains.integral + 1.0);
         radius(&self.closed(gains.integration, p, gains.proportional))
@@ -142,7 +142,7 @@ impl Plant {
     fn closed(&self, integration: Integration, p: f64, q: f64) -> [f64; 5] {
         let [a1, a2] = self.a;
         let [b1, b2] = self.b;
-        // Of the law: z^2 - z, or z^2 - 2 z + 1; times z^2 - a1 z - a2.
+        // The law's denominator is z^2 - z or z^2 - 2 z + 1; times the plant's z^2 - a1 z - a2.
         let (c1, c0) = match integration {
             Integration::Once => (-1.0, 0.0),
             Integration::Twice => (-2.0, 1.0),
@@ -161,7 +161,7 @@ fn step(number: i32, reach: f64) -> f64 {
     reach * f64::from(number) / f64::from(HALF)
 }
 
-/// The least circle around 0 with all roots, up to 2; larger ones are all alike.
+/// Radius of the least circle around 0 that holds all roots, up to 2; infinite beyond, where differences do not matter.
 fn radius(polynomial: &[f64; 5]) -> f64 {
     let (mut inside, mut outside) = (0.0, 2.0);
     if !within(polynomial, outside) {
@@ -178,8 +178,8 @@ fn radius(polynomial: &[f64; 5]) -> f64 {
     outside
 }
 
-/// Whether all roots lie within `circle`: those of the polynomial in z circle lie within 1 exactly if each step of the
-/// recursion has a last coefficient smaller than its first.
+/// Whether all roots lie within `circle`. The roots of the polynomial in z circle lie within 1 exactly if each step of
+/// the recursion has a last coefficient smaller than its first.
 fn within(polynomial: &[f64; 5], circle: f64) -> bool {
     let mut left = *polynomial;
     let mut power = 1.0;
@@ -189,7 +189,7 @@ fn within(polynomial: &[f64; 5], circle: f64) -> bool {
     }
     for degree in (1..left.len()).rev() {
         let reflection = left[degree] / left[0];
-        // A NaN is outside, too.
+        // A NaN counts as outside.
         if reflection.is_nan() || reflection.abs() >= 1.0 {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Identification: the ARX model that explains a record best.
+//! Identification: fits the ARX model that explains a record best.
 //!
 //! **Problem.** The knobs of a running system were moved (see [`Excitation`](crate::Excitation)) and its meters read
 //! once per sample. Find the matrices for which the one-step predictions miss the record by the least sum of squares.
@@ -11,8 +11,8 @@
 //! model's drift.
 //!
 //! **Diagnosis.** The singular values of R are those of X. A tiny one means that some regressors are (almost) a
-//! combination of others, so their coefficients are not determined by the record; the right singular vector says which
-//! ones they are (Belsley, Kuh and Welsch, "Regression Diagnostics", 1980, chapter 3).
+//! combination of others, so the record does not determine their coefficients; the right singular vector says which
+//! regressors they are (Belsley, Kuh and Welsch, "Regression Diagnostics", 1980, chapter 3).
 
 use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
@@ -36,23 +36,23 @@ const NAMED_FROM: f64 = 0.05;
 /// Bound on the iterations of the singular value decomposition, per column.
 const ITERATIONS_PER_COLUMN: usize = 100;
 
-/// What was done to a system and what came of it; one row per sample, equally spaced and without gaps.
+/// Inputs applied to a system and outputs measured; one row per sample, equally spaced and without gaps.
 ///
-/// Row k of `y` is measured at instant k; row k of `u` is what was applied from then until instant k + 1. So y(k+1) is
-/// the first measurement to show u(k). Give what the machine really applied, not what was asked of it.
+/// Row k of `y` is measured at instant k; row k of `u` is applied from then until instant k + 1. So y(k+1) is the first
+/// measurement to show u(k). Give the inputs that the machine really applied, not those requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
     /// Names of the columns of `y`.
     pub outputs: Vec<String>,
     /// Names of the columns of `u`.
     pub inputs: Vec<String>,
-    /// Measured outputs, absolute.
+    /// Measured outputs, absolute, one row per sample.
     pub y: Vec<Vec<f64>>,
-    /// Applied inputs, absolute.
+    /// Applied inputs, absolute, one row per sample.
     pub u: Vec<Vec<f64>>,
 }
 
-/// How far back a model looks.
+/// Number of past samples that a model uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
     /// Past outputs, at least 1.
@@ -62,7 +62,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// One past output, one past input: the model of QeDB.
+    /// First order, one past output and one past input: the model of QeDB.
     pub const FIRST: Orders = Orders { na: 1, nb: 1 };
 }
 
@@ -70,7 +70,7 @@ impl Orders {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatingPoint {
-    /// The means of the record, and a drift for what they miss of an equilibrium.
+    /// The means of the record; a drift is fitted, because they need not be an equilibrium.
     Mean,
     /// A known equilibrium: no drift is fitted.
     Equilibrium {
@@ -81,50 +81,39 @@ pub enum OperatingPoint {
     },
 }
 
-/// Why a record gives no model.
+/// Reasons why a record gives no model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum IdentifyError {
     /// An order is zero.
     #[error("{order} is 0: a model looks back on at least one output and one input")]
-    OrderZero {
-        /// `na` or `nb`.
-        order: &'static str,
-    },
-    /// A name or a whole side of the record is missing.
+    OrderZero { order: &'static str },
+    /// The record has no names of inputs or of outputs.
     #[error("the record has no {what}: name at least one")]
-    Missing {
-        /// `inputs` or `outputs`.
-        what: &'static str,
-    },
+    Missing { what: &'static str },
     /// A row is longer or shorter than the list of names, or the operating point is.
     #[error("{what} has {got} values but {needed} are named")]
     RowLength {
-        /// Which row of which side.
+        /// The row, and whether it is of inputs or outputs.
         what: String,
-        /// Values in it.
+        /// Number of values in the row.
         got: usize,
-        /// Names.
+        /// Number of names for the row.
         needed: usize,
     },
     /// Outputs and inputs do not have equally many rows.
     #[error("the record has {outputs} rows of outputs but {inputs} rows of inputs: one of each per sample")]
-    UnequalLength {
-        /// Rows of outputs.
-        outputs: usize,
-        /// Rows of inputs.
-        inputs: usize,
-    },
+    UnequalLength { outputs: usize, inputs: usize },
     /// A NaN or an infinity in the record or the operating point.
     #[error(
         "`{column}` is {value} in row {row}: drop the periods in which nothing was measured, and record again \
          without gaps"
     )]
     NotFinite {
-        /// Row, from 0.
+        /// Index of the row, from 0.
         row: usize,
         /// Name of the column.
         column: String,
-        /// The value found.
+        /// NaN or an infinity.
         value: f64,
     },
     /// The record is too short for the number of coefficients.
@@ -135,20 +124,20 @@ pub enum IdentifyError {
     TooFewSamples {
         /// Rows of the record.
         samples: usize,
-        /// Order of the past outputs.
+        /// Number of past outputs.
         na: usize,
-        /// Order of the past inputs.
+        /// Number of past inputs.
         nb: usize,
-        /// Rows that would do.
+        /// Least number of rows.
         needed: usize,
     },
-    /// An input was never moved, so its effect cannot be known.
+    /// An input was never moved, so the record does not show its effect.
     #[error("the input `{input}` never moves: excite it, or leave it out of the model")]
     InputNeverMoves {
         /// Name of the input.
         input: String,
     },
-    /// An output was constant, so there is nothing to explain.
+    /// An output was constant: no change to explain.
     #[error(
         "the output `{output}` is constant: no knob reaches it at this operating point; move the point, or leave it \
          out of the model"
@@ -166,17 +155,17 @@ pub enum IdentifyError {
         /// The regressors involved, such as `clock(k-1)`.
         regressors: Vec<String>,
     },
-    /// The numbers are too far apart in size for a factorisation.
+    /// The numbers differ too much in size for a factorisation.
     #[error(
         "the least-squares problem is too badly scaled to be solved: bring the units of knobs and meters closer to 1"
     )]
     Numerics,
-    /// The result does not make up a model.
+    /// The coefficients found do not make up a model.
     #[error(transparent)]
     Model(#[from] ArxError),
 }
 
-/// The model of the given orders that explains `record` best.
+/// Fits the model of the given orders that explains `record` best.
 ///
 /// ```
 /// use punctual_control::{OperatingPoint, Orders, Recording, identify};
@@ -193,7 +182,7 @@ pub enum IdentifyError {
 /// ```
 ///
 /// # Errors
-/// [`IdentifyError`] says what is wrong with the record and where; a model with a poor fit is not an error here, see
+/// [`IdentifyError`] describes the defect of the record and where it is; a poor fit is not an error here, see
 /// [`ArxModel::check_fit`].
 pub fn identify(record: &Recording, orders: Orders, around: &OperatingPoint) -> Result<ArxModel, IdentifyError> {
     check_record(record, orders)?;
@@ -259,7 +248,7 @@ fn regressor(name: &str, lag: usize) -> String {
     format!("{name}(k-{lag})")
 }
 
-/// The C with the least |Y - X C|, by QR of the scaled columns.
+/// Finds the C with the least |Y - X C|, by QR of the scaled columns.
 fn least_squares(
     x: &DMatrix<f64>,
     y: &DMatrix<f64>,
@@ -317,8 +306,8 @@ fn model(record: &Recording, orders: Orders, coefficients: &DMatrix<f64>) -> Res
     ArxModel::from_matrices(record.inputs.clone(), record.outputs.clone(), a, b)
 }
 
-/// `fitted` numbers per output were chosen to make `error` small, so it has that many degrees of freedom less than
-/// rows.
+/// Measures the fit. `fitted` numbers per output were chosen to make `error` small, so the residual has that many
+/// degrees of freedom less than rows.
 fn fit(error: &DMatrix<f64>, y: &DMatrix<f64>, fitted: usize, samples: usize) -> Fit {
     let r2 = error
         .column_iter()
@@ -394,8 +383,8 @@ fn check_record(record: &Recording, orders: Orders) -> Result<(), IdentifyError>
     check_movement(record, orders)
 }
 
-/// Every output must vary where it is to be explained, and every regressor where it explains. Centring turns a
-/// constant column into rounding errors, and scaling would blow them up to a regressor.
+/// Checks that every output varies in the rows to be explained, and every regressor in the rows that explain. Centring
+/// turns a constant column into rounding errors, and scaling would blow them up to a regressor.
 fn check_movement(record: &Recording, orders: Orders) -> Result<(), IdentifyError> {
     if let Some(i) = first_constant(&record.u) {
         let input = record.inputs[i].clone();

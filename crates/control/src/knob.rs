@@ -1,8 +1,8 @@
-//! What a knob can be set to.
+//! Range and resolution of a knob.
 
 use serde::{Deserialize, Serialize};
 
-/// The range of a knob and how finely it can be set, in the knob's own unit.
+/// The range of a knob and the distance between its settings, in the knob's own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Knob {
@@ -23,33 +23,25 @@ struct Unchecked {
 pub enum KnobError {
     /// The range is empty, or a limit is not finite.
     #[error("a knob cannot range from {min} to {max}: both must be finite and the minimum below the maximum")]
-    Range {
-        /// Lower limit.
-        min: f64,
-        /// Upper limit.
-        max: f64,
-    },
+    Range { min: f64, max: f64 },
     /// The quantum is negative or not finite.
     #[error(
         "a knob cannot move in steps of {quantum}: the step must be finite and not negative, 0 for a continuous knob"
     )]
-    Quantum {
-        /// The step.
-        quantum: f64,
-    },
+    Quantum { quantum: f64 },
     /// The settings of a knob with steps are not a list of ascending numbers.
     #[error("setting {index} of a knob is {value}: give at least two settings, finite and ascending")]
     Steps {
-        /// The setting that is out of order, from 0.
+        /// Index from 0 of the setting that is not finite or not ascending.
         index: usize,
-        /// Its value.
+        /// NaN where fewer than two settings are given.
         value: f64,
     },
 }
 
 impl Knob {
-    /// A knob from `min` to `max` whose neighbouring settings are at most `quantum` apart; 0 if it can be set to any
-    /// value.
+    /// Makes a knob from `min` to `max` whose neighbouring settings are at most `quantum` apart; 0 if any value can be
+    /// set.
     ///
     /// # Errors
     /// [`KnobError`] for an empty range, a negative quantum, NaN and infinities.
@@ -63,12 +55,12 @@ impl Knob {
         }
     }
 
-    /// Lowest setting.
+    /// Lowest setting, in the knob's unit.
     pub fn min(self) -> f64 {
         self.min
     }
 
-    /// Highest setting.
+    /// Highest setting, in the knob's unit.
     pub fn max(self) -> f64 {
         self.max
     }
@@ -78,13 +70,13 @@ impl Knob {
         self.quantum
     }
 
-    /// The value within the range that is nearest to `value`.
+    /// Returns the value within the range that is nearest to `value`.
     pub(crate) fn clamp(self, value: f64) -> f64 {
         value.clamp(self.min, self.max)
     }
 
-    /// True if `applied` is `wanted` but for rounding to a neighbouring setting. A difference beyond that means that
-    /// the machine refused or limited the setting.
+    /// Whether `applied` is `wanted` but for rounding to a neighbouring setting. A larger difference means that the
+    /// machine refused or limited the setting.
     ///
     /// A controller must not correct its memory for mere rounding: an integral that moves by less than a quantum per
     /// sample would be set back each time and never reach the next setting, and its error would stay for good.

@@ -1,15 +1,14 @@
-//! Which law holds the meters at their goals, and from which model? Identification and feedback control: from a record
-//! of what knobs did to meters, to a law with its proof.
+//! Identification and feedback control: from a record of knobs and meters to a control law with its proof of stability.
 //!
 //! **Problem.** A machine has knobs (clock, admitted share of updates, backlog bound) and meters (tardiness, data
-//! response ratio, service delay). How much a knob does depends on the machine and on its load. One knob moves several
+//! response ratio, service delay). The effect of a knob depends on the machine and on its load. One knob moves several
 //! meters, and the load changes without notice. A fixed setting is either late or wasteful.
 //!
 //! **Terms.** y(k) are the meters (*outputs*) and u(k) the knobs (*inputs*) at sample k; the *operating point* (u0, y0)
 //! is where the model is linear; models and gains are about deviations from it. The *error* is the goal minus the
-//! output. A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. Matrices keep the letters
-//! of the literature: A, B of the model; Q, R the weights of states and inputs; X the solution of the Riccati equation;
-//! K the gain.
+//! output. A *pole* is an eigenvalue of a closed loop; inside the unit circle means stable. A *law* (control law)
+//! computes u from errors. Matrices keep the letters of the literature: A, B of the model; Q, R the weights of states
+//! and inputs; X the solution of the Riccati equation; K the gain.
 //!
 //! **Method.** Four steps, those of "QeDB with MIMO control" (W. Kang and J. Chung, section 4.3):
 //! 1. [`Excitation`] moves all knobs at once through every combination of their levels, and the caller records.
@@ -18,14 +17,15 @@
 //!    reports the poles, of the free loop and of those with knobs pinned at a limit.
 //! 4. [`LqrPi`] is the law at work: limits, anti-windup, settings that the machine rounds or refuses.
 //!
-//! Beyond the paper, the law knows the steps of knobs ([`Actuator`]) and feeds set points forward
-//! ([`LqrPi::with_model`], [`SteadyState`]). Models exist for a shorter sample, too ([`quasi_static`]). A
-//! [`Supervisor`] notices when a model is wrong, a [`Pacer`] sets the clock while a job runs, and a [`Tail`] says which
-//! mean keeps a share of jobs on time. A [`Plant`] gives the gains of the law with which Chronos-C holds a delay.
+//! Beyond the paper, the law rounds to the steps of knobs ([`Actuator`]) and feeds set points forward
+//! ([`LqrPi::with_model`], [`SteadyState`]). Models can be converted to a shorter sample ([`quasi_static`]). A
+//! [`Supervisor`] detects a wrong model, a [`Pacer`] sets the clock while a job runs, and a [`Tail`] computes the mean
+//! at which only a given share of jobs is late. A [`Plant`] gives the gains of the law with which Chronos-C holds a
+//! delay.
 //!
-//! All of it is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values,
-//! and a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
-//! (gigahertz, not hertz): weights then compare what they seem to compare, and the numerics stay accurate.
+//! The crate is pure: values in, values out, no clock, no file, no randomness. Models and designs are serde values, and
+//! a [`Fingerprint`] ties a design to its model. Choose units in which knobs and meters are of the order of 1
+//! (gigahertz, not hertz): weights are then comparable, and the numerics stay accurate.
 //!
 //! ```
 //! use punctual_control::*;

@@ -13,11 +13,11 @@ use crate::spectrum::{NoSpectrum, Pole, Stability, poles};
 pub struct Lqr {
     /// The gain K of u = -K x; m x n.
     pub k: DMatrix<f64>,
-    /// The Riccati solution X: x'X x is what the law spends from x on.
+    /// The Riccati solution X: from the state x on the law spends x'X x.
     pub x: DMatrix<f64>,
     /// Eigenvalues of A - B K.
     pub poles: Vec<Pole>,
-    /// What the poles say.
+    /// Whether the poles are stable.
     pub verdict: Stability,
     /// Relative residual of the Riccati equation.
     pub residual: f64,
@@ -35,7 +35,7 @@ pub struct Lqr {
 /// ```
 ///
 /// # Errors
-/// Those of [`dare`].
+/// As for [`dare`].
 pub fn dlqr(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<Lqr, RiccatiError> {
     let solved = dare(a, b, q, r)?;
     let k = gain(a, b, r, &solved.x)?;
@@ -50,10 +50,10 @@ pub fn dlqr(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f6
     })
 }
 
-/// The eigenvalues of A - B K.
+/// Eigenvalues of A - B K, the closed loop.
 ///
 /// # Errors
-/// [`NoSpectrum`] if they cannot be computed.
+/// [`NoSpectrum`] if the eigenvalues cannot be computed.
 pub(crate) fn closed_loop_poles(a: &DMatrix<f64>, b: &DMatrix<f64>, k: &DMatrix<f64>) -> Result<Vec<Pole>, NoSpectrum> {
     poles(&(a - b * k))
 }

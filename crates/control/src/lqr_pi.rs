@@ -1,20 +1,20 @@
-//! The running LQR-PI law: measurements in, knob settings out, once per sample.
+//! The running LQR-PI control law: measurements in, knob settings out, once per sample.
 //!
 //! ```text
 //! step(y, goal)   e = goal - y;  u = u0 - K [e; past e; past u; v];  limits;  v <- v + e
 //! applied(u)      what the machine really did, if it is not what `step` returned
 //! ```
 //!
-//! Every knob's setting lies within its limits. While the law asks for more than a limit, v is moved to where it asks
-//! exactly the limit (`antiwindup.rs` says how and why), and the other knobs take that into account in the same
-//! sample. The same happens when [`LqrPi::applied`] reports a setting that was refused or cut. Rounding to the
-//! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean
-//! is the right one.
+//! Every knob's setting lies within its limits. While the law asks for more than a limit, v is moved to where the law
+//! asks exactly the limit (`antiwindup.rs` explains how and why), and the other knobs take that into account in the
+//! same sample. The same happens when [`LqrPi::applied`] reports a setting that was refused or cut. Rounding to the
+//! nearest setting is not corrected: v goes on accumulating, and the knob alternates between two settings whose mean is
+//! the right one.
 //!
-//! The law can do more. With [`LqrPi::on_actuators`] the settings are on the knobs' steps, with the rounding carried
-//! (`actuator.rs`). With [`LqrPi::with_model`] the effect of rounding is not taken for an error (`rounding.rs`), and
-//! goals are fed forward (`feed_forward.rs`). The operating point moves with the goal, to the settings that the new
-//! goal needs in the long run. The error is that from the *trajectory* t on which the model goes there under these
+//! Two extensions are optional. [`LqrPi::on_actuators`] returns settings on the knobs' steps, with the rounding carried
+//! (`actuator.rs`). [`LqrPi::with_model`] subtracts the effect of rounding from the error (`rounding.rs`), and feeds
+//! goals forward (`feed_forward.rs`): the operating point moves with the goal, to the settings that the new goal needs
+//! in the long run. The error is the distance from the *trajectory* t on which the model reaches the goal under these
 //! settings,
 //!
 //! ```text
@@ -39,40 +39,40 @@ use crate::rounding::RoundingEffect;
 use crate::spectrum::NoSpectrum;
 use crate::steady::NoSteadyState;
 
-/// Larger values are refused like infinities. A law that has swallowed one of this size is back in a few samples,
-/// because v is set back to the limits each time; after an overflow to NaN it would never be.
+/// Larger values are refused like infinities. A law that has taken in one of this size recovers in a few samples,
+/// because v is set back to the limits each time; after an overflow to NaN it never would.
 const MAGNITUDE_MAX: f64 = 1e100;
 
-/// A law at work. Its state is the accumulated errors and, for orders above one, past errors and inputs.
+/// A running law. Its state is the accumulated errors and, for orders above one, past errors and inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LqrPi {
-    /// K; u = -K z.
+    /// K of u = -K z.
     gain: DMatrix<f64>,
-    /// What the law moves the knobs around: the operating point, or what feed-forward says.
+    /// Settings to which the law adds its deviations: the operating point, or those of feed-forward.
     u0: Vec<f64>,
     actuators: Vec<Actuator>,
     model: Option<ModelInLaw>,
-    /// M for each set of pinned knobs, indexed by the set.
+    /// M for each set of pinned knobs, indexed by the set's bits.
     relief: Vec<DMatrix<f64>>,
     /// z = [e; past e; past u; v], deviations.
     state: Vec<f64>,
     layout: Layout,
-    /// Settings asked for last, absolute, before the knobs' steps.
+    /// Last settings before rounding to the knobs' steps, absolute.
     u: Vec<f64>,
-    /// The same on the knobs' steps, or what the machine made of them.
+    /// Last settings on the knobs' steps, or those that the machine applied.
     set: Vec<f64>,
-    /// What the law asked beyond what was possible; scratch space.
+    /// Settings asked for minus settings possible; scratch space.
     excess: Vec<f64>,
 }
 
-/// What a law does with the model that it was designed for.
+/// Parts that a law computes from the model that it was designed for.
 #[derive(Clone, Debug, PartialEq)]
 struct ModelInLaw {
     feed_forward: FeedForward,
     rounding: RoundingEffect,
 }
 
-/// Where the parts of the state are.
+/// Indices of the parts of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     /// Number of outputs; e(k) comes first.
@@ -83,20 +83,20 @@ struct Layout {
     accumulated: usize,
 }
 
-/// Why a law cannot be run.
+/// Reasons why a law cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LqrPiError {
-    /// Not one range per knob.
+    /// The number of ranges is not the number of knobs.
     #[error(
         "{got} knob ranges are given but the law moves {needed} knobs: give one for each, in the order of the design"
     )]
     KnobCount {
-        /// Ranges given.
+        /// Number of ranges given.
         got: usize,
-        /// Knobs of the law.
+        /// Number of knobs of the law.
         needed: usize,
     },
-    /// The design is not usable as it is.
+    /// The design cannot be used as given.
     #[error(transparent)]
     Design(#[from] DesignError),
     /// The operating point or the weights do not fit the gains.
@@ -105,21 +105,21 @@ pub enum LqrPiError {
         /// `operating point` or `weights`.
         what: &'static str,
     },
-    /// Feed-forward needs the very model of the design.
+    /// Feed-forward was given another model than that of the design.
     #[error(transparent)]
     WrongModel(#[from] WrongModel),
-    /// The model has no settings for a goal.
+    /// No settings of the model hold its goals.
     #[error(transparent)]
     NoSteadyState(#[from] NoSteadyState),
-    /// Feed-forward follows small models of first order.
+    /// Feed-forward supports small models of first order only.
     #[error(
         "feed-forward follows models of first order with at most {QP_KNOBS_MAX} inputs, but this one is of order \
          {order} with {inputs}"
     )]
     FeedForward {
-        /// Order of the model.
+        /// Order of the given model.
         order: usize,
-        /// Its inputs.
+        /// Number of inputs of the given model.
         inputs: usize,
     },
 }
@@ -130,8 +130,8 @@ impl From<NoSpectrum> for LqrPiError {
     }
 }
 
-/// Values that a running law does not take. The law is as it was before the call, and [`LqrPi::settings`] still holds
-/// the last good settings.
+/// Values that a running law refuses. The law is as it was before the call, and [`LqrPi::settings`] still holds the
+/// last good settings.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum StepError {
     /// The wrong number of values.
@@ -139,9 +139,9 @@ pub enum StepError {
     Count {
         /// `measurement`, `goal` or `applied setting`.
         what: &'static str,
-        /// Values given.
+        /// Number of values given.
         got: usize,
-        /// Values needed.
+        /// Number of values needed.
         needed: usize,
     },
     /// A NaN, an infinity, or a number so large that the state would overflow.
@@ -149,15 +149,15 @@ pub enum StepError {
     NotUsable {
         /// `measurement`, `goal` or `applied setting`.
         what: &'static str,
-        /// Which one, from 0, in the order of the design.
+        /// Index of the value from 0, in the order of the design.
         index: usize,
-        /// The value.
+        /// NaN, an infinity, or beyond the bound.
         value: f64,
     },
 }
 
 impl LqrPi {
-    /// The law of `design` for knobs with these ranges, at rest at the operating point.
+    /// Makes the law of `design` for knobs with these ranges, at rest at the operating point.
     ///
     /// # Errors
     /// [`LqrPiError`] if the parts do not fit each other; a design made by [`design`](crate::design) always fits
@@ -166,7 +166,7 @@ impl LqrPi {
         LqrPi::on_actuators(design, knobs.into_iter().map(Actuator::from).collect())
     }
 
-    /// The law of `design` for knobs with steps, at rest at the operating point.
+    /// Makes the law of `design` for knobs with steps, at rest at the operating point.
     ///
     /// # Errors
     /// As [`LqrPi::new`].
@@ -221,13 +221,12 @@ impl LqrPi {
         })
     }
 
-    /// The same law with `model`, the one of `design`, inside: changes of the goal are fed forward, and what the
-    /// rounding of knobs does to the outputs is no error (`rounding.rs`). The first goal, and the first after
+    /// Adds `model`, which must be that of `design`, to the law: changes of the goal are fed forward, and the effect of
+    /// rounding on the outputs does not count as an error (`rounding.rs`). The first goal, and the first after
     /// [`resume`](Self::resume), are left to the feedback.
     ///
     /// # Errors
-    /// [`LqrPiError`] for another model, one without resting points, one of higher order, or with more than three
-    /// knobs.
+    /// [`LqrPiError`] for another model, a model without resting points or of higher order, or more than three knobs.
     pub fn with_model(self, model: &ArxModel, design: &Design) -> Result<LqrPi, LqrPiError> {
         design.check_model(model)?;
         let knobs: Vec<Knob> = self.actuators.iter().map(Actuator::knob).collect();
@@ -246,9 +245,10 @@ impl LqrPi {
     }
 
     /// Forgets the past and goes on from the settings `u`, as if they had held the goal for long: without an error the
-    /// next settings are `u` again, so that taking over a running machine gives it no jolt.
+    /// next settings are `u` again, so that taking over a running machine gives no jolt.
     ///
-    /// With more knobs than outputs not every `u` can be the law's own; it then goes on from the nearest that can.
+    /// With more knobs than outputs the law cannot ask for every `u`; it then goes on from the nearest that it can ask
+    /// for.
     ///
     /// # Errors
     /// [`StepError`] if `u` has the wrong length or cannot be used.
@@ -282,8 +282,8 @@ impl LqrPi {
         Ok(())
     }
 
-    /// The settings for the coming sample, absolute and within the limits, from the outputs just measured and their
-    /// goals. Call it once per sample.
+    /// Returns the settings for the coming sample, absolute and within the limits, from the outputs just measured and
+    /// their goals. Call once per sample.
     ///
     /// # Errors
     /// [`StepError`] for a value that cannot be used (NaN for an output that was not measured): nothing is
@@ -317,8 +317,8 @@ impl LqrPi {
         Ok(&self.set)
     }
 
-    /// Tells what the machine did, if it is not what [`step`](Self::step) returned: settings rounded, refused or cut.
-    /// Call it at most once per step, before the next one.
+    /// Reports the settings that the machine applied, if they differ from those of [`step`](Self::step): rounded,
+    /// refused or cut. Call at most once per step, before the next one.
     ///
     /// # Errors
     /// [`StepError`] if `u` has the wrong length or cannot be used; the law then goes on as if its settings had been
@@ -340,12 +340,12 @@ impl LqrPi {
         Ok(())
     }
 
-    /// Goes on from `u`: not a refusal, another loop has moved the knobs with the same goal ([`Pacer`](crate::Pacer)).
-    /// The accumulated errors move so that the law would have asked for `u` itself, for the knobs that were not moved
-    /// as well, and nothing of its rounding is left. Call it at most once per step, before the next one.
+    /// Goes on from `u`, where another loop with the same goal has moved the knobs ([`Pacer`](crate::Pacer)); not for a
+    /// refusal. The accumulated errors move so that the law would have asked for `u` itself, also for the knobs that
+    /// were not moved, and the carry of rounding is dropped. Call at most once per step, before the next one.
     ///
     /// # Errors
-    /// As [`applied`](Self::applied).
+    /// As for [`applied`](Self::applied).
     pub fn follow(&mut self, u: &[f64]) -> Result<(), StepError> {
         check("applied setting", u, self.actuators.len())?;
         for (i, applied) in u.iter().enumerate() {
@@ -363,7 +363,7 @@ impl LqrPi {
         Ok(())
     }
 
-    /// The settings of the last good step (or start), absolute; on the knobs' steps where they are known.
+    /// Settings of the last good step (or start), absolute; on the knobs' steps where these are known.
     pub fn settings(&self) -> &[f64] {
         if self.actuators.iter().any(|actuator| !actuator.steps().is_empty()) {
             &self.set
@@ -372,7 +372,7 @@ impl LqrPi {
         }
     }
 
-    /// The accumulated error of each output, in the output's unit times samples.
+    /// Accumulated error of each output, in the output's unit times samples.
     pub fn accumulated(&self) -> &[f64] {
         &self.state[self.layout.accumulated..]
     }
@@ -428,7 +428,7 @@ impl LqrPi {
     }
 }
 
-/// What the law asks of knob `i`, absolute: u0 - K z.
+/// Setting that the law asks of knob `i`, absolute: u0 - K z.
 fn law(gain: &DMatrix<f64>, u0: &[f64], state: &[f64], i: usize) -> f64 {
     u0[i] - state.iter().enumerate().map(|(j, z)| gain[(i, j)] * z).sum::<f64>()
 }

@@ -1,4 +1,4 @@
-//! Design of the LQR-PI law: several knobs hold several meters at their goals.
+//! Design of the LQR-PI control law: several knobs hold several meters at their goals.
 //!
 //! **Terms.** The error e(k) = r - y(k) is the goal minus the measurement; the accumulated error is
 //! v(k+1) = v(k) + e(k). The law of QeDB (equation 7) is proportional-integral:
@@ -15,11 +15,11 @@
 //! ```
 //!
 //! The constants left over (the goal's distance from the operating point, the drift, a steady disturbance) are not in
-//! the model: the accumulated error finds them, which is what it is for.
+//! the model: the accumulated error finds them, as integral action does.
 //!
-//! **Higher orders.** The state also holds what else the future depends on, e(k-1) .. e(k-na+1) and
-//! u(k-1) .. u(k-nb+1), all of it known, and the law gains a term for each. Nothing is reduced or observed. For
-//! na = nb = 1 there are no such terms and the law is exactly the one above.
+//! **Higher orders.** The state also holds the rest that the future depends on, e(k-1) .. e(k-na+1) and u(k-1) ..
+//! u(k-nb+1), all of it known, and the law gains a term for each. No state is reduced or observed. For na = nb = 1
+//! there are no such terms and the law is exactly the one above.
 //!
 //! **Stability.** The poles of the closed loop are computed from the gains and the model, and so are those of the loops
 //! that remain while some knobs are pinned at a limit (see [`LqrPi`](crate::LqrPi)). A knob at its limit is an ordinary
@@ -43,8 +43,8 @@ use crate::state_space::StateSpace;
 pub struct Weights {
     /// Price of each output's error; 0 or more.
     pub error: Vec<f64>,
-    /// Price of each output's accumulated error; more than 0. Also says which goal is given up first when the knobs
-    /// at their limits cannot hold all of them: the one with the smallest.
+    /// Price of each output's accumulated error; more than 0. When knobs at their limits cannot hold all goals, the
+    /// goal with the smallest price is abandoned first.
     pub accumulated: Vec<f64>,
     /// Price of moving each input from its operating point; more than 0.
     pub effort: Vec<f64>,
@@ -71,17 +71,17 @@ pub struct Design {
     pub ki: DMatrix<f64>,
     /// The operating point that u is a deviation from, in the units of the knobs.
     pub u0: Vec<f64>,
-    /// The weights of the design.
+    /// The weights that the design minimises.
     pub weights: Weights,
     /// Relative residual of the Riccati equation.
     pub residual: f64,
     /// Poles of the closed loop, every knob free.
     pub poles: Vec<Pole>,
-    /// What they say.
+    /// Whether these poles are stable.
     pub verdict: Stability,
     /// The loops that remain while some, but not all, knobs are pinned at a limit.
     pub pinned: Vec<Pinned>,
-    /// Fingerprint of the model.
+    /// Fingerprint of the model that the law was designed for.
     pub model: Fingerprint,
 }
 
@@ -90,11 +90,11 @@ pub struct Design {
 pub struct Pinned {
     /// Names of the pinned knobs.
     pub knobs: Vec<String>,
-    /// Whether the others still make the loop settle.
+    /// Whether the loop settles with the other knobs alone.
     pub verdict: Stability,
 }
 
-/// Why there is no law.
+/// Reasons why there is no law.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DesignError {
     /// A list of weights has the wrong length.
@@ -102,9 +102,9 @@ pub enum DesignError {
     WeightCount {
         /// `error`, `accumulated` or `effort`.
         weights: &'static str,
-        /// Weights given.
+        /// Number of weights given.
         got: usize,
-        /// Weights needed.
+        /// Number of weights needed.
         needed: usize,
     },
     /// A weight has the wrong sign.
@@ -114,28 +114,27 @@ pub enum DesignError {
         weights: &'static str,
         /// Name of the output or input.
         name: String,
-        /// The weight given.
         value: f64,
-        /// What is allowed.
+        /// The range allowed, in words.
         range: &'static str,
     },
-    /// Fewer knobs than goals.
+    /// The model has fewer knobs than goals.
     #[error(
         "{inputs} knobs cannot hold {outputs} outputs at goals of their own: leave outputs out of the model, or add \
          knobs"
     )]
     TooFewKnobs {
-        /// Knobs of the model.
+        /// Number of knobs of the model.
         inputs: usize,
-        /// Outputs of the model.
+        /// Number of outputs of the model.
         outputs: usize,
     },
     /// More knobs than the law can pin in every combination.
     #[error("the model has {inputs} knobs, more than the {most} that a law handles")]
     TooManyKnobs {
-        /// Knobs of the model.
+        /// Number of knobs of the model.
         inputs: usize,
-        /// The bound.
+        /// Bound on the knobs of a law.
         most: usize,
     },
     /// In the long run the knobs move the outputs in fewer directions than there are goals.
@@ -153,12 +152,12 @@ pub enum DesignError {
     /// The gains do not fit the model.
     #[error("{gain} of the controller does not fit the model: it was designed for other inputs, outputs or orders")]
     Gain {
-        /// Which gain.
+        /// Name of the gain in the law.
         gain: &'static str,
     },
 }
 
-/// A controller used with a model that it was not designed for.
+/// A controller is used with another model than that of its design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the controller was designed for model {designed_for}, but this is model {given}: design it again")]
 pub struct WrongModel {
@@ -218,7 +217,7 @@ impl Design {
     /// All gains side by side, in the order of the state: e, past e, past u, v. u = -K \[..\].
     ///
     /// # Errors
-    /// [`DesignError::Gain`] for gains of different sizes, in a file written by hand.
+    /// [`DesignError::Gain`] for gains of different sizes, as in a file written by hand.
     pub(crate) fn gain(&self) -> Result<DMatrix<f64>, DesignError> {
         let (nu, ny) = (self.inputs.len(), self.outputs.len());
         let lists: [(&'static str, &[DMatrix<f64>], usize); 4] = [
@@ -256,8 +255,8 @@ impl Design {
         }
     }
 
-    /// The verdict on this law around `model`, whichever model it was designed for. Use it on gains that come from a
-    /// file, and to ask how a law fares on a machine that has changed.
+    /// The verdict on this law around `model`, even if the law was designed for another. Use it on gains that come from
+    /// a file, and to judge a law on a machine that has changed.
     ///
     /// # Errors
     /// [`DesignError::Gain`] if the gains do not fit the model, [`DesignError::Spectrum`] if the poles cannot be
@@ -279,8 +278,8 @@ struct ErrorSystem {
 }
 
 impl From<&ArxModel> for ErrorSystem {
-    /// The model's state with outputs turned into errors, then the accumulated errors below it. Turning x = [y;
-    /// u_past] into [-y; u_past], which is the error but for constants, is the change of basis T = diag(-I, I).
+    /// Turns the outputs in the model's state into errors and appends the accumulated errors. Turning x = [y; u_past]
+    /// into [-y; u_past], which is the error but for constants, is the change of basis T = diag(-I, I).
     fn from(model: &ArxModel) -> ErrorSystem {
         let plant = StateSpace::from(model);
         let (n, ny, nu) = (plant.a.nrows(), model.outputs().len(), model.inputs().len());
@@ -303,7 +302,7 @@ impl ErrorSystem {
         self.a.nrows() - self.outputs
     }
 
-    /// Q prices e and v only; what was in the past has been paid for. R prices u.
+    /// Builds Q, which prices e and v only, since past errors and inputs have been paid for, and R, which prices u.
     fn weights(&self, weights: &Weights) -> (DMatrix<f64>, DMatrix<f64>) {
         let mut q = DMatrix::zeros(self.a.nrows(), self.a.nrows());
         for (o, (error, accumulated)) in weights.error.iter().zip(&weights.accumulated).enumerate() {
@@ -334,9 +333,9 @@ impl ErrorSystem {
             .collect()
     }
 
-    /// The closed loop while the knobs in `set` stand still at a deviation of 0 (another constant would not change
-    /// the poles): v first moves so that the law asks just that of them, v <- v + M (-K z), then the free knobs
-    /// follow the law.
+    /// The closed loop while the knobs in `set` stand still at a deviation of 0 (another constant would not change the
+    /// poles): first v moves so that the law asks just that of them, v <- v + M (-K z), then the free knobs follow the
+    /// law.
     fn pinned_loop(&self, k: &DMatrix<f64>, relief: &DMatrix<f64>, set: usize) -> DMatrix<f64> {
         let mut moved = DMatrix::identity(self.a.nrows(), self.a.nrows());
         let mut v_rows = moved.rows_mut(self.accumulated(), self.outputs);
@@ -349,7 +348,8 @@ impl ErrorSystem {
     }
 }
 
-/// The accumulated errors are modes at 1; if no input moves one of them, the goals depend on each other.
+/// Names dependent goals as the cause: the accumulated errors are modes at 1, and one that no input moves means that
+/// the goals depend on each other.
 fn explain(error: RiccatiError) -> DesignError {
     const AT_ONE: f64 = 1e-4;
     match error {

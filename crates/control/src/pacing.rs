@@ -1,12 +1,13 @@
-//! Pacing within a job: the clock for the rest of a job, from how far it is.
+//! Pacing within a job: chooses the clock for the rest of a job from its progress.
 //!
-//! **Problem.** A loop that decides when a job has ended is too late for that job. The first one that a disturbance
-//! meets is lost, and so is every one that is longer than the one before. But a job is a sequence of parts, and at the
-//! boundary between two of them (a *checkpoint*) it is known how long the parts before took.
+//! **Problem.** A loop that decides when a job has ended is too late for that job. The first job that a disturbance
+//! hits is lost, and so is every job that is longer than its predecessor. But a job is a sequence of parts, and at the
+//! boundary between two of them (a *checkpoint*) the time of the parts before is known.
 //!
 //! **Terms.** All times are in deadlines, clocks in shares of the top clock. *Work* is the integral of the clock over
-//! time: what a part would have taken at the top clock if all of it went with the clock. c_i is the *typical* work of
-//! part i, learnt from earlier jobs; s, the *slow-down*, is how much more work this job needs than is typical.
+//! time: the time that a part would have taken at the top clock if all of it scaled with the clock. c_i is the
+//! *typical* work of part i, learned from earlier jobs; s, the *slow-down*, is the work of this job relative to the
+//! typical one.
 //!
 //! **Method.** Intra-task voltage scheduling (Shin, Kim and Lee, "Intra-task voltage scheduling for low-energy hard
 //! real-time applications", IEEE Design and Test 18(2), 2001) with the checkpoints as power management points
@@ -19,40 +20,41 @@
 //! ```
 //!
 //! and the lowest step of the clock is taken at which the job is predicted to meet its goal. A constant clock is the
-//! cheapest way through a given piece of work (power is convex in the clock), and if s is right f* stays the same from
+//! cheapest way through a given amount of work (power is convex in the clock), and if s is right f* stays the same from
 //! there on. A clock whose prediction is within [`TOLERANCE`] is left alone.
 //!
 //! **Slow-down.** Parts differ in kind (one computes, the next waits for memory), so s compares like with like: the
-//! work of the last parts over what is typical of the same parts. It has a memory of [`MEMORY`] of a job, and begins
+//! work of the last parts over the typical work of the same parts. Its memory is [`MEMORY`] of a job, and it begins
 //! with [`PRIOR`] of a job at s = 1:
 //!
 //! ```text
 //! s = (d S + a_b) / (d T + c_b),   d = exp(-c_b / (MEMORY c)),   S and T the sums so far, c = c_1 + ... + c_n
 //! ```
 //!
-//! Then c_b moves by [`LEARNT`] of the way to a_b: what lasts becomes typical.
+//! Then c_b moves by [`LEARNT`] of the way to a_b, so that a lasting change becomes typical.
 //!
-//! **What follows.** No model of the machine is needed, and none can be wrong: work that does not go with the clock
-//! (accesses to memory) is found to need more work at a higher clock, at the next checkpoint. With the part m of the
-//! rest going with the clock, the true end after one change is off by 1 - m of the change, and n checkpoints are left
-//! to correct it. It cannot correct what happens in the last part. At the top clock it has nothing left to give: then
-//! the loop around it sheds updates.
+//! **Bounds.** No model of the machine is needed, and none can be wrong: work that does not scale with the clock
+//! (accesses to memory) shows as more work at a higher clock, at the next checkpoint. If the part m of the rest scales
+//! with the clock, the true end after one change is off by 1 - m of the change, and n checkpoints are left to correct
+//! it. A change in the last part cannot be corrected. At the top clock the pacer has no reserve: then the loop around
+//! it sheds updates.
 
-/// How far a job may be predicted off its goal before the clock is moved, relative to the goal: of the order of what
+/// Least deviation of the predicted end from the goal that moves the clock, relative to the goal: of the order by which
 /// one part of 32 scatters, so finer would answer noise. Chosen by hand.
 pub const TOLERANCE: f64 = 0.02;
-/// Part of a job's work that the slow-down is averaged over: a few parts of either kind. Chosen by hand.
+/// Part of a job's work over which the slow-down is averaged: a few parts of either kind. Chosen by hand.
 pub const MEMORY: f64 = 0.25;
-/// What counts as seen without slow-down at a job's begin, as a part of its work: half of the memory. Chosen by hand.
+/// Work that counts as done without slow-down when a job begins, as a part of a job's: half of the memory. Chosen by
+/// hand.
 pub const PRIOR: f64 = 0.125;
-/// Part of the way that typical work moves to a job's: the mean of some eight jobs. Chosen by hand.
+/// Part of the way by which typical work moves to a job's: the mean of some eight jobs. Chosen by hand.
 pub const LEARNT: f64 = 0.125;
-/// A slow-down beyond this is taken for it: the clock is at its limit by far either way.
+/// Bound on the slow-down: far below it the clock is at its limit already.
 pub const SLOW_DOWN_MAX: f64 = 8.0;
-/// Parts of one job at most.
+/// Bound on the parts of one job.
 pub const PARTS_MAX: usize = 64;
 
-/// The typical course of a task's jobs, and how the present one goes.
+/// Typical work of a task's jobs by part, and progress of the present job.
 ///
 /// ```
 /// use punctual_control::Pacer;
@@ -71,24 +73,24 @@ pub const PARTS_MAX: usize = 64;
 pub struct Pacer {
     /// Steps of the clock, ascending.
     steps: Vec<f64>,
-    /// c_i.
+    /// c_i, the typical work of each part.
     typical: Vec<f64>,
-    /// Whether one whole job has been seen.
+    /// Whether one whole job has been measured.
     learnt: bool,
-    /// Parts that the present job is through with.
+    /// Parts that the present job has completed.
     done: usize,
-    /// Its work until then.
+    /// Work of the present job until then.
     work: f64,
-    /// S and T.
+    /// S and T: measured and typical work, with memory.
     seen: f64,
     expected: f64,
-    /// Whether every part of the present job was measured in a whole.
+    /// Whether every part of the present job was measured by itself.
     whole: bool,
 }
 
 impl Pacer {
-    /// For jobs of `parts` parts on a clock with these steps, as shares of the top clock in ascending order. None for
-    /// no part, more than [`PARTS_MAX`], or steps that are not ascending numbers above 0.
+    /// Makes a pacer for jobs of `parts` parts on a clock with these steps, as shares of the top clock in ascending
+    /// order. `None` for no part, more than [`PARTS_MAX`], or steps that are not ascending numbers above 0.
     pub fn new(steps: Vec<f64>, parts: usize) -> Option<Pacer> {
         let ascending = steps.windows(2).all(|pair| pair[0] < pair[1]);
         let usable = steps.first().is_some_and(|lowest| *lowest > 0.0) && steps.iter().all(|step| step.is_finite());
@@ -104,20 +106,20 @@ impl Pacer {
         })
     }
 
-    /// How many parts a job has.
+    /// Number of parts of a job.
     pub fn parts(&self) -> usize {
         self.typical.len()
     }
 
-    /// A job begins.
+    /// Starts a new job at its release.
     pub fn begin(&mut self) {
         let prior = PRIOR * self.typical.iter().sum::<f64>();
         (self.done, self.work, self.whole) = (0, 0.0, true);
         (self.seen, self.expected) = (prior, prior);
     }
 
-    /// The job has come to the end of its part number `done` (from 1), and its work since the release is `work`. Told
-    /// out of order, or with a number that cannot be, it is passed over.
+    /// Notes that the job has completed its part number `done` (from 1), after `work` since the release. A report out
+    /// of order, or with an impossible number, is ignored.
     pub fn reach(&mut self, done: usize, work: f64) {
         let needed = work - self.work;
         if done <= self.done || done > self.typical.len() || !needed.is_finite() || needed < 0.0 {
@@ -140,7 +142,7 @@ impl Pacer {
         self.learnt |= done == self.typical.len() && self.whole;
     }
 
-    /// c_i <- c_i + LEARNT (a_i - c_i); parts that were measured together are told apart as is typical.
+    /// c_i <- c_i + LEARNT (a_i - c_i); work of parts measured together is divided in proportion to their typical work.
     fn learn(&mut self, parts: std::ops::Range<usize>, needed: f64, typical: f64) {
         let count = parts.len() as f64;
         for part in &mut self.typical[parts] {
@@ -153,7 +155,7 @@ impl Pacer {
         }
     }
 
-    /// s: how much more work the job needs than is typical; 1 before anything is known.
+    /// s: work of the job relative to the typical work; 1 before the first measurement.
     pub fn slow_down(&self) -> f64 {
         if self.expected <= 0.0 {
             return 1.0;
@@ -161,13 +163,13 @@ impl Pacer {
         (self.seen / self.expected).clamp(1.0 / SLOW_DOWN_MAX, SLOW_DOWN_MAX)
     }
 
-    /// The work that is left, as predicted.
+    /// Predicted work of the parts that are left.
     pub fn rest(&self) -> f64 {
         self.slow_down() * self.typical[self.done..].iter().sum::<f64>()
     }
 
-    /// The clock for the rest of the job, `elapsed` after its release, so that it ends at `goal` (both in deadlines);
-    /// `now` is the clock in force. None before a whole job has been seen.
+    /// Returns the clock for the rest of the job, `elapsed` after its release, so that it ends at `goal` (both in
+    /// deadlines); `now` is the clock in force. `None` before a whole job has been measured.
     pub fn clock(&self, elapsed: f64, goal: f64, now: f64) -> Option<f64> {
         let rest = self.rest();
         if !self.learnt || !(rest + elapsed + goal).is_finite() {

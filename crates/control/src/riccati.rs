@@ -18,7 +18,7 @@
 //! Transactions on Automatic Control 16(4), 1971) get them back; they are written as corrections, which need not be
 //! accurate themselves.
 //!
-//! **Checks.** That a stabilising X exists is decided beforehand (`solvable.rs`), so the error can name the mode at
+//! **Checks.** `solvable.rs` decides beforehand whether a stabilising X exists, so that the error can name the mode at
 //! fault; the residual of the equation is computed afterwards and bounded.
 
 use nalgebra::DMatrix;
@@ -27,17 +27,17 @@ use crate::solvable::check_solvable;
 use crate::spectrum::{NoSpectrum, Pole};
 
 /// Bound on doubling steps. A step squares the closed loop, so 60 of them reach poles 1e-17 short of the unit circle,
-/// closer than doubles can tell.
+/// closer than doubles can resolve.
 const DOUBLINGS_MAX: usize = 60;
 
-/// Doubling ends once H changes by less than this, relatively; convergence being quadratic, H is then exact to
+/// Doubling ends once H changes by less than this, relatively; as convergence is quadratic, H is then exact to
 /// rounding.
 const CONVERGED: f64 = 1e-14;
 
-/// A residual above this is worth a Newton step.
+/// Least residual that causes a Newton step.
 const REFINED_FROM: f64 = 1e-13;
 
-/// Bound on Newton steps; each squares the error, so what two do not mend is due to the problem.
+/// Bound on Newton steps; each squares the error, so an error that two do not mend is due to the problem.
 const REFINEMENTS_MAX: usize = 2;
 
 /// Largest accepted residual, |A'XA - X - ... + Q| / |X| in the Frobenius norm.
@@ -50,46 +50,41 @@ pub struct Riccati {
     pub x: DMatrix<f64>,
     /// Frobenius norm of the equation's left-hand side over that of X.
     pub residual: f64,
-    /// Doubling steps taken.
+    /// Number of doubling steps.
     pub iterations: usize,
 }
 
-/// Why a Riccati equation was not solved.
+/// Reasons why a Riccati equation was not solved.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RiccatiError {
     /// The matrices do not fit together.
     #[error("{matrix} is {rows}x{columns} but must be {rows_needed}x{columns_needed} to fit A and B")]
     Shape {
-        /// Which of A, B, Q, R.
+        /// `A`, `B`, `Q` or `R`.
         matrix: &'static str,
-        /// Its rows.
         rows: usize,
-        /// Its columns.
         columns: usize,
-        /// Rows that would fit.
+        /// Number of rows that would fit.
         rows_needed: usize,
-        /// Columns that would fit.
+        /// Number of columns that would fit.
         columns_needed: usize,
     },
     /// A matrix holds a NaN or an infinity.
     #[error("{matrix} holds {value} in row {row}, column {column}: every entry must be finite")]
     NotFinite {
-        /// Which of A, B, Q, R.
+        /// `A`, `B`, `Q` or `R`.
         matrix: &'static str,
-        /// Row, from 0.
+        /// Row index, from 0.
         row: usize,
-        /// Column, from 0.
+        /// Column index, from 0.
         column: usize,
-        /// The value found.
+        /// NaN or an infinity.
         value: f64,
     },
     /// A weight is not symmetric.
     #[error("the weight {matrix} is not symmetric: a quadratic cost has a symmetric weight")]
-    NotSymmetric {
-        /// Which of Q, R.
-        matrix: &'static str,
-    },
-    /// Q rewards some state: the cheapest law would be to run away.
+    NotSymmetric { matrix: &'static str },
+    /// Q rewards some state: the cheapest law would let it grow without limit.
     #[error("the state weight Q has the negative eigenvalue {eigenvalue:e}: it must be positive semidefinite")]
     NegativeStateWeight {
         /// The most negative eigenvalue of Q.
@@ -98,7 +93,7 @@ pub enum RiccatiError {
     /// R leaves some input free of cost.
     #[error("the input weight R is not positive definite: every input, and every mix of inputs, must cost something")]
     FreeInput,
-    /// A mode that does not die out by itself cannot be moved by any input.
+    /// No input moves a mode that does not die out by itself.
     #[error(
         "not stabilisable: the mode {mode} does not die out and no input moves it; remove it from the model, or add \
          an input that moves it"
@@ -107,7 +102,7 @@ pub enum RiccatiError {
         /// The eigenvalue of A that no input moves.
         mode: Pole,
     },
-    /// A mode that does not die out by itself costs nothing, so no law bothers to move it.
+    /// A mode that does not die out by itself costs nothing, so the optimal law does not move it.
     #[error(
         "not detectable: the mode {mode} does not die out and the state weight Q does not see it; give it a weight"
     )]
@@ -127,7 +122,7 @@ pub enum RiccatiError {
     /// Doubling did not settle within its bound.
     #[error("doubling did not converge within {iterations} steps: a closed-loop pole is too close to the unit circle")]
     NoConvergence {
-        /// Steps taken.
+        /// Number of doubling steps.
         iterations: usize,
     },
     /// The candidate solution does not solve the equation.
@@ -136,9 +131,9 @@ pub enum RiccatiError {
          conditioned; bring the units of states and inputs closer to 1"
     )]
     Residual {
-        /// The residual found.
+        /// Relative residual of the candidate.
         residual: f64,
-        /// The largest one accepted.
+        /// The largest residual accepted.
         accepted: f64,
     },
 }
@@ -196,7 +191,7 @@ pub fn dare(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f6
     }
 }
 
-/// The gain (R + B'XB)^-1 B'XA of the law that X belongs to.
+/// The gain (R + B'XB)^-1 B'XA of the law that belongs to X.
 ///
 /// # Errors
 /// [`RiccatiError::Numerics`] if R + B'XB, positive definite by construction, is not so in doubles.
@@ -273,12 +268,12 @@ impl Equation<'_> {
 
     fn residual(&self, x: &DMatrix<f64>) -> Result<f64, RiccatiError> {
         let (left, scale) = (self.left_hand_side(x)?.norm(), x.norm());
-        // X = 0 exactly if Q = 0 and A is stable; then nothing is left to compare with.
+        // X = 0 exactly if Q = 0 and A is stable; the residual is then absolute.
         Ok(if scale > 0.0 { left / scale } else { left })
     }
 }
 
-/// (M + M') / 2: takes out of a symmetric result what rounding put in.
+/// (M + M') / 2: removes the asymmetry that rounding adds to a symmetric result.
 pub(crate) fn symmetric_part(m: &DMatrix<f64>) -> DMatrix<f64> {
     (m + m.transpose()) * 0.5
 }

@@ -1,27 +1,27 @@
-//! What the rounding of knobs does to the outputs, so that a law does not take it for an error.
+//! Effect of rounding knobs on the outputs, so that a control law does not answer it as an error.
 //!
 //! A knob that alternates between two settings moves the outputs at every sample. A law that answers these moves turns
-//! the knob further than rounding alone would: a limit cycle several steps wide. The rounding is known, and so is what
-//! the model makes of it,
+//! the knob further than rounding alone would: a limit cycle several steps wide. The rounding is known, and the model
+//! predicts its effect x on the outputs,
 //!
 //! ```text
 //! x(k+1) = A x(k) + B (w(k) - s(k))          w wanted, s set
 //! ```
 //!
-//! so the law is given y + x: what the outputs would be if the knobs had gone where they were asked to. Because the sum
-//! of w - s is bounded (`actuator.rs`), x is zero on average, and holding y + x at the goal holds the mean of y there.
+//! so the law is given y + x: the outputs as they would be without rounding. Because the sum of w - s is bounded
+//! (`actuator.rs`), x is zero on average, and holding y + x at the goal holds the mean of y there.
 
 use nalgebra::DMatrix;
 
 use crate::arx::ArxModel;
 
-/// The outputs' distance from where unrounded knobs would have put them, by a first-order model.
+/// Distance of the outputs from those under unrounded knobs, by a first-order model.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RoundingEffect {
     a: DMatrix<f64>,
     b: DMatrix<f64>,
     x: Vec<f64>,
-    /// Room for the next x.
+    /// Scratch space for the next x.
     next: Vec<f64>,
 }
 
@@ -36,12 +36,12 @@ impl RoundingEffect {
         }
     }
 
-    /// Nothing was rounded so far.
+    /// Starts anew, without any rounding so far.
     pub(crate) fn forget(&mut self) {
         self.x.fill(0.0);
     }
 
-    /// x.
+    /// The effect x, to be added to each output.
     pub(crate) fn outputs(&self) -> &[f64] {
         &self.x
     }

@@ -1,4 +1,4 @@
-//! Matrices in files as arrays of rows, `[[a, b], [c, d]]`, the way one reads them.
+//! Stores matrices in files as arrays of rows, `[[a, b], [c, d]]`, the way one reads them.
 //!
 //! nalgebra's own format is a flat column-major array, which no reader can check by eye.
 

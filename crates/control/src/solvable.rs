@@ -1,10 +1,10 @@
-//! Whether a Riccati equation has a stabilising solution at all.
+//! Decides whether a Riccati equation has a stabilising solution at all.
 //!
-//! It has one if Q is positive semidefinite, R positive definite, and every mode of A that does not die out by itself
-//! is moved by some input (stabilisability) and seen by Q (detectability). The last two are decided for each such
-//! mode z by the rank test of Popov, Belevitch and Hautus (PBH): the inputs move it exactly if [zI - A, B] has full
-//! row rank, and Q sees it exactly if [zI - A', Q] has. Checked beforehand, the error can name the mode, which a
-//! failed iteration cannot.
+//! A solution exists if Q is positive semidefinite, R positive definite, and every mode of A that does not die out by
+//! itself is moved by some input (stabilisability) and seen by Q (detectability). The last two are decided for each
+//! such mode z by the rank test of Popov, Belevitch and Hautus (PBH): the inputs move it exactly if [zI - A, B] has
+//! full row rank, and Q sees it exactly if [zI - A', Q] has. A check beforehand can name the mode, which a failed
+//! iteration cannot.
 
 use nalgebra::{Complex, DMatrix, SymmetricEigen};
 
@@ -126,7 +126,7 @@ fn loses_rank(a: &DMatrix<f64>, beside: &DMatrix<f64>, mode: Pole) -> Result<boo
     Ok(svd.singular_values.min() <= RANK_TOLERANCE * (1.0 + a.norm()))
 }
 
-/// Columns scaled to length 1: the rank stays, and the unit of an input (hertz or gigahertz) no longer matters.
+/// Scales columns to length 1: the rank stays, and the unit of an input (hertz or gigahertz) no longer matters.
 fn unit_columns(m: &DMatrix<f64>) -> DMatrix<f64> {
     let mut scaled = m.clone();
     for mut column in scaled.column_iter_mut() {

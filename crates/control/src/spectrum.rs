@@ -1,13 +1,13 @@
-//! Eigenvalues of a closed loop, and what they say about its stability.
+//! Eigenvalues of a closed loop, and the verdict on its stability.
 //!
 //! A discrete-time linear loop x(k+1) = M x(k) dies out from every start exactly if every eigenvalue of M (a *pole*)
 //! lies inside the unit circle; the largest modulus, the *spectral radius*, is the factor by which the slowest part
 //! of an error shrinks per sample.
 //!
-//! Poles come from the real Schur form. Its double-shift QR iteration is bounded here, and has known cycles: it stands
-//! still on a cyclic permutation, and on the pure delay lines that every companion matrix contains. An orthogonal
-//! change of basis leaves the eigenvalues alone and breaks the cycle, so a failed attempt is repeated on a reflected
-//! matrix.
+//! Poles are computed from the real Schur form. Its double-shift QR iteration is bounded here, and has known cycles: it
+//! stands still on a cyclic permutation, and on the pure delay lines that every companion matrix contains. An
+//! orthogonal change of basis leaves the eigenvalues alone and breaks the cycle, so a failed attempt is repeated on a
+//! reflected matrix.
 
 use std::fmt;
 
@@ -17,21 +17,20 @@ use serde::{Deserialize, Serialize};
 /// Schur iterations per row and attempt. LAPACK allows 30 per eigenvalue; the iterations here also count deflations.
 const ITERATIONS_PER_ROW: usize = 60;
 
-/// Bases in which the Schur form is tried before giving up. The second has been enough for every cycle we know.
+/// Bases in which the Schur form is tried before the computation fails. The second has been enough for every known
+/// cycle.
 const BASES_TRIED: usize = 4;
 
-/// What may be left of a deviation that has settled: the 2 % of most textbooks.
+/// Rest of a deviation that counts as settled: the 2 % of most textbooks.
 pub const SETTLED: f64 = 0.02;
 
-/// A spectral radius from here on counts as unstable: so close to 1, rounding decides the side.
+/// Spectral radii from here on count as unstable: so close to 1, rounding decides the side.
 const STABLE_BELOW: f64 = 1.0 - 1e-9;
 
-/// One eigenvalue of a closed loop, in the complex plane.
+/// An eigenvalue of a closed loop, in the complex plane.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pole {
-    /// Real part.
     pub re: f64,
-    /// Imaginary part.
     pub im: f64,
 }
 
@@ -79,13 +78,13 @@ impl Stability {
         }
     }
 
-    /// True for [`Stability::Stable`].
+    /// Whether every pole lies inside the unit circle.
     pub fn is_stable(self) -> bool {
         matches!(self, Stability::Stable { .. })
     }
 
-    /// How many samples the slowest mode takes until [`SETTLED`] of a deviation is left, at least 1; `None` if it never
-    /// does.
+    /// Samples that the slowest mode takes until [`SETTLED`] of a deviation is left, at least 1; `None` for an unstable
+    /// loop.
     pub fn settling_samples(self) -> Option<f64> {
         let samples = || SETTLED.ln() / self.spectral_radius().max(f64::MIN_POSITIVE).ln();
         self.is_stable().then(|| samples().max(1.0))
@@ -117,7 +116,7 @@ pub struct NoSpectrum {
     pub rows: usize,
 }
 
-/// The eigenvalues of a square matrix, in no particular order, conjugates next to each other.
+/// Computes the eigenvalues of a square matrix, in no particular order, conjugates next to each other.
 ///
 /// # Errors
 /// [`NoSpectrum`] if an entry is not finite or the bounded iteration fails in every basis tried.
@@ -143,7 +142,7 @@ pub(crate) fn poles(matrix: &DMatrix<f64>) -> Result<Vec<Pole>, NoSpectrum> {
     Err(NoSpectrum { rows })
 }
 
-/// H M H for the Householder reflector H across a direction without symmetries, another one for each attempt.
+/// H M H for the Householder reflector H across a direction without symmetries, which differs for each attempt.
 fn reflected(matrix: &DMatrix<f64>, attempt: usize) -> DMatrix<f64> {
     let n = matrix.nrows();
     let direction = DVector::from_fn(n, |i, _| 1.0 / (i + 1 + attempt) as f64).normalize();

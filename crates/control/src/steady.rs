@@ -1,4 +1,4 @@
-//! Where a model comes to rest: the outputs that settings lead to, and the settings that a goal needs.
+//! Resting points of a model: the outputs that settings lead to, and the settings that a goal needs.
 //!
 //! With the settings held, y(k+1) = y(k) gives, in deviations from the operating point and with A and B the sums of
 //! the A_i and B_j,
@@ -9,41 +9,42 @@
 //!
 //! The second formula is *feed-forward*: the settings for a goal before any error has shown.
 //!
-//! **Another pace.** A model identified at one sampling time is wanted at a shorter one. Exact resampling takes the
-//! n-th root of A. It does not help here: at the paces in use a machine settles within one sample, A is within its own
-//! error of zero (or negative, and has no real root), and the root turns 0.01 into 0.63 for n = 10. What the slow
-//! record does tell is G. [`quasi_static`] keeps G and drops A: the machine is taken to settle within one of the new,
-//! shorter samples. That is exact for jobs that do not overlap, each of which answers to the settings that it ran
+//! **Another pace.** A model identified at one sampling time is needed at a shorter one. Exact resampling takes the
+//! n-th root of A. That does not help here: at the paces in use a machine settles within one sample, A is within its
+//! own error of zero (or negative, and has no real root), and the root turns 0.01 into 0.63 for n = 10. But the slow
+//! record does determine G. [`quasi_static`] keeps G and drops A: the machine is assumed to settle within one of the
+//! new, shorter samples. That is exact for jobs that do not overlap, each of which answers to the settings that it ran
 //! under.
 //!
-//! *It is safe where it is wrong.* Let the true machine move slower than that, y(k+1) = a y(k) + (1 - a) g u(k) + d
-//! with 0 <= a < 1, and let an integral law made from the quasi-static model set u(k) = u(k-1) + (l / g) (goal - y(k)),
-//! l in (0, 1]. The loop's characteristic polynomial is z^2 - (a + 1 - l (1 - a)) z + a, and Jury's conditions |a| < 1,
-//! l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole makes it slower, never unstable.
+//! *Errors of this assumption are safe.* Let the true machine move slower than that, y(k+1) = a y(k) + (1 - a) g u(k) +
+//! d with 0 <= a < 1, and let an integral law made from the quasi-static model set u(k) = u(k-1) + (l / g) (goal -
+//! y(k)), l in (0, 1]. The loop's characteristic polynomial is z^2 - (a + 1 - l (1 - a)) z + a, and Jury's conditions
+//! |a| < 1, l (1 - a) > 0 and l (1 - a) < 2 (1 + a) all hold. So the unknown pole makes the loop slower, never
+//! unstable.
 
 use nalgebra::DMatrix;
 
 use crate::arx::{ArxModel, Fit};
 
-/// Singular values of G below this, relative to the largest, are none: the goals depend on each other.
+/// Singular values of G below this, relative to the largest, count as zero: the goals depend on each other.
 const RANK_TOLERANCE: f64 = 1e-9;
 
 /// Bound on the iterations of the singular value decomposition.
 const ITERATIONS_MAX: usize = 1000;
 
-/// The resting points of a model.
+/// Steady-state gain of a model, its inverse, and the outputs at rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SteadyState {
-    /// G; ny x nu.
+    /// Steady-state gain G; ny x nu.
     gain: DMatrix<f64>,
-    /// G^+; nu x ny.
+    /// Pseudo-inverse of G; nu x ny.
     inverse: DMatrix<f64>,
     u0: Vec<f64>,
     /// Outputs at rest under u0, absolute.
     rest: Vec<f64>,
 }
 
-/// A model that does not come to rest, or not everywhere.
+/// A model without resting points, or not for every goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSteadyState {
     /// A mode of the model is at 1.
@@ -57,15 +58,15 @@ pub enum NoSteadyState {
     DependentKnobs,
 }
 
-/// G: what a lasting change of each input by 1 does to each output in the long run.
+/// Computes G: the change of each output in the long run per lasting unit change of each input; ny x nu.
 ///
 /// # Errors
-/// [`NoSteadyState::Accumulates`].
+/// [`NoSteadyState::Accumulates`] for a mode at 1.
 pub fn steady_gain(model: &ArxModel) -> Result<DMatrix<f64>, NoSteadyState> {
     Ok(settle(model)? * effects(model))
 }
 
-/// (I - A)^-1.
+/// (I - A)^-1, with A the sum of all A_i.
 fn settle(model: &ArxModel) -> Result<DMatrix<f64>, NoSteadyState> {
     let ny = model.outputs().len();
     let a = model.a().iter().fold(DMatrix::zeros(ny, ny), |sum, a| sum + a);
@@ -75,14 +76,14 @@ fn settle(model: &ArxModel) -> Result<DMatrix<f64>, NoSteadyState> {
         .ok_or(NoSteadyState::Accumulates)
 }
 
-/// B.
+/// B, the sum of all B_j.
 fn effects(model: &ArxModel) -> DMatrix<f64> {
     let (ny, nu) = (model.outputs().len(), model.inputs().len());
     model.b().iter().fold(DMatrix::zeros(ny, nu), |sum, b| sum + b)
 }
 
 impl SteadyState {
-    /// The resting points of `model`.
+    /// Computes the resting points of `model`.
     ///
     /// ```
     /// use punctual_control::{ArxModel, DMatrix, SteadyState};
@@ -93,7 +94,7 @@ impl SteadyState {
     /// ```
     ///
     /// # Errors
-    /// [`NoSteadyState`].
+    /// [`NoSteadyState`] for a mode at 1 or dependent knobs.
     pub fn of(model: &ArxModel) -> Result<SteadyState, NoSteadyState> {
         let ny = model.outputs().len();
         let settle = settle(model)?;
@@ -108,12 +109,12 @@ impl SteadyState {
         })
     }
 
-    /// G: what each output moves by in the long run per unit of each input; ny x nu.
+    /// G: change of each output in the long run per unit of each input; ny x nu.
     pub fn gain(&self) -> &DMatrix<f64> {
         &self.gain
     }
 
-    /// The outputs, absolute, that the settings `u`, absolute, lead to.
+    /// Outputs at rest, absolute, under the settings `u`, absolute.
     pub fn outputs(&self, u: &[f64]) -> Vec<f64> {
         let moved = |o: usize| {
             (0..u.len())
@@ -123,8 +124,8 @@ impl SteadyState {
         self.rest.iter().enumerate().map(|(o, rest)| rest + moved(o)).collect()
     }
 
-    /// The settings, absolute and without regard to limits, that hold the outputs at `goal`; with more knobs than
-    /// goals, those nearest to the operating point.
+    /// Settings, absolute and without regard to limits, that hold the outputs at `goal`; with more knobs than goals,
+    /// those nearest to the operating point.
     pub fn settings(&self, goal: &[f64]) -> Vec<f64> {
         let asked = |i: usize| {
             (0..goal.len())
@@ -140,14 +141,14 @@ impl SteadyState {
     }
 }
 
-/// The model of a machine that comes to rest where `model` does, within one sample, for samples `finer` times as
-/// frequent as its own (see the module's text).
+/// Makes the model of a machine that has the resting points of `model` and reaches them within one sample, for samples
+/// `finer` times as frequent (see the module's text).
 ///
-/// R^2 stays that of the record. The residuals grow by sqrt(finer): a mean of n jobs is that much quieter than a job,
-/// if jobs miss their mean independently of each other.
+/// R^2 stays that of the record. The residuals grow by sqrt(finer): a mean of n jobs scatters that much less than a
+/// job, if jobs miss their mean independently of each other.
 ///
 /// # Errors
-/// [`NoSteadyState`].
+/// [`NoSteadyState`] as for `SteadyState::of`.
 pub fn quasi_static(model: &ArxModel, finer: f64) -> Result<ArxModel, NoSteadyState> {
     let rests = SteadyState::of(model)?;
     let ny = model.outputs().len();

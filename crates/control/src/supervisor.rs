@@ -1,8 +1,8 @@
-//! Watches a loop for signs that its model is wrong.
+//! Detects signs in a loop that its model is wrong.
 //!
-//! **Problem.** A law is as good as its model. On a machine that answers otherwise than the model says (another
-//! workload, a file from elsewhere, a sign that a noisy record turned round) the loop may push the wrong way or swing
-//! from limit to limit. The limits bound the damage; the supervisor notices it.
+//! **Problem.** A law is as good as its model. On a machine that answers otherwise than the model predicts (another
+//! workload, a file from elsewhere, a sign reversed by a noisy record) the loop may push the wrong way or swing from
+//! limit to limit. The limits bound the damage; the supervisor detects it.
 //!
 //! **What must not raise an alarm.** A disturbance, however large: it also misses every prediction once. More noise
 //! than in the record. Gains that are off by a factor with which the loop still settles. So none of the tests asks
@@ -43,29 +43,29 @@ use nalgebra::DMatrix;
 use crate::arx::ArxModel;
 use crate::knob::Knob;
 
-/// Memory of the misprediction test, in samples: exponential weights that add up to so many.
+/// Memory of the misprediction test, in samples: the sum of its exponential weights.
 pub const MEMORY: f64 = 20.0;
-/// What a bad prediction misses beyond what no prediction would have missed, in residuals of the record.
+/// Least excess of a bad prediction's error over that of predicting no change, in residuals of the record.
 pub const BAD_BY: f64 = 4.0;
-/// Bad predictions within the memory that a disturbance does not explain: one that comes or goes every third sample
-/// would be needed.
+/// Bad predictions within the memory that a disturbance does not explain: it would have to come or go every third
+/// sample.
 pub const BAD_MAX: f64 = 6.0;
 /// Samples over which swings are counted.
 pub const SWING_SAMPLES: u32 = 30;
-/// Swings within them that no settling loop makes.
+/// Number of swings within [`SWING_SAMPLES`] that no settling loop makes.
 pub const SWINGS_MAX: u32 = 8;
-/// Part of a knob's range that makes a swing.
+/// Least width of a swing, as part of the knob's range.
 pub const SWING_PART: f64 = 0.5;
-/// Margins, summed up over successive samples, by which the first output may be off its goal while no knob works
-/// against that.
+/// Sum of margins, over successive samples, by which the first output may be off its goal while no knob works against
+/// that.
 pub const OFF_MAX: f64 = 8.0;
-/// What one of these samples adds at most above the goal, where haste is needed; 1 below it. A single disturbance can
-/// be of any size.
+/// Most that one of these samples adds above the goal, where haste is needed; 1 below the goal. Bounded because a
+/// single disturbance can be of any size.
 pub const OFF_SAMPLE_MAX: f64 = 4.0;
-/// A knob within this part of its range from a limit is at it.
+/// Distance from a limit, as part of the range, up to which a knob counts as at the limit.
 const AT_LIMIT: f64 = 0.01;
 
-/// What a knob does to the first output by its nature.
+/// Direction in which a knob moves the first output by its nature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// More of the knob makes the output smaller: the clock, to tardiness.
@@ -74,52 +74,52 @@ pub enum Effect {
     Raises,
 }
 
-/// A pattern that says that the model is wrong.
+/// A pattern that shows that the model is wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Doubt {
-    /// The model is worse than none.
+    /// The model predicts worse than no model.
     Mispredicts {
-        /// What the last bad prediction of a change of the first output missed, in its unit.
+        /// Error of the last bad prediction of the first output's change, in the output's unit.
         missed: f64,
-        /// Residual of the record that the model comes from, likewise.
+        /// Residual of the record that the model comes from, in the output's unit.
         residual: f64,
     },
     /// A knob swings to and fro.
     Swings {
-        /// Which knob, from 0.
+        /// Index of the knob, from 0.
         knob: usize,
-        /// How often within [`SWING_SAMPLES`].
+        /// Number of swings within [`SWING_SAMPLES`].
         times: u32,
     },
-    /// The first output stays off its goal, and the knobs are where that makes it worse.
+    /// The first output stays off its goal, and the knobs are at the limits that drive it off.
     Backwards {
-        /// Whether it is above its goal.
+        /// Whether the output is above its goal.
         late: bool,
-        /// For so many samples.
+        /// Number of successive samples off the goal.
         samples: u32,
     },
 }
 
-/// The watcher's memory.
+/// Model, knobs and counts of a supervised loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Supervisor {
     a: DMatrix<f64>,
     b: DMatrix<f64>,
-    /// Residual of the first output in the record; none for a model that was written down.
+    /// Residual of the first output in the record; `None` for a model that was written down.
     residual: Option<f64>,
     nature: Vec<Effect>,
-    /// How far from its goal, relative to it, the first output counts as off.
+    /// Least distance of the first output from its goal, relative to it, that counts as off.
     margin: f64,
     knobs: Vec<Knob>,
     past: Past,
-    /// Bad predictions within the memory, and what the last one missed.
+    /// Weighted number of bad predictions, and the error of the last one.
     bad: f64,
     missed: f64,
     swings: Vec<Swings>,
     off: Off,
 }
 
-/// The last samples: their outputs, and the settings under which they came about.
+/// The last sample, and the settings under which it was measured.
 #[derive(Clone, Debug, PartialEq)]
 struct Past {
     samples: u32,
@@ -128,34 +128,34 @@ struct Past {
     u: Vec<f64>,
 }
 
-/// Successive samples off the goal about which no knob did anything.
+/// Successive samples off the goal that no knob worked against.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Off {
-    /// Whether they are above the goal.
+    /// Whether the output is above the goal.
     late: bool,
     samples: u32,
-    /// How far off, summed up.
+    /// Sum of the distances from the goal, in margins.
     margins: f64,
 }
 
-/// How a knob went to and fro.
+/// Swings of one knob so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Swings {
-    /// The lowest and highest settings since the last swing up and the last swing down.
+    /// The lowest and highest settings since the last swing.
     extremes: Option<(f64, f64)>,
     /// Whether the last swing was upwards.
     up: Option<bool>,
     /// Whether the output was above its goal after the last swing that counts.
     above: Option<bool>,
     times: u32,
-    /// Samples of the count so far.
+    /// Samples since counting began.
     since: u32,
 }
 
 impl Swings {
-    /// Takes a setting, and on which side of its goal the output is, if it is off. A swing is complete when the knob
-    /// has come back by `width` from where it had gone; it counts if the output is off on the other side than after the
-    /// last.
+    /// Takes a setting, and the side of its goal on which the output is, if off (`true`: above). A swing is complete
+    /// when the knob has returned by `width` from its extreme; it counts if the output is off on the other side than
+    /// after the last.
     fn go(&mut self, u: f64, width: f64, off: Option<bool>) {
         self.since += 1;
         if self.since > SWING_SAMPLES {
@@ -179,8 +179,9 @@ impl Swings {
 }
 
 impl Supervisor {
-    /// A watcher over the loop around `model`'s first inputs, one per knob, first-order part. `nature` says what each
-    /// knob does to the first output, `margin` how far that one may be from its goal, relative to it (0.1: a tenth).
+    /// Makes a supervisor of the loop around `model`'s first inputs, one per knob; of the model, only the first-order
+    /// part counts. `nature` is each knob's effect on the first output, `margin` how far that output may be from its
+    /// goal, relative to it (0.1: a tenth).
     ///
     /// `None` if there are not as many natures as knobs, or more knobs than inputs.
     pub fn new(model: &ArxModel, knobs: Vec<Knob>, nature: Vec<Effect>, margin: f64) -> Option<Supervisor> {
@@ -208,7 +209,7 @@ impl Supervisor {
         })
     }
 
-    /// Forgets everything: the loop begins anew.
+    /// Forgets all samples: the loop begins anew.
     pub fn reset(&mut self) {
         self.past.samples = 0;
         self.bad = 0.0;
@@ -216,8 +217,8 @@ impl Supervisor {
         self.swings.fill(Swings::default());
     }
 
-    /// Takes a sample: outputs, the first one's goal, and the settings that were `asked` for and those, `u`, that were
-    /// in force while it came about. A sample with a value that is not finite, or of another size, is passed over.
+    /// Takes a sample: the outputs `y`, the first one's goal, the settings `asked` for, and the settings `u` in force
+    /// during the sample. A sample with a value that is not finite, or of another size, is ignored.
     pub fn observe(&mut self, y: &[f64], goal: f64, asked: &[f64], u: &[f64]) -> Option<Doubt> {
         let fits = y.len() == self.past.y.len() && u.len() == self.knobs.len() && asked.len() == u.len();
         if !fits || !y.iter().chain(u).chain(asked).chain([&goal]).all(|v| v.is_finite()) {
@@ -273,12 +274,12 @@ impl Supervisor {
         (y - goal).abs() > self.margin * goal.abs()
     }
 
-    /// Counts samples off the goal in which no knob works against that: some are asked to the limit where the output is
-    /// furthest off, and all others have nothing left to give.
+    /// Counts samples off the goal in which no knob works against that: some knobs are asked to the limit where the
+    /// output is furthest off, and all others have reached the opposite limit.
     fn is_backwards(&mut self, y: f64, goal: f64, u: &[f64]) -> Option<Doubt> {
         let off = (y - goal) / (self.margin * goal.abs());
         let late = off > 1.0;
-        // Whether more of the knob is further off.
+        // Whether raising the knob drives the output further off.
         let raises = |i: usize| (self.nature[i] == Effect::Raises) == late;
         let limits = |i: usize| (self.knobs[i].min(), self.knobs[i].max());
         let worse = |i: usize| is_at(self.knobs[i], u[i], if raises(i) { limits(i).1 } else { limits(i).0 });

@@ -1,13 +1,13 @@
-//! Where the mean of a task's tardiness has to be so that only a given share of its jobs is late.
+//! Computes the mean tardiness of a task at which only a given share of its jobs is late.
 //!
 //! **Problem.** Users ask for a share of late jobs, p; a law holds a mean. How far the mean must stay from the deadline
 //! depends on the tail of the jobs' tardiness, which differs by machine and load, and changes.
 //!
 //! **Terms.** T is a job's tardiness (response time / deadline; late above 1), r the *set point* of its mean, m the
 //! running mean of T, x = T / m - 1 a job's *deviation*. The *headroom* h is how far the deadline lies above the set
-//! point, relative to it: r = 1 / (1 + h). The *spread* b is the mean of |x|. The *tail* is what lies beyond t =
-//! TAIL_FROM b; a is the share of jobs there, e their mean excess over t. The *surplus* E is how many jobs more than
-//! aimed at were late.
+//! point, relative to it: r = 1 / (1 + h). The *spread* b is the mean of |x|. The *tail* is the part of the jobs beyond
+//! t = TAIL_FROM b; a is its share of the jobs, e the mean excess over t. The *surplus* E is the number of late jobs
+//! beyond the number aimed at.
 //!
 //! **Method.** Two estimates, one quick and one sure:
 //!
@@ -44,47 +44,47 @@
 //! that, rounded down.
 //!
 //! **Which jobs count.** Easing (a job on time lowers E by q) needs jobs that could have been late: where the running
-//! mean lies under [`HELD`] of the set point, something else sets the pace (another task, the lowest clock), and being
-//! on time says nothing. A job that was late although every knob was at its safe end says nothing about the set point
+//! mean lies under [`HELD`] of the set point, something else sets the pace (another task, the lowest clock), and a job
+//! on time proves nothing. A job that was late although every knob was at its safe end says nothing about the set point
 //! either: a lower one would have changed nothing.
 
-/// The part of the asked share that is aimed at; see the module's text.
+/// Part of the allowed share of late jobs that is aimed at; see the module's text.
 pub const AIM: f64 = 0.8;
-/// Spread, and mean excess, before any job has been seen. Chosen by hand: jobs at a fixed clock beside interferers
-/// scatter by less.
+/// Spread, and mean excess, before the first job. Chosen by hand: jobs at a fixed clock beside interferers scatter by
+/// less.
 pub const PRIOR_SPREAD: f64 = 0.1;
-/// Jobs that the prior counts for. Chosen by hand.
+/// Number of jobs that the prior counts for. Chosen by hand.
 pub const PRIOR_JOBS: u32 = 8;
-/// Where the tail begins, in spreads above the mean: about a job in twenty lies beyond, of a normal and of a Laplace
+/// Threshold of the tail, in spreads above the mean: about a job in twenty lies beyond, of a normal and of a Laplace
 /// distribution.
 pub const TAIL_FROM: f64 = 2.0;
-/// Jobs over which the tail is averaged: some twenty of them are beyond its begin. Chosen by hand.
+/// Jobs over which the tail is averaged: some twenty of them lie in it. Chosen by hand.
 pub const TAIL_MEMORY: u32 = 400;
-/// The part of the jobs in the tail at least, where none was seen there for long.
+/// Least share of the jobs in the tail, where none was there for long.
 const TAIL_MIN: f64 = 1e-3;
-/// The same at most: beyond half of the jobs there is no tail.
+/// Largest share of the jobs in the tail: beyond half of the jobs there is no tail.
 const TAIL_MAX: f64 = 0.4;
-/// Jobs over which means run once as many have been seen: a few seconds of a task at 10 to 100 Hz. Chosen by hand.
+/// Jobs over which means run, once that many were measured: a few seconds of a task at 10 to 100 Hz. Chosen by hand.
 pub const MEMORY: u32 = 100;
-/// Deviations count for at most so many times the spread.
+/// Bound on a deviation that counts, in spreads.
 pub const CLIP: f64 = 4.0;
 /// The least spread, and twice the least mean excess: finer than clocks can be set.
 pub const SPREAD_MIN: f64 = 0.005;
-/// Headroom at most: the set point is at least 0.4. Work that scatters by more is beyond what a mean can hold.
+/// Largest headroom: the set point is at least 0.4. Work that scatters by more is beyond what a mean can hold.
 pub const HEADROOM_MAX: f64 = 1.5;
-/// Surplus at least, for a tail lighter than was taken for it. What a cautious beginning saves is spent afterwards, so
+/// Least surplus, for a tail lighter than assumed. A cautious beginning saves late jobs that are spent afterwards, so
 /// this bounds by how much the late jobs of a short run may exceed those aimed at: with -4, 500 jobs at 1 % had 1.22 to
-/// 1.30 times what was asked.
+/// 1.30 times the share allowed.
 pub const SURPLUS_MIN: f64 = -1.5;
-/// Surplus at most.
+/// Largest surplus, at which the headroom is at its bound.
 pub const SURPLUS_MAX: f64 = 8.0;
 /// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least
 /// spread.
 pub const BURST: f64 = 0.07;
-/// Part of the set point that the running mean has to reach for a job on time to speak for more.
+/// Least part of the set point that the running mean has to reach for a job on time to lower the surplus.
 pub const HELD: f64 = 0.9;
 
-/// What is known of the tail of one task's tardiness.
+/// Estimate of the tail of one task's tardiness.
 ///
 /// ```
 /// use punctual_control::Tail;
@@ -100,24 +100,25 @@ pub const HELD: f64 = 0.9;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tail {
-    /// q.
+    /// q: share of late jobs aimed at.
     aim: f64,
-    /// m; 0 before the first job.
+    /// m: running mean; 0 before the first job.
     mean: f64,
-    /// b.
+    /// b: mean of |x|.
     spread: f64,
-    /// a.
+    /// a: share of the jobs in the tail.
     share: f64,
-    /// a e.
+    /// a e: mean excess over all jobs.
     excess: f64,
-    /// E.
+    /// E: late jobs beyond those aimed at.
     surplus: f64,
-    /// Jobs seen, up to [`TAIL_MEMORY`].
+    /// Number of jobs measured, up to [`TAIL_MEMORY`].
     jobs: u32,
 }
 
 impl Tail {
-    /// For a task of whose jobs the share `late` may be late. None outside of 0 to 1, both excluded.
+    /// Makes the estimate for a task of whose jobs the share `late` may be late. `None` outside of 0 to 1, both
+    /// excluded.
     pub fn new(late: f64) -> Option<Tail> {
         (late > 0.0 && late < 1.0).then_some(Tail {
             aim: AIM * late,
@@ -130,14 +131,14 @@ impl Tail {
         })
     }
 
-    /// A job is complete, at this tardiness; `safe` tells that every knob was at its safe end all the while. A
-    /// tardiness that is no number, or infinite, counts as a late job without a spread.
+    /// Takes a completed job with this tardiness; `safe`: every knob was at its safe end all the while. A tardiness
+    /// that is no number, or infinite, counts as a late job without a spread.
     pub fn observe(&mut self, tardiness: f64, safe: bool) {
         self.count(tardiness, safe);
         self.measure(tardiness);
     }
 
-    /// The tardiness of a job whose lateness has been counted before: with [`missed`](Tail::missed).
+    /// Takes the tardiness of a job whose lateness was counted before by [`missed`](Tail::missed).
     pub fn measure(&mut self, tardiness: f64) {
         if !tardiness.is_finite() || tardiness < 0.0 {
             return;
@@ -159,7 +160,7 @@ impl Tail {
         self.jobs = (self.jobs + 1).min(TAIL_MEMORY);
     }
 
-    /// A job is late before it is complete, or will never be: it runs past its deadline, or was skipped.
+    /// Counts a job as late before it is complete, or that never will be: it runs past its deadline, or was skipped.
     pub fn missed(&mut self, safe: bool) {
         self.count(f64::INFINITY, safe);
     }
@@ -175,7 +176,7 @@ impl Tail {
         self.surplus = (self.surplus + change).clamp(SURPLUS_MIN, SURPLUS_MAX);
     }
 
-    /// r: where the mean has to be: at the deadline at most, [`HEADROOM_MAX`] below it at least.
+    /// r: the set point of the mean, at most the deadline and at least [`HEADROOM_MAX`] below it.
     pub fn set_point(&self) -> f64 {
         let burst = BURST * self.surplus.max(0.0).powi(2);
         let headroom = self.exceeded_by(self.aim * (-self.surplus).exp()) * burst.exp();
@@ -195,7 +196,7 @@ impl Tail {
         self.share.clamp(TAIL_MIN, TAIL_MAX)
     }
 
-    /// e.
+    /// e: mean excess of the jobs in the tail.
     fn mean_excess(&self) -> f64 {
         (self.excess / self.tail_share()).max(0.5 * SPREAD_MIN)
     }
