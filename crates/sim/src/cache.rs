@@ -1,10 +1,10 @@
-//! The shared last-level cache as a fluid: how much of it each core holds, and how often an access hits.
+//! The shared last-level cache as a fluid: the lines that each core holds, and the share of its accesses that hit.
 //!
 //! **Problem.** A core that fetches lines pushes out the lines of the others. How much of the cache does each core hold
-//! after every core has fetched so many lines, and what does that do to its hits?
+//! after the fetches of every core, and how does that change its hits?
 //!
-//! **Terms.** What a core *holds* is its lines in the cache. *Dead* lines were used once; no core holds them. Cores
-//! that may fill the same ways *compete* there: a *zone* is a set of ways with the same competitors.
+//! **Terms.** A core *holds* its own lines in the cache. *Dead* lines were used once; no core holds them. Cores that
+//! may fill the same ways *compete* there: a *zone* is a set of ways with the same competitors.
 //!
 //! **Method.** Random replacement, in the limit of many lines. While a zone of C lines has empty ones, fetches fill
 //! those. After that each fetched line takes the place of a line drawn from the whole zone, so with F_i lines fetched
@@ -15,11 +15,11 @@
 //! O_i(F) = O_i* + (O_i - O_i*) exp(-F / C),  O_i* = C F_i / F
 //! ```
 //!
-//! This is exact where all fetch at constant rates; it does not know time, only lines. It says what pollution is: a
-//! core that rests loses its lines by exp(-F / C), and **what others fetch never gives it a line**.
+//! This is exact where all fetch at constant rates; only lines count, not time. It defines pollution: a core that rests
+//! loses its lines by exp(-F / C), and **the fetches of others never give it a line**.
 //!
-//! The hit ratio is h = (O / w)^locality of the part of the working set w that is held, at most 1. A core whose working
-//! set is wholly held fetches nothing, so it disturbs no other: traffic, and with it interference, ends by itself.
+//! The hit ratio is h = (O / w)^locality of the held part of the working set w, at most 1. A core whose working set is
+//! wholly held fetches nothing, so it disturbs no other: traffic, and with it interference, ends by itself.
 //!
 //! **Left out.** Sets (a line may be anywhere in its way), write-backs, lines that several cores share.
 
@@ -28,27 +28,26 @@ use crate::model::CacheModel;
 /// Ways that the same cores may fill.
 #[derive(Clone, Debug)]
 struct Zone {
-    /// Lines of the zone.
+    /// Capacity of the zone in lines.
     lines: f64,
-    /// The part of each core's fetches that is placed here.
+    /// Part of each core's fetches that goes into this zone.
     part: Vec<f64>,
-    /// Lines that each core holds here.
+    /// Lines of the zone that each core holds.
     held: Vec<f64>,
-    /// Dead lines.
     dead: f64,
 }
 
-/// The cache.
+/// All zones of the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     zones: Vec<Zone>,
     lines: f64,
 }
 
-/// Lines that one core has fetched.
+/// Numbers of lines that one core has fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Fetched {
-    /// Lines of its working set.
+    /// Lines of the core's working set.
     pub live: f64,
     /// Lines that are used once.
     pub dead: f64,
@@ -61,7 +60,7 @@ impl Fetched {
 }
 
 impl Zone {
-    /// Takes its part of what each core has fetched, at constant rates.
+    /// Adds the zone's part of each core's fetches, made at constant rates.
     fn fill(&mut self, fetched: &[Fetched]) {
         let here = |(fetched, part): (&Fetched, &f64)| fetched.all() * part;
         let all: f64 = fetched.iter().zip(&self.part).map(here).sum();
@@ -90,9 +89,8 @@ impl Zone {
 }
 
 impl Cache {
-    /// An empty cache.
     pub fn new(model: &CacheModel, cores: usize) -> Cache {
-        // The ways of each set of competitors; the order of first appearance keeps the result the same in every run.
+        // Ways by set of competitors; the order of first appearance keeps the result the same in every run.
         let mut zones: Vec<(Vec<bool>, u32)> = Vec::new();
         for way in 0..model.ways {
             let competitors: Vec<bool> = (0..cores).map(|core| model.mask(core) >> way & 1 == 1).collect();
@@ -119,25 +117,25 @@ impl Cache {
         }
     }
 
-    /// Lines of the whole cache.
+    /// Capacity of the whole cache in lines.
     pub fn lines(&self) -> f64 {
         self.lines
     }
 
-    /// Takes what each core has fetched, at constant rates, since the last time.
+    /// Adds each core's fetches since the last call, made at constant rates.
     pub fn fill(&mut self, fetched: &[Fetched]) {
         if self.lines > 0.0 {
             self.zones.iter_mut().for_each(|zone| zone.fill(fetched));
         }
     }
 
-    /// Lines that this core holds.
+    /// Number of lines that this core holds.
     pub fn held(&self, core: usize) -> f64 {
         self.zones.iter().map(|zone| zone.held[core]).sum()
     }
 }
 
-/// How often an access hits that ranges over a working set of so many lines, of which so many are held.
+/// Share of accesses that hit, when they range over a working set of `working_set` lines of which `held` are held.
 pub(crate) fn hit_ratio(model: &CacheModel, held: f64, working_set: f64) -> f64 {
     if model.size_kib <= 0.0 {
         0.0
@@ -148,7 +146,7 @@ pub(crate) fn hit_ratio(model: &CacheModel, held: f64, working_set: f64) -> f64 
     }
 }
 
-/// The hit ratio of a core that has the machine to itself for long: it holds all that it needs and may fill.
+/// Hit ratio of a core that has long had the machine to itself: it holds all that it needs and may fill.
 pub(crate) fn hit_ratio_alone(model: &CacheModel, core: usize, working_set_kib: f64) -> f64 {
     let fillable = model.lines() * f64::from(model.mask(core).count_ones()) / f64::from(model.ways);
     let working_set = model.lines_of(working_set_kib);

@@ -1,19 +1,19 @@
-//! Whether a machine can be simulated: every number within its range, and each fault by its key.
+//! Checks that a machine can be simulated: every number within its range; errors name the key.
 
 use crate::model::{CORES_MAX, MachineModel, WAYS_MAX};
 
-/// What is wrong with a model: which key, and what to write instead.
+/// First fault of a model: its key, and a correct value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("machine model: {key}: {what}")]
 pub struct ModelError {
     /// The key, e.g. `steps[3].volt`.
     pub key: String,
-    /// What is wrong, and what is expected.
+    /// The fault, and the values expected.
     pub what: String,
 }
 
 impl MachineModel {
-    /// Whether the model can be simulated: the one judge of machines, whether they come from a file or from a program.
+    /// Checks that the model can be simulated. The only check of machines, from files and from programs alike.
     ///
     /// # Errors
     /// [`ModelError`] names the first key that is out of range.
@@ -66,7 +66,7 @@ impl MachineModel {
         Ok(())
     }
 
-    /// Every coefficient with its key.
+    /// Every coefficient with its key in the file.
     fn quantities(&self) -> [(&'static str, f64); 37] {
         let MachineModel {
             power,

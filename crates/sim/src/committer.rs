@@ -1,21 +1,21 @@
-//! Group commits of memory-first updates: every so often, one write transaction takes all objects that changed.
+//! Group commits of memory-first updates: at each interval, one write transaction takes all objects that changed.
 
 use punctual_units::{Nanos, SensorId, Time};
 
 use crate::cores::Segment;
 use crate::model::StoreModel;
 
-/// The group commit.
+/// Timer, changed objects and progress of the group commit.
 #[derive(Clone, Debug)]
 pub(crate) struct Committer {
     interval: Nanos,
     next: Time,
     /// A commit is due and has not begun.
     due: bool,
-    /// Objects that changed since the last commit began, and how many they are.
+    /// Which objects changed since the last commit began, and their number.
     dirty: Vec<bool>,
     dirty_count: u32,
-    /// The commit that is going on.
+    /// The rest of the commit in progress.
     segment: Option<Segment>,
 }
 
@@ -37,30 +37,30 @@ impl Committer {
         self.next
     }
 
-    /// The interval is over.
+    /// Begins the next interval; a commit is due if an object has changed.
     pub fn tick(&mut self) {
         self.next = self.next + self.interval;
         self.due |= self.dirty_count > 0;
     }
 
-    /// An object has changed.
+    /// Notes that an object has changed.
     pub fn touch(&mut self, sensor: SensorId) {
         let dirty = &mut self.dirty[sensor.index()];
         self.dirty_count += u32::from(!*dirty);
         *dirty = true;
     }
 
-    /// Whether a commit is going on.
+    /// Whether a commit is in progress.
     pub fn busy(&self) -> bool {
         self.segment.is_some()
     }
 
-    /// Whether a commit is going on or waits for the write lock.
+    /// Whether a commit is in progress or waits for the write lock.
     pub fn has_work(&self) -> bool {
         self.busy() || self.due
     }
 
-    /// The segment of the commit, which begins now if it had not.
+    /// Returns the segment of the commit; a commit that has not begun begins now.
     pub fn segment(&mut self, store: &StoreModel) -> Segment {
         *self.segment.get_or_insert_with(|| {
             let puts = f64::from(self.dirty_count);
@@ -71,12 +71,12 @@ impl Committer {
         })
     }
 
-    /// Keeps what is left of the commit.
+    /// Stores the rest of an interrupted commit.
     pub fn keep(&mut self, left: Segment) {
         self.segment = Some(left);
     }
 
-    /// The commit is complete.
+    /// Notes that the commit is complete.
     pub fn finish(&mut self) {
         self.segment = None;
     }

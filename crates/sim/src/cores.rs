@@ -1,4 +1,4 @@
-//! One core: what runs on it, how far it has come, and when it will be done.
+//! State of a core: its occupant, the occupant's progress, and when it ends.
 //!
 //! Between two changes of the machine's mix a segment progresses at a constant pace, so its end is known. Progress is
 //! booked only when the pace or the occupant changes.
@@ -10,34 +10,34 @@ use crate::model::Effort;
 use crate::queue::Queued;
 use crate::split::Holding;
 
-/// Which tasks may run on a core.
+/// Kinds of work that run on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occupant {
-    /// A job of this runner.
+    /// A job of this runner, by index.
     Runner(usize),
     /// The update on its way into the store.
     Installer,
     /// The group commit of memory-first updates.
     Committer,
-    /// The change from the tasks that the core was lent to back to its own.
+    /// The switch from the tasks that borrowed the core back to its own.
     TakeBack,
 }
 
 impl Occupant {
-    /// Whether the store takes the core for its own work: then no job runs there.
+    /// Whether the store uses the core for its own work: then no job runs there.
     pub fn is_store(self) -> bool {
         matches!(self, Occupant::Installer | Occupant::Committer)
     }
 }
 
-/// A piece of work on its way.
+/// Work that a core does without a decision in between.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Segment {
-    /// What follows the clock, the cache and the memory.
+    /// Work that depends on clock, cache and memory.
     pub effort: Effort,
-    /// What follows none of them, in nanoseconds; infinite where it cannot get ahead.
+    /// Time that depends on none of them, in nanoseconds; infinite where the segment cannot progress.
     pub fixed_ns: f64,
-    /// The part still to do, from 1 down to 0.
+    /// Fraction still to do, from 1 down to 0.
     pub left: f64,
 }
 
@@ -50,7 +50,7 @@ impl Segment {
         }
     }
 
-    /// Takes so long whatever the machine does.
+    /// A segment of a fixed duration, whatever the machine does.
     pub fn lasting(span: Nanos) -> Segment {
         Segment {
             fixed_ns: span.0 as f64,
@@ -59,34 +59,34 @@ impl Segment {
     }
 }
 
-/// What a core that is not idle does for its occupant.
+/// Activity of a core that is not idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// The occupant's own work.
     Work,
-    /// Fills ways that it gained; the occupant stands still.
+    /// Fills ways that the core gained; the occupant stands still.
     Fill,
-    /// Changes to the occupant.
+    /// Switches to the occupant.
     Switch,
     /// Polls for the end of the occupant's request.
     Poll,
 }
 
-/// What a core did with its time.
+/// Time of a core by activity, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreTimes {
-    /// Working.
+    /// Time of the jobs' own work.
     pub working: Nanos,
-    /// Standing still until ways that it gained are filled.
+    /// Time in which the job stood still until ways that the core gained were filled.
     pub filling: Nanos,
-    /// Changing from one job to another, or being taken back.
+    /// Time of switching from one job to another, or of being taken back.
     pub switching: Nanos,
-    /// Polling for the end of a request.
+    /// Time of polling for the end of a request.
     pub polling: Nanos,
 }
 
 impl CoreTimes {
-    /// Everything but idling.
+    /// All time except idling.
     pub fn busy(&self) -> Nanos {
         self.working + self.filling + self.switching + self.polling
     }
@@ -101,29 +101,29 @@ impl CoreTimes {
     }
 }
 
-/// One core.
+/// State of one core.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
     running: Option<(Occupant, Segment)>,
     doing: Doing,
-    /// Nanoseconds that the whole running segment would take at the present rates; NaN until it is paced.
+    /// Nanoseconds that the whole running segment would take at the present rates; NaN until the pace is set.
     pace: f64,
-    /// Up to when progress is booked in the running segment.
+    /// Instant up to which progress is booked in the running segment.
     booked: Time,
     /// When the running segment ends at this pace.
     segment_end: Time,
-    /// When the core is to be looked at again: the segment's end, or the slice's.
+    /// When the core needs a decision: the end of the segment or of the slice.
     finish: Time,
-    /// The end of the slice of the occupant's own work.
+    /// End of the time slice for the occupant's own work.
     slice_end: Time,
-    /// What it did up to `since`, from which it does the same without a break.
+    /// Times up to `since`; from then on the core has done the same without a break.
     times: CoreTimes,
     since: Time,
-    /// Its part of the cache and of the bandwidth to memory, where they are split.
+    /// Ways and bandwidth of the core, where cores split cache and memory.
     pub holding: Holding,
-    /// Its place in a queue that cores share.
+    /// State of the core in a queue that cores share.
     pub queued: Queued,
-    /// Whether it is lent, where cores have tasks of their own.
+    /// Lending state, where cores have tasks of their own.
     pub lease: Lease,
 }
 
@@ -149,24 +149,23 @@ impl Core {
         self.running.map(|(occupant, _)| occupant)
     }
 
-    /// What it does for its occupant; of no meaning without one.
+    /// Activity for the occupant; meaningless without one.
     pub fn doing(&self) -> Doing {
         self.doing
     }
 
-    /// The running segment.
     pub fn segment(&self) -> Option<&Segment> {
         self.running.as_ref().map(|(_, segment)| segment)
     }
 
-    /// The part of the running segment that is still to do, 1 down to 0.
+    /// Fraction of the running segment still to do, 1 down to 0.
     pub fn left(&self, now: Time) -> f64 {
         let mut core = self.clone();
         core.book(now);
         core.running.map_or(0.0, |(_, segment)| segment.left)
     }
 
-    /// When the running segment ends, or its slice; never without one.
+    /// When the running segment or its slice ends; `Time::MAX` without a segment.
     pub fn finish(&self) -> Time {
         self.finish
     }
@@ -176,24 +175,24 @@ impl Core {
         self.segment_end <= now
     }
 
-    /// For how long it has been doing what it does.
+    /// How long the present activity has lasted.
     pub fn since(&self, now: Time) -> Nanos {
         now.since(self.since)
     }
 
-    /// The end of the slice of the occupant's own work.
+    /// End of the time slice for the occupant's own work.
     pub fn slice_end(&self) -> Time {
         self.slice_end
     }
 
-    /// The occupant's own work is to be looked at again then.
+    /// Ends the time slice for the occupant's own work at `end`.
     pub fn slice_until(&mut self, end: Time) {
         self.slice_end = end;
         self.look_again();
     }
 
     fn look_again(&mut self) {
-        // An idle core has nothing to be looked at: its last slice is over, or ended with a job that blocked at once.
+        // An idle core needs no decision: its last slice is over, or ended with a job that blocked at once.
         let slice_end = match (&self.running, self.doing) {
             (Some(_), Doing::Work) => self.slice_end,
             (Some(_), Doing::Fill | Doing::Switch | Doing::Poll) | (None, _) => Time::MAX,
@@ -201,7 +200,7 @@ impl Core {
         self.finish = self.segment_end.min(slice_end);
     }
 
-    /// What it did since the start.
+    /// Times by activity since the start.
     pub fn times(&self, now: Time) -> CoreTimes {
         let mut times = self.times;
         if self.running.is_some() {
@@ -210,7 +209,7 @@ impl Core {
         times
     }
 
-    /// Puts `occupant` on an empty core; [`Core::pace_at`] follows before time passes.
+    /// Puts `occupant` on an empty core; [`Core::pace_at`] must follow before time passes.
     pub fn start(&mut self, occupant: Occupant, doing: Doing, segment: Segment, now: Time) {
         self.running = Some((occupant, segment));
         self.doing = doing;
@@ -219,7 +218,7 @@ impl Core {
         self.since = now;
     }
 
-    /// Takes the occupant off, with what is left of its segment.
+    /// Takes the occupant off the core and returns it with the rest of its segment.
     pub fn stop(&mut self, now: Time) -> Option<(Occupant, Segment)> {
         self.book(now);
         self.times = self.times(now);
@@ -228,8 +227,8 @@ impl Core {
         self.running.take()
     }
 
-    /// From `now` on, the whole segment would take `pace` nanoseconds. Nothing happens where it is so already, so that
-    /// an undisturbed segment is never rounded twice.
+    /// From `now` on, the whole segment takes `pace` nanoseconds. An unchanged pace is ignored, so that an undisturbed
+    /// segment is never rounded twice.
     pub fn pace_at(&mut self, pace: f64, now: Time) {
         if pace == self.pace {
             return;
@@ -237,8 +236,8 @@ impl Core {
         self.book(now);
         self.pace = pace;
         if let Some((_, segment)) = &self.running {
-            // To the nearest nanosecond, so that rounding adds up to nothing; at least one, so that time passes. A time
-            // is not negative, so half a nanosecond more, cut off, is rounded (`f64::round` is a call on most
+            // To the nearest nanosecond, so that rounding errors do not add up; at least one, so that time passes. A
+            // time is not negative, so half a nanosecond more, truncated, is rounding (`f64::round` is a call on most
             // machines).
             let left = Nanos((segment.left * pace + 0.5).max(1.0) as u64);
             self.segment_end = now + left;
@@ -249,7 +248,7 @@ impl Core {
     fn book(&mut self, now: Time) {
         if let Some((_, segment)) = &mut self.running {
             let done = now.since(self.booked).0 as f64 / self.pace;
-            // A segment that was just started has no pace, and has done nothing.
+            // A segment that was just started has no pace yet, and no progress.
             segment.left = if now >= self.segment_end {
                 0.0
             } else {

@@ -1,4 +1,4 @@
-//! What store calls cost on a machine that does nothing else.
+//! Costs of store calls on an otherwise idle machine.
 
 use punctual_units::CoreId;
 use punctual_workload::{Costs, UpdateMode};
@@ -9,7 +9,7 @@ use crate::memory::NEVER;
 use crate::model::{ClockStep, Effort, MachineModel, MemoryModel};
 
 impl MemoryModel {
-    /// The shared service of one access at this clock, in nanoseconds.
+    /// Shared service time of one access at this clock, in nanoseconds.
     pub(crate) fn service_at(&self, step: ClockStep) -> f64 {
         self.service_ns + self.service_cycles * ns_per_cycle(step)
     }
@@ -20,17 +20,17 @@ pub(crate) fn ns_per_cycle(step: ClockStep) -> f64 {
     1e9 / step.clock.0 as f64
 }
 
-/// A stretch of work as the memory sees it.
+/// Amount of work as the memory sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Traffic {
-    /// Nanoseconds in which the core keeps no other waiting: cycles, accesses to the shared cache, latency.
+    /// Nanoseconds in which the core delays no other core: cycles, accesses to the shared cache, latency.
     pub private_ns: f64,
     /// Accesses to the shared memory.
     pub accesses: f64,
 }
 
 impl Traffic {
-    /// `effort` at this step where so many of its accesses to the working set hit.
+    /// `effort` at this step, where the share `hit_ratio` of its accesses to the working set hit.
     pub fn of(model: &MachineModel, step: ClockStep, effort: Effort, hit_ratio: f64) -> Traffic {
         let looked_up = effort.accesses + effort.uncached;
         let accesses = effort.accesses * (1.0 - hit_ratio) + effort.uncached;
@@ -41,7 +41,7 @@ impl Traffic {
         }
     }
 
-    /// Private time per access.
+    /// Private time per access; never-ending without accesses.
     pub fn think_ns(self) -> f64 {
         if self.accesses > 0.0 {
             self.private_ns / self.accesses
@@ -50,13 +50,13 @@ impl Traffic {
         }
     }
 
-    /// How long it all takes where an access to the shared path takes so long.
+    /// Duration of all the work where each access takes `residence_ns` in the shared path.
     pub fn duration_ns(self, residence_ns: f64) -> f64 {
         self.private_ns + self.accesses * residence_ns
     }
 }
 
-/// How long `effort` takes on an otherwise idle machine, in nanoseconds, its working set being held as far as it can.
+/// Duration of `effort` on an otherwise idle machine, in nanoseconds, with as much of its working set cached as may be.
 fn alone_ns(model: &MachineModel, step: ClockStep, effort: Effort) -> f64 {
     let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
     let real_time_core = punctual_cores::first_set_apart(&cores).unwrap_or_default().0 as usize;
@@ -64,12 +64,12 @@ fn alone_ns(model: &MachineModel, step: ClockStep, effort: Effort) -> f64 {
     Traffic::of(model, step, effort, hits).duration_ns(model.memory.service_at(step))
 }
 
-/// What accesses cost at the top clock with nothing else running, with a warm cache: what programs are compiled with.
+/// Costs of accesses at the top clock with nothing else running and a warm cache; programs are compiled with them.
 ///
-/// In memory-first mode an update costs its slot write; group commits come on top, as a load of their own.
+/// In memory-first mode an update costs its slot write; group commits are added as a load of their own.
 ///
 /// # Errors
-/// [`ModelError`] where the model is not sound.
+/// [`ModelError`] where the model is unsound.
 ///
 /// ```
 /// use punctual_sim::{MachineModel, costs};

@@ -1,4 +1,4 @@
-//! The simulation: from one event to the next.
+//! The simulation: advances from one event to the next.
 //!
 //! ```text
 //! next event ─► updates arrive ─► segments end ─► timers, releases ─► schedule: what runs where ─► pace: how fast
@@ -6,10 +6,9 @@
 //!     └──────────────────────────── each running segment's end at this pace ◄───────────────────────┘
 //! ```
 //!
-//! Between two events every core works at a constant pace, so nothing needs to be stepped. What the cache holds changes
-//! all the time: hit ratios are revised, as an event of its own, whenever so many lines were fetched that they may have
-//! changed. All instants are whole nanoseconds; what happens at one instant happens in the order of the picture, cores
-//! and runners by number.
+//! Between two events every core works at a constant pace, so no fixed steps are needed. The contents of the cache
+//! change all the time: hit ratios are revised, as an event of its own, once enough lines were fetched to change them.
+//! All instants are whole nanoseconds; at one instant the order is that of the picture, cores and runners by number.
 
 use std::collections::VecDeque;
 
@@ -37,11 +36,11 @@ use crate::throttle::Throttle;
 use crate::traffic::Shared;
 use crate::waits::Waits;
 
-/// A machine at work, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
+/// A running machine, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
 /// [`Simulation::run_until`] and however often it is read.
 ///
-/// Tasks run where the load's placement says. On each core real-time and exclusive tasks come first, the shorter
-/// deadline before the longer; update transactions run in what they leave on the last real-time core. Best-effort tasks
+/// Tasks run where the load's placement puts them. On each core real-time and exclusive tasks come first, the shorter
+/// deadline before the longer; update transactions run in the time left on the last real-time core. Best-effort tasks
 /// run in the order of their release, below all else; on an exclusive core, too, while it is lent ([`KnobId::Lease`]).
 ///
 /// ```
@@ -93,72 +92,72 @@ pub struct Simulation<'t> {
     pub(crate) offers: Offers,
     pub(crate) now: Time,
     pub(crate) step: ClockStep,
-    /// The clock that was set last, and when it will be in force, where that is still to come.
+    /// When the clock that was set last takes effect; `None` once it has.
     turning: Option<(Time, ClockStep)>,
     pub(crate) throttle: Throttle,
     pub(crate) meter: EnergyMeter,
     pub(crate) cores: Vec<Core>,
     pub(crate) runners: Vec<Runner>,
-    /// Core of the updates that are transactions of their own.
+    /// Core of updates that are transactions of their own.
     pub(crate) update_core: usize,
     /// Core of memory-first updates and of group commits.
     pub(crate) house: usize,
-    /// Core that the update on its way began on.
+    /// Core on which the update in progress began.
     pub(crate) installer_home: usize,
-    /// Real-time runners, the shorter deadline first.
+    /// Real-time runners by index, the shorter deadline first.
     pub(crate) urgency: Vec<usize>,
-    /// By which rule cores choose among their jobs.
+    /// Rule by which cores choose among their jobs.
     pub(crate) scheduling: Dispatch,
-    /// What cores split, where they split anything.
+    /// Split of cache and memory between cores, if any.
     pub(crate) split: Option<Split>,
     pub(crate) feed: Feed<'t>,
-    /// Only in memory-first mode.
+    /// Group commits; only in memory-first mode.
     pub(crate) committer: Option<Committer>,
     pub(crate) lock: Lock,
-    /// Per core the real-time runner whose job gets ahead there, by itself or by what must run before it.
+    /// Per core the real-time runner whose job progresses there: the job itself runs, or the work that blocks it.
     pub(crate) urged: Vec<Option<usize>>,
     /// Whether the machine must decide again which job runs where before time passes.
     pub(crate) stale: bool,
-    /// Whether how fast they run must be worked out again before time passes.
+    /// Whether the pace of each core must be computed again before time passes.
     pub(crate) unpaced: bool,
-    /// Cache and memory.
+    /// State of the shared cache and memory.
     pub(crate) shared: Shared,
-    /// What sets the clock while no controller does.
+    /// Kernel governor that sets the clock while no controller does.
     pub(crate) governed: Option<Governed>,
-    /// Jobs released per task.
+    /// Number of jobs released per task.
     released: Vec<u64>,
-    /// Steps that have ended, jobs that were released, and cores that work for the store was given or left: what runs
-    /// is the same for as long as this is.
+    /// Steps that have ended, jobs that were released, and cores given to the store's work or back: while the number is
+    /// the same, so is the running work.
     pub(crate) work_changes: u64,
-    /// When a runner is next to be looked at of itself: a release, or the end of a request or of a wait.
+    /// Next instant at which a runner needs a decision: a release, or the end of a request or of a wait.
     pub(crate) next_wake: Time,
-    /// What is lent, where cores take from a queue.
+    /// Lending policy, where cores take jobs from a queue.
     pub(crate) lending: Option<Lending>,
-    /// What jobs ask for data.
+    /// Devices that serve the jobs' requests.
     pub(crate) devices: Vec<Device>,
-    /// Requests submitted, and those whose job went on after them.
+    /// Requests submitted, and those after which their job went on.
     pub(crate) io_begun: u64,
     pub(crate) io_ended: u64,
-    /// For how long a core idled while a job waited that might have run there.
+    /// Time that a core idled while a job waited that might have run there.
     pub(crate) idle_beside_work: Nanos,
-    /// When real-time jobs have more to do.
+    /// Period in which real-time jobs have more work.
     pub(crate) surge: Option<Surge>,
     /// Whether checkpoints are reported.
     tells_progress: bool,
-    /// What happened at this instant and was not told yet; at most one release and one completion, or checkpoint, per
-    /// runner.
+    /// Events of this instant that are not reported yet; per runner at most one release and one completion or
+    /// checkpoint.
     untold: VecDeque<Event>,
-    /// Of the jobs with a deadline whose completion is among these.
+    /// Waits of the unreported completions of jobs with a deadline, in the same order.
     untold_waits: VecDeque<Waits>,
-    /// Of the last one that was told of.
+    /// Waits of the last reported one.
     waits: Waits,
 }
 
 impl<'t> Simulation<'t> {
-    /// A machine at instant zero, at its highest clock, with nothing installed and nothing running.
+    /// Starts a machine at instant zero, at its highest clock, with nothing installed and nothing running.
     ///
     /// # Errors
-    /// [`SimulationError`] names what cannot be simulated.
+    /// [`SimulationError`] names the part of the load or model that cannot be simulated.
     pub fn new(model: MachineModel, mut load: Load<'t>) -> Result<Simulation<'t>, SimulationError> {
         model.check()?;
         if let Some((task, _)) = load.tasks.iter().find(|(_, program)| program.ops.is_empty()) {
@@ -169,7 +168,7 @@ impl<'t> Simulation<'t> {
         let runners = runners(&load, &placement);
         let even = load.split.as_ref().map(|split| split.model.even()).transpose()?;
         let [update_core, house] = [placement.update_core(), placement.house()].map(|core| core.0 as usize);
-        // On one core by rank; jobs of several cores compare where one waits for another's lock.
+        // Tasks of one core are ordered by rank; jobs of several cores compare where one waits for another's lock.
         let rank = |task: TaskId| placement.seats[task.index()].chair().map(|chair| chair.rank);
         let mut urgency = urgency(&runners);
         urgency.sort_by_key(|r| (runners[*r].deadline, rank(runners[*r].task)));
@@ -206,10 +205,10 @@ impl<'t> Simulation<'t> {
         Ok(machine)
     }
 
-    /// A machine at instant zero for tasks without a store.
+    /// Starts a machine at instant zero for tasks without a store.
     ///
     /// # Errors
-    /// As [`Simulation::new`].
+    /// As for [`Simulation::new`].
     pub fn of(model: MachineModel, work: Work) -> Result<Simulation<'static>, SimulationError> {
         model.check()?;
         let is_empty = |task: &&Task| matches!(&task.jobs, Jobs::Alike(steps) if steps.is_empty());
@@ -229,7 +228,7 @@ impl<'t> Simulation<'t> {
         })
     }
 
-    /// A machine before its first event.
+    /// Builds a machine before its first event.
     fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, feed: Feed<'t>) -> Simulation<'t> {
         let mut urgency = urgency(&runners);
         urgency.sort_by_key(|r| runners[*r].deadline);
@@ -274,10 +273,9 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    /// Runs to the first release or completion at or before `until`, or to `until`; the clock then stands there.
+    /// Runs to the first event at or before `until`, or to `until`; the simulated clock then stands there.
     ///
-    /// What happens at one instant is reported one by one, completions first. An `until` in the past is reached at
-    /// once.
+    /// Events of one instant are reported one by one, completions first. An `until` in the past is reached at once.
     pub fn run_until(&mut self, until: Time) -> Event {
         loop {
             if let Some(event) = self.untold.pop_front() {
@@ -287,7 +285,7 @@ impl<'t> Simulation<'t> {
                 return event;
             }
             self.settle();
-            // A job whose last step is a request, or nothing, ends as it gets a core.
+            // A job whose last step is a request, or empty, ends as soon as it gets a core.
             if !self.untold.is_empty() {
                 continue;
             }
@@ -311,25 +309,24 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    /// Lets real-time jobs have more to do for a while.
+    /// Gives real-time jobs more work for the surge's time.
     pub fn surge(&mut self, surge: Surge) {
         self.surge = Some(surge);
     }
 
-    /// Tells the checkpoints of real-time jobs from now on. The run is the same.
+    /// Reports the checkpoints of real-time jobs from now on. The run itself does not change.
     pub fn tell_progress(&mut self) {
         self.tells_progress = true;
     }
 
-    /// The admission, the queue and the accounts of sensor updates: to turn the admitted share, and to reconcile.
+    /// Admission, queue and statistics of sensor updates: to set the admitted share, and to reconcile.
     ///
-    /// The simulation offers and installs the updates of its stream; a caller should do neither.
+    /// The simulation offers and installs the updates of its stream; callers must not.
     pub fn updates(&mut self) -> &mut Updates {
         &mut self.feed.updates
     }
 
-    /// Ranks the objects by how often they were read since the last call, for coldest-first shedding; to be called once
-    /// per control period.
+    /// Ranks the objects by their reads since the last call, for coldest-first shedding. Call once per control period.
     pub fn rebalance(&mut self) {
         self.feed.rebalance();
     }
@@ -339,48 +336,48 @@ impl<'t> Simulation<'t> {
         self.feed.fresh_share(self.now)
     }
 
-    /// Energy drawn by each part of the machine since the start, in joules.
+    /// Energy used by each part of the machine since the start, in joules.
     pub fn energy(&self) -> Parts {
         self.meter.joules(self.now)
     }
 
-    /// What kept the job that the last [`Event::Completed`] of a task with a deadline told of.
+    /// Waits of the job in the last reported [`Event::Completed`] of a task with a deadline.
     pub fn last_waits(&self) -> &Waits {
         &self.waits
     }
 
-    /// What each core did since the start.
+    /// Times of each core by activity, since the start.
     pub fn core_times(&self) -> Vec<CoreTimes> {
         self.cores.iter().map(|core| core.times(self.now)).collect()
     }
 
-    /// What jobs ask for data.
+    /// Devices that serve the jobs' requests.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// Requests that were submitted since the start.
+    /// Number of requests submitted since the start.
     pub fn requests_begun(&self) -> u64 {
         self.io_begun
     }
 
-    /// Requests after which their job went on.
+    /// Number of requests after which their job went on.
     pub fn requests_ended(&self) -> u64 {
         self.io_ended
     }
 
-    /// For how long a core idled while a job waited that might have run there.
+    /// Time that a core idled while a job waited that might have run there.
     pub fn idle_beside_work(&self) -> Nanos {
         self.idle_beside_work
     }
 
-    /// What the jobs of each runner worked since the start.
+    /// Work of each runner's jobs since the start.
     pub fn worked(&self) -> Vec<Nanos> {
         let worked = |r: usize| self.runners[r].worked + self.works_since(r);
         (0..self.runners.len()).map(worked).collect()
     }
 
-    /// Requests that jobs wait for.
+    /// Number of requests that jobs wait for.
     pub fn io_pending(&self) -> u64 {
         let waits = |runner: &&Runner| runner.job.as_ref().is_some_and(Job::waits_for_io);
         self.runners.iter().filter(waits).count() as u64
@@ -403,8 +400,8 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    /// How often what runs may have changed since the start: a step has ended, a job was released, or the store took a
-    /// core for its own work or gave it back.
+    /// Count of possible changes of the running work since the start: a step ended, a job was released, or the store
+    /// took a core for its own work or gave it back.
     pub fn work_changes(&self) -> u64 {
         self.work_changes
     }
@@ -415,14 +412,14 @@ impl<'t> Simulation<'t> {
         let mut next = segment.min(commit).min(self.next_wake).min(self.shared.revision());
         next = next.min(self.next_sample());
         next = next.min(self.turning.map_or(Time::MAX, |(at, _)| at));
-        // While the installer is busy, or cannot run, an arrival changes nothing that the next event does not look up.
+        // While the installer is busy, or cannot run, an arrival changes nothing that the next event would not handle.
         if self.installer_waits() {
             next = next.min(self.feed.next_arrival());
         }
         next.min(self.throttle.next_change(self.now)).max(self.now)
     }
 
-    /// Segments that end now.
+    /// Handles the segments that end now.
     fn end_segments(&mut self) {
         for core in 0..self.cores.len() {
             if self.cores[core].finish() > self.now {
@@ -430,7 +427,7 @@ impl<'t> Simulation<'t> {
             }
             self.stale = true;
             if !self.cores[core].has_ended(self.now) {
-                // A slice: its end is seen to once all that has ended is settled.
+                // The end of a slice is handled once all segments that end now are settled.
                 continue;
             }
             let (doing, occupant) = (self.cores[core].doing(), self.cores[core].occupant());
@@ -452,7 +449,7 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    /// A segment of a job's own work has ended: its commit follows, its next step, or its completion.
+    /// Continues after a segment of a job's own work with its commit, its next step, or its completion.
     fn end_of_job_segment(&mut self, r: usize) {
         let (now, store) = (self.now, self.model.store);
         let runner = &mut self.runners[r];
@@ -468,7 +465,7 @@ impl<'t> Simulation<'t> {
         self.step_ended(r);
     }
 
-    /// A step of this runner's job has ended.
+    /// Ends a step of this runner's job.
     pub(crate) fn step_ended(&mut self, r: usize) {
         let (now, runner) = (self.now, &mut self.runners[r]);
         let steps = runner.steps().len();
@@ -497,7 +494,7 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    /// The job of this runner is complete.
+    /// Completes the job of this runner.
     pub(crate) fn complete(&mut self, r: usize) {
         let (now, runner) = (self.now, &mut self.runners[r]);
         if runner.deadline.is_some() && runner.job.is_some() {
@@ -510,7 +507,7 @@ impl<'t> Simulation<'t> {
             self.next_wake = self.next_wake.min(self.runners[r].next_release);
         }
         self.go_home(r);
-        // A job that follows at once goes on with the core of the one before.
+        // A job that follows at once keeps the core of its predecessor.
         if self.queue().is_some() && self.runners[r].next_release <= now {
             self.release(r);
         }
@@ -531,7 +528,7 @@ impl<'t> Simulation<'t> {
         self.lock.release(Occupant::Committer);
     }
 
-    /// Timers that are due, and arrivals for an installer that waits for them.
+    /// Handles timers that are due, and arrivals for an installer that waits for them.
     fn end_intervals(&mut self) {
         if let Some(committer) = &mut self.committer
             && committer.next() <= self.now
@@ -543,7 +540,7 @@ impl<'t> Simulation<'t> {
         self.unpaced |= self.shared.revision() <= self.now;
     }
 
-    /// Releases, requests that are complete and waits that are over.
+    /// Handles releases, requests that are complete and waits that are over.
     fn wake(&mut self) {
         if self.next_wake > self.now {
             return;
@@ -587,15 +584,15 @@ impl<'t> Simulation<'t> {
         self.untold.push_back(event);
     }
 
-    /// Sets the clock of all cores, which changes as long after that as the machine takes. A setting that comes in
-    /// between takes the place of the one before.
+    /// Sets the clock of all cores, which takes effect after the machine's delay. A setting during the delay replaces
+    /// the one before.
     pub(crate) fn retune(&mut self, step: ClockStep) {
         let takes = Nanos::from_secs_f64(self.model.clock_change_us * 1e-6);
         self.turning = (step != self.step).then(|| (self.now + takes, step));
         self.turn();
     }
 
-    /// Changes the clock, if that is due.
+    /// Changes the clock, if the delay is over.
     fn turn(&mut self) {
         if let Some((_, step)) = self.turning.take_if(|(at, _)| *at <= self.now) {
             self.unpaced = true;
@@ -603,7 +600,7 @@ impl<'t> Simulation<'t> {
         }
     }
 
-    /// How fast each core works in the present mix, and what the machine draws.
+    /// Computes the pace of each core in the present mix, and the power of the machine.
     fn set_paces(&mut self) {
         let activity = self
             .shared
@@ -614,7 +611,7 @@ impl<'t> Simulation<'t> {
     }
 }
 
-/// Runners with a deadline.
+/// Runners with a deadline, by index.
 fn urgency(runners: &[Runner]) -> Vec<usize> {
     (0..runners.len()).filter(|r| runners[*r].deadline.is_some()).collect()
 }

@@ -1,14 +1,14 @@
-//! Faults of knobs and meters, as data: the machine itself stays sound, only what is turned and read goes wrong.
+//! Faults of knobs and meters, as data: the machine itself stays sound, only settings and readings go wrong.
 //!
 //! ```text
 //! apply ─► stuck: stays where it is, and says so │ refused: an error
 //! read  ─► late │ frozen │ wrong by a factor │ lost: "failed" in its place
 //! ```
 //!
-//! The *response* meter is what a job's completion tells the loop. Where the runtime measures it, a fault of it falls
-//! on the outcome that the loop gets, not on the job.
+//! The *response* meter is the outcome that a job's completion reports to the loop. A fault of it changes that outcome,
+//! not the job.
 //!
-//! A lost reading is drawn from the seed and the instant alone, so reading once more changes nothing.
+//! Whether a reading is lost depends on the seed and the instant alone, so reading once more changes nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,45 +22,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Simulation;
 
-/// Readings that are kept for late and frozen meters; older ones are forgotten.
+/// Bound on the readings stored for late and frozen meters; older ones are dropped.
 const HISTORY_MAX: usize = 4096;
 
-/// What goes wrong in a run.
+/// Faults of a run, and the seed of lost readings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
-    /// Draws which readings are lost.
+    /// Seed that decides which readings are lost.
     pub seed: u64,
-    /// The faults. Of several that hit the same meter at once, the later ones in the list see what the earlier ones
-    /// left.
+    /// The faults, applied in order: of several that hit the same meter at once, each changes the output of its
+    /// predecessors.
     pub list: Vec<Fault>,
 }
 
-/// One fault.
+/// A fault of a knob or a meter, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What fails, and how.
+    /// The knob or meter, and the kind of fault.
     pub failing: Failing,
-    /// Since the start of the run.
+    /// Begin, since the start of the run.
     pub from: Nanos,
-    /// Since the start of the run; the fault is over then.
+    /// End, since the start of the run; excluded.
     pub until: Nanos,
 }
 
-/// What fails, and how.
+/// Kinds of faults, with the meter that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failing {
-    /// The clock stays where it is, and says so when it is set.
+    /// The clock stays where it is, and setting it reports so.
     StuckClock,
     /// Setting the clock is an error.
     RefusedClock,
-    /// The meter shows what was so long ago.
+    /// The meter shows its reading of this long ago.
     Late(MeterId, Nanos),
-    /// The meter shows what was when the fault began.
+    /// The meter shows its reading of the fault's begin.
     Frozen(MeterId),
     /// The meter is wrong by this factor, at least 0.
     Wrong(MeterId, f64),
-    /// Each reading fails with this probability.
+    /// Every reading fails with this probability.
     Lost(MeterId, f64),
 }
 
@@ -97,22 +97,22 @@ impl Faults {
     }
 }
 
-/// A simulated machine seen through faulty knobs and meters. Without faults it is the machine itself.
+/// A simulated machine behind faulty knobs and meters; without faults, the machine itself.
 #[derive(Clone, Debug)]
 pub struct Faulty<'t> {
-    /// The machine as it is.
+    /// The machine, free of faults.
     pub machine: Simulation<'t>,
     faults: Faults,
     /// True readings, oldest first; empty without faults.
     history: VecDeque<Readings>,
-    /// The latest outcome of a job that was reported while its meter was sound.
+    /// The latest outcome that was reported while the response meter was sound.
     last: Option<JobOutcome>,
-    /// Outcomes that are late, and when they are reported.
+    /// Outcomes that are delayed, and when they are reported.
     late: VecDeque<(Time, JobOutcome)>,
 }
 
 impl<'t> Faulty<'t> {
-    /// `machine` with these faults.
+    /// Puts these faults on `machine`.
     pub fn new(machine: Simulation<'t>, faults: Faults) -> Faulty<'t> {
         Faulty {
             machine,
@@ -123,7 +123,7 @@ impl<'t> Faulty<'t> {
         }
     }
 
-    /// What the response meter reports of a job that just ended: none if the reading is lost, or still under way.
+    /// Outcome that the response meter reports for a job that just ended; `None` if the reading is lost or delayed.
     pub fn observe(&mut self, outcome: JobOutcome) -> Option<JobOutcome> {
         let now = self.machine.now();
         let mut told = Some(outcome);
@@ -154,7 +154,7 @@ impl<'t> Faulty<'t> {
         told
     }
 
-    /// Late outcomes that are reported by now.
+    /// Returns the delayed outcomes that are due by now.
     pub fn overdue(&mut self) -> Vec<JobOutcome> {
         let now = self.machine.now();
         let due = |(at, outcome): &(Time, JobOutcome)| (*at <= now).then_some(*outcome);
@@ -179,7 +179,7 @@ impl<'t> Faulty<'t> {
         self.history.push_back(readings.clone());
     }
 
-    /// What becomes of a clock that is turned now, if a fault has a say in it.
+    /// Result of setting the clock now, if a fault affects it.
     fn clock_fault(&self) -> Option<Result<Value, Refusal>> {
         let becomes = |fault: Fault| match fault.failing {
             Failing::StuckClock => Some(Ok(Value::Clock(self.machine.step.clock))),
@@ -193,7 +193,7 @@ impl<'t> Faulty<'t> {
         self.faults.active(self.machine.now()).find_map(becomes)
     }
 
-    /// `readings` as `fault` changes them.
+    /// Changes `readings` by `fault`.
     fn distort(&self, readings: &mut Readings, fault: Fault) {
         match fault.failing {
             Failing::Late(meter, by) => {
@@ -209,7 +209,7 @@ impl<'t> Faulty<'t> {
         }
     }
 
-    /// Lets `meter` show what it showed in `past`.
+    /// Replaces the reading of `meter` by its reading in `past`.
     fn show(&self, readings: &mut Readings, meter: MeterId, past: Option<&Readings>) {
         let Some(past) = past else {
             return fail(readings, meter, "nothing was read yet (simulated fault)");
@@ -220,7 +220,7 @@ impl<'t> Faulty<'t> {
     }
 }
 
-/// Changes what `meter` says, where there is one.
+/// Replaces the reading of `meter`, if the machine has that meter.
 fn change(readings: &mut Readings, meter: MeterId, to: impl Fn(&Reading) -> Reading) {
     for (_, reading) in readings.meters.iter_mut().filter(|(other, _)| *other == meter) {
         *reading = to(reading);
@@ -237,7 +237,7 @@ fn fail(readings: &mut Readings, meter: MeterId, why: &str) {
     change(readings, meter, |_| Err(why.into()));
 }
 
-/// The same job with its time split otherwise: the parts still add up to the response time.
+/// Returns the outcome with another split of its time; the parts still add up to the response time.
 fn replace(outcome: JobOutcome, split: Split) -> JobOutcome {
     JobOutcome {
         finished: outcome.released + split.response(),

@@ -1,4 +1,4 @@
-//! Sensor updates on their way into the simulated store: arrival, admission, installation, freshness.
+//! Path of sensor updates into the simulated store: arrival, admission, installation, freshness.
 
 use punctual_store::updates::{AdmissionOptions, Offered, Pending, SensorSpec, Updates};
 use punctual_units::{SensorId, Share, Time};
@@ -15,18 +15,18 @@ pub(crate) struct Feed<'t> {
     /// The next update to arrive.
     head: Option<SensorUpdate>,
     pub updates: Updates,
-    /// The value of an update, and room for one that is taken.
+    /// Value of an update, and a buffer for the value of the update taken.
     value: Vec<u8>,
     taken_value: Vec<u8>,
-    /// Places of the queue that were taken since the start.
+    /// Updates taken from the queue since the start.
     taken: u64,
-    /// The update on its way into the store.
+    /// The update being installed.
     in_flight: Option<(Pending, Segment)>,
-    /// What installing one update needs.
+    /// Work of installing one update.
     effort: Effort,
-    /// Until when each sensor's installed version is fresh; none before the first.
+    /// Until when each sensor's installed version is fresh; `None` before the first.
     expires: Vec<Option<Time>>,
-    /// Reads of each sensor's object since the last [`Feed::rebalance`].
+    /// Number of reads of each sensor's object since the last [`Feed::rebalance`].
     reads: Vec<u64>,
 }
 
@@ -61,7 +61,7 @@ impl<'t> Feed<'t> {
         }
     }
 
-    /// No sensor, and nothing that would arrive.
+    /// A feed without sensors and arrivals.
     pub fn silent(store: &StoreModel) -> Feed<'static> {
         static SILENCE: Trace = Trace {
             sensors: Vec::new(),
@@ -71,12 +71,12 @@ impl<'t> Feed<'t> {
         Feed::new(stream, AdmissionOptions::default(), 0, UpdateMode::Transaction, store)
     }
 
-    /// When the next update arrives.
+    /// When the next update arrives; `Time::MAX` after the last.
     pub fn next_arrival(&self) -> Time {
         self.head.map_or(Time::MAX, |update| Time::ZERO + update.at)
     }
 
-    /// Offers every update that has arrived by `now`; true where one was admitted.
+    /// Offers every update that has arrived by `now`; true if one was admitted.
     pub fn arrive(&mut self, now: Time) -> bool {
         let mut admitted = false;
         while let Some(update) = self.head.filter(|update| Time::ZERO + update.at <= now) {
@@ -84,34 +84,34 @@ impl<'t> Feed<'t> {
             let bytes = self.value.len().min(8);
             self.value[..bytes].copy_from_slice(&update.value.to_le_bytes()[..bytes]);
             let verdict = self.updates.offer(update.sensor, update.seq, at, &self.value, at);
-            // An error means that the caller has already offered this number himself; nothing has changed then.
+            // An error means that the caller has already offered this number; nothing has changed then.
             admitted |= verdict == Ok(Offered::Admitted);
             self.head = self.stream.next();
         }
         admitted
     }
 
-    /// Whether an update is on its way, or one waits.
+    /// Whether an update is being installed, or one waits.
     pub fn has_work(&self) -> bool {
         self.in_flight.is_some() || self.updates.pending() > 0
     }
 
-    /// The place in the queue behind the last update that waits.
+    /// Queue position behind the last update that waits, counted from the start.
     pub fn tail(&self) -> u64 {
         self.taken + self.updates.pending() as u64
     }
 
-    /// Whether all updates up to this place are in the store.
+    /// Whether all updates up to this position are in the store.
     pub fn installed_through(&self, place: u64) -> bool {
         self.taken - u64::from(self.busy()) >= place
     }
 
-    /// Whether an update is on its way.
+    /// Whether an update is being installed.
     pub fn busy(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// The segment of the update on its way; takes the next one that waits if there is none.
+    /// Returns the segment of the update being installed; if there is none, takes the next one that waits.
     pub fn segment(&mut self) -> Option<Segment> {
         if self.in_flight.is_none() {
             let next = self.updates.next(&mut self.taken_value)?;
@@ -121,16 +121,17 @@ impl<'t> Feed<'t> {
         self.in_flight.map(|(_, segment)| segment)
     }
 
-    /// Keeps what is left of the update on its way.
+    /// Stores the rest of the interrupted installation.
     pub fn keep(&mut self, left: Segment) {
         if let Some((_, segment)) = &mut self.in_flight {
             *segment = left;
         }
     }
 
-    /// The update on its way is in the store; whose it was.
+    /// Completes the installation and returns the sensor of the update.
     pub fn install(&mut self) -> Option<SensorId> {
-        // One update is on its way at a time, and the queue keeps the newest of a sensor: none is ever overtaken.
+        // Only one update is installed at a time, and the queue keeps the newest of a sensor: no update is ever
+        // overtaken.
         let (update, _) = self.in_flight.take()?;
         self.expires[update.sensor.index()] = Some(update.expires);
         self.updates.installed(&update);
@@ -143,8 +144,7 @@ impl<'t> Feed<'t> {
         Share::of(self.expires.iter().filter(fresh).count(), self.expires.len())
     }
 
-    /// Reads `count` objects, drawn uniformly. Which ones matters to nothing but their ranks: without ranks none are
-    /// drawn.
+    /// Reads `count` objects, drawn uniformly. The choice affects only their ranks: without ranks none are drawn.
     pub fn read(&mut self, count: u32, rng: &mut impl Rng) {
         let objects = self.reads.len();
         if objects == 0 || !self.updates.ranks_objects() {
@@ -155,13 +155,13 @@ impl<'t> Feed<'t> {
         }
     }
 
-    /// Ranks the objects by what was read since the last call.
+    /// Ranks the objects by their reads since the last call.
     pub fn rebalance(&mut self) {
         self.updates.rebalance(|sensor| self.reads[sensor.index()]);
         self.reads.fill(0);
     }
 
-    /// How many temporal objects there are.
+    /// Number of temporal objects.
     pub fn objects(&self) -> usize {
         self.expires.len()
     }

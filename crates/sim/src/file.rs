@@ -1,4 +1,4 @@
-//! Machine files: TOML in, a sound [`MachineModel`] or the line and key that is wrong out.
+//! Machine files: read TOML and return a sound [`MachineModel`], or the line and key of the first fault.
 //!
 //! The shipped machines are files, too (`machines/` in the project's folder); their text is part of the program.
 
@@ -13,7 +13,7 @@ use crate::model::MachineModel;
 const EXYNOS5422_A15: &str = include_str!("../../../machines/exynos5422-a15.toml");
 const EXYNOS5422_DUO: &str = include_str!("../../../machines/exynos5422-duo.toml");
 
-/// A machine or media file that is wrong: where, and what to write instead.
+/// First fault of a machine or media file: its place, and a correct value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}: {key}: {what}")]
 pub struct MachineFileError {
@@ -21,7 +21,7 @@ pub struct MachineFileError {
     pub line: usize,
     /// The key, e.g. `steps[3].volt`; `machine` for the file as a whole.
     pub key: String,
-    /// What is wrong, and what is expected.
+    /// The fault, and the values expected.
     pub what: String,
 }
 
@@ -32,7 +32,7 @@ impl MachineModel {
         shipped(EXYNOS5422_A15)
     }
 
-    /// The same machine with two cores: one real-time core and one neighbour.
+    /// Two cores of that machine: one real-time core and one neighbour.
     pub fn duo() -> MachineModel {
         shipped(EXYNOS5422_DUO)
     }
@@ -40,7 +40,7 @@ impl MachineModel {
     /// Reads a machine from the text of its file, and checks it.
     ///
     /// # Errors
-    /// [`MachineFileError`] for the first thing that is wrong; put the file's name and a colon before it.
+    /// [`MachineFileError`] for the first fault; put the file's name and a colon before the message.
     ///
     /// ```
     /// use punctual_sim::MachineModel;
@@ -57,10 +57,10 @@ impl MachineModel {
     }
 }
 
-/// Reads a file of ours from its text and checks it; `whole` is the key that complaints about the file as a whole name.
+/// Reads a file of the project from its text and checks it; `whole` is the key in errors about the file as a whole.
 ///
 /// # Errors
-/// [`MachineFileError`] for the first thing that is wrong.
+/// [`MachineFileError`] for the first fault.
 pub fn read<T: DeserializeOwned>(
     text: &str,
     whole: &str,
@@ -72,7 +72,7 @@ pub fn read<T: DeserializeOwned>(
     Ok(model)
 }
 
-/// A file that came with the program, so that a fault in it is the program's: a test reads them all.
+/// Reads a file that came with the program; a fault in it is the program's, so a test reads them all.
 fn shipped(text: &str) -> MachineModel {
     match MachineModel::from_toml(text) {
         Ok(model) => model,
@@ -88,7 +88,7 @@ fn syntax(text: &str, whole: &str, error: &toml::de::Error) -> MachineFileError 
     }
 }
 
-/// What serde says about a key that is unknown, missing, or of another type.
+/// Converts serde's error about a key that is unknown, missing, or of another type.
 fn typed(text: &str, whole: &str, table: &DeTable<'_>, error: &toml::de::Error) -> MachineFileError {
     let at = error.span().map_or(0, |span| span.start);
     let mut path = path_at(table, at);
@@ -108,7 +108,7 @@ fn typed(text: &str, whole: &str, table: &DeTable<'_>, error: &toml::de::Error) 
     }
 }
 
-/// What [`MachineModel::check`] says.
+/// Converts an error of [`MachineModel::check`].
 fn unsound(text: &str, table: &DeTable<'_>, error: ModelError) -> MachineFileError {
     MachineFileError {
         line: line_of(text, offset_of(table, &error.key)),
@@ -124,7 +124,7 @@ fn line_of(text: &str, at: usize) -> usize {
         .count()
 }
 
-/// The keys, outermost first, around this place in the text; `[3]` for an item of a list.
+/// The keys, outermost first, around this offset in the text; `[3]` for an item of a list.
 fn path_at(table: &DeTable<'_>, at: usize) -> Vec<String> {
     let holds = |span: Range<usize>| span.contains(&at);
     for (key, value) in table.iter() {
@@ -153,7 +153,7 @@ fn path_in(items: &[toml::Spanned<DeValue<'_>>], at: usize) -> Vec<String> {
     Vec::new()
 }
 
-/// Where `key` (such as `steps[3].volt`) is written, or else the innermost table or list around it that is.
+/// Offset of `key` (such as `steps[3].volt`), or else of the innermost table or list around it that is in the text.
 fn offset_of(table: &DeTable<'_>, key: &str) -> usize {
     let (first, rest) = key.split_once('.').unwrap_or((key, ""));
     let (name, index) = match first.split_once('[') {

@@ -1,4 +1,4 @@
-//! A governor inside the machine: when it samples, what it sees, and the clock that follows.
+//! A governor inside the machine: when it samples, the loads that it gets, and the clock that follows.
 
 use punctual_units::{Hertz, Nanos, Time};
 
@@ -6,7 +6,7 @@ use crate::cores::Occupant;
 use crate::engine::Simulation;
 use crate::governor::{CoreLoad, Governing, Governor, Pelt};
 
-/// A governor and what it has seen.
+/// A governor and the state of its sampling.
 #[derive(Clone, Debug)]
 pub(crate) struct Governed {
     rule: Governing,
@@ -14,24 +14,24 @@ pub(crate) struct Governed {
     suspended: bool,
     steps: Vec<Hertz>,
     transition: Nanos,
-    /// When the latest sample was taken, and when the next one is due; none without samples.
+    /// When the latest sample was taken, and when the next is due; `None` without samples.
     sampled: Time,
     due: Option<Time>,
     /// Busy time of each core at the latest sample.
     busy: Vec<Nanos>,
-    /// What the scheduler thinks of each core.
+    /// The scheduler's estimate of each core's utilisation.
     pelt: Vec<Pelt>,
 }
 
 impl Governed {
-    /// The next sample, where there is one.
+    /// When the next sample is due; `None` while suspended or without samples.
     fn due(&self) -> Option<Time> {
         self.due.filter(|_| !self.suspended)
     }
 }
 
 impl Simulation<'_> {
-    /// Leaves the clock to a governor of the kernel from now on, until [`punctual_platform::Machine::apply`] sets it.
+    /// Lets a governor of the kernel set the clock from now on, until [`punctual_platform::Machine::apply`] sets it.
     pub fn govern_with(&mut self, governor: Governor) {
         let steps: Vec<Hertz> = self.model.steps.iter().map(|step| step.clock).collect();
         self.governed = Some(Governed {
@@ -47,14 +47,14 @@ impl Simulation<'_> {
         self.resume_governor();
     }
 
-    /// A caller sets the clock.
+    /// Stops the governor: a caller sets the clock.
     pub(crate) fn suspend_governor(&mut self) {
         if let Some(governed) = &mut self.governed {
             governed.suspended = true;
         }
     }
 
-    /// No caller sets the clock any more: the governor begins anew.
+    /// Starts the governor anew: no caller sets the clock any more.
     pub(crate) fn resume_governor(&mut self) {
         let busy = self.busy();
         let Some(governed) = &mut self.governed else { return };
@@ -77,7 +77,7 @@ impl Simulation<'_> {
         due.filter(|_| self.works()).unwrap_or(Time::MAX)
     }
 
-    /// Takes the sample that is due, if one is.
+    /// Takes the sample that is due, if any, and sets the clock.
     pub(crate) fn govern(&mut self) {
         if self.next_sample() > self.now {
             return;
@@ -103,7 +103,7 @@ impl Simulation<'_> {
         self.retune(step);
     }
 
-    /// Tells the scheduler's averages what each core does from now on.
+    /// Updates the scheduler's averages with the activity of each core from now on.
     pub(crate) fn track_utilisation(&mut self) {
         let Some(governed) = &mut self.governed else { return };
         if !matches!(governed.rule, Governing::Schedutil(_)) {

@@ -1,4 +1,4 @@
-//! A job on its way through its program, and the account of its time.
+//! Progress of a job through its program, and the split of its time.
 
 use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, Op, Split};
@@ -6,7 +6,7 @@ use punctual_workload::{JobOutcome, Op, Split};
 use crate::cores::Segment;
 use crate::model::{Effort, StoreModel};
 
-/// Where a job is. While the job is served, its stage's time goes to one part of the [`Split`]; while it is ready and
+/// Stage of a job. While the job is served, its stage's time goes to one part of the [`Split`]; while it is ready and
 /// the scheduler serves others, to `preempted`.
 ///
 /// ```text
@@ -23,36 +23,33 @@ use crate::model::{Effort, StoreModel};
 /// Only real-time jobs pass through `Lock` and `Help`: best-effort jobs use other databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Released, not started.
+    /// Released, but not started yet.
     Waiting,
-    /// One op is done, the next has not begun.
+    /// After one op and before the next.
     Between,
-    /// Computing.
     Compute,
-    /// Standing still until its core has filled ways that it gained.
+    /// Standing still until the job's core has filled ways that it gained.
     Fill,
     /// Waiting for the write lock, or finishing the work of the job that holds it.
     Lock {
-        /// The place in the update queue up to which this op sees updates; see [`Stage::Help`].
+        /// Position in the update queue up to which this op sees updates; see [`Stage::Help`].
         through: u64,
     },
     /// Installing the updates that were admitted before this op began.
     Help {
-        /// Places of the queue, counted from the start of the run, that must be empty first.
+        /// Queue position, counted from the start of the run, up to which updates must be installed first.
         through: u64,
     },
-    /// Inside the store.
+    /// In a call of the store.
     Access,
-    /// Committing.
     Commit,
-    /// Without a core until its request is complete.
+    /// Without a core until the job's request is complete.
     Blocked {
-        /// When that is.
         done: Time,
     },
-    /// Polling for the end of its request, with a core or not.
+    /// Polling for the end of the job's request, with a core or not.
     Polling {
-        /// When it blocks instead, whether it had its core all the time or not.
+        /// When the job blocks instead, whether it had its core all the time or not.
         until: Time,
         /// When the request is complete.
         done: Time,
@@ -69,19 +66,19 @@ impl Stage {
     }
 }
 
-/// A job.
+/// A released job: stage, work left, and time so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub number: u64,
     pub released: Time,
-    /// Index of the present, or of the next, op of the program.
+    /// Index in the program of the present, or of the next, op.
     pub op: usize,
     pub stage: Stage,
-    /// What the stage has to do; of no meaning in stages without work of their own.
+    /// Work left in the stage; meaningless in stages without work of their own.
     pub segment: Segment,
     since: Time,
-    /// The scheduler serves this job: it runs, or waits for a lock that another core holds, or the holder or the
-    /// installer runs in its place.
+    /// Whether the scheduler serves this job: it runs, or waits for a lock that another core holds, or the holder or
+    /// the installer runs in its place.
     served: bool,
     split: Split,
 }
@@ -100,13 +97,13 @@ impl Job {
         }
     }
 
-    /// Goes to another stage; the time since the last change is charged to the one that ends.
+    /// Enters another stage; the time since the last change is charged to the stage that ends.
     pub fn enter(&mut self, stage: Stage, now: Time) {
         self.charge(now);
         self.stage = stage;
     }
 
-    /// From `now` on the scheduler serves this job, or does not.
+    /// Notes whether the scheduler serves this job from `now` on.
     pub fn serve(&mut self, served: bool, now: Time) {
         if served != self.served {
             self.charge(now);
@@ -114,7 +111,7 @@ impl Job {
         }
     }
 
-    /// Books the time since the last change.
+    /// Charges the time since the last change.
     fn charge(&mut self, now: Time) {
         let span = now.since(self.since);
         self.since = now;
@@ -136,13 +133,13 @@ impl Job {
         } += span;
     }
 
-    /// Goes to a stage with work of its own.
+    /// Enters a stage with work of its own.
     pub fn work(&mut self, stage: Stage, effort: Effort, now: Time) {
         self.enter(stage, now);
         self.segment = Segment::new(effort);
     }
 
-    /// The part of its op that is still to do, 1 down to 0, while it has no core.
+    /// Fraction of the present op still to do, 1 down to 0, while the job has no core.
     pub fn left(&self) -> f64 {
         match self.stage {
             Stage::Compute | Stage::Fill | Stage::Access => self.segment.left,
@@ -150,7 +147,7 @@ impl Job {
         }
     }
 
-    /// When its request is complete, if it waits for one without a core.
+    /// When the job's request is complete, if the job waits for it without a core.
     pub fn blocked_until(&self) -> Option<Time> {
         match self.stage {
             Stage::Blocked { done } => Some(done),
@@ -158,18 +155,18 @@ impl Job {
         }
     }
 
-    /// Whether it waits for a request.
+    /// Whether the job waits for a request.
     pub fn waits_for_io(&self) -> bool {
         matches!(self.stage, Stage::Blocked { .. } | Stage::Polling { .. })
     }
 
-    /// Its request is complete.
+    /// Goes on to the next op: the job's request is complete.
     pub fn io_ended(&mut self, now: Time) {
         self.enter(Stage::Between, now);
         self.op += 1;
     }
 
-    /// What came of the job, which ended at the instant it entered its present stage.
+    /// Outcome of the job, which ended at the instant it entered its present stage.
     pub fn outcome(&self, task: TaskId, deadline: Option<Nanos>) -> JobOutcome {
         JobOutcome {
             task,
@@ -182,7 +179,7 @@ impl Job {
     }
 }
 
-/// What an op needs before its commit, if it has one.
+/// Work of an op before its commit, if it has one.
 pub(crate) fn effort_of(op: Op, store: &StoreModel) -> Effort {
     match op {
         Op::Compute { cycles } => Effort::new(cycles as f64, 0.0),

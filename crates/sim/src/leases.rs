@@ -1,10 +1,10 @@
 //! Exclusive cores that are lent to best-effort jobs.
 //!
-//! Whether a core is lent is a knob ([`KnobId::Lease`](punctual_platform::KnobId::Lease)): a caller decides, by
-//! [`punctual_cores::Tenants`] where it wants the policy of a real machine, and the machine does it. A lent core takes
+//! Whether a core is lent is a knob ([`KnobId::Lease`](punctual_platform::KnobId::Lease)): a caller decides, with
+//! [`punctual_cores::Tenants`] for the policy of a real machine, and the machine executes. A lent core takes
 //! best-effort jobs that are ready while their own core runs something else, in the order of their release. The first
-//! job of a lease comes `hand_over` after it; when the core is taken back, that job waits for its own core again, and
-//! the tasks of the core find it ready after `take_back`.
+//! job of a lease starts `hand_over` after the lease; when the core is taken back, that job waits for its own core
+//! again, and the core is ready for its own tasks after `take_back`.
 
 use punctual_cores::LendingCosts;
 use punctual_units::{CoreId, Nanos, Time};
@@ -12,33 +12,33 @@ use punctual_units::{CoreId, Nanos, Time};
 use crate::cores::{Doing, Occupant, Segment};
 use crate::engine::Simulation;
 
-/// What lending costs here: about what `bench movie` and `bench neighbours` print on a virtual machine with two cores
-/// (docs/dual.md; handing over at the median, taking back at the 99th percentile).
+/// Simulated costs of lending: about those that `bench movie` and `bench neighbours` print on a virtual machine with
+/// two cores (docs/dual.md; handing over at the median, taking back at the 99th percentile).
 pub const LENDING_COSTS: LendingCosts = LendingCosts {
     hand_over: Nanos::from_micros(50),
     take_back: Nanos::from_micros(200),
 };
 
-/// Whether an exclusive core is lent.
+/// Lending state of an exclusive core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// It is its own tasks'.
+    /// Reserved for the core's own tasks.
     #[default]
     Kept,
-    /// No job has been handed over to it yet.
+    /// Lent, but no job was handed over yet.
     Begun,
-    /// A job has.
+    /// Lent, and a job was handed over.
     HandedOver,
 }
 
 impl Simulation<'_> {
-    /// The runners of real-time tasks that are pinned to this core, by their places among all runners.
+    /// Indices of the runners of real-time tasks that are pinned to this core.
     pub fn tenants(&self, core: CoreId) -> Vec<usize> {
         let here = |r: &usize| self.runners[*r].deadline.is_some() && self.runners[*r].core == core.index();
         (0..self.runners.len()).filter(here).collect()
     }
 
-    /// When this runner's next job is released; none while it has one, [`Time::MAX`] where no further one will come.
+    /// When this runner's next job is released; `None` while it has a job, [`Time::MAX`] if no further job comes.
     pub fn rests_until(&self, runner: usize) -> Option<Time> {
         let runner = &self.runners[runner];
         runner.job.is_none().then_some(runner.next_release)
@@ -75,7 +75,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Puts jobs that wait for their own cores on cores that are lent and idle.
+    /// Moves jobs that wait for their own cores to cores that are lent and idle.
     pub(crate) fn hand_over(&mut self) {
         for core in 0..self.cores.len() {
             if self.cores[core].lease == Lease::Kept || self.cores[core].occupant().is_some() {
@@ -93,7 +93,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The best-effort job that was released first, of those that are at home and do not run.
+    /// Of the best-effort jobs that wait on their home core, the one released first.
     fn first_guest(&self) -> Option<usize> {
         let open = self.throttle.open(self.now);
         let waits = |(r, runner): (usize, &crate::runner::Runner)| {
@@ -105,7 +105,7 @@ impl Simulation<'_> {
         first.map(|(_, r)| r)
     }
 
-    /// A job that is on a lent core goes back to its own.
+    /// Returns a job from a lent core to its home core.
     pub(crate) fn go_home(&mut self, r: usize) {
         if self.queue().is_none() {
             self.runners[r].core = self.runners[r].home;

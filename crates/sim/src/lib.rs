@@ -1,27 +1,28 @@
-//! What would a machine do? A simulated one: clock steps, memory traffic, updates, energy, deterministic by seed.
+//! A simulated machine: clock steps, memory traffic, updates, energy; deterministic by seed.
 //!
 //! **Problem.** Not every machine has clock steps, shared memory and power meters, and no run on a real one can be
 //! repeated to the last bit. Here the same [`Program`](punctual_workload::Program)s run as timed segments.
 //!
 //! **Terms.** A *task* releases jobs; a job is a list of *steps*: cycles, store access, a phase of a profile, a request
-//! to a device (`task`). A *segment* is work that a core does without a decision in between: so many core cycles, so
-//! many accesses, and time that follows neither. Its *pace* is how long it would take as a whole at the present clock,
-//! cache and traffic. [`Dispatch`] says which job runs where.
+//! to a device (`task`). A *segment* is work that a core does without a decision in between: a number of core cycles, a
+//! number of accesses, and time that depends on neither. Its *pace* is the time for the whole segment at the present
+//! clock, cache and traffic. [`Dispatch`] decides which job runs where.
 //!
 //! **Method.** Durations emerge, they are never scripted. Cycles take time by the clock (`model`, `engine`). Accesses
-//! hit what the core still holds in the shared cache after what all cores have fetched (`cache`); those that miss wait
-//! in the queue that all cores' traffic makes at the shared memory (`memory`). Updates take the lock and the time that
-//! they need (`feed`, `committer`, `scheduler`). Phases wait for what their core lacks of a split cache and memory
-//! (`split`), requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load and seed
-//! give the same bytes.
+//! hit the lines that the core still holds in the shared cache after the fetches of all cores (`cache`); those that
+//! miss wait in the queue that all cores' traffic makes at the shared memory (`memory`). Updates take the lock and the
+//! time that they need (`feed`, `committer`, `scheduler`). Phases wait where their core has too little of a split cache
+//! and memory (`split`), requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load
+//! and seed give the same bytes.
 //!
-//! Machines are data (`model`, `file`, the folder `machines/`). Around a machine at work are the kernel's governors,
+//! Machines are data (`model`, `file`, the folder `machines/`). Around a running machine are the kernel's governors,
 //! which set the clock while no controller does (`governor`), and faults of knobs and meters (`faults`). [`split::run`]
 //! runs tasks from the first release to the end of the last job under an allocator. [`pipeline`] simulates pipelines
-//! whose stages move between cores with clocks of their own. [`cluster`] simulates a federation of nodes under faults.
+//! whose stages migrate between cores with clocks of their own. [`cluster`] simulates a federation of nodes under
+//! faults.
 //!
-//! **Left out.** Write-backs, the size of values, the cost of scheduling outside of queues and of turning a knob,
-//! interrupts: commits are volatile.
+//! **Left out.** Write-backs, the size of values, interrupts, and the cost of turning a knob or, except in queues, of
+//! scheduling. Commits are volatile.
 
 mod cache;
 mod check;

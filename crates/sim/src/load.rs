@@ -1,4 +1,4 @@
-//! What a simulated machine has to do, and what it tells of it.
+//! The load of a simulated machine, and the events that it reports.
 
 use punctual_allocation::PoolError;
 use punctual_cores::{Limits, PlaceError, Placement, Request, Seat};
@@ -11,71 +11,64 @@ use crate::runner::{BACKLOG_MAX, Runner};
 use crate::split::{self, SplitModel};
 use crate::task::{Jobs, Release, Step, Task};
 
-/// What a simulated machine has to do.
+/// Tasks, sensor updates and settings of a simulation.
 #[derive(Clone, Debug)]
 pub struct Load<'t> {
-    /// The tasks, by [`TaskId`], and what their jobs do.
+    /// Tasks in the order of their [`TaskId`], each with the program of its jobs.
     pub tasks: Vec<(TaskSpec, Program)>,
-    /// Where the tasks are, each at its place in `tasks`; `None`: where [`placed`] puts them.
+    /// Seats in the order of `tasks`; `None`: as [`placed`] chooses.
     pub placement: Option<Placement>,
-    /// The sensors' updates.
+    /// Sensor updates in order of arrival.
     pub stream: SensorStream<'t>,
-    /// What binds their admission.
+    /// Bounds and policy of their admission.
     pub admission: AdmissionOptions,
-    /// How admitted updates reach the store.
+    /// Way of admitted updates into the store.
     pub update_mode: UpdateMode,
-    /// How long a memory-first update may wait for its group commit.
+    /// Interval of group commits in memory-first mode.
     pub group_commit: Nanos,
-    /// Bytes of a temporal object's value.
+    /// Size of a temporal object's value, in bytes.
     pub value_bytes: u32,
-    /// What the cores split, where they split anything; evenly at first.
+    /// Cache and memory that the cores split, evenly at first; `None`: not split.
     pub split: Option<SplitLoad>,
-    /// Seeds all that is drawn: gaps between jobs, objects read.
+    /// Seed of all random draws: gaps between jobs, objects read.
     pub seed: u64,
 }
 
-/// What cores split among them, and what of their work depends on that.
+/// Resources that cores split, and the programs whose speed depends on the split.
 #[derive(Clone, Debug)]
 pub struct SplitLoad {
-    /// What there is.
+    /// The resources to be split.
     pub model: SplitModel,
-    /// What tasks compute under it.
+    /// Programs with phases that depend on the split.
     pub programs: Vec<split::Program>,
-    /// The program of each task, by its place in `programs`: its jobs compute that, a step for each phase, after all
-    /// that they read and before all that they write. Tasks without one compute what their ops say.
+    /// Index in `programs` for each task: its jobs compute that program, a step for each phase, after all their reads
+    /// and before all their writes. Tasks without one compute their ops.
     pub program_of: Vec<Option<usize>>,
 }
 
-/// What happened.
+/// Event of the simulation; `Simulation::run_until` returns one at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
     /// A job was released.
     Released {
-        /// Whose job.
         task: TaskId,
-        /// Counts up from 0 within the task.
+        /// Number of the job within its task, from 0.
         job: u64,
-        /// When.
         at: Time,
     },
-    /// A real-time job has come to a checkpoint; only where
-    /// [`Simulation::tell_progress`](crate::Simulation::tell_progress) asks for it.
+    /// A real-time job has reached a checkpoint; reported only after
+    /// [`Simulation::tell_progress`](crate::Simulation::tell_progress).
     Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
-    /// A job should have been released, but [`crate::BACKLOG_MAX`] jobs of its task already waited. It has no number.
-    Skipped {
-        /// Whose job.
-        task: TaskId,
-        /// When.
-        at: Time,
-    },
-    /// The clock has come to the instant that was asked for.
+    /// A release was skipped: [`crate::BACKLOG_MAX`] jobs of the task already waited. The job gets no number.
+    Skipped { task: TaskId, at: Time },
+    /// The simulation has reached the instant given.
     Reached,
 }
 
 impl Load<'_> {
-    /// Where the tasks are. Refuses a placement of other tasks, or on cores that there are not.
+    /// Returns the placement. Refuses a placement of other tasks, or on cores that the machine does not have.
     pub(crate) fn place(&mut self, cores: u32) -> Result<Placement, SimulationError> {
         let placement = match self.placement.take() {
             Some(placement) => placement,
@@ -94,43 +87,34 @@ impl Load<'_> {
 /// A load that cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SimulationError {
-    /// The machine is not sound.
+    /// The machine model is unsound.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// There is too little to split.
+    /// Too few resources to split between the cores.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// What tasks name contradicts each other or the machine.
+    /// The cores that tasks name contradict each other or the machine.
     #[error(transparent)]
     Place(#[from] PlaceError),
     /// The placement is for other tasks, or for another machine.
     #[error("the placement has {seats} seats for {tasks} tasks, or names a core that this machine does not have")]
-    Misplaced {
-        /// Seats of the placement.
-        seats: usize,
-        /// Tasks of the load.
-        tasks: usize,
-    },
+    Misplaced { seats: usize, tasks: usize },
     /// A program without ops: its jobs would take no time.
     #[error("task \"{task}\": its program is empty; give it something to compute or to access")]
-    EmptyProgram {
-        /// The task's name.
-        task: String,
-    },
+    EmptyProgram { task: String },
 }
 
-/// Where [`punctual_cores::place`] puts `tasks` on a machine with cores 0 to `cores` - 1 that keeps any of them free
-/// for exclusive tasks.
+/// Places `tasks` by [`punctual_cores::place`] on a machine with cores 0 to `cores` - 1, of which any may be exclusive.
 ///
 /// # Errors
-/// [`PlaceError`] where what the tasks name contradicts each other or the machine.
+/// [`PlaceError`] where the cores that tasks name contradict each other or the machine.
 pub fn placed(tasks: &[(TaskSpec, Program)], cores: u32) -> Result<Placement, PlaceError> {
     let requests: Vec<Request> = tasks.iter().map(|(task, _)| Request::from(task)).collect();
     let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
     punctual_cores::place(&requests, &cores, &Limits::default())
 }
 
-/// One runner per copy of a task and core, where the placement says.
+/// Makes a runner for each copy of a task on each core of its seat.
 pub(crate) fn runners(load: &Load, placement: &Placement) -> Vec<Runner> {
     let mut runners = Vec::new();
     for ((id, (spec, program)), seat) in (0..).zip(&load.tasks).zip(&placement.seats) {
@@ -145,8 +129,8 @@ pub(crate) fn runners(load: &Load, placement: &Placement) -> Vec<Runner> {
     runners
 }
 
-/// What each job does: where `phases` says which split program it runs, in so many phases, those in place of what it
-/// computes.
+/// Steps of each job. `phases` names a split program and its number of phases, which then replace the computations of
+/// `program`.
 fn steps(program: &Program, phases: Option<(usize, usize)>) -> Vec<Step> {
     let ops = || program.ops.iter().copied();
     let Some((_, phases)) = phases else {
@@ -158,14 +142,14 @@ fn steps(program: &Program, phases: Option<(usize, usize)>) -> Vec<Step> {
 }
 
 impl SplitLoad {
-    /// The program of this task, and how many phases that has.
+    /// Index of this task's split program, and its number of phases.
     fn phases(&self, task: usize) -> Option<(usize, usize)> {
         let program = (*self.program_of.get(task)?)?;
         Some((program, self.programs.get(program)?.phases()))
     }
 }
 
-/// One copy of a scenario's task.
+/// Converts a copy of a scenario's task.
 fn pinned(spec: &TaskSpec, steps: Vec<Step>, core: usize, program: Option<usize>) -> Task {
     Task {
         name: spec.name.clone(),

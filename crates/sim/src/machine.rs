@@ -1,4 +1,4 @@
-//! The simulated machine behind the same contract as a real one.
+//! Implements the contract of real machines for the simulated one.
 
 use punctual_platform::{
     Applied, ClockOffer, KnobId, KnobOffer, Machine, Measure, MeterId, Offers, Plan, Provenance, Range, Readings,
@@ -16,7 +16,7 @@ impl Clock for Simulation<'_> {
 }
 
 impl Simulation<'_> {
-    /// The step nearest to `wanted`.
+    /// The clock step nearest to `wanted`.
     pub(crate) fn nearest_step(&self, wanted: Hertz) -> ClockStep {
         let nearest = self.offers.clock().map(|clock| clock.nearest(wanted));
         let step = self.model.steps.iter().find(|step| Some(step.clock) == nearest);
@@ -31,8 +31,8 @@ impl Simulation<'_> {
     }
 }
 
-/// Knobs act at once, but for a clock whose machine says that it takes time (`clock-change-us`). A caller that sets the
-/// clock takes it from the governor; [`Machine::restore`] gives it back.
+/// Knobs act at once, except the clock of a machine with a delay (`clock-change-us`). A caller that sets the clock
+/// takes it from the governor; [`Machine::restore`] gives it back.
 impl Machine for Simulation<'_> {
     fn offers(&self) -> &Offers {
         &self.offers
@@ -95,7 +95,7 @@ impl Machine for Simulation<'_> {
     }
 }
 
-/// What this machine offers.
+/// Knobs and meters of this machine.
 pub(crate) fn offers(model: &MachineModel) -> Offers {
     let clock = ClockOffer {
         steps: model.steps.iter().map(|step| step.clock).collect(),

@@ -1,7 +1,8 @@
-//! How memory traffic delays accesses: one queue, shared by all cores, in steady state between two events.
+//! Delay of accesses by memory traffic: one queue, shared by all cores, in steady state between two events.
 //!
 //! **Problem.** Core *i* alternates between its own work (Z_i nanoseconds per access, "think time") and an access to
-//! the one shared server, which takes s nanoseconds of service, for which it waits. How long is an access, R_i?
+//! the one shared server, which takes s nanoseconds of service and may have to wait for others. How long is an access,
+//! R_i?
 //!
 //! **Method.** This is a closed queueing network with one customer per core. Bard and Schweitzer's approximation of
 //! mean value analysis (Y. Bard 1979; P. Schweitzer 1979; Lazowska et al., *Quantitative System Performance*, 1984,
@@ -26,26 +27,27 @@
 //! and is concave and growing in Q. So Newton's iteration for Q = sum of q_i(Q), begun at the number of cores, descends
 //! to the solution and never passes it.
 //!
-//! Two cores, which is what most mixes come to, need no iteration: put into each other, their two equations are
+//! For two cores, the most frequent mix, no iteration is needed: inserted into each other, their two equations are
 //!
 //! ```text
 //! A q_1^2 + B q_1 - C = 0,   A = s (Z_1 + 2 s),  B = Z_1 Z_2 + s (Z_1 + Z_2),  C = s (Z_2 + 2 s)
 //! ```
 //!
-//! and for q_2 the same with A and C in each other's place.
+//! and for q_2 the same with A and C exchanged.
 //!
-//! The mean-value view is the approximation of this machine: single accesses are not events, only their mean delay is.
+//! The mean-value view is the approximation of this machine: the mean delay is computed; single accesses are not
+//! events.
 
-/// Newton steps after which the queue is taken as it is; a test shows that they suffice for a full machine.
+/// Bound on Newton steps; the queue of the last one is used. A test shows that they suffice for a full machine.
 const ITERATIONS_MAX: usize = 50;
-/// The last step is smaller than this, relatively. Newton's error after a step is of the order of the step's square, so
-/// what is left is below the precision of the numbers.
+/// Relative size of the last step. Newton's error after a step is of the order of the step's square, so the remaining
+/// error is below the precision of the numbers.
 const TOLERANCE: f64 = 1e-7;
 
 /// Think time of a core that makes no accesses, in nanoseconds.
 pub(crate) const NEVER: f64 = f64::INFINITY;
 
-/// The share of its time that a core spends in accesses while the queue is this long.
+/// Share of its time that a core spends in accesses while the queue is this long.
 fn presence(service: f64, think: f64, queue: f64) -> f64 {
     let half = service * (2.0 + queue) + think;
     let root = (half * half - 4.0 * service * service * (1.0 + queue)).max(0.0).sqrt();
@@ -53,10 +55,10 @@ fn presence(service: f64, think: f64, queue: f64) -> f64 {
     (2.0 * service * (1.0 + queue) / (half + root)).min(1.0)
 }
 
-/// How fast that share grows with the queue.
+/// Derivative of that share with respect to the queue.
 fn growth(service: f64, think: f64, queue: f64, share: f64) -> f64 {
     let root = service * (2.0 + queue - 2.0 * share) + think;
-    // Zero for a core that does nothing else.
+    // Zero for a core that only accesses memory.
     if root > 0.0 {
         service * (1.0 - share) / root
     } else {
@@ -64,7 +66,7 @@ fn growth(service: f64, think: f64, queue: f64, share: f64) -> f64 {
     }
 }
 
-/// The shares of their time that two cores spend in accesses while no other core makes any.
+/// Shares of their time that two cores spend in accesses while no other core makes any.
 fn presence_of_two(service: f64, think: [f64; 2]) -> [f64; 2] {
     let [a, c] = think.map(|z| service * (z + 2.0 * service));
     let b = think[0] * think[1] + service * (think[0] + think[1]);
@@ -73,10 +75,10 @@ fn presence_of_two(service: f64, think: [f64; 2]) -> [f64; 2] {
     [2.0 * c / sum, 2.0 * a / sum]
 }
 
-/// The mean length of an access of each core, in nanoseconds: `residence[i]` for `think[i]`, both in nanoseconds.
+/// Mean length of an access of each core, in nanoseconds: `residence[i]` for `think[i]`, both in nanoseconds.
 ///
-/// `service` is above 0; think times are at least 0, [`NEVER`] for a core without accesses. What such a core would wait
-/// is not worked out: it is given the bare service.
+/// `service` is above 0; think times are at least 0, [`NEVER`] for a core without accesses. The wait of such a core is
+/// not computed: it gets the bare service.
 pub(crate) fn residence(service: f64, think: &[f64], residence: &mut [f64]) {
     residence.fill(service);
     let mut accessing = think.iter().enumerate().filter(|(_, z)| **z < NEVER);
@@ -94,14 +96,14 @@ pub(crate) fn residence(service: f64, think: &[f64], residence: &mut [f64]) {
 /// [`residence`] by Newton's iteration, for any number of cores.
 fn residence_of_many(service: f64, think: &[f64], residence: &mut [f64]) {
     let accessing = || think.iter().filter(|z| **z < NEVER);
-    // No access takes longer than one behind all others, so no queue is longer than this.
+    // No access takes longer than if it were behind all others, so no queue is longer than this.
     let longest = service * accessing().count() as f64;
     let mut queue: f64 = accessing().map(|z| longest / (z + longest)).sum();
     let mut step = 0.0;
     for _ in 0..ITERATIONS_MAX {
         let (mut sum, mut slope) = (0.0, 0.0);
         for (z, share) in think.iter().zip(residence.iter_mut()).filter(|(z, _)| **z < NEVER) {
-            // Room for the share until it is known how long the access is.
+            // Holds the share until the length of the access is known.
             *share = presence(service, *z, queue);
             sum += *share;
             slope += growth(service, *z, queue, *share);
@@ -119,7 +121,7 @@ fn residence_of_many(service: f64, think: &[f64], residence: &mut [f64]) {
     }
 }
 
-/// The cores' accesses at one clock.
+/// Contention of the cores' accesses at one clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Contention {
     service: f64,
@@ -139,7 +141,7 @@ impl Contention {
         self.service = service;
     }
 
-    /// The mean length of an access of each core for `think`.
+    /// Mean length of an access of each core for `think`, in nanoseconds.
     pub(crate) fn residence(&mut self, think: &[f64]) -> &[f64] {
         residence(self.service, think, &mut self.residence);
         &self.residence

@@ -1,52 +1,52 @@
-//! The machine as numbers: clock steps, power, cache, memory, and what store calls cost in cycles and accesses.
+//! The machine as numbers: clock steps, power, cache, memory, and the costs of store calls in cycles and accesses.
 //!
-//! Nothing here says how long anything takes while other cores run: that emerges in `cache.rs` and `memory.rs`. Where
-//! the physics of a machine is not known, it is a number here, never a rule there:
+//! No number here is the duration of work beside other cores: that emerges in `cache.rs` and `memory.rs`. Unknown
+//! physics of a machine is a number here, never a rule there:
 //!
-//! - how memory service splits between a part that follows the clock and one that does not: [`MemoryModel`];
+//! - the parts of memory service that do and do not scale with the clock: [`MemoryModel`];
 //! - how fast other cores' traffic takes the cache away, and how hits suffer: [`CacheModel::lines_per_miss`],
-//!   [`CacheModel::locality`], and the working sets of [`StoreModel`];
-//! - what an update costs what is shared: accesses and uncached lines of [`StoreModel::put`] and its neighbours.
+//! [`CacheModel::locality`], and the working sets of [`StoreModel`];
+//! - the cost of an update for shared resources: accesses and uncached lines of [`StoreModel::put`] and its neighbours.
 
 use std::ops::{Add, Mul};
 
 use punctual_units::Hertz;
 use serde::{Deserialize, Serialize};
 
-/// The most cores that a model may have. Bounds the work of one scheduling decision.
+/// Bound on the cores of a model; it bounds the work of one scheduling decision.
 pub const CORES_MAX: u32 = 64;
 
-/// The most ways that a shared cache may have: a mask of them is a 32-bit number.
+/// Bound on the ways of a shared cache: a mask of them is a 32-bit number.
 pub const WAYS_MAX: u32 = 32;
 
 /// A machine to simulate. All cores are alike and share one clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MachineModel {
-    /// A name for people.
+    /// Name for messages and reports.
     pub name: String,
     /// Cores, 1 to [`CORES_MAX`]. The last one is the real-time core.
     pub cores: u32,
-    /// How long the kernel says that a change of the clock takes, in microseconds: it derives its governors' sampling
-    /// periods from it.
+    /// Transition time of the clock as the kernel reports it, in microseconds; governors derive their sampling periods
+    /// from it.
     pub transition_us: f64,
-    /// How long after it was set the clock changes, in microseconds; until then all cores go on at the old one. The
+    /// Delay from setting the clock to its change, in microseconds; until then all cores go on at the old clock. The
     /// papers' machines leave it at 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub clock_change_us: f64,
-    /// Clock steps, ascending. The machine is found at the highest.
+    /// Clock steps, ascending. The machine starts at the highest.
     pub steps: Vec<ClockStep>,
-    /// What the machine draws.
+    /// Power drawn by cores, uncore and memory.
     pub power: PowerModel,
-    /// The cache that all cores share.
+    /// The last-level cache that all cores share.
     pub cache: CacheModel,
-    /// The memory behind it.
+    /// The memory behind the cache.
     pub memory: MemoryModel,
-    /// What store calls need.
+    /// Costs of store calls.
     pub store: StoreModel,
 }
 
-/// One step of the clock and the voltage that it needs.
+/// A step of the clock and its voltage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClockStep {
@@ -57,15 +57,15 @@ pub struct ClockStep {
     pub volt: f64,
 }
 
-/// Coefficients of the power drawn, each part metered for itself; see `power.rs` for the formulas.
+/// Coefficients of the power drawn; each part has a meter of its own. See `power.rs` for the formulas.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerModel {
-    /// The cores.
+    /// Coefficients of each core.
     pub core: CorePower,
-    /// The shared cache and what joins it to the cores.
+    /// Coefficients of the shared cache and its interconnect with the cores.
     pub uncore: UncorePower,
-    /// The memory.
+    /// Coefficients of the memory.
     pub memory: MemoryPower,
 }
 
@@ -106,29 +106,28 @@ pub struct MemoryPower {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CacheModel {
-    /// Size in KiB. Without a cache (0) every access goes to memory.
+    /// Size in KiB; with 0 every access goes to memory.
     pub size_kib: f64,
-    /// Ways, 1 to [`WAYS_MAX`], all of the same size.
+    /// Number of ways, 1 to [`WAYS_MAX`], all of the same size.
     pub ways: u32,
     /// Bytes of a line, above 0.
     pub line_bytes: f64,
-    /// What an access costs a core before it is known to miss, and in all if it hits, in core cycles.
+    /// Cost of a lookup for a core, in core cycles: all of a hit, or the time until a miss is known.
     pub hit_cycles: f64,
     /// Lines that a miss brings into the cache, above 0: 1 is the line itself; a prefetcher brings more, and pollutes
     /// faster; replacement that protects lines in use pollutes more slowly, like less than 1.
     pub lines_per_miss: f64,
-    /// How the hit ratio h follows from the part o / w of the working set that is held: h = (o / w)^locality, above 0.
-    /// 1: all lines are read alike. Below 1: few lines get most of the reads, and a small part of the cache serves
-    /// well.
+    /// Exponent of the hit ratio h for the held part o / w of the working set: h = (o / w)^locality, above 0. 1: all
+    /// lines are read alike. Below 1: few lines get most of the reads, and a small part of the cache serves well.
     pub locality: f64,
-    /// The ways that each core may fill, one mask of bits per core; empty: all may fill all. Hits count anywhere, as
-    /// with the kernel's resctrl.
+    /// Ways that each core may fill, one mask of bits per core; empty: all may fill all. Hits count anywhere, as with
+    /// the kernel's resctrl.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masks: Vec<u32>,
 }
 
-/// One path to memory, shared by all cores: one access is served at a time, the others queue, and a core waits for each
-/// of its accesses.
+/// Path to memory, shared by all cores: a single access is served at a time, the others queue, and a core waits for
+/// each of its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MemoryModel {
@@ -141,7 +140,7 @@ pub struct MemoryModel {
     pub service_cycles: f64,
 }
 
-/// What a piece of work needs: core cycles, and accesses spread evenly among them.
+/// Work in core cycles and accesses, the accesses spread evenly among the cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effort {
@@ -149,36 +148,36 @@ pub struct Effort {
     pub cycles: f64,
     /// Accesses to the working set, through the shared cache.
     pub accesses: f64,
-    /// Accesses to lines that are used once, such as a log's or a new value's: they go to memory whatever the cache
-    /// holds, and leave dead lines in it.
+    /// Accesses to lines that are used once, such as a log's or a new value's: they always go to memory, and leave dead
+    /// lines in the cache.
     #[serde(default)]
     pub uncached: f64,
 }
 
-/// What store calls need. The size of a value makes no difference: values are a few cache lines.
+/// Work of store calls. The size of a value makes no difference: values are a few cache lines.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct StoreModel {
-    /// What the store accesses of the real-time core and of updates range over, in KiB.
+    /// Working set of store accesses by the real-time core and by updates, in KiB.
     pub working_set_kib: f64,
-    /// What those of best-effort tasks range over, on each core, in KiB: they have databases of their own.
+    /// Working set of best-effort tasks, on each core, in KiB: they have databases of their own.
     pub others_working_set_kib: f64,
-    /// Beginning and ending a read transaction.
+    /// Begin and end of a read transaction.
     pub read_txn: Effort,
-    /// One get.
+    /// Lookup of one object.
     pub get: Effort,
-    /// Beginning a write transaction.
+    /// Begin of a write transaction.
     pub write_begin: Effort,
-    /// One put.
+    /// Write of one object, before the commit.
     pub put: Effort,
-    /// Committing a write transaction.
+    /// Commit of a write transaction.
     pub commit: Effort,
-    /// Writing one temporal object's memory slot.
+    /// Write of one temporal object's memory slot.
     pub slot_write: Effort,
 }
 
 impl Effort {
-    /// So many cycles and accesses to the working set.
+    /// Work of this many cycles and accesses to the working set.
     pub const fn new(cycles: f64, accesses: f64) -> Effort {
         Effort {
             cycles,
@@ -211,7 +210,7 @@ impl Mul<f64> for Effort {
 }
 
 impl StoreModel {
-    /// One update as a write transaction of its own.
+    /// An update as a write transaction of its own.
     pub fn update_txn(&self) -> Effort {
         self.write_txn(1.0)
     }
@@ -223,12 +222,12 @@ impl StoreModel {
 }
 
 impl CacheModel {
-    /// Lines of the whole cache.
+    /// Capacity of the whole cache in lines.
     pub(crate) fn lines(&self) -> f64 {
         self.lines_of(self.size_kib)
     }
 
-    /// Lines of so many KiB.
+    /// Number of lines in `kib` KiB.
     pub(crate) fn lines_of(&self, kib: f64) -> f64 {
         kib * 1024.0 / self.line_bytes
     }
@@ -296,7 +295,7 @@ impl MachineModel {
         }
     }
 
-    /// The highest clock.
+    /// Step with the highest clock.
     pub(crate) fn top(&self) -> ClockStep {
         self.steps[self.steps.len() - 1]
     }
@@ -307,7 +306,7 @@ fn is_zero(number: &f64) -> bool {
     *number == 0.0
 }
 
-/// Clocks as whole megahertz.
+/// Reads and writes clocks as whole megahertz.
 mod megahertz {
     use punctual_units::Hertz;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

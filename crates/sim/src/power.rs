@@ -1,4 +1,4 @@
-//! Power and energy, of each part for itself.
+//! Power and energy, separately for each part.
 //!
 //! ```text
 //! cores:   for every core g V^2, for every busy one C f V^2
@@ -16,10 +16,10 @@ use punctual_units::Time;
 
 use crate::model::{ClockStep, PowerModel};
 
-/// What a machine is doing, as far as power goes.
+/// Activity of the machine that determines its power.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Activity {
-    /// Cores that work.
+    /// Number of busy cores.
     pub busy: usize,
     /// Accesses to the shared cache per nanosecond, of all cores.
     pub cache_per_ns: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Activity {
 }
 
 impl PowerModel {
-    /// Watts drawn by a machine of so many cores at `step`.
+    /// Watts drawn by a machine of `cores` cores at `step`.
     pub(crate) fn watts(&self, step: ClockStep, cores: usize, activity: Activity) -> Parts {
         let v2 = step.volt * step.volt;
         let leakage = |mw_per_v2: f64| mw_per_v2 * 1e-3 * v2;
@@ -46,7 +46,7 @@ impl PowerModel {
     }
 }
 
-/// The integral of power. Reading it changes nothing, so a run that is watched is the same run.
+/// The integral of power. Reading changes nothing, so an observed run is the same run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EnergyMeter {
     joules: Parts,
@@ -55,12 +55,12 @@ pub(crate) struct EnergyMeter {
 }
 
 impl EnergyMeter {
-    /// Energy up to `now`, which is not before the latest change of power.
+    /// Energy in joules up to `now`, which is not before the latest change of power.
     pub(crate) fn joules(&self, now: Time) -> Parts {
         self.joules + self.watts * now.since(self.since).as_secs_f64()
     }
 
-    /// From `now` on, so many watts are drawn.
+    /// Sets the power drawn from `now` on, in watts.
     pub(crate) fn draw(&mut self, watts: Parts, now: Time) {
         if watts != self.watts {
             self.joules = self.joules(now);

@@ -1,17 +1,17 @@
-//! One queue that cores share: which job gets a core, and which loses one.
+//! A queue that cores share: assigns jobs to cores, and preempts them.
 //!
-//! **Terms.** A *quantum* is how long a job of the fair class keeps its core while others wait; each change of the job
-//! on a core costs a *switch*. A job *holds* its core from when it gets it until it blocks, ends or is preempted. An
-//! exclusive core belongs to the real-time tasks that are pinned to it; while none of them is ready it may be lent to
-//! the fair class.
+//! **Terms.** A *quantum* is the time that a job of the fair class keeps its core while others wait; each change of the
+//! job on a core costs a *switch*. A job *holds* its core from when it gets it until it blocks, ends or is preempted.
+//! An exclusive core belongs to the real-time tasks that are pinned to it; while none of them is ready it may be lent
+//! to the fair class.
 //!
-//! **The fair class** is that of Linux' CFS without weights. Each job counts its running time, and the job with the
-//! least of it is next. A job that wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or
-//! wait, so that sleep is not saved up.
+//! **The fair class** is that of Linux' CFS without weights. The running time of each job is counted, and the job with
+//! the least is next. A job that wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or wait,
+//! so that sleep is not saved up.
 //!
 //! **At each event** steps that have ended are settled before any job wakes: a job that wakes may preempt, and a job
-//! that lost its core at the instant at which its step ended would do that step again. Slices end last, so that they go
-//! to jobs that woke as well.
+//! that lost its core at the instant at which its step ended would do that step again. Slices end last, so that jobs
+//! that woke can get the core, too.
 
 use punctual_cores::{Completion, Lease, LendingCosts, NextRelease, lend};
 use punctual_units::{CoreId, Nanos, Time};
@@ -20,63 +20,63 @@ use crate::cores::{Doing, Occupant, Segment};
 use crate::engine::Simulation;
 use crate::task::Dispatch;
 
-/// Half of CFS' scheduling latency of 6 ms: what a sleeper is given before others.
+/// Advance of a sleeper before others: half of CFS' scheduling latency of 6 ms.
 const SLEEPER_BONUS: Nanos = Nanos::from_millis(3);
-/// CFS' wake-up granularity: a job that ran less by this much preempts.
+/// CFS' wake-up granularity: a job preempts if it ran less by this much.
 const WAKEUP_GRANULARITY: Nanos = Nanos::from_millis(1);
 
 /// A queue that cores share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Which job is next, and which preempts.
+    /// Rule of order and preemption.
     pub sharing: Sharing,
-    /// How long a job of the fair class keeps its core while others wait, above 0.
+    /// Time that a job of the fair class keeps its core while others wait, above 0.
     pub quantum: Nanos,
-    /// What a change of the job on a core takes.
+    /// Time of a change of the job on a core.
     pub switch: Nanos,
 }
 
-/// How cores are shared.
+/// Rules by which cores are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// The second paper's: nothing is preempted. When a quantum ends, real-time jobs come first, then the interactive
-    /// one that ran least.
+    /// The second paper's rule: no preemption. When a quantum ends, real-time jobs come first, then the interactive job
+    /// that ran least.
     Quantum,
-    /// Its Fig. 3(b): where no core is idle, a real-time job waits for this long, and then takes the core on which it
-    /// ran last.
+    /// The second paper's Fig. 3(b): where no core is idle, a real-time job waits for this long, and then takes the
+    /// core on which it ran last.
     QuantumAfter(Nanos),
-    /// Stock Linux, real-time jobs in the fair class: a job that wakes preempts one that ran longer by more than the
+    /// Stock Linux, real-time jobs in the fair class: a job that wakes preempts a job that ran longer by more than the
     /// wake-up granularity.
     Fair,
-    /// Stock Linux, real-time jobs in `SCHED_FIFO`: they preempt at once. Interactive ones are as under
+    /// Stock Linux, real-time jobs in `SCHED_FIFO`: they preempt at once. Interactive jobs are treated as under
     /// [`Fair`](Sharing::Fair).
     Fifo,
 }
 
-/// How exclusive cores are lent, and how their jobs wait.
+/// Policy for lending exclusive cores, and for the waits of jobs pinned to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lending {
-    /// The exclusive cores.
+    /// The exclusive cores, by number.
     pub cores: Vec<CoreId>,
-    /// How a job that is pinned to one of them waits for each device.
+    /// How a job that is pinned to one of them waits for each device, in the order of the devices.
     pub waits: Vec<Completion>,
-    /// What lending costs. A lease that ends before a known release is followed by `take_back`, in which the core is
-    /// switched; a job that takes its core back itself is switched to as everywhere.
+    /// Costs of lending. A lease that ends before a known release is followed by `take_back`, in which the core is
+    /// switched; a job that takes its core back itself costs a usual switch.
     pub costs: LendingCosts,
-    /// The least slack of the real-time tasks.
+    /// The least slack of the real-time tasks: deadline less response bound.
     pub slack: Nanos,
-    /// What a real-time job waits that becomes ready while its core is lent. Zero: it takes its core at once.
+    /// Time that a real-time job waits if it becomes ready while its core is lent. Zero: it takes its core at once.
     pub wait: Nanos,
 }
 
-/// A core's place in the queue.
+/// State of a core in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queued {
-    /// The runner whose job holds it.
+    /// Runner whose job holds the core.
     pub holder: Option<usize>,
-    /// The end of the lease, where it is lent.
+    /// End of the lease, while the core is lent.
     lease_end: Time,
-    /// Whether it was taken back since any job ran: its own task need not be switched to.
+    /// Whether the core was taken back and no job has run since: its own task then needs no switch.
     pub taken_back: bool,
 }
 
@@ -106,14 +106,14 @@ impl Simulation<'_> {
         }
     }
 
-    /// Slices end, jobs are preempted, and idle cores get jobs.
+    /// Ends slices, preempts jobs, and assigns jobs to idle cores.
     pub(crate) fn schedule_queue(&mut self, queue: Queue) {
         (0..self.cores.len()).for_each(|core| self.end_slice(queue, core));
         self.preempt_for_real_time(queue.sharing);
         (0..self.cores.len()).for_each(|core| self.dispatch(queue, core));
     }
 
-    /// The job of this runner has become ready.
+    /// Handles a job of this runner that has become ready.
     pub(crate) fn ready(&mut self, r: usize) {
         let Some(Queue { sharing, .. }) = self.queue() else {
             return;
@@ -134,7 +134,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The job of this runner may not take a core for a while.
+    /// Keeps the job of this runner from taking a core for `wait`.
     fn hold(&mut self, r: usize, wait: Nanos) {
         let until = self.now + wait;
         self.runners[r].held = Some(until);
@@ -162,12 +162,12 @@ impl Simulation<'_> {
         all || self.runners[r].deadline.is_none()
     }
 
-    /// What this runner ran in the fair class.
+    /// Running time of this runner in the fair class.
     fn ran(&self, r: usize) -> Nanos {
         self.runners[r].virtual_runtime + self.works_since(r)
     }
 
-    /// For how long this runner's job has been working without a break.
+    /// How long this runner's job has been working without a break.
     pub(crate) fn works_since(&self, r: usize) -> Nanos {
         let core = &self.cores[self.runners[r].core];
         let works = core.occupant() == Some(Occupant::Runner(r)) && core.doing() == Doing::Work;
@@ -178,7 +178,7 @@ impl Simulation<'_> {
         self.cores[self.runners[r].core].queued.holder == Some(r)
     }
 
-    /// Whether this runner has a job that is ready, and has no core.
+    /// Whether this runner has a job that is ready, but no core.
     fn waits(&self, r: usize) -> bool {
         let runner = &self.runners[r];
         let ready = runner.job.as_ref().is_some_and(|job| job.blocked_until().is_none());
@@ -194,14 +194,14 @@ impl Simulation<'_> {
         self.lending.as_ref().is_some_and(lends)
     }
 
-    /// When the job of this runner must end; never for interactive ones.
+    /// Absolute deadline of this runner's job; `Time::MAX` for interactive jobs.
     fn due(&self, r: usize) -> Time {
         let runner = &self.runners[r];
         let due = runner.deadline.zip(runner.job.as_ref());
         due.map_or(Time::MAX, |(deadline, job)| job.released + deadline)
     }
 
-    /// The job that ran longest in the fair class gives way, if `r` ran less by the granularity.
+    /// Preempts the job that ran longest in the fair class, if `r` ran less by the granularity.
     fn preempt_for_fair(&mut self, r: usize) {
         let runtime = |core: usize| {
             let holder = self.cores[core].queued.holder.filter(|holder| self.is_fair(*holder))?;
@@ -215,7 +215,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Real-time jobs that need not wait for the end of a quantum take their core.
+    /// Gives cores to real-time jobs that need not wait for the end of a quantum.
     fn preempt_for_real_time(&mut self, sharing: Sharing) {
         if self.lending.is_some() {
             (0..self.cores.len()).for_each(|core| self.preempt_for_owner(core));
@@ -224,7 +224,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A job that is pinned to this core and due earlier than the one that holds it takes it.
+    /// Preempts the job that holds this core for one that is pinned here and due earlier.
     fn preempt_for_owner(&mut self, core: usize) {
         let holder = self.cores[core].queued.holder;
         if let (Some(first), Some(holder)) = (self.first_pinned(core), holder)
@@ -234,8 +234,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Each real-time job for which no core is idle takes the one on which it ran last, or another, from an interactive
-    /// one.
+    /// Takes a core from an interactive job for each real-time job for which no core is idle: the one on which it ran
+    /// last, or else another.
     fn preempt_interactive(&mut self) {
         let waits = |r: &usize| self.runners[*r].deadline.is_some() && self.waits(*r);
         let waiting: Vec<usize> = (0..self.runners.len()).filter(waits).collect();
@@ -257,8 +257,8 @@ impl Simulation<'_> {
         self.cores[core].queued.holder = None;
     }
 
-    /// The runner that is first to run on this core, if any may: of its own, or of the queue, or one that it is lent
-    /// to.
+    /// The next runner for this core, if any: a pinned one first; otherwise from the queue, or, while the core is lent,
+    /// from the fair class.
     fn next_on(&mut self, core: usize) -> Option<usize> {
         if !self.is_exclusive(core) {
             return self.first_shared();
@@ -281,13 +281,13 @@ impl Simulation<'_> {
         waiting.min_by_key(|r| self.ran(*r))
     }
 
-    /// Of the runners that are pinned to this core and wait, the one with the earliest deadline.
+    /// The runner pinned to this core that waits and has the earliest deadline.
     fn first_pinned(&self, core: usize) -> Option<usize> {
         let here = |r: &usize| self.runners[*r].pinned && self.runners[*r].core == core && self.waits(*r);
         (0..self.runners.len()).filter(here).min_by_key(|r| self.due(*r))
     }
 
-    /// Until when an idle exclusive core is lent, if it is.
+    /// Until when an idle exclusive core is lent; `None`: not lent.
     fn lease(&self, core: usize) -> Option<Time> {
         let lending = self.lending.as_ref()?;
         let mut next = NextRelease::Never;
@@ -300,7 +300,7 @@ impl Simulation<'_> {
                 _ if runner.is_finished() => next,
                 (None, NextRelease::Never) => NextRelease::At(runner.next_release),
                 (None, NextRelease::At(other)) => NextRelease::At(runner.next_release.min(other)),
-                // A job that blocked may be back any time: the policy does not know the device's schedule.
+                // A job that blocked may return any time: the policy does not know the device's schedule.
                 _ => NextRelease::Anytime { slack: lending.slack },
             };
         }
@@ -311,7 +311,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether interactive work is on this exclusive core, and not about to end by itself.
+    /// Whether an interactive job holds this exclusive core, and does not end now anyway.
     fn is_lent_out(&self, core: usize) -> bool {
         let core = &self.cores[core];
         let others = core
@@ -321,9 +321,9 @@ impl Simulation<'_> {
         others && core.finish() > self.now
     }
 
-    /// Gives an idle core to a job.
+    /// Assigns jobs to an idle core until it is busy or no job is left.
     fn dispatch(&mut self, queue: Queue, core: usize) {
-        // Bounded: where a switch costs nothing, a job may end or block at once, and then it is not ready.
+        // Bounded: where a switch costs nothing, a job may end or block at once, and is then no longer ready.
         while self.is_idle(core) {
             let Some(r) = self.next_on(core) else { return };
             let pinned = self.runners[r].pinned;
@@ -342,7 +342,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Goes on with the job that holds this core; gives the core up if the job blocks, or has ended without a next one.
+    /// Continues the job that holds this core; releases the core if the job blocks, or has ended without a successor.
     pub(crate) fn go_on(&mut self, core: usize, r: usize) {
         match self.urge(r) {
             Some(occupant) => self.start(core, occupant),
@@ -350,7 +350,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The end of a slice that begins at `from`.
+    /// End of a slice that begins at `from`.
     fn slice_end(&self, queue: Queue, core: usize, r: usize, from: Time) -> Time {
         match self.is_fair(r) {
             false => Time::MAX,
@@ -359,7 +359,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Ends the slice of the job on this core, if it is over: a lent core is taken back at the end of its lease.
+    /// Ends the slice of the job on this core, if its time is over; a lent core is taken back at the end of its lease.
     fn end_slice(&mut self, queue: Queue, core: usize) {
         let this = &self.cores[core];
         let Some(holder) = this.queued.holder else { return };
@@ -384,8 +384,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Switches a core to the real-time tasks that it belongs to, as the policy expects: so that it is ready as the
-    /// next one is released.
+    /// Switches a core back to its own real-time tasks, as the policy expects: so that the core is ready when the next
+    /// job is released.
     fn take_back(&mut self, core: usize) {
         let Some(lending) = &self.lending else { return };
         let until = self.cores[core].queued.lease_end + lending.costs.take_back;
@@ -395,7 +395,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether a core idles while a job waits that might run there: never, where scheduling is work-conserving.
+    /// Whether a core idles while a job waits that might run there; never, under work-conserving scheduling.
     pub(crate) fn idles_beside_work(&self) -> bool {
         let idle = |core: usize| self.is_idle(core) && !self.is_exclusive(core);
         self.queue().is_some() && (0..self.cores.len()).any(idle) && self.first_shared().is_some()

@@ -1,4 +1,4 @@
-//! One copy of a task on one core: when its jobs are released, and which of them wait.
+//! A copy of a task on a core: the releases of its jobs, and the backlog.
 
 use std::collections::VecDeque;
 
@@ -11,51 +11,51 @@ use crate::job::Job;
 use crate::task::{Release, Step, Task};
 use crate::waits::Waits;
 
-/// Jobs of a scenario's task that wait behind the running one. A release beyond that is skipped: the task is overloaded
-/// for good, and ever older jobs would be of no use.
+/// Bound on the jobs of a scenario's task that wait behind the running one. A release beyond it is skipped: the task is
+/// overloaded for good, and ever older jobs would be of no use.
 pub const BACKLOG_MAX: usize = 8;
 
-/// One copy of a task.
+/// A copy of a task with its jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Runner {
     pub task: TaskId,
     pub deadline: Option<Nanos>,
-    /// The core that it is pinned to, the lent one that its job was put on, or else the one on which it ran last.
+    /// The core to which the copy is pinned, the lent core that has its job, or else the core on which it ran last.
     pub core: usize,
-    /// The core that it is pinned to.
+    /// The core to which the copy is pinned.
     pub home: usize,
     pub pinned: bool,
     jobs: Box<[Box<[Step]>]>,
-    /// Which of `jobs` is that of the running one.
+    /// Index in `jobs` of the running job's steps.
     at: usize,
-    /// Jobs that are still to be released.
+    /// Number of jobs that are still to be released.
     remaining: usize,
-    /// The program whose phases it runs.
+    /// Index of the split program whose phases its jobs run.
     pub program: Option<usize>,
-    /// The running job, or the one that runs next.
+    /// The running job, or the next to run.
     pub job: Option<Job>,
-    /// What keeps it from going on.
+    /// Causes that kept the job from progressing.
     pub waits: Waits,
-    /// When the next job is released; never while one must end first.
+    /// When the next job is released; `Time::MAX` while a job must end first.
     pub next_release: Time,
-    /// Until when its job, which is ready, may not take a core.
+    /// Until when the job, though ready, may not take a core.
     pub held: Option<Time>,
-    /// What it worked, or was credited with, in the fair class; up to when its core began to do what it does.
+    /// Time worked or credited in the fair class, up to the begin of the core's present activity.
     pub virtual_runtime: Nanos,
-    /// What it worked in all, up to then.
+    /// Time worked in all, up to the same instant.
     pub worked: Nanos,
-    /// Released jobs behind it: number and instant.
+    /// Released jobs that wait behind the present one: number and instant of release.
     pub backlog: VecDeque<(u64, Time)>,
     backlog_max: usize,
     release: Release,
     active: Active,
-    /// Draws gaps and pauses.
+    /// Generator of gaps and pauses.
     gaps: ChaCha8Rng,
-    /// Draws the objects that are read: apart, so that what is read never moves a release.
+    /// Generator of the objects read: separate, so that reads never move a release.
     pub reads: ChaCha8Rng,
 }
 
-/// Seeds of the two generators of one runner; streams of one key are independent.
+/// The two generators of a runner; streams of one key are independent.
 fn generators(seed: u64, runner: usize) -> [ChaCha8Rng; 2] {
     [0, 1].map(|purpose| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -64,13 +64,13 @@ fn generators(seed: u64, runner: usize) -> [ChaCha8Rng; 2] {
     })
 }
 
-/// `release`, or never where the task is switched off by then.
+/// Returns `release`, or `Time::MAX` where the task is switched off by then.
 fn within(active: Active, release: Time) -> Time {
     active.admit(Time::ZERO, release).unwrap_or(Time::MAX)
 }
 
 impl Runner {
-    /// The `index`-th runner of a machine.
+    /// Makes the `index`-th runner of a machine.
     pub fn new(id: TaskId, task: &Task, seed: u64, index: usize) -> Runner {
         let [mut gaps, reads] = generators(seed, index);
         Runner {
@@ -98,12 +98,12 @@ impl Runner {
         }
     }
 
-    /// Releases job `number` now; false where it is skipped because the backlog is full.
+    /// Releases job `number` now; returns false if it is skipped because the backlog is full.
     pub fn release(&mut self, number: u64, now: Time) -> bool {
         self.remaining = self.remaining.saturating_sub(1);
         self.next_release = match self.release {
             Release::Paced { .. } | Release::Arrival(Arrival::AfterCompletion { .. }) => Time::MAX,
-            // At least a nanosecond on, so that releases come to an end.
+            // At least a nanosecond later, so that an instant has finitely many releases.
             Release::Arrival(arrival) => {
                 let next = arrival.next(now, now, &mut self.gaps).max(now + Nanos(1));
                 within(self.active, next)
@@ -120,7 +120,7 @@ impl Runner {
         room
     }
 
-    /// Takes off the job that has ended; the next one that waits is up.
+    /// Removes the job that has ended, and makes the next waiting job the present one.
     pub fn retire(&mut self, now: Time) -> Option<Job> {
         let ended = self.job.take()?;
         let next = match self.release {
@@ -139,24 +139,24 @@ impl Runner {
         Some(ended)
     }
 
-    /// Lets a job be the one that runs next.
+    /// Makes a job the present one, which runs next.
     fn up(&mut self, number: u64, released: Time, now: Time) {
         self.waits.begin(released, now);
         self.at = number as usize % self.jobs.len().max(1);
         self.job = Some(Job::new(number, released));
     }
 
-    /// The steps of the job that is up.
+    /// Steps of the present job.
     pub fn steps(&self) -> &[Step] {
         &self.jobs[self.at]
     }
 
-    /// Whether no job is left, and none will come.
+    /// Whether no job is left, and none follows.
     pub fn is_finished(&self) -> bool {
         self.job.is_none() && self.next_release == Time::MAX
     }
 
-    /// When something happens to it of itself: a release, the end of a request, the end of a wait.
+    /// Next instant of an event of this runner: a release, the end of a request, or the end of a wait.
     pub fn wakes(&self) -> Time {
         let blocked = self.job.as_ref().and_then(Job::blocked_until);
         let first = self.next_release.min(self.held.unwrap_or(Time::MAX));

@@ -1,17 +1,18 @@
-//! Which job runs where: fixed priorities, preemption, and the one write lock.
+//! Scheduling on each core: fixed priorities, preemption, and the one write lock.
 //!
 //! Each task is on the core where the placement put it. On a core real-time jobs come first, the shorter deadline
-//! before the longer (deadline-monotonic priorities; Leung and Whitehead 1982). On the last real-time core update
-//! transactions run in what they leave; on the runtime's own core, memory-first updates and their group commits do.
-//! Best-effort work is last.
+//! before the longer (deadline-monotonic priorities; Leung and Whitehead 1982). Update transactions run in the time
+//! left on the last real-time core; memory-first updates and their group commits on the runtime's own core. Best-effort
+//! work is last.
 //!
 //! **Updates and jobs.** A store transaction sees every update that was admitted before it began. So in transaction
-//! mode a real-time job that begins one first installs what waits, on its own time: that is part of its data time.
+//! mode a real-time job that begins a transaction first installs the waiting updates, on its own time: that is part of
+//! its data time.
 //!
 //! **The lock.** One write transaction at a time. A job that finds the lock taken by work of its own core runs that
-//! work first (priority inheritance). Where a job or an update of another real-time core has it, the job waits, and the
-//! holder runs there as urgently as the job that waits; a group commit on another core is waited for as it is. Both are
-//! the job's lock time.
+//! work first (priority inheritance). If a job or an update of another real-time core has the lock, the job waits, and
+//! the holder runs there as urgently as the job that waits; a group commit on another core gets no boost. Both waits
+//! are the job's lock time.
 
 use punctual_cores::Completion;
 use punctual_units::Time;
@@ -41,7 +42,7 @@ impl Lock {
         self.holder = Some(holder);
     }
 
-    /// Gives the lock back, if it is this one's.
+    /// Releases the lock, if `holder` has it.
     pub fn release(&mut self, holder: Occupant) {
         if self.holder == Some(holder) {
             self.holder = None;
@@ -63,7 +64,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether the installer's core has nothing to do that comes before an update: then one that arrives starts at
+    /// Whether the installer's core has no work that comes before an update: then an update that arrives starts at
     /// once.
     pub(crate) fn installer_waits(&self) -> bool {
         match self.cores[self.installer_core()].occupant() {
@@ -73,7 +74,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Puts on every core the job that is to run there now.
+    /// Puts on every core the job that should run there now.
     pub(crate) fn schedule(&mut self) {
         match self.queue() {
             Some(queue) => self.schedule_queue(queue),
@@ -87,8 +88,8 @@ impl Simulation<'_> {
 
     fn schedule_cores(&mut self) {
         (0..self.cores.len()).for_each(|core| self.schedule_core(core));
-        // A job may have begun to wait for the lock after the holder's core was looked at. Each such wait may lead to
-        // one more.
+        // A job may have begun to wait for the lock after the holder's core was scheduled. Each such wait may lead to
+        // another.
         for _ in 0..self.urgency.len() {
             if !self.inherits_late() {
                 return;
@@ -111,7 +112,7 @@ impl Simulation<'_> {
     }
 
     /// The holder of the lock, if it is on this core and one of the `most` most urgent jobs waits for it on another
-    /// core; and how many jobs are more urgent than that one.
+    /// core; and the rank of that job in `urgency`.
     fn boosted(&self, core: usize, most: usize) -> Option<(usize, Occupant)> {
         let waits = |(rank, r): (usize, &usize)| {
             let holder = self.in_the_way(*r).filter(|holder| self.home(*holder) == core)?;
@@ -122,7 +123,7 @@ impl Simulation<'_> {
         self.urgency[..most].iter().enumerate().find_map(waits)
     }
 
-    /// The core on which this occupant runs, or goes on.
+    /// The core on which this occupant runs, or will continue.
     fn home(&self, occupant: Occupant) -> usize {
         match occupant {
             Occupant::Runner(runner) => self.runners[runner].core,
@@ -131,7 +132,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Puts on this core the job that is to run there now.
+    /// Puts on this core the job that should run there now.
     pub(crate) fn schedule_core(&mut self, core: usize) {
         if self.cores[core].occupant() == Some(Occupant::TakeBack) {
             return;
@@ -146,7 +147,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Lets this occupant do on an empty core what it has to do next.
+    /// Starts the next work of this occupant on an empty core.
     pub(crate) fn start(&mut self, core: usize, occupant: Occupant) {
         if let Some((doing, segment)) = self.segment(core, occupant) {
             self.work_changes += u64::from(occupant.is_store());
@@ -154,7 +155,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes the occupant off this core, and keeps what is left of its work.
+    /// Takes the occupant off this core, and stores the rest of its work.
     pub(crate) fn put_off(&mut self, core: usize) {
         let doing = self.cores[core].doing();
         if let Some((occupant, left)) = self.clear(core) {
@@ -166,7 +167,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Tells every job whether it is served from now on, or preempted, and by which work it is kept.
+    /// Updates for every job whether it is served or preempted from now on, and which other work keeps it waiting.
     fn serve(&mut self) {
         for r in 0..self.runners.len() {
             let runner = &self.runners[r];
@@ -178,7 +179,7 @@ impl Simulation<'_> {
             let kept = match (runner.deadline, &runner.job) {
                 (Some(_), Some(job)) if !matches!(job.stage, Stage::Blocked { .. }) => match served {
                     true => holder.map(|holder| (self.other(holder), self.keeps_lock(holder))),
-                    // While its own thread is switched to, it is kept by no other work.
+                    // While the core switches to its own thread, no other work keeps the job waiting.
                     false => core
                         .occupant()
                         .filter(|occupant| *occupant != Occupant::Runner(r))
@@ -215,7 +216,7 @@ impl Simulation<'_> {
         if commits { Keeps::Commit } else { Keeps::Lock }
     }
 
-    /// Takes the occupant off this core, and books what it worked.
+    /// Takes the occupant off this core, and books the time that it worked.
     pub(crate) fn clear(&mut self, core: usize) -> Option<(Occupant, Segment)> {
         let occupant = self.cores[core].occupant();
         self.work_changes += u64::from(occupant.is_some_and(Occupant::is_store));
@@ -227,7 +228,7 @@ impl Simulation<'_> {
         self.cores[core].stop(self.now)
     }
 
-    /// The job that is to run on this core; the stages of jobs that get ahead by it move on.
+    /// Chooses the work for this core; jobs that can progress may enter new stages on the way.
     fn choose(&mut self, core: usize) -> Option<Occupant> {
         match self.scheduling {
             Dispatch::FixedPriority => self.by_priority(core),
@@ -236,7 +237,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The job of this core with the earliest deadline that gets ahead. Of equal ones, that which runs, or came first.
+    /// The job of this core with the earliest deadline, if it can progress. Ties: the running job, then the earliest
+    /// release.
     fn by_deadline(&mut self, core: usize) -> Option<Occupant> {
         let runs = self.cores[core].occupant();
         let order = |r: &usize| {
@@ -250,7 +252,7 @@ impl Simulation<'_> {
         first.and_then(|(.., r)| self.urge(r))
     }
 
-    /// Real-time jobs, then updates and group commits, then best-effort jobs.
+    /// Real-time jobs first, then updates and group commits, then best-effort jobs.
     fn by_priority(&mut self, core: usize) -> Option<Occupant> {
         self.urged[core] = None;
         for i in 0..self.urgency.len() {
@@ -274,7 +276,7 @@ impl Simulation<'_> {
         self.throttle.open(self.now).then(|| self.first_come(core)).flatten()
     }
 
-    /// An update goes on, or may begin, on this core.
+    /// Whether an update in progress belongs to this core, or a new one may begin.
     fn may_install(&self, core: usize) -> bool {
         match self.feed.busy() {
             true => self.installer_home == core,
@@ -282,7 +284,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A group commit goes on, or may begin.
+    /// Whether a group commit is in progress, or may begin.
     fn may_commit(&self) -> bool {
         let Some(committer) = &self.committer else { return false };
         committer.busy() || (committer.has_work() && self.lock.holder.is_none())
@@ -301,8 +303,8 @@ impl Simulation<'_> {
         Some(Occupant::Runner(runner))
     }
 
-    /// The runner that must run for this real-time runner's job to get ahead; `None` without a job, or if it waits for
-    /// another core.
+    /// The occupant that must run for this real-time runner's job to progress; `None` without a job, or if the job
+    /// waits for another core.
     pub(crate) fn urge(&mut self, r: usize) -> Option<Occupant> {
         loop {
             self.begin_step(r);
@@ -314,7 +316,7 @@ impl Simulation<'_> {
                     self.runners[r].job.as_mut()?.enter(Stage::Blocked { done }, now);
                     self.next_wake = self.next_wake.min(done);
                 }
-                // Without this, a step of nothing would take a nanosecond.
+                // Without this, an empty step would take a nanosecond.
                 Stage::Compute if self.queue().is_some() && self.computes_nothing(r) => self.step_ended(r),
                 Stage::Lock { through } => match self.in_the_way(r) {
                     Some(holder) => return (self.home(holder) == self.runners[r].core).then_some(holder),
@@ -339,7 +341,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The holder of the lock that this job needs for its op, or for the updates that it has to see.
+    /// Another holder of the lock that this job needs for its op, or for the updates that it has to see.
     fn in_the_way(&self, r: usize) -> Option<Occupant> {
         let holder = self.lock.holder.filter(|holder| *holder != Occupant::Runner(r))?;
         let job = self.runners[r].job?;
@@ -349,7 +351,7 @@ impl Simulation<'_> {
         self.needs_lock(r, &job, through).then_some(holder)
     }
 
-    /// Whether a job that helps finds the lock in the hands of another core.
+    /// Whether a job that installs updates finds the lock held by another core.
     fn overtaken(&self, r: usize, through: u64) -> bool {
         let (Some(holder), Some(job)) = (self.lock.holder, self.runners[r].job) else {
             return false;
@@ -368,13 +370,13 @@ impl Simulation<'_> {
         self.runners[r].job.as_ref().is_some_and(nothing)
     }
 
-    /// How many times as much as usual a job of this runner has to do.
+    /// Factor on the work of this runner's job during a surge; 1 outside of surges.
     fn surge_of(&self, r: usize, job: &Job) -> f64 {
         let surge = self.surge.filter(|_| self.runners[r].deadline.is_some());
         surge.map_or(1.0, |surge| surge.factor_at(job.released.since(Time::ZERO)))
     }
 
-    /// The step that the job of a runner is at, with all that it has to do.
+    /// The present step of a runner's job, with the surge included.
     fn step_of(&self, r: usize, job: &Job) -> Step {
         match self.runners[r].steps()[job.op] {
             Step::Op(op) => Step::Op(op.times(self.surge_of(r, job))),
@@ -382,7 +384,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Begins the job's next step, if it is between two; ends the job after its last one.
+    /// Begins the job's next step, if it is between two; completes the job after its last one.
     fn begin_step(&mut self, r: usize) {
         let Some(job) = self.runners[r].job else { return };
         if !matches!(job.stage, Stage::Waiting | Stage::Between) {
@@ -398,7 +400,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The first stage of the job's next step, and what it has to do there.
+    /// First stage of the job's next step, and the work of that stage.
     fn beginning(&mut self, r: usize, job: &Job) -> (Stage, Effort) {
         if let Step::Io { device, request } = self.runners[r].steps()[job.op] {
             return (self.ask(r, device, request), Effort::default());
@@ -419,8 +421,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Asks a device, and waits: a job that is pinned to an exclusive core as was decided for it, others without their
-    /// core.
+    /// Submits a request to a device and returns the stage of the wait: as the lending policy decided for a job that is
+    /// pinned to an exclusive core, blocked for others.
     fn ask(&mut self, r: usize, device: usize, request: Request) -> Stage {
         let done = self.devices[device].submit(request, self.now);
         self.io_begun += 1;
@@ -436,7 +438,7 @@ impl Simulation<'_> {
         Stage::Polling { until, done }
     }
 
-    /// The request of this runner's job is complete.
+    /// Ends the request of this runner's job.
     pub(crate) fn io_ended(&mut self, r: usize) {
         self.io_ended += 1;
         if let Some(job) = &mut self.runners[r].job {
@@ -444,7 +446,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Lets a real-time job, which has seen to the updates, into the store.
+    /// Begins the store access of a real-time job that has installed the updates.
     fn access(&mut self, r: usize) {
         let Some(Step::Op(op)) = self.runners[r].job.as_ref().map(|job| self.step_of(r, job)) else {
             return;
@@ -462,7 +464,7 @@ impl Simulation<'_> {
         job.work(Stage::Access, effort_of(op, &self.model.store), self.now);
     }
 
-    /// What this core has to do next for this occupant.
+    /// Next activity of this core for this occupant, and its segment.
     fn segment(&mut self, core: usize, occupant: Occupant) -> Option<(Doing, Segment)> {
         let segment = match occupant {
             Occupant::Runner(r) => return self.job_segment(core, r),
@@ -483,7 +485,7 @@ impl Simulation<'_> {
         segment.map(|segment| (Doing::Work, segment))
     }
 
-    /// What this core has to do next for the job of a runner: its step, once the ways that the step runs on are filled.
+    /// Next activity of this core for a runner's job: its step, once the ways that the step runs on are filled.
     fn job_segment(&mut self, core: usize, r: usize) -> Option<(Doing, Segment)> {
         let (holding, now) = (self.cores[core].holding, self.now);
         let surge = self.runners[r].job.map_or(1.0, |job| self.surge_of(r, &job));
@@ -505,7 +507,7 @@ impl Simulation<'_> {
         Some((Doing::Work, job.segment))
     }
 
-    /// Keeps what is left of a preempted segment.
+    /// Stores the rest of a preempted segment.
     fn keep(&mut self, occupant: Occupant, left: Segment) {
         match (occupant, &mut self.committer) {
             (Occupant::Runner(r), _) => {

@@ -1,7 +1,7 @@
-//! What a machine has to do: tasks, the jobs that they release, and the steps of those.
+//! Tasks of a machine, the jobs that they release, and the steps of jobs.
 //!
-//! There is one kind of job, a list of [`Step`]s, and one kind of [`Task`]. How long a step takes emerges from where it
-//! runs; [`Dispatch`] says which job runs where.
+//! There is one kind of job, a list of [`Step`]s, and one kind of [`Task`]. The duration of a step emerges from where
+//! it runs; [`Dispatch`] decides which job runs where.
 
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, Arrival, Op};
@@ -19,9 +19,9 @@ pub enum Step {
     Phase(usize),
     /// A request to one of the devices, which must be complete before the next step.
     Io {
-        /// Which device, by its place in [`Work::devices`].
+        /// Index of the device in [`Work::devices`].
         device: usize,
-        /// What is asked of it.
+        /// Pages to read or write.
         request: Request,
     },
 }
@@ -31,29 +31,29 @@ pub enum Step {
 pub enum Release {
     /// As in a scenario.
     Arrival(Arrival),
-    /// The first at `first`, each other a `period` after the one before was released, or when that one ends if that is
-    /// later: a late player goes on at once and does not catch up, so each job is judged from its own release.
+    /// The first at `first`, each other a `period` after the release of its predecessor, or when that one ends if that
+    /// is later: a late player goes on at once and does not catch up, so each job is judged from its own release.
     Paced {
-        /// The first release.
+        /// Instant of the first release.
         first: Time,
-        /// Between two releases.
+        /// Time between two releases.
         period: Nanos,
     },
 }
 
-/// What the jobs of a task do, one after the other.
+/// Steps of a task's jobs, one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Jobs {
-    /// All the same.
+    /// Every job has these steps.
     Alike(Vec<Step>),
-    /// What this list says; then there are no more.
+    /// Every job has its own steps from this list; after the last, no more jobs are released.
     Once(Vec<Vec<Step>>),
-    /// What this list says, again and again.
+    /// Jobs have the steps of this list in turn, from the beginning again after the last.
     Cycled(Vec<Vec<Step>>),
 }
 
 impl Jobs {
-    /// The lists of steps.
+    /// The lists of steps, as given.
     pub fn lists(&self) -> &[Vec<Step>] {
         match self {
             Jobs::Alike(steps) => std::slice::from_ref(steps),
@@ -61,7 +61,7 @@ impl Jobs {
         }
     }
 
-    /// How many jobs there are; no number where there is no end.
+    /// Number of jobs; `None`: no end.
     pub fn count(&self) -> Option<usize> {
         match self {
             Jobs::Once(lists) => Some(lists.len()),
@@ -70,54 +70,54 @@ impl Jobs {
     }
 }
 
-/// What is released again and again.
+/// A task that releases jobs again and again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// For people.
+    /// Name for messages and reports.
     pub name: String,
-    /// From release to deadline; none for best-effort tasks.
+    /// From release to deadline; `None` for best-effort tasks.
     pub deadline: Option<Nanos>,
-    /// When its jobs are released.
+    /// When jobs are released.
     pub release: Release,
-    /// When it is switched on.
+    /// Time in which the task is switched on.
     pub active: Active,
-    /// The core that it is pinned to, from 0; none for a task of the queue that cores share.
+    /// The core to which the task is pinned, from 0; `None` for a task of the queue that cores share.
     pub core: Option<usize>,
-    /// What each job does.
+    /// Steps of the jobs.
     pub jobs: Jobs,
-    /// The program whose phases it runs, by its place in [`Work::split`].
+    /// Index in [`Work::split`] of the program whose phases the jobs run.
     pub program: Option<usize>,
-    /// Jobs that may wait behind the running one. A release beyond that is skipped.
+    /// Bound on the jobs that wait behind the running one. A release beyond it is skipped.
     pub backlog_max: usize,
 }
 
-/// Which job runs where. The first two are rules by which each core chooses among the jobs that are pinned to it; both
+/// Rule that assigns jobs to cores. By the first two, each core chooses among the jobs that are pinned to it; both
 /// preempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
     /// Real-time jobs first, the shorter relative deadline before the longer; then the store's updates and group
     /// commits; then best-effort jobs in the order of their release.
     FixedPriority,
-    /// The earliest absolute deadline first; of equal ones, the job that runs, or that was released first.
+    /// The earliest absolute deadline first; of equal ones, the running job, or the one released first.
     EarliestDeadline,
-    /// All cores take from one queue, but for those that are lent, on which the tasks that are pinned there come first,
-    /// by earliest deadline.
+    /// All cores take jobs from one queue, except exclusive cores (`Lending`), on which the tasks pinned there come
+    /// first, by earliest deadline.
     Queue(Queue),
 }
 
 /// Tasks without a store.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// The tasks, by [`TaskId`](punctual_units::TaskId).
+    /// Tasks in the order of their [`TaskId`](punctual_units::TaskId).
     pub tasks: Vec<Task>,
-    /// Which job runs where.
+    /// Rule that assigns jobs to cores.
     pub scheduling: Dispatch,
-    /// What the cores split, and the programs that run under it.
+    /// Cache and memory that the cores split, and the programs that run on them; `None`: not split.
     pub split: Option<(SplitModel, Vec<Program>)>,
-    /// What is lent, where cores take from a queue: the cores that tasks are pinned to.
+    /// Policy for lending the cores to which tasks are pinned, where cores take jobs from a queue.
     pub lending: Option<Lending>,
-    /// What tasks ask for data.
+    /// Devices that serve the jobs' requests.
     pub devices: Vec<Device>,
-    /// Seeds what is drawn: gaps between jobs.
+    /// Seed of the gaps between jobs.
     pub seed: u64,
 }

@@ -1,31 +1,31 @@
-//! The best-effort share: a duty cycle, like a CPU quota of the kernel.
+//! The best-effort share as a duty cycle, like a CPU quota of the kernel.
 //!
 //! Best-effort work runs in the first part of each period and is stopped for the rest. The quota of a period is not
 //! carried over, so the share is an upper bound in every period.
 
 use punctual_units::{Nanos, Share, Time};
 
-/// The period of the duty cycle, by hand: kernel quotas are no smoother than this.
+/// Period of the duty cycle. Chosen by hand: kernel quotas are no smoother than this.
 pub const THROTTLE_PERIOD: Nanos = Nanos::from_millis(10);
 
-/// When best-effort work may run.
+/// Duty cycle of best-effort work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Throttle {
     pub share: Share,
 }
 
 impl Throttle {
-    /// How long best-effort work may run in each period.
+    /// Time that best-effort work may run in each period.
     fn open_span(self) -> Nanos {
         THROTTLE_PERIOD.scaled(self.share.get())
     }
 
-    /// Whether best-effort work may run now.
+    /// Whether best-effort work may run at `now`.
     pub fn open(self, now: Time) -> bool {
         now.0 % THROTTLE_PERIOD.0 < self.open_span().0
     }
 
-    /// When that changes next; never for a share of nothing or of all.
+    /// When that changes next; `Time::MAX` for a share of 0 or 1.
     pub fn next_change(self, now: Time) -> Time {
         let open = self.open_span();
         if open == Nanos::ZERO || open == THROTTLE_PERIOD {

@@ -1,8 +1,9 @@
-//! What the cores share, put together: hits by what each holds in the cache, misses by the queue at the memory.
+//! The resources that cores share: hits by the lines that each core holds in the cache, misses by the queue at the
+//! memory.
 //!
-//! Between two events rates are constant, so the lines that each core has fetched are sums of rate times time. Once a
-//! [`REVISION`] of the cache has been fetched by all together, the cache takes them and every hit ratio is worked out
-//! anew: the more traffic, the more often; a machine without misses never.
+//! Between two events rates are constant, so the lines that each core has fetched are sums of rate times time. Once all
+//! cores together have fetched a [`REVISION`] of the cache, the cache is updated and every hit ratio is computed anew:
+//! the more traffic, the more often; on a machine without misses, never.
 
 use punctual_units::{Nanos, Time};
 
@@ -14,22 +15,22 @@ use crate::model::{ClockStep, MachineModel};
 use crate::power::Activity;
 use crate::runner::Runner;
 
-/// The part of the cache that may be fetched before hit ratios are revised. By hand: a finer one changes mean response
+/// Part of the cache that may be fetched before hit ratios are revised. By hand: a smaller one changes mean response
 /// times by less than 2 % (`the_revision_is_fine_enough`).
 const REVISION: f64 = 1.0 / 32.0;
 
-/// Hit ratios of one core, by whose data it works on; none until a caller asks: a core that rests or computes needs
-/// none, and the power in them is most of what a revision costs.
+/// Hit ratios of one core by the data that it works on; `None` until they are needed: a core that rests or computes
+/// needs no ratio, and its power function is most of the cost of a revision.
 #[derive(Clone, Copy, Debug)]
 struct Hits {
-    /// The real-time side's: temporal objects and their updates.
+    /// In the data of real-time tasks: temporal objects and their updates.
     own: Option<f64>,
-    /// Best-effort tasks'.
+    /// In the data of best-effort tasks.
     others: Option<f64>,
 }
 
 impl Hits {
-    /// Nothing is held before the first revision.
+    /// No line is held before the first revision.
     const COLD: Hits = Hits {
         own: Some(0.0),
         others: Some(0.0),
@@ -40,15 +41,15 @@ impl Hits {
     };
 }
 
-/// Cache and memory.
+/// State of the shared cache and memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     cache: Cache,
     contention: Contention,
     hits: Vec<Hits>,
-    /// What each core is doing to the memory.
+    /// Present traffic of each core to the memory.
     traffic: Vec<Traffic>,
-    /// Room for the think time of each core.
+    /// Scratch space for the think time of each core.
     think: Vec<f64>,
     /// Lines per nanosecond that each core fetches.
     rates: Vec<Fetched>,
@@ -57,9 +58,9 @@ pub(crate) struct Shared {
     booked: Time,
     /// When the next revision is due.
     revision: Time,
-    /// Lines that are fetched between two revisions.
+    /// Number of lines that are fetched between two revisions.
     quantum: f64,
-    /// The clock that the contention was last told.
+    /// The clock for which the contention's service time was set.
     step: Option<ClockStep>,
 }
 
@@ -96,7 +97,7 @@ impl Shared {
         (0..self.hits.len()).map(|core| self.cache.held(core)).collect()
     }
 
-    /// Sets the pace of every running segment, and says what the machine does.
+    /// Sets the pace of every running segment, and returns the activity that determines the power.
     pub fn pace(
         &mut self,
         model: &MachineModel,
@@ -117,7 +118,7 @@ impl Shared {
         self.supply(model, cores, now)
     }
 
-    /// Takes note of what was fetched at the present rates up to `now`.
+    /// Books the fetches at the present rates up to `now`.
     fn book(&mut self, now: Time) {
         let span = now.since(self.booked).0 as f64;
         for (fetched, rate) in self.fetched.iter_mut().zip(&self.rates) {
@@ -127,14 +128,14 @@ impl Shared {
         self.booked = now;
     }
 
-    /// Lets the cache take what was fetched.
+    /// Fills the cache with the booked fetches, and invalidates the hit ratios.
     fn revise(&mut self) {
         self.cache.fill(&self.fetched);
         self.fetched.fill(Fetched::default());
         self.hits.fill(Hits::UNKNOWN);
     }
 
-    /// How often this core hits as of the latest revision, in its own data or in that of best-effort tasks.
+    /// Hit ratio of this core as of the latest revision, in its own data or in that of best-effort tasks.
     fn hits(&mut self, model: &MachineModel, core: usize, best_effort: bool) -> f64 {
         let Hits { own, others } = &mut self.hits[core];
         let (known, range_kib) = match best_effort {
@@ -144,14 +145,14 @@ impl Shared {
         *known.get_or_insert_with(|| hit_ratio(&model.cache, self.cache.held(core), model.cache.lines_of(range_kib)))
     }
 
-    /// What each running segment asks of cache and memory.
+    /// Computes the traffic of each running segment to cache and memory.
     fn demand(&mut self, model: &MachineModel, step: ClockStep, cores: &[Core], runners: &[Runner]) {
         for (i, core) in cores.iter().enumerate() {
             let traffic = core.segment().map(|segment| {
                 let effort = segment.effort;
                 let best_effort =
                     matches!(core.occupant(), Some(Occupant::Runner(runner)) if runners[runner].deadline.is_none());
-                // A core that accesses nothing needs no hit ratio.
+                // A core without accesses needs no hit ratio.
                 let hits = if effort.accesses > 0.0 {
                     self.hits(model, i, best_effort)
                 } else {
@@ -166,7 +167,7 @@ impl Shared {
         }
     }
 
-    /// How fast each segment gets it.
+    /// Computes the pace of each segment under that traffic.
     fn supply(&mut self, model: &MachineModel, cores: &mut [Core], now: Time) -> Activity {
         let residence = self.contention.residence(&self.think);
         let mut activity = Activity::default();

@@ -1,4 +1,4 @@
-//! The jobs that are under way.
+//! The jobs that were released and are not complete.
 
 use punctual_allocation::Waiting;
 use punctual_units::{Hertz, TaskId, Time};
@@ -10,26 +10,24 @@ use crate::task::Step;
 /// A released job that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct JobAt {
-    /// Which copy of the task.
+    /// Index of the copy of the task.
     pub runner: usize,
-    /// Whose job.
     pub task: TaskId,
-    /// Its core, from 0.
+    /// Index of the job's core.
     pub core: usize,
-    /// The op of its program that it is in, or that comes next, from 0.
+    /// Index in the program of the present op, or of the next.
     pub op: usize,
-    /// The part of the op that is done, 0..=1.
+    /// Part of the op that is done, from 0 to 1.
     pub done: f64,
-    /// Its absolute deadline; none for best-effort jobs.
+    /// Absolute deadline; `None` for best-effort jobs.
     pub deadline: Option<Time>,
-    /// When it was released.
     pub released: Time,
-    /// Whether it has the core now.
+    /// Whether the job has the core now.
     pub runs: bool,
 }
 
 impl Simulation<'_> {
-    /// The jobs that are under way: by runner, in the order of their release.
+    /// Every released job that is not complete: by runner, in the order of release.
     pub(crate) fn jobs(&mut self) -> Vec<JobAt> {
         self.settle();
         let mut jobs = Vec::with_capacity(self.runners.len());
@@ -54,7 +52,7 @@ impl Simulation<'_> {
         let job = copy.job.as_ref()?;
         let core = &self.cores[copy.core];
         let runs = core.occupant() == Some(Occupant::Runner(runner));
-        // What is left of a job that was put off, or stands still, is kept with it.
+        // The rest of a job that was taken off its core, or stands still, is stored in the job.
         let works = runs && core.doing() == Doing::Work;
         let left = if works { core.left(self.now) } else { job.left() };
         Some(JobAt {
@@ -69,7 +67,7 @@ impl Simulation<'_> {
         })
     }
 
-    /// What an allocator sees of a job whose task has a program.
+    /// View of an allocator of a job whose task has a program.
     pub(crate) fn seen(&self, job: &JobAt) -> Option<Waiting> {
         let runner = &self.runners[job.runner];
         let (program, split) = (runner.program?, self.split.as_ref()?);

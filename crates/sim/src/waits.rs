@@ -1,64 +1,63 @@
-//! What kept each job of a task with a deadline from going on, for how long, and by which other work: the scheduler
-//! knows it exactly.
+//! Causes that kept each job of a task with a deadline from progressing, with their times and the other work behind
+//! them. The scheduler knows them exactly.
 
 use punctual_units::{Nanos, TaskId, Time};
 use smallvec::SmallVec;
 
-/// Work that keeps a job from going on.
+/// Other work that keeps a job from progressing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
     /// A job of this task.
     Task(TaskId),
-    /// An update on its way into the store.
+    /// The installation of an update.
     Update,
     /// The group commit of memory-first updates.
     GroupCommit,
-    /// The change of a lent core back to its owners.
+    /// The switch of a lent core back to its owners.
     TakeBack,
 }
 
-/// What it does there.
+/// Resource that the other work keeps from the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
-    /// It has the core.
+    /// The core, on which the other work runs.
     Core,
-    /// It holds the write lock, and does not commit yet.
+    /// The write lock, whose holder does not commit yet.
     Lock,
-    /// It holds the write lock, and commits.
+    /// The write lock, whose holder commits.
     Commit,
 }
 
-/// For how long a job was kept by one of them.
+/// Time that a job was kept by one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// By which work.
     pub by: Other,
-    /// By what it did.
+    /// The resource that was kept.
     pub keeps: Keeps,
-    /// For how long in sum.
+    /// Sum over all such waits of the job.
     pub took: Nanos,
 }
 
-/// What kept a job.
+/// Waits of one job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waits {
-    /// From its release until the job before was complete.
+    /// From the job's release until its predecessor was complete.
     pub behind: Nanos,
-    /// From then on, in the order in which they first kept it.
+    /// Waits from then on, in the order of their first occurrence.
     pub by: SmallVec<[Wait; 2]>,
     open: Option<(Other, Keeps)>,
     since: Time,
 }
 
 impl Waits {
-    /// Of a job released at `released` that comes next at `now`.
+    /// Starts the waits of a job released at `released` that becomes the next at `now`.
     pub(crate) fn begin(&mut self, released: Time, now: Time) {
         self.behind = now.since(released);
         self.by.clear();
         (self.open, self.since) = (None, now);
     }
 
-    /// From `now` on it is kept so.
+    /// From `now` on the job is kept by `open`; `None`: by nothing.
     pub(crate) fn kept(&mut self, open: Option<(Other, Keeps)>, now: Time) {
         if open == self.open {
             return;

@@ -1,17 +1,19 @@
-//! Is a history what was promised? The log is the serial order, so it is replayed, and every answer is compared.
+//! Checks that a history keeps the federation's promises. The log is the serial order, so it is replayed, and every
+//! answer is compared.
 //!
-//! The replay knows what transactions mean from this file alone; it shares no code with what nodes execute, but for the
-//! names of things.
+//! The replay implements the meaning of transactions in this file; it shares only names with the code that nodes
+//! execute.
 //!
-//! 1. **The log.** Reigns follow one another; every batch belongs to the reign in which it stands; no request is there
-//!    twice; what each transaction wrote is what its operations write on the records at its place, given the readings
-//!    that the log says it had: each of them is one that its source made, and fresh by the bound of its age.
-//! 2. **Answers.** An acknowledged transaction is in the log where its answer says. Every read found what the records
-//!    were at its position. A request that was refused or said to be late is not in the log. The fate of a request is
-//!    what the log says.
-//! 3. **Real time.** What the master answers sees everything that any answer showed before the request was made.
-//! 4. **Sessions.** A client never sees a revision before one that it has seen.
-//! 5. **Nodes.** The records of every node are those of the log up to its revision, each time that it was looked at.
+//! 1. **The log.** Terms (`Reign`) follow one another; every batch belongs to the term in which it stands; no request
+//! is there twice; the records written by each transaction are those that its operations write on the records at its
+//! position, given the readings that the log holds for it: each reading is one that its source made, and fresh by the
+//! bound of its age.
+//! 2. **Answers.** An acknowledged transaction is in the log where its answer says. Every read found the records at its
+//! position. A request that was refused or answered as late is not in the log. The reported fate of a request agrees
+//! with the log.
+//! 3. **Real time.** An answer of the master reflects everything that any answer showed before the request was made.
+//! 4. **Sessions.** A client never sees a revision older than one that it has seen.
+//! 5. **Nodes.** The records of every node, each time they are inspected, are those of the log up to its revision.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +28,9 @@ use super::history::{Deed, History, Look, is_sensor};
 use super::label::{of_fate, of_values};
 use super::sensing::HORIZON;
 
-/// Records by key.
 type Model = BTreeMap<Key, Value>;
 
-/// What an answer says was executed, and where.
+/// An executed request, as its answer reports it.
 struct Done<'h> {
     deed: &'h Deed,
     output: &'h Output,
@@ -60,7 +61,7 @@ fn done(deed: &Deed) -> Option<Done<'_>> {
 /// Checks a whole history.
 ///
 /// # Errors
-/// The first broken promise.
+/// `Violation`: the first broken promise.
 pub fn check(history: &History) -> Result<(), Violation> {
     let places = check_log(history)?;
     for deed in &history.deeds {
@@ -80,12 +81,12 @@ fn broken<T>(at: Time, what: String) -> Result<T, Violation> {
     Err(Violation { at, what })
 }
 
-/// Whether a client made this request in a session of its own: requests without one are not told apart.
+/// Whether the request has a session; requests without one cannot be distinguished.
 fn named(id: RequestId) -> bool {
     id.session.0 != 0
 }
 
-/// Checks what the log says by itself; where each request is.
+/// Checks the log by itself, and returns the position of each request.
 fn check_log(history: &History) -> Result<BTreeMap<RequestId, Position>, Violation> {
     let mut reign = Reign::default();
     let mut places = BTreeMap::new();
@@ -132,7 +133,7 @@ fn check_reign(reign: &mut Reign, revision: Revision, entry: &Entry, at: Time) -
     }
 }
 
-/// Checks what an answer says about whether and where its request is in the log.
+/// Checks whether a request is in the log exactly where, and only if, its answer says so.
 fn check_place(deed: &Deed, places: &BTreeMap<RequestId, Position>) -> Result<(), Violation> {
     let Some((returned, answer)) = &deed.returned else {
         return Ok(());
@@ -166,13 +167,13 @@ fn check_place(deed: &Deed, places: &BTreeMap<RequestId, Position>) -> Result<()
 fn check_fate(at: Time, deed: &Deed, fate: Fate, places: &BTreeMap<RequestId, Position>) -> Result<(), Violation> {
     let of = match deed.request.work {
         Work::Outcome(of) => of,
-        _ => deed.request.id, // it came a second time
+        _ => deed.request.id, // the request came a second time
     };
     let place = places.get(&of).map(|position| position.revision);
     let right = match fate {
         Fate::Committed(revision) => place == Some(revision),
         Fate::NotExecuted => place.is_none(),
-        Fate::Forgotten => false, // clients here ask before they go on, and are fewer than what is remembered
+        Fate::Forgotten => false, // clients here ask before their next request, and are fewer than the nodes remember
     };
     match right {
         true => Ok(()),
@@ -191,7 +192,7 @@ fn where_is(place: Option<&impl std::fmt::Display>) -> String {
     place.map_or("not in the log".to_owned(), |place| format!("in the log at {place}"))
 }
 
-/// Whether a request leaves something behind wherever it is executed.
+/// Whether a request changes records wherever it is executed.
 fn writes(work: &Work) -> bool {
     let Work::Transaction(operations) = work else {
         return false;
@@ -205,17 +206,17 @@ fn writes(work: &Work) -> bool {
     !operations.iter().all(reads)
 }
 
-/// What temporal objects read, in the order in which a transaction asked.
+/// Readings of temporal objects, in the order in which a transaction asked for them.
 enum Readings<'h> {
-    /// As the log has them.
+    /// Readings in the log.
     Logged(std::slice::Iter<'h, TemporalRead>),
-    /// As an answer has them, among all that was read: a transaction that writes nothing is not in the log.
+    /// Readings among all values of an answer: a transaction that writes nothing is not in the log.
     Said(&'h [Option<Value>]),
 }
 
 impl Readings<'_> {
-    /// The next reading, of `object`, if it may be so old; so many reads came before. An object that is not there has
-    /// none.
+    /// Returns the next reading, of `object`, if it is at most `max_age` old; `before` values were read before it. An
+    /// object that does not exist has no reading.
     fn next(&mut self, object: &Key, max_age: Nanos, before: usize) -> Option<Value> {
         match self {
             Readings::Said(found) => found.get(before).cloned().flatten(),
@@ -229,7 +230,7 @@ impl Readings<'_> {
     }
 }
 
-/// What a transaction does to records, and what its reads find; `None` where it is undone.
+/// Executes operations on records: the records afterwards and the values read; `None` where the transaction aborts.
 fn interpret(
     model: &Model,
     operations: &[Operation],
@@ -245,7 +246,7 @@ fn interpret(
                 max_age,
                 record,
             } => _ = after.insert(record.clone(), readings.next(object, *max_age, found.len())?),
-            // No client here says commands.
+            // No client here sends commands.
             Operation::Create(_) | Operation::Run(_) => {}
             Operation::Get(key) => found.push(after.get(key).cloned()),
             Operation::Add(key, by) => {
@@ -267,12 +268,12 @@ fn interpret(
     Some((after, found))
 }
 
-/// Without what the federation keeps for itself.
+/// The records without the federation's own.
 fn of_clients(model: &Model) -> impl Iterator<Item = (&Key, &Value)> {
     model.iter().filter(|(key, _)| key.first() != Some(&RESERVED))
 }
 
-/// The log, replayed; at every place what was read there is compared.
+/// Replays the log; at every position the reads made there are compared.
 struct Replay<'h> {
     history: &'h History,
     model: Model,
@@ -350,7 +351,7 @@ impl<'h> Replay<'h> {
         }
     }
 
-    /// What a transaction wrote is what its operations write here.
+    /// Checks that a transaction wrote the records that its operations write here.
     fn check_writes(&self, revision: Revision, logged: &Logged) -> Result<(), Violation> {
         let Some(deed) = self.by_id.get(&logged.id).filter(|_| named(logged.id)) else {
             return Ok(());
@@ -378,7 +379,7 @@ impl<'h> Replay<'h> {
         }
     }
 
-    /// What the log says a transaction read of temporal objects are readings that their sources made.
+    /// Checks that a transaction's readings in the log were made by their sources.
     fn check_logged_readings(&self, revision: Revision, logged: &Logged) -> Result<(), Violation> {
         for TemporalRead { key, value, .. } in &logged.set.read {
             let sampled = |value: &Value| is_sampled(self.history, key, value);
@@ -394,7 +395,7 @@ impl<'h> Replay<'h> {
         Ok(())
     }
 
-    /// The readings that the transaction of `done` had.
+    /// The readings that the transaction of `done` got.
     fn readings<'d>(&self, done: &Done<'d>) -> Readings<'d>
     where
         'h: 'd,
@@ -413,7 +414,7 @@ impl<'h> Replay<'h> {
         }
     }
 
-    /// Compares everything that was read at `position`.
+    /// Compares all reads at `position`.
     fn read(&mut self, position: Position) -> Result<(), Violation> {
         for done in self.reads.remove(&position).unwrap_or_default() {
             let Output::Values(found) = done.output else {
@@ -424,7 +425,7 @@ impl<'h> Replay<'h> {
                 Work::Transaction(operations) => {
                     interpret(&self.model, operations, self.readings(&done)).map(|(_, found)| found)
                 }
-                _ => None, // it reads no record
+                _ => None, // the request reads no record
             };
             if right.as_ref() != Some(found) {
                 let id = done.deed.request.id;
@@ -441,7 +442,7 @@ impl<'h> Replay<'h> {
         Ok(())
     }
 
-    /// What a query finds here. Readings are not of the log: [`check_readings`] looks at them.
+    /// Values that a query finds here. Readings are not in the log: [`check_readings`] checks them.
     fn queried(&self, keys: &[Key], found: &[Option<Value>]) -> Vec<Option<Value>> {
         let of = |(at, key): (usize, &Key)| match is_sensor(key) {
             true => found.get(at).cloned().flatten(),
@@ -450,7 +451,7 @@ impl<'h> Replay<'h> {
         keys.iter().enumerate().map(of).collect()
     }
 
-    /// Compares the records of nodes that were at `revision`.
+    /// Compares the records of nodes that were inspected at `revision`.
     fn look(&mut self, revision: Revision) -> Result<(), Violation> {
         for look in self.looks.remove(&revision).unwrap_or_default() {
             let records = look.image.records.iter().map(|(key, value)| (key, value));
@@ -473,8 +474,7 @@ fn is_sampled(history: &History, object: &Key, reading: &Value) -> bool {
     sampled.is_some_and(|sampled| sampled.contains(reading))
 }
 
-/// What an answer says that temporal objects read are readings that their sources made. That they are fresh is looked
-/// at when they are read.
+/// Checks that the readings in an answer were made by their sources. Their freshness is checked when they are read.
 fn check_readings(history: &History, done: &Done<'_>) -> Result<(), Violation> {
     let Output::Values(found) = done.output else {
         return Ok(());
@@ -482,7 +482,7 @@ fn check_readings(history: &History, done: &Done<'_>) -> Result<(), Violation> {
     let keys: Vec<&Key> = match &done.deed.request.work {
         Work::Query { keys, .. } => keys.iter().collect(),
         Work::Transaction(operations) => operations.iter().filter_map(read_key).collect(),
-        _ => Vec::new(), // it reads no record
+        _ => Vec::new(), // the request reads no record
     };
     for (key, value) in keys.into_iter().zip(found) {
         if let Some(value) = value
@@ -499,7 +499,7 @@ fn check_readings(history: &History, done: &Done<'_>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What an operation reads for its client.
+/// The key whose value an operation returns to its client.
 fn read_key(operation: &Operation) -> Option<&Key> {
     match operation {
         Operation::Get(key) | Operation::Add(key, _) | Operation::Fresh(key, _) => Some(key),
@@ -507,7 +507,7 @@ fn read_key(operation: &Operation) -> Option<&Key> {
     }
 }
 
-/// What the master answers sees all that was answered before it was asked.
+/// Checks that an answer of the master reflects all that was answered before its request was made.
 fn check_real_time(deeds: &[Deed]) -> Result<(), Violation> {
     let mut answers: Vec<_> = deeds.iter().filter_map(done).collect();
     answers.sort_by_key(|done| done.returned);
@@ -538,7 +538,7 @@ fn check_real_time(deeds: &[Deed]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// No client sees time go back.
+/// Checks that no client sees an older revision after a newer one.
 fn check_sessions(deeds: &[Deed]) -> Result<(), Violation> {
     let mut seen: BTreeMap<u32, Revision> = BTreeMap::new();
     for done in deeds.iter().filter_map(done) {

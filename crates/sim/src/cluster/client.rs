@@ -1,4 +1,4 @@
-//! Clients: each does one thing after the other in its session, and keeps what it was told.
+//! Clients: each makes one request after the other in its session, and stores the answers.
 
 use punctual_federation::ids::{NodeId, RequestId};
 use punctual_federation::message::{Answer, Key, Operation, Output, Request, TIME_LEFT_MAX, Value, Work};
@@ -12,31 +12,31 @@ use super::history::{Deed, is_sensor};
 use super::sensing::{HORIZON, sensor_key};
 use super::world::{Happening, Packet, Place, World};
 
-/// How much longer than its request's time a client waits for the answer.
+/// Time beyond its request's own that a client waits for the answer.
 const PATIENCE: Nanos = Nanos::from_millis(120);
-/// Of so many clients, one asks nodes without a front.
+/// Number of clients of which one asks nodes directly, without a front.
 const DIRECT_EVERY: u32 = 4;
-/// How many registers, and how many lists, all clients share: few, so that they meet.
+/// Number of registers, and of lists, that all clients share: few, so that clients conflict.
 const KEYS: u64 = 4;
 
-/// A client.
+/// A client with its session and open request.
 #[derive(Debug)]
 pub(super) struct Client {
     number: u32,
     session: Session,
     nodes: u32,
-    /// Temporal objects that there may be.
+    /// Number of temporal objects that may exist.
     sensors: u32,
     fronts: u32,
-    /// The front that it asks; `None`: it asks nodes.
+    /// Index of the front that the client asks; `None`: the client asks nodes.
     front: Option<usize>,
-    /// Where it takes the master to be.
+    /// The node that the client believes to be master.
     master: NodeId,
-    /// The request that it waits for an answer to, and its place in the history.
+    /// The request that waits for an answer, and its index in the history.
     waiting: Option<(RequestId, usize)>,
-    /// A transaction whose fate it does not know.
+    /// A transaction with unknown fate.
     unresolved: Option<RequestId>,
-    /// The number of its last written value: all that are ever written differ.
+    /// Number of the last value written; all values ever written differ.
     values: u64,
     last_read: Option<(Key, Option<Value>)>,
 }
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Whether it waits for an answer.
+    /// Whether the client waits for an answer.
     pub(super) fn waits(&self) -> bool {
         self.waiting.is_some()
     }
@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// What it does next; `lacking` is a temporal object that some node's sensor waits for.
+    /// Next work of the client; `lacking` is a temporal object that some node's sensor waits for.
     fn work(&mut self, lacking: Option<Creation>, random: &mut impl rand::Rng) -> Work {
         if self.session.id().0 == 0 {
             return Work::Open;
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Takes note of an answer.
+    /// Updates session, master and open fate from an answer.
     fn learn(&mut self, request: &Request, answer: &Answer) {
         self.session.answered(answer);
         match (answer, &request.work) {
@@ -155,7 +155,7 @@ impl Client {
     }
 }
 
-/// How old a reading may be that a client asks for.
+/// Bound on the age of the readings that a client asks for.
 fn max_age(random: &mut impl rand::Rng) -> Nanos {
     match random.random_range(0..8) {
         0 => Nanos::MAX,
@@ -164,7 +164,7 @@ fn max_age(random: &mut impl rand::Rng) -> Nanos {
 }
 
 impl World {
-    /// A client makes its next request, unless it is time to end.
+    /// Makes the next request of a client, unless it is time to end.
     pub(super) fn turn(&mut self, number: usize) {
         let open = self.clients[number].unresolved.is_some();
         let end = self.calm_from + Nanos(super::world::CALM.0 / 2);
@@ -197,7 +197,7 @@ impl World {
         let to = match (asked, node) {
             (Some(front), _) => Place::Front(front),
             (None, node) => {
-                // Of two processes with one name, a connection leads to either.
+                // If two processes have the same name, a connection leads to either.
                 let named = self.named(node.unwrap_or_default());
                 Place::Host(named[self.random.random_range(0..named.len())])
             }
@@ -205,7 +205,7 @@ impl World {
         self.send(Place::Client(number), to, Packet::Request(0, request));
     }
 
-    /// How long a request may take; now and then a span that makes no sense.
+    /// Time that a request may take; now and then an invalid one.
     fn time_left(&mut self) -> Nanos {
         match self.random.random_range(0..200) {
             0 => Nanos::ZERO,
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// A client hears from a node.
+    /// Handles a packet that arrives at a client.
     pub(super) fn client_hears(&mut self, number: usize, packet: Packet) {
         match packet {
             Packet::Answer(id, answer) => self.answered(number, id, answer),
@@ -228,7 +228,7 @@ impl World {
     fn answered(&mut self, number: usize, id: RequestId, answer: Answer) {
         let client = &mut self.clients[number];
         let Some((_, deed)) = client.waiting.take_if(|(waiting, _)| *waiting == id) else {
-            return; // it has given up before
+            return; // the client has stopped waiting
         };
         let deed = &mut self.history.deeds[deed];
         deed.returned = Some((self.now, answer.clone()));
@@ -236,7 +236,7 @@ impl World {
         self.think(number, matches!(answer, Answer::Done { .. }));
     }
 
-    /// A client does not wait for an answer any longer.
+    /// Ends a client's wait for an answer.
     pub(super) fn gives_up(&mut self, number: usize, id: RequestId) {
         let client = &mut self.clients[number];
         let Some((_, deed)) = client.waiting.take_if(|(waiting, _)| *waiting == id) else {
@@ -249,7 +249,7 @@ impl World {
     }
 
     fn think(&mut self, number: usize, content: bool) {
-        // A client that was not served tries another front or node now and then.
+        // A client without a result tries another front or node now and then.
         if !content && self.random.random_bool(0.3) {
             let Client { nodes, fronts, .. } = self.clients[number];
             match &mut self.clients[number].front {

@@ -1,7 +1,7 @@
-//! A node's own clock, and the little of an operating system that its store asks for.
+//! A node's own clock, and the few operating system calls that its store makes.
 //!
-//! A node's clock counts from its own origin, runs too fast or too slow, and jumps forward, as a clock does that goes
-//! on while a machine is suspended. It does not run backwards: no [`Clock`] does.
+//! A node's clock counts from its own origin, runs too fast or too slow, and jumps forward, like a clock that goes on
+//! while a machine is suspended. No [`Clock`] runs backwards, so this one does not either.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,29 +9,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_os::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 use punctual_units::{Clock, Nanos, Time};
 
-/// How a node's time follows the simulation's.
+/// Conversion between the simulation's time and a node's.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeClock {
-    /// What it shows at the beginning of the simulation, jumps since included.
+    /// Time shown at the beginning of the simulation, plus all jumps since.
     offset: Nanos,
-    /// How much faster it runs, in millionths; negative: slower.
+    /// Rate error in parts per million; negative: slower.
     drift_ppm: i64,
 }
 
 impl NodeClock {
-    /// A clock that shows `offset` at the beginning.
+    /// Makes a clock that shows `offset` at the beginning.
     pub fn new(offset: Nanos, drift_ppm: i64) -> NodeClock {
         NodeClock { offset, drift_ppm }
     }
 
-    /// What it shows at an instant of the simulation.
+    /// Time shown at an instant of the simulation.
     pub fn local(self, at: Time) -> Time {
         let drift = i128::from(at.0) * i128::from(self.drift_ppm) / 1_000_000;
         let shown = i128::from(at.0) + drift + i128::from(self.offset.0);
         Time(u64::try_from(shown).unwrap_or(u64::MAX))
     }
 
-    /// The earliest instant of the simulation, from `from` on, at which it shows `local` or more.
+    /// The earliest instant of the simulation, from `from` on, at which the clock shows `local` or more.
     pub fn when(self, local: Time, from: Time) -> Time {
         let ahead = local.since(self.local(from));
         let rate = 1_000_000 + i128::from(self.drift_ppm);
@@ -39,20 +39,20 @@ impl NodeClock {
         from + Nanos(u64::try_from(span).unwrap_or(u64::MAX))
     }
 
-    /// Jumps forward.
+    /// Moves the clock forward by `span`.
     pub fn jump(&mut self, span: Nanos) {
         self.offset += span;
     }
 }
 
-/// The operating system of one simulated node: one thread, and a clock that is set.
+/// Operating system of one simulated node: one thread, and a clock that the simulation sets.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOs {
     now: Arc<AtomicU64>,
 }
 
 impl NodeOs {
-    /// Sets the clock.
+    /// Sets the time that the node's clock shows.
     pub fn set(&self, now: Time) {
         self.now.store(now.0, Ordering::Relaxed);
     }
@@ -64,7 +64,7 @@ impl Clock for NodeOs {
     }
 }
 
-/// A lock that one thread takes: it is always free.
+/// A lock for a single thread, which is always free.
 #[derive(Debug, Default)]
 pub struct NodeLock<T>(Mutex<T>);
 
@@ -83,7 +83,7 @@ impl<T: Send> Lock<T> for NodeLock<T> {
     }
 }
 
-/// A place where the one thread cannot wait: no other could wake it.
+/// A parker that never waits: no other thread could wake the only one.
 #[derive(Debug)]
 pub struct NodeParker;
 
@@ -107,7 +107,7 @@ impl Os for NodeOs {
         NodeParker
     }
 
-    /// Time passes between events only: a sleep ends at once.
+    /// Returns at once: time passes between events only.
     fn sleep_until(&self, _: Time) {}
 
     fn this_thread(&self) -> Tid {

@@ -1,5 +1,5 @@
-//! Fronts in the cluster: each passes requests of clients on by a balancer of its own. They know nothing of each other,
-//! and one that dies begins anew with nothing.
+//! Fronts in the cluster: processes that forward clients' requests, each by its own `Balancer`. Fronts do not know of
+//! each other, and a restarted front has no memory.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ use super::clock::NodeClock;
 use super::world::{Happening, Packet, Place, World};
 use super::{Mark, Plant, Settings};
 
-/// A front that is up.
+/// State of a running front.
 #[derive(Debug)]
 pub(super) struct FrontUp {
     pub(super) front: Front,
-    /// The next instant at which it is woken.
+    /// Next instant at which the front is woken.
     wake: Time,
-    /// Requests of clients without an answer.
+    /// Unanswered requests of clients.
     open: BTreeSet<(usize, RequestId)>,
 }
 
-/// The place of a front.
+/// A front with its clock, running or not.
 #[derive(Debug)]
 pub(super) struct FrontPlace {
     clock: NodeClock,
@@ -45,7 +45,7 @@ impl FrontPlace {
 }
 
 impl World {
-    /// A front starts, and has heard of no node.
+    /// Starts a front, which knows no node yet.
     pub(super) fn front_starts(&mut self, number: usize) {
         if self.fronts[number].up.is_some() {
             return;
@@ -64,7 +64,7 @@ impl World {
         self.note(Place::Front(number), Mark::Restart, || "starts".to_owned());
     }
 
-    /// A front is gone at once, and the connections of its clients with it.
+    /// Stops a front at once and breaks the connections of its clients.
     pub(super) fn front_ends(&mut self, number: usize) {
         let Some(up) = self.fronts[number].up.take() else {
             return;
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// Something arrives at a front.
+    /// Handles a packet that arrives at a front.
     pub(super) fn front_hears(&mut self, number: usize, from: Place, packet: Packet) {
         let Some(up) = &mut self.fronts[number].up else {
             if let (Place::Client(client), Packet::Request(_, request)) = (from, packet) {
@@ -140,7 +140,7 @@ impl World {
         let here = Place::Front(number);
         match action {
             FrontAction::Send(node, ticket, request) => {
-                // Of two processes with one name, a connection leads to either.
+                // If two processes have the same name, a connection leads to either.
                 let named = self.named(node);
                 if !named.is_empty() {
                     let host = named[self.random.random_range(0..named.len())];
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// A front that takes a transaction for not executed whose node is gone.
+    /// Plants a fault: the front answers "not executed" for a transaction whose node is gone.
     fn planted_front_answer(&self, answer: Answer) -> Answer {
         match answer {
             Answer::Unknown if self.plant == Some(Plant::GoneTakenForLate) => Answer::late(Reason::NoMaster, None),

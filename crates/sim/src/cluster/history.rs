@@ -1,4 +1,4 @@
-//! What clients did and were told, in the simulation's own time.
+//! Requests of clients and their answers, in the simulation's own time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,44 +9,41 @@ use punctual_federation::message::{Answer, Key, Request, Value};
 use punctual_store::batch::Image;
 use punctual_units::Time;
 
-/// One request of a client.
+/// A request of a client, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deed {
-    /// The client.
+    /// Number of the client.
     pub client: u32,
-    /// The node that it asked; `None`: it asked a front.
+    /// The node asked; `None`: a front was asked.
     pub node: Option<NodeId>,
-    /// What it asked.
     pub request: Request,
-    /// When.
+    /// When the request was made.
     pub invoked: Time,
-    /// When the answer came, and which; `None`: the client gave up, as it does where a connection breaks.
+    /// Time and content of the answer; `None`: the client stopped waiting, also after a broken connection.
     pub returned: Option<(Time, Answer)>,
 }
 
 /// All records of a node at one instant.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// The node.
     pub node: NodeId,
-    /// When.
     pub at: Time,
-    /// Its records.
+    /// The node's records and revision.
     pub image: Image,
 }
 
-/// All that a run leaves behind for its check.
+/// All data of a run that the check needs.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Every entry that the log ever had, trimmed ones included, from revision 1 on.
+    /// Every entry that the log ever had, including trimmed ones, from revision 1 on.
     pub log: Vec<Arc<Entry>>,
-    /// When each of them was appended.
+    /// When each entry was appended.
     pub logged: Vec<Time>,
     /// Every request, in the order in which they were made.
     pub deeds: Vec<Deed>,
-    /// Records of nodes now and then, and at the end.
+    /// Records of nodes, inspected now and then and at the end.
     pub looks: Vec<Look>,
-    /// All that sensors ever said, by the key of their object.
+    /// All readings that sensors ever made, by the key of their object.
     pub sampled: BTreeMap<Key, BTreeSet<Value>>,
 }
 
@@ -56,7 +53,7 @@ impl History {
         Revision(self.log.len() as u64)
     }
 
-    /// When the entry at `revision` was appended; the end of time where that is not known.
+    /// When the entry at `revision` was appended; `Time::MAX` where unknown.
     pub fn logged(&self, revision: Revision) -> Time {
         let number = revision
             .0
@@ -67,7 +64,7 @@ impl History {
     }
 }
 
-/// Whether a key is that of a temporal object: clients name records otherwise.
+/// Whether a key belongs to a temporal object: clients use other names for records.
 pub fn is_sensor(key: &[u8]) -> bool {
     key.starts_with(b"sensor ")
 }

@@ -1,4 +1,4 @@
-//! A host: a node while it is up, its disk always, and the shell around both that carries out what the node wants.
+//! A host: a node while it is up, its disk always, and the shell that executes the node's actions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,45 +24,45 @@ use super::sensing::{HORIZON, Sensing};
 use super::world::{FEDERATION, Happening, Packet, Place, Question, Work, World};
 use super::{Mark, Settings};
 
-/// A request that a node has taken and not answered yet.
+/// A request that a node has accepted and not answered yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) id: RequestId,
-    /// Where the answer goes.
+    /// Destination of the answer.
     from: Place,
-    /// How the asker numbers it.
+    /// Number of the request at the sender.
     ticket: u64,
-    /// By the node's own clock.
+    /// Instant by the node's own clock.
     deadline: Time,
-    /// The node stood still or its clock jumped since: then it may be late to say that a request is late.
+    /// Whether the node stood still or its clock jumped since: then its `LATE` answer may itself be late.
     disturbed: bool,
 }
 
-/// A node that is up.
+/// State of a running node.
 pub(super) struct Up {
     pub(super) node: Node,
     pub(super) replica: Replica<Memory, NodeOs>,
     os: NodeOs,
-    /// The next instant at which the node is woken.
+    /// Next instant at which the node is woken.
     wake: Time,
-    /// Requests without an answer, by the number of their connection.
+    /// Unanswered requests by connection number.
     pub(super) open: BTreeMap<u64, Open>,
     pub(super) mischief: Mischief,
     pub(super) sensing: Sensing,
 }
 
-/// A host.
+/// A host with its clock and disk.
 pub(super) struct Host {
     pub(super) node: NodeId,
     pub(super) clock: NodeClock,
-    /// What a crash leaves.
+    /// Records that survive a crash.
     disk: Image,
     pub(super) boots: u64,
     pub(super) up: Option<Up>,
-    /// Why it does not start any more.
+    /// Reason why the node does not start any more.
     pub(super) stopped: Option<Stop>,
     pub(super) paused_until: Time,
-    /// What arrives while it stands still.
+    /// Packets that arrived while the node stands still.
     inbox: Vec<(Place, Packet)>,
 }
 
@@ -90,7 +90,7 @@ impl Host {
 }
 
 impl World {
-    /// A node starts with what is on its disk.
+    /// Starts a node with the records on its disk.
     pub(super) fn start(&mut self, number: usize) {
         let (now, nodes) = (self.now, self.hosts.len() as u32);
         let takes_part_for_whole = self.planted_part();
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// A node is gone at once; what it had not written to disk may be, too.
+    /// Stops a node at once; records that it had not written to disk may be lost.
     pub(super) fn crash(&mut self, number: usize) {
         let keeps_all = !self.settings.unsynced_loss || self.random.random_bool(0.5);
         let host = &mut self.hosts[number];
@@ -161,17 +161,17 @@ impl World {
         }
     }
 
-    /// A node has stopped for good: its process ends.
+    /// Stops a node for good: its process ends.
     fn stops(&mut self, number: usize, stop: Stop) {
         self.note(Place::Host(number), Mark::Note, || format!("stops: {stop}"));
         self.crash(number);
         self.hosts[number].stopped = Some(stop);
     }
 
-    /// A node that stood still goes on, with all that came meanwhile.
+    /// Resumes a node that stood still, and delivers the packets that arrived meanwhile.
     pub(super) fn resumes(&mut self, number: usize) {
         if self.hosts[number].paused_until > self.now {
-            return; // it was stopped again
+            return; // the node was paused again
         }
         self.note(Place::Host(number), Mark::Resume, || "goes on".to_owned());
         for (from, packet) in std::mem::take(&mut self.hosts[number].inbox) {
@@ -200,7 +200,7 @@ impl World {
         up.filter(|up| up.node.member().boot == boot)
     }
 
-    /// Something arrives at a host.
+    /// Handles a packet that arrives at a host.
     pub(super) fn host_hears(&mut self, number: usize, from: Place, packet: Packet) {
         if self.paused(number) {
             self.hosts[number].inbox.push((from, packet));
@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// A node takes a request, which it must answer once; at once, if it was told to pause.
+    /// Gives a request to its node, which must answer once; a node ordered to pause must answer at once.
     fn takes(&mut self, number: usize, from: Place, ticket: u64, request: Request) {
         let now = self.now;
         self.connections += 1;
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// What a node says of itself.
+    /// Status that a node attaches to its replies.
     pub(super) fn said(&self, number: usize) -> Said {
         let host = &self.hosts[number];
         let local = host.clock.local(self.now);
@@ -288,11 +288,11 @@ impl World {
         }
     }
 
-    /// Passes an event to a node, and carries out what it wants done.
+    /// Passes an event to a node, and executes the resulting actions.
     pub(super) fn tell(&mut self, number: usize, event: Event) {
         let now = self.now;
         if self.paused(number) {
-            return; // a store that has done its work tells when the node goes on
+            return; // a store that has finished reports when the node resumes
         }
         let host = &mut self.hosts[number];
         let Some(up) = &mut host.up else {
@@ -368,7 +368,7 @@ impl World {
                 let (records, early) = (keys.len(), self.planted_query(number, &keys, max_age));
                 self.work(number, boot, Work::Query(ticket, keys, max_age, early), records);
             }
-            Action::Look(..) => {} // no client here says commands
+            Action::Look(..) => {} // no client here sends commands
             Action::Sync => self.work(number, boot, Work::Sync, 100),
             Action::Copy(peer, after) => self.work(number, boot, Work::Copy(peer, after), 20),
             Action::Install(image) => self.work(number, boot, Work::Install(image), 20),
@@ -385,7 +385,7 @@ impl World {
         self.send(Place::Host(number), Place::Log, Packet::Ask(boot, ticket, question));
     }
 
-    /// A store works for a while, now and then for a long one.
+    /// Lets a store work for a random time, now and then a long one.
     fn work(&mut self, number: usize, boot: Boot, work: Work, records: usize) {
         let factor = match self.per_mille(10) {
             true => self.random.random_range(10.0..100.0),
@@ -394,7 +394,7 @@ impl World {
         self.after(cost(records).scaled(factor), Happening::Worked(number, boot, work));
     }
 
-    /// A store's work is done. A node that stands still learns of it later.
+    /// Completes a store's work. A node that stands still is notified later.
     pub(super) fn worked(&mut self, number: usize, boot: Boot, work: Work) {
         let resumes = self.hosts[number].paused_until;
         if resumes > self.now {
@@ -432,7 +432,7 @@ impl World {
         }
     }
 
-    /// A node answers a client or a front.
+    /// Sends a node's answer to a client or a front.
     pub(super) fn reply(&mut self, number: usize, connection: u64, reply: Reply) {
         if let Some(reply) = self.planted_reply(number, connection, reply) {
             self.reply_truly(number, connection, reply);
@@ -464,7 +464,8 @@ impl World {
 }
 
 impl Up {
-    /// Does what a node wants of its store; what to tell the node, and what is on disk now.
+    /// Executes an action in the node's store. Returns the event for the node, and the new contents of the disk if they
+    /// changed.
     fn carry_out(&self, work: Work, skips: bool, image_bytes_max: usize) -> Result<(Event, Option<Image>), StoreError> {
         let replica = &self.replica;
         let event = match work {
@@ -503,7 +504,7 @@ impl Up {
     }
 }
 
-/// A store that begins with what was on disk, and has room for so many temporal objects.
+/// Opens a store with the records from disk, with room for `objects` temporal objects.
 fn open(disk: &Image, os: NodeOs, objects: usize) -> Result<Replica<Memory, NodeOs>, StoreError> {
     let options = StoreOptions {
         replicated: true,
@@ -517,12 +518,12 @@ fn open(disk: &Image, os: NodeOs, objects: usize) -> Result<Replica<Memory, Node
     Ok(Replica::new(store, HORIZON))
 }
 
-/// How long a store works on so many records, by a small multiple of what the store measures on one core.
+/// Time of a store for `records` records: a small multiple of the store's measured time on one core.
 fn cost(records: usize) -> Nanos {
     Nanos::from_micros(20) + Nanos::from_micros(5) * records as u64
 }
 
-/// Records of the log as entries.
+/// Decodes records of the log as entries.
 fn decoded(records: &[Record]) -> Result<Vec<Placed>, Stop> {
     let entry = |record: &Record| {
         Ok((

@@ -1,4 +1,4 @@
-//! What a packet says, in a few words.
+//! Describes packets in a few words.
 
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::Revision;
@@ -7,7 +7,7 @@ use punctual_logs::{Appended, LogError};
 
 use super::world::{FEDERATION, Packet, Question};
 
-/// A packet in a few words.
+/// Describes a packet in a few words.
 pub(super) fn of(packet: &Packet) -> String {
     match packet {
         Packet::Peer(_, message) => of_message(message),
@@ -34,7 +34,7 @@ pub(super) fn of(packet: &Packet) -> String {
     }
 }
 
-/// An error in a few words: a row of a chart has little room for what to do.
+/// Describes an error in a few words: a row of a chart has no room for the remedy.
 fn of_error(error: &LogError) -> String {
     match error {
         LogError::Compacted { trimmed } => format!("trimmed to {trimmed}"),
@@ -77,7 +77,7 @@ fn of_work(work: &Work) -> String {
     }
 }
 
-/// An answer in a few words.
+/// Describes an answer in a few words.
 pub(super) fn of_answer(answer: &Answer) -> String {
     match answer {
         Answer::Done {
@@ -87,12 +87,12 @@ pub(super) fn of_answer(answer: &Answer) -> String {
         Answer::Done { revision, .. } => format!("done at {revision}"),
         Answer::Late { reason, .. } => format!("late ({reason})"),
         Answer::Unknown => "unknown".to_owned(),
-        // Its reason is a sentence, and a row of a chart has little room.
+        // The reason is a sentence, and a row of a chart has little room.
         Answer::Refused(_) => "refused".to_owned(),
     }
 }
 
-/// A fate in a few words.
+/// Describes a fate in a few words.
 pub(super) fn of_fate(fate: Fate) -> String {
     match fate {
         Fate::Committed(revision) => format!("committed at {revision}"),
@@ -101,7 +101,7 @@ pub(super) fn of_fate(fate: Fate) -> String {
     }
 }
 
-/// What reads found, in a few words. Clients write numbers that they never write twice: client 3 its seventh as 3.7.
+/// Describes values read, in a few words. Clients never write a number twice: the seventh of client 3 is shown as 3.7.
 pub(super) fn of_values(values: &[Option<Value>]) -> String {
     let each: Vec<_> = values.iter().map(|value| of_value(value.as_deref())).collect();
     match each.is_empty() {

@@ -1,4 +1,4 @@
-//! The log's place in the cluster: a log in memory, behind a network, that does not answer for a while.
+//! The commit log of the cluster: a log in memory behind a network, which at times does not answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,33 +12,33 @@ use rand::RngExt;
 use super::Plant;
 use super::world::{FEDERATION, Packet, Place, Question, World};
 
-/// How a log that does not answer behaves meanwhile.
+/// Direction of the packets that are lost while the log does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deaf {
-    /// It does not get what it is asked.
+    /// Requests do not reach the log.
     Requests,
-    /// It does what it is asked, and its answers are lost.
+    /// The log executes requests, but its answers are lost.
     Answers,
 }
 
-/// The log of the cluster.
+/// The commit log and its outages.
 #[derive(Debug)]
 pub(super) struct LogPlace {
     log: Memory,
-    /// Until when it does not answer, and how.
+    /// Until when the log does not answer, and what is lost.
     pub(super) deaf: Option<(Time, Deaf)>,
-    /// From when until when it is gone.
+    /// Begin and end of the log's absence.
     pub(super) gone: Option<(Time, Time)>,
-    /// The master, by its last record.
+    /// The master, by the last `Reign` record in the log.
     pub(super) reign: Option<Member>,
-    /// The longest entry that it takes.
+    /// Largest entry that the log accepts, in bytes.
     entry_bytes_max: usize,
-    /// The temporal objects that it says were created.
+    /// Temporal objects that entries have created.
     pub(super) created: BTreeSet<Made>,
 }
 
 impl LogPlace {
-    /// An empty log that takes entries up to a length.
+    /// Makes an empty log that accepts entries up to this length.
     pub(super) fn new(entry_bytes_max: usize) -> LogPlace {
         let mut log = Memory::default();
         let (federation, format) = (FEDERATION, FORMAT);
@@ -53,7 +53,7 @@ impl LogPlace {
         }
     }
 
-    /// The revision of its last entry.
+    /// Revision of the last entry.
     pub(super) fn last(&self) -> Revision {
         self.log.last()
     }
@@ -76,7 +76,7 @@ impl World {
             Question::Append(last, bytes) => Packet::Appended(boot, ticket, self.append(last, &bytes)),
             Question::Read(after, max) => Packet::Read(boot, ticket, self.log.log.read_from(after, max)),
             Question::Trim(upto) => {
-                let _ = self.log.log.trim(upto); // it cannot fail, and no node waits for it
+                let _ = self.log.log.trim(upto); // trimming cannot fail, and no node waits for it
                 return;
             }
         };
@@ -102,7 +102,7 @@ impl World {
         answer
     }
 
-    /// Keeps the entry for the check, and tells the nodes.
+    /// Records the entry for the check, and notifies the nodes.
     fn appended(&mut self, revision: Revision, bytes: &Arc<[u8]>) {
         match Entry::decode(bytes, revision, FEDERATION) {
             Ok(entry) => {
@@ -133,7 +133,7 @@ impl World {
         last.is_ok_and(|last| last.records.first().is_some_and(|record| record.bytes == *bytes))
     }
 
-    /// The log does not answer for a while.
+    /// Stops the log from answering for a random time.
     pub(super) fn deafen(&mut self) {
         let how = match self.random.random_bool(0.5) {
             true => Deaf::Requests,

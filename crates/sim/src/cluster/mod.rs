@@ -1,21 +1,21 @@
-//! A federation under every fault: nodes, a network and a log in virtual time, from a seed.
+//! A federation under every fault: nodes, a network and a log in virtual time, reproducible by seed.
 //!
-//! **Problem.** What a federation promises must hold whatever is lost, repeated, delayed or dead, and in whatever
-//! order. No test on machines comes across the rare orders, and none can be repeated.
+//! **Problem.** A federation must keep its promises whatever is lost, repeated, delayed or dead, and in whatever order.
+//! No test on machines reaches the rare orders, and none can be repeated.
 //!
 //! **Method.** The nodes are those of [`punctual_federation`], each with a real store. Between them a network loses,
-//! repeats and reorders messages, ways are cut in one direction, nodes stand still, crash with and without what they
-//! had not written to disk, leave and join with an empty disk, clocks are skewed, drift and jump, and the log does not
-//! answer for a while. Clients open sessions and do transactions, list appends and queries. Everything follows from a
-//! seed: the same seed gives the same run, to the last bit.
+//! repeats and reorders messages, and links are cut in one direction. Nodes stand still, crash with and without their
+//! unwritten records, leave, and join with an empty disk; clocks are skewed, drift and jump; the log at times does not
+//! answer. Clients open sessions and send transactions, list appends and queries. Everything follows from a seed: the
+//! same seed gives the same run, to the last bit.
 //!
 //! **Check.** The log is the serial order, so it is replayed, and every answer and every node's records are compared
-//! ([`check`]). What a single look can tell is told at once: a request that is answered twice, or said to be late after
-//! its deadline. In the end faults stop, and the federation must come to rest: one master, all nodes at the log's end,
-//! every request answered. [`Plant`]ed faults show that the check finds what it is for.
+//! ([`check`]). Faults visible in a single event are reported at once: a request that is answered twice, or answered
+//! `LATE` after its deadline. In the end faults stop, and the federation must come to rest: one master, all nodes at
+//! the log's end, every request answered. [`Plant`]ed faults prove that the check finds violations.
 //!
-//! **Left out.** Bytes that change on their way or on disk, and a log that forgets what it acknowledged: no order of
-//! messages makes up for these (docs/federation.md says what is supposed). Clocks that run backwards.
+//! **Left out.** Bytes that change on their way or on disk, and a log that forgets acknowledged entries: no order of
+//! messages compensates for these (docs/federation.md lists the assumptions). Clocks that run backwards.
 
 pub mod check;
 mod client;
@@ -47,49 +47,50 @@ use history::{Deed, History};
 use host::Open;
 use world::World;
 
-/// The most nodes, joiners included, and the most clients of a simulated cluster.
+/// Bound on the nodes, joiners included, and on the clients of a simulated cluster.
 pub const PLACES_MAX: u32 = 32;
-/// The least that a log must take: the record of a reign.
+/// Least bound on entries, in bytes: a log must accept the record of a new term.
 pub const ENTRY_BYTES_MIN: usize = 64;
-/// The longest run: its history is kept in memory.
+/// The longest run: its history is stored in memory.
 pub const DURATION_MAX: Nanos = Nanos::from_secs(3600);
 
-/// What is simulated, and how often what goes wrong.
+/// Size of a simulated cluster, and rates of its faults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Nodes at the beginning.
+    /// Number of nodes at the beginning.
     pub nodes: u32,
-    /// Nodes that join later, with empty disks.
+    /// Number of nodes that join later, with empty disks.
     pub joiners: u32,
-    /// Fronts between clients and nodes. Every fourth client asks nodes itself; all do where there is no front.
+    /// Number of fronts (balancing processes) between clients and nodes. Every fourth client asks nodes directly; all
+    /// do without fronts.
     pub fronts: u32,
-    /// Clients, each with one request at a time.
+    /// Number of clients, each with one request at a time.
     pub clients: u32,
-    /// For how long there are faults; some time without follows.
+    /// Time with faults; some time without follows.
     pub duration: Nanos,
-    /// The mean span between two faults; zero: none.
+    /// Mean time between two faults; zero: none.
     pub fault_every: Nanos,
-    /// How many of 1000 messages between nodes, or to and from the log, are lost.
+    /// Messages lost of 1000 between nodes, or to and from the log.
     pub loss_per_mille: u32,
-    /// How many of 1000 come twice.
+    /// Messages of 1000 that arrive twice.
     pub repeat_per_mille: u32,
-    /// How many of 1000 take up to 60 ms.
+    /// Messages of 1000 that take up to 60 ms.
     pub slow_per_mille: u32,
-    /// Whether a crash takes what was not written to disk, every other time.
+    /// Whether every other crash loses the records not yet written to disk.
     pub unsynced_loss: bool,
-    /// How much a clock is too fast or too slow at most, in millionths.
+    /// Largest rate error of a clock to either side, in parts per million.
     pub drift_ppm_max: u32,
-    /// How many entries the log keeps for nodes that are behind.
+    /// Number of entries that the log keeps for nodes that are behind.
     pub log_entries_max: u64,
-    /// The longest entry that the log takes, in bytes.
+    /// Largest entry that the log accepts, in bytes.
     pub entry_bytes_max: usize,
-    /// About how many bytes an image has that a node gives another one of its records.
+    /// Approximate size of an image with which a node copies its records to another, in bytes.
     pub image_bytes_max: usize,
-    /// Whether node 0 ends a moment after each start, for as long as there are faults.
+    /// Whether node 0 crashes a moment after each start, while there are faults.
     pub restless: bool,
-    /// Whether another process starts after a while that goes by the name of node 0.
+    /// Whether another process with the name of node 0 starts after a while.
     pub namesake: bool,
-    /// From when on the log answers nothing until faults end, as if most of its own nodes were gone.
+    /// From when on the log answers nothing until faults end, as if most of its own nodes were down.
     pub log_gone_from: Option<Nanos>,
 }
 
@@ -118,10 +119,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks what was asked for.
+    /// Checks that every setting is within its bounds.
     ///
     /// # Errors
-    /// The key that is wrong; why, and what to do.
+    /// The key that is wrong; the reason, and the remedy.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         let within = |key, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
             true => Ok(()),
@@ -154,55 +155,55 @@ impl Settings {
     }
 }
 
-/// Whether a run keeps what a person can read.
+/// Whether a run records a trace that a person can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Only what the check needs.
+    /// Record only the history that the check needs.
     Nothing,
-    /// The last rows of what happened.
+    /// Record the last rows of events.
     Trace,
-    /// The last rows of what happened up to this instant.
+    /// Record the last rows of events up to this instant.
     TraceUntil(Time),
 }
 
-/// A promise that was broken.
+/// A broken promise of the federation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Violation {
-    /// When it showed, in the simulation's time.
+    /// When the violation was detected, in the simulation's time.
     pub at: Time,
-    /// What was broken, and how it shows.
+    /// The broken promise and the evidence, in words.
     pub what: String,
 }
 
-/// What came out of a run.
+/// Counts, history and violation of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// The seed; with the same settings it gives the same run.
+    /// Seed of the run; with the same settings it gives the same run.
     pub seed: u64,
-    /// How many faults of each kind there were.
+    /// Number of faults of each kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// How many requests ended how.
+    /// Number of requests by kind of ending.
     pub requests: BTreeMap<&'static str, u64>,
-    /// How many reigns the log has.
+    /// Number of terms in the log.
     pub takeovers: u64,
-    /// The longest span in which no node that was up was the master.
+    /// Longest span in which no running node was the master.
     pub longest_without_master: Nanos,
-    /// How many times a node had been given all records by others, image by image.
+    /// Number of complete copies of all records to a node, image by image.
     pub copies: u64,
-    /// How many images there were before the last one of each copy.
+    /// Number of images before the last image of each copy.
     pub images: u64,
-    /// How many times a node started with a part of the records.
+    /// Number of starts of a node with only a part of the records.
     pub parts: u64,
-    /// How many readings of sensors came to another node, each with a bound of its age.
+    /// Number of sensor readings that reached another node, each with a bound of its age.
     pub readings: u64,
-    /// The names of nodes that stopped, and why.
+    /// Names of stopped nodes, and the reasons.
     pub stopped: Vec<(NodeId, Stop)>,
-    /// The first broken promise, if any was.
+    /// The first broken promise, if any.
     pub violation: Option<Violation>,
-    /// What happened, if it was to be kept.
+    /// Trace of the run, if it was recorded.
     pub trace: Option<Trace>,
-    /// What clients did, and what the log had.
+    /// Requests of clients, and all entries of the log.
     pub history: History,
 }
 
@@ -264,7 +265,7 @@ fn ending(deed: &Deed) -> &'static str {
 }
 
 impl World {
-    /// What is not as it should be after a time without faults.
+    /// The first sign that the cluster is not at rest after a time without faults.
     fn unrest(&self) -> Option<Violation> {
         let what = self.restless()?;
         Some(Violation { at: self.now, what })

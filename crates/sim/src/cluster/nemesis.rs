@@ -1,4 +1,4 @@
-//! What goes wrong: which fault, where and for how long follows from the seed.
+//! Fault injection: kind, place and duration of each fault follow from the seed.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use rand::RngExt;
 use super::Mark;
 use super::world::{Happening, Place, World};
 
-/// The state of the network.
+/// Cuts and losses of the network.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weather {
-    /// Which ways are cut, each in one direction, and until when.
+    /// Links that are cut, each in one direction, and until when.
     cuts: BTreeMap<(Place, Place), Time>,
-    /// A time of heavy loss.
+    /// End of a period of heavy loss, and its losses per 1000.
     storm: Option<(Time, u32)>,
 }
 
 impl Weather {
-    /// Whether nothing gets from one place to another.
+    /// Whether the link from one place to another is cut.
     pub(super) fn cut(&self, from: Place, to: Place, now: Time) -> bool {
         self.cuts.get(&(from, to)).is_some_and(|until| *until > now)
     }
 
-    /// How many of 1000 packets are lost because of a storm.
+    /// Packets of 1000 that are lost because of a storm.
     pub(super) fn loss(&self, now: Time) -> u32 {
         self.storm.filter(|(until, _)| *until > now).map_or(0, |(_, loss)| loss)
     }
 }
 
 impl World {
-    /// Has the next fault come, unless there are to be none.
+    /// Schedules the next fault, if there are to be faults.
     pub(super) fn next_fault(&mut self) {
         let every = self.settings.fault_every.0 / 1000;
         if every > 0 {
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// Something goes wrong.
+    /// Injects a random fault, or ends all faults when the calm begins.
     pub(super) fn fault(&mut self) {
         if self.calm() {
             self.heal();
@@ -87,7 +87,7 @@ impl World {
         self.note_fault("one-way cut", way.0, Mark::Cut);
     }
 
-    /// A host hears and is heard by no other, or by no place at all.
+    /// Cuts a host off from all other hosts, and in half of the cases from the log.
     fn isolate(&mut self, host: usize) {
         let until = self.now + self.micros(30_000, 900_000);
         let hosts = (0..self.hosts.len()).map(Place::Host);
@@ -138,7 +138,7 @@ impl World {
         self.tell(host, Event::Leave);
     }
 
-    /// An operator has a node pause, and go on after a while.
+    /// Pauses a node as an operator would, and resumes it after a while.
     fn pauses_by_hand(&mut self, host: usize) {
         if self.hosts[host].up.is_none() || self.paused(host) {
             return;
@@ -149,7 +149,7 @@ impl World {
         self.after(span, Happening::GoesOn(host));
     }
 
-    /// A node that was told to pause is told to go on; where it stands still, a little later.
+    /// Orders a node that was paused to resume; if its process stands still, a little later.
     pub(super) fn goes_on(&mut self, host: usize) {
         if self.paused(host) {
             let resumes = self.hosts[host].paused_until;
@@ -171,7 +171,7 @@ impl World {
         self.after(span, Happening::FrontStarts(front));
     }
 
-    /// Node 0 ends a moment after each start.
+    /// Crashes node 0 a moment after each start.
     pub(super) fn ends_again(&mut self) {
         if self.calm() {
             return;
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// A node that has left ends, and comes back later. No client may be waiting for it.
+    /// Ends the process of a node that has left, and starts it again later. No client may be waiting for the node.
     pub(super) fn left(&mut self, host: usize) {
         let open = self.hosts[host].up.iter().flat_map(|up| up.open.values());
         if let Some(open) = open.map(|open| open.id).next() {

@@ -1,4 +1,4 @@
-//! Faults, planted around the nodes and the log, that the check must find. Nothing of the product knows of them.
+//! Faults, planted around the nodes and the log, that the check must find. The product contains no code for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,40 +15,40 @@ use super::world::{Happening, Work as StoreWork, World};
 /// A fault that breaks a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plant {
-    /// The master answers before the log has.
+    /// The master answers before the log has acknowledged.
     AcknowledgedBeforeLog,
-    /// The log appends wherever its end is.
+    /// The log appends at its end, whatever end the node expects.
     NoFence,
-    /// An append without an answer counts as one that failed.
+    /// An append without an answer counts as failed.
     UnknownTakenForFailed,
-    /// An append that comes again is appended again.
+    /// An append that is repeated is appended again.
     BatchTwice,
-    /// A node now and then leaves an entry out.
+    /// A node now and then skips an entry.
     BatchSkipped,
-    /// A query reads its first records earlier than the rest.
+    /// A query reads its first records from an earlier snapshot than the rest.
     QueryOverTwoSnapshots,
-    /// A node does not wait for what the session has seen.
+    /// A node does not wait for the revision that the session has seen.
     SessionGoingBack,
-    /// A reading counts as being as young as it was when it was sent.
+    /// A reading's time on the network is not added to its age.
     AgeWithoutTheWay,
     /// A master that heard the log lately does not ask it whether it still is the master.
     LeaseByClock,
-    /// A request that was said to be late stays in the queue.
+    /// A request that was answered `LATE` stays in the queue.
     RefusedYetExecuted,
-    /// A reading is kept in the store as being as young as it was when it was sent.
+    /// A reading is stored without its time on the network in its age.
     StoredWithoutTheWay,
-    /// A slave writes what its own sensors read where the log says what the master's did.
+    /// A replica writes its own sensors' readings where the log holds the master's.
     ReadAnewBySlaves,
-    /// A front says of a transaction whose node is gone that it was not executed.
+    /// A front answers "not executed" for a transaction whose node is gone.
     GoneTakenForLate,
-    /// An image is said to be of the revision behind its own, so that no node applies that entry to its records.
+    /// An image carries the next revision instead of its own, so that no node applies that entry to its records.
     ImageOfTheNextRevision,
-    /// A node that starts with a part of the records takes them for all.
+    /// A node that starts with a part of the records treats them as complete.
     PartTakenForWhole,
 }
 
 impl Plant {
-    /// All of them.
+    /// All planted faults, in the order of the variants.
     pub const ALL: [Plant; 15] = [
         Plant::AcknowledgedBeforeLog,
         Plant::NoFence,
@@ -67,7 +67,7 @@ impl Plant {
         Plant::PartTakenForWhole,
     ];
 
-    /// Its name.
+    /// Name in arguments and reports.
     pub fn name(self) -> &'static str {
         match self {
             Plant::AcknowledgedBeforeLog => "acknowledged-before-log",
@@ -89,23 +89,23 @@ impl Plant {
     }
 }
 
-/// After so long without an answer an append counts as failed, where that is planted.
+/// For `Plant::UnknownTakenForFailed`: time without an answer after which an append counts as failed.
 const PATIENCE: Nanos = Nanos::from_millis(40);
-/// For so long a master trusts its clock, where that is planted.
+/// For `Plant::LeaseByClock`: time for which a master trusts its clock.
 const LEASE: Nanos = Nanos::from_secs(2);
-/// The caller of requests that should no longer be there.
+/// Connection number of requests that should no longer be queued.
 const GHOST: u64 = u64::MAX;
 
-/// What planted faults keep on a node.
+/// State of planted faults on a node.
 #[derive(Debug, Default)]
 pub(super) struct Mischief {
     /// The batch that is being executed.
     executing: Option<(BatchId, Revision, Vec<Request>)>,
     /// Requests that were answered too early.
     early: BTreeSet<RequestId>,
-    /// Appends without an answer, and where they are to go.
+    /// Appends without an answer, and the revision after which they were to go.
     asked: BTreeMap<Ticket, Revision>,
-    /// The place at which the node is made to believe that another entry is.
+    /// Revision after which the node is made to believe that another entry is.
     lost_at: Option<Revision>,
     /// When the log was heard last.
     heard: Option<Time>,
@@ -125,7 +125,7 @@ impl World {
         self.hosts[number].clock.local(self.now)
     }
 
-    /// A request, on its way to a node.
+    /// Modifies a request on its way to a node.
     pub(super) fn planted_request(&mut self, number: usize, mut request: Request) -> Request {
         if self.planted(Plant::SessionGoingBack) {
             request.seen = Revision::ZERO;
@@ -138,7 +138,7 @@ impl World {
         request
     }
 
-    /// A node executes a batch.
+    /// Notes a batch that a node is about to execute.
     pub(super) fn planted_execute(&mut self, number: usize, batch: BatchId, revision: Revision, requests: &[Request]) {
         if self.planted(Plant::AcknowledgedBeforeLog)
             && let Some(mischief) = self.mischief(number)
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// What a node's store has done, on its way to the node.
+    /// Modifies the event of a node's finished store work.
     pub(super) fn planted_event(&mut self, number: usize, event: Event) -> Event {
         if self.planted(Plant::ImageOfTheNextRevision)
             && let Event::Copied(peer, image) = &event
@@ -188,14 +188,14 @@ impl World {
         }
     }
 
-    /// The connection on which the answer to a request is waited for.
+    /// The open connection of a request.
     fn connection_of(&self, number: usize, id: RequestId) -> Option<u64> {
         let up = self.hosts[number].up.as_ref()?;
         let (connection, _) = up.open.iter().find(|(_, open)| open.id == id)?;
         Some(*connection)
     }
 
-    /// An answer, on its way; `None`: it is held back.
+    /// Modifies an answer on its way; `None`: the answer is withheld.
     pub(super) fn planted_reply(&mut self, number: usize, connection: u64, reply: Reply) -> Option<Reply> {
         if connection == GHOST {
             return None;
@@ -217,7 +217,7 @@ impl World {
         Some(reply)
     }
 
-    /// A question to the log; true: it does not get there.
+    /// Intercepts a question to the log; true: the question is not sent.
     pub(super) fn planted_ask(&mut self, number: usize, boot: Boot, ticket: Ticket, ask: &Ask) -> bool {
         match (self.plant, ask) {
             (Some(Plant::UnknownTakenForFailed), Ask::Append { last, entry }) if entry.body != Body::Reign => {
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Tells a node that another entry is where it wanted to append.
+    /// Makes a node believe that another entry is where it wanted to append.
     fn believes_lost(&mut self, number: usize, ticket: Ticket) -> bool {
         let Some(last) = self.mischief(number).and_then(|mischief| mischief.lost_at.take()) else {
             return false;
@@ -266,7 +266,7 @@ impl World {
         true
     }
 
-    /// An answer of the log, on its way to a node; `None`: it comes too late for what the node believes.
+    /// Passes an answer of the log to its node, and notes that the log was heard.
     pub(super) fn planted_answer(
         &mut self,
         number: usize,
@@ -281,7 +281,7 @@ impl World {
         Some(answer)
     }
 
-    /// The planted patience with an append ends.
+    /// Handles the planted timeout of an append.
     pub(super) fn planted_timeout(&mut self, number: usize, boot: Boot, ticket: Ticket) {
         let Some(last) = self.up(number, boot).and_then(|up| up.mischief.asked.remove(&ticket)) else {
             return;
@@ -291,7 +291,7 @@ impl World {
         self.tell(number, Event::Log(ticket, Ok(LogAnswer::Appended(lost))));
     }
 
-    /// What a query reads too early.
+    /// Values that a query reads too early.
     pub(super) fn planted_query(
         &mut self,
         number: usize,
@@ -305,7 +305,7 @@ impl World {
         up.replica.query(&keys[..keys.len() / 2], max_age).ok()
     }
 
-    /// What a node's store is to do.
+    /// Modifies the work of a node's store.
     pub(super) fn planted_work(&mut self, number: usize, work: StoreWork) -> StoreWork {
         match work {
             StoreWork::Apply(revision, entry) if self.planted(Plant::ReadAnewBySlaves) => {
@@ -331,12 +331,12 @@ impl World {
         entry
     }
 
-    /// Whether a node that starts takes a part of the records for all of them.
+    /// Whether a node that starts treats a part of the records as complete.
     pub(super) fn planted_part(&self) -> bool {
         self.planted(Plant::PartTakenForWhole)
     }
 
-    /// Whether an entry is left out.
+    /// Whether an entry is skipped.
     pub(super) fn planted_skip(&mut self) -> bool {
         self.planted(Plant::BatchSkipped) && self.per_mille(2)
     }

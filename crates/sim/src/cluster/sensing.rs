@@ -1,10 +1,10 @@
 //! Sensors in the cluster: each node has one, and every other node gets its readings with a bound of their age.
 //!
-//! A node's object is created by a transaction after each of its starts. Then readings are in every node's store, where
-//! transactions and queries read them.
+//! After each of its starts, a node's object is created by a transaction. Readings are then in every node's store,
+//! where transactions and queries read them.
 //!
-//! A reading's value is the instant of the simulation at which it was made, so that its true age is known here, and
-//! only here.
+//! The value of a reading is the instant of the simulation at which it was made, so that its true age is known here,
+//! and only here.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ use super::Plant;
 use super::history::is_sensor;
 use super::world::{Happening, Packet, Place, World};
 
-/// How often a sensor speaks, and a node sends stamps.
+/// Period of a sensor's readings and of a node's stamps.
 const EVERY: Nanos = Nanos::from_millis(90);
-/// How long a reading is valid: so long a store's bound of its age holds, and no older reading counts.
+/// Validity of a reading: a store bounds its age up to this, and no older reading counts.
 pub(super) const HORIZON: Nanos = Nanos::from_millis(500);
 
-/// What one process has of sensors.
+/// Sensor state of one process.
 #[derive(Debug, Default)]
 pub(super) struct Sensing {
     readings: u64,
@@ -34,7 +34,7 @@ pub(super) struct Sensing {
 }
 
 impl World {
-    /// A node's sensor speaks, and the node sends what its peers lack.
+    /// Makes a reading of a node's sensor, and sends the readings that its peers lack.
     pub(super) fn senses(&mut self, number: usize) {
         self.after(EVERY, Happening::Senses(number));
         if self.paused(number) {
@@ -50,7 +50,7 @@ impl World {
         let seq = Seq(sensing.readings + 1);
         let at = sampled_at(Some(Nanos::ZERO), local, HORIZON, self.settings.drift_ppm_max);
         let mut reports = Vec::new();
-        // A sensor speaks once its object is there.
+        // A sensor starts once its object exists.
         if matches!(up.replica.install_reading(made, seq, at, &value), Ok(true)) {
             sensing.readings += 1;
             for (peer, feed) in &mut sensing.feeds {
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// A peer's stamp arrives at a source.
+    /// Handles a peer's stamp at a source.
     pub(super) fn stamped(&mut self, number: usize, peer: NodeId, stamp: Stamp) {
         let Some(up) = &mut self.hosts[number].up else {
             return;
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// A reading arrives at a peer of its source.
+    /// Handles a reading at a peer of its source.
     pub(super) fn reported(&mut self, number: usize, source: NodeId, mut report: Report) {
         let local = self.hosts[number].clock.local(self.now);
         let drift_ppm = self.settings.drift_ppm_max;
@@ -102,7 +102,7 @@ impl World {
         if self.plant == Some(Plant::AgeWithoutTheWay) {
             report.stamp = Stamp { boot, at: local };
         }
-        // Before the entry that creates the object, a reading is not taken; it will be sent again.
+        // Before the entry that creates the object, a reading is not accepted; it will be sent again.
         if !up.replica.has_object(report.object) {
             return;
         }
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// An acknowledgement arrives at a source.
+    /// Handles an acknowledgement at a source.
     pub(super) fn taken(&mut self, number: usize, peer: NodeId, object: Made, seq: Seq) {
         let up = self.hosts[number].up.as_mut();
         if let Some(feed) = up.and_then(|up| up.sensing.feeds.get_mut(&peer)) {
@@ -152,8 +152,8 @@ impl World {
         self.now.since(Time(made))
     }
 
-    /// Readings are no older than the store says, at the instant at which a transaction or a query reads them. `read`
-    /// is what a query asked for.
+    /// Checks that readings are no older than the store reports, at the instant at which a transaction or a query reads
+    /// them. `read`: keys and age bound of a query.
     pub(super) fn check_readings(&mut self, number: usize, event: &Event, read: Option<(Vec<Key>, Nanos)>) {
         let node = self.hosts[number].node;
         let mut wrong = None;
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// A temporal object that is not there yet, of a node that is up.
+    /// A temporal object that does not exist yet, of a running node.
     pub(super) fn lacking(&self) -> Option<Creation> {
         let members = self
             .hosts
@@ -212,12 +212,12 @@ fn reads(performed: &Performed) -> &[TemporalRead] {
     }
 }
 
-/// The key of a node's temporal object.
+/// Key of a node's temporal object.
 pub(super) fn sensor_key(node: u32) -> Key {
     format!("sensor {node}").into_bytes()
 }
 
-/// The one object of a process.
+/// The only object of a process.
 fn object(node: NodeId, boot: u64) -> Made {
     Made {
         source: node.0,

@@ -1,14 +1,14 @@
-//! What happened in a simulated cluster, row by row, for a person to read.
+//! Trace of a simulated cluster: rows of events for a person to read.
 //!
-//! A run pushes every fault and every message, but for heartbeats and readings that arrive as ever; the last
-//! [`TRACE_ROWS_MAX`] rows are kept, so a trace that [ends](Trace::until) at a violation shows what led to it. All
+//! A run adds every fault and every message, except for heartbeats and readings that arrive normally; the last
+//! [`TRACE_ROWS_MAX`] rows are stored, so a trace that [ends](Trace::until) at a violation shows its causes. All
 //! instants are those of the simulation, not of a node's clock.
 
 use std::collections::VecDeque;
 
 use punctual_units::Time;
 
-/// The most rows that a trace keeps: some screens' worth.
+/// Bound on the rows of a trace: some screens' worth.
 pub const TRACE_ROWS_MAX: usize = 400;
 
 /// The latest rows of a run.
@@ -17,71 +17,70 @@ pub struct Trace {
     columns: Vec<String>,
     rows: VecDeque<Row>,
     omitted: u64,
-    /// What happens later is not kept.
+    /// Events after this instant are ignored.
     until: Option<Time>,
 }
 
-/// What happened at one instant.
+/// Event at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// When.
+    /// Instant in simulated time.
     pub at: Time,
-    /// What.
     pub what: What,
 }
 
-/// What can happen, to columns that are numbered from 0.
+/// Kinds of events. Columns are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A message left.
+    /// A message was sent.
     Sent {
-        /// The column that it left.
+        /// Column of the sender.
         from: usize,
-        /// The column that it was for.
+        /// Column of the receiver.
         to: usize,
-        /// When it arrives; `None`: the network lost it.
+        /// When the message arrives; `None`: the network lost it.
         arrives: Option<Time>,
-        /// What it says, in a few words.
+        /// Contents in a few words.
         label: String,
     },
-    /// Something happened to one column.
+    /// An event of one column.
     Noted {
-        /// Whose.
+        /// Column of the event.
         column: usize,
-        /// What kind of thing.
+        /// Kind of the event.
         mark: Mark,
-        /// What it was, in a few words.
+        /// Description in a few words.
         label: String,
     },
 }
 
-/// A kind of thing that happens to one column.
+/// Kinds of events of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// It crashes.
+    /// The process of the column crashes.
     Crash,
-    /// It starts again.
+    /// The process starts again.
     Restart,
-    /// It stands still.
+    /// The process stands still.
     Pause,
-    /// It goes on.
+    /// The process resumes after a pause.
     Resume,
-    /// It is cut off, in one direction or both.
+    /// The place is cut off, in one direction or both.
     Cut,
-    /// A cut ends.
+    /// The end of a cut.
     Heal,
-    /// Its clock jumps.
+    /// The node's clock jumps.
     Jump,
-    /// It becomes the master.
+    /// The node starts or ends its time as master.
     Takeover,
     /// A promise is broken.
     Violation,
-    /// Anything else.
+    /// Any other kind of event.
     Note,
 }
 
 impl Mark {
-    /// Its name in a chart.
+    /// Name in a chart.
     pub fn name(self) -> &'static str {
         match self {
             Mark::Crash => "crash",
@@ -99,7 +98,7 @@ impl Mark {
 }
 
 impl Trace {
-    /// An empty trace of these columns.
+    /// Makes an empty trace of these columns.
     pub fn new(columns: Vec<String>) -> Trace {
         Trace {
             columns,
@@ -107,7 +106,7 @@ impl Trace {
         }
     }
 
-    /// The same, and nothing after `until` is kept.
+    /// Limits the trace: events after `until` are ignored.
     #[must_use]
     pub fn until(self, until: Time) -> Trace {
         Trace {
@@ -116,7 +115,7 @@ impl Trace {
         }
     }
 
-    /// A message leaves `from` at `at`; `arrives` is when it will arrive, `None` where it is lost.
+    /// Adds a message that leaves `from` at `at`; `arrives` is `None` where the message is lost.
     pub fn sent(&mut self, at: Time, from: usize, to: usize, arrives: Option<Time>, label: impl Into<String>) {
         let label = label.into();
         self.push(
@@ -130,23 +129,23 @@ impl Trace {
         );
     }
 
-    /// Something happens to a column.
+    /// Adds an event of a column.
     pub fn noted(&mut self, at: Time, column: usize, mark: Mark, label: impl Into<String>) {
         let label = label.into();
         self.push(at, What::Noted { column, mark, label });
     }
 
-    /// The names of the columns.
+    /// Names of the columns.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// The rows that were kept, in their order.
+    /// The stored rows, the oldest first.
     pub fn rows(&self) -> impl DoubleEndedIterator<Item = &Row> + ExactSizeIterator {
         self.rows.iter()
     }
 
-    /// How many rows were there before the first that was kept.
+    /// Number of rows before the first stored one.
     pub fn omitted(&self) -> u64 {
         self.omitted
     }

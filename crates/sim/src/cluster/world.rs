@@ -1,4 +1,4 @@
-//! The cluster: what is under way, and what happens next. One event after the other, in the order of their instants.
+//! The cluster and its future events, which are handled one after the other, in the order of their instants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,57 +22,54 @@ use super::log::LogPlace;
 use super::nemesis::Weather;
 use super::{Keep, Mark, Plant, Settings, Trace, Violation};
 
-/// From so long on a packet's way is a slow one.
+/// Least delay of a slow packet.
 const SLOW: Nanos = Nanos::from_millis(1);
 
-/// The federation that is simulated.
+/// Identity of the simulated federation.
 pub(super) const FEDERATION: FederationId = FederationId(0x70_756e_6374_7561);
 
-/// A place that messages leave and arrive at.
+/// A sender or receiver of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// A host, by its number.
     Host(usize),
-    /// The log.
     Log,
-    /// A front.
     Front(usize),
-    /// A client.
     Client(usize),
 }
 
-/// A message under way.
+/// A message between two places.
 #[derive(Clone, Debug)]
 pub(super) enum Packet {
     /// From node to node.
     Peer(NodeId, Message),
-    /// A connection between nodes was reset.
+    /// A connection to this node was reset.
     Reset(NodeId),
-    /// From a client or a front, which numbers its requests.
+    /// From a client or a front, with the sender's number of the request.
     Request(u64, Request),
     /// A node's answer to a front, with the request's number.
     Reply(u64, Reply),
-    /// The answer, at the client.
+    /// An answer to a client.
     Answer(RequestId, Answer),
     /// A client's connection was reset, or refused.
     Broken(RequestId),
     /// From a node to the log.
     Ask(Boot, Ticket, Question),
-    /// The answer to an append or a trim.
+    /// Answer to an append.
     Appended(Boot, Ticket, Result<Appended, LogError>),
-    /// The answer to a read.
+    /// Answer to a read.
     Read(Boot, Ticket, Result<Stretch, LogError>),
-    /// What the log tells all nodes.
+    /// New entry that the log announces to all nodes.
     Watched(Record),
     /// A node's stamp, for the readings of its peers' sensors.
     Stamp(NodeId, Stamp),
     /// A reading, from its source.
     Report(NodeId, Report),
-    /// Its acknowledgement.
+    /// Acknowledgement of a reading.
     Taken(NodeId, Made, Seq),
 }
 
-/// What a log is asked, as bytes.
+/// Request to the log, with entries as bytes.
 #[derive(Clone, Debug)]
 pub(super) enum Question {
     Append(Revision, Arc<[u8]>),
@@ -90,53 +87,53 @@ impl Question {
     }
 }
 
-/// What a node's store is at.
+/// Work of a node's store.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Execute(BatchId, Revision, Vec<Request>),
     Apply(Revision, Arc<Entry>),
-    /// With what was read at an earlier instant already, where that is planted.
+    /// With the values read too early, if that fault is planted.
     Query(Ticket, Vec<Key>, Nanos, Option<(Revision, Vec<Option<Value>>)>),
     Sync,
     Copy(NodeId, Option<Key>),
     Install(Arc<Image>),
 }
 
-/// What happens at an instant.
+/// Future event of the simulation.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     Arrives(Place, Place, Packet),
-    /// A node's clock shows what it waits for.
+    /// A node's clock reaches the node's next wake-up.
     Wake(usize, Boot),
-    /// A node's store has done its work.
+    /// A node's store has finished its work.
     Worked(usize, Boot, Work),
-    /// A node stood still and goes on.
+    /// A node that stood still resumes.
     Resumes(usize),
     /// A node starts again.
     Starts(usize),
-    /// A node that was told to pause is told to go on.
+    /// A paused node is ordered to resume.
     GoesOn(usize),
     /// A front starts again.
     FrontStarts(usize),
-    /// A front's clock shows what it waits for, if it is still in the same start.
+    /// A front's clock reaches its next wake-up, if the front was not restarted since.
     FrontWakes(usize, u64),
     /// A client begins its next request.
     Turn(usize),
-    /// A client's patience ends.
+    /// A client stops waiting for an answer.
     GivesUp(usize, RequestId),
-    /// A node's sensor speaks.
+    /// A node's sensor makes a reading.
     Senses(usize),
-    /// A node that is restless ends once more.
+    /// The restless node crashes once more.
     EndsAgain,
-    /// The next fault.
+    /// The next fault begins.
     Fault,
-    /// Nodes are looked at.
+    /// The records of all nodes are recorded.
     Look,
-    /// A planted fault's own time-out.
+    /// Timeout of a planted fault.
     Planted(usize, Boot, Ticket),
 }
 
-/// The simulated cluster.
+/// State of the simulated cluster.
 pub(super) struct World {
     pub(super) settings: Settings,
     pub(super) plant: Option<Plant>,
@@ -157,20 +154,20 @@ pub(super) struct World {
     pub(super) images: u64,
     pub(super) parts: u64,
     pub(super) readings: u64,
-    /// How many connections of clients and fronts nodes have taken.
+    /// Connections that nodes have accepted from clients and fronts.
     pub(super) connections: u64,
     /// When a master was seen last, and the longest span without one.
     master_seen: Time,
     pub(super) without_master: Nanos,
-    /// Faults and new requests end here.
+    /// Faults and new requests end at this instant.
     pub(super) calm_from: Time,
 }
 
-/// From here on there are no faults, and all must be well again soon.
+/// Time without faults at the end of a run, within which the cluster must come to rest.
 pub(super) const CALM: Nanos = Nanos::from_millis(2500);
-/// How often nodes are looked at.
+/// Period of recording the nodes' records.
 const LOOK_EVERY: Nanos = Nanos::from_millis(300);
-/// The most events of a run: far more than any takes that does not go round in circles.
+/// Bound on the events of a run: far more than any run takes that does not loop.
 const EVENTS_MAX: u64 = 20_000_000;
 
 impl World {
@@ -247,7 +244,7 @@ impl World {
         self.next_fault();
     }
 
-    /// Runs to the end, or to the first broken promise that shows at once.
+    /// Runs to the end, or to the first violation that is detected at once.
     pub(super) fn run(&mut self) {
         let end = self.calm_from + CALM;
         while let Some(((at, _), happening)) = self.coming.pop_first() {
@@ -289,12 +286,12 @@ impl World {
         }
     }
 
-    /// Has something happen in a while.
+    /// Schedules an event after a span.
     pub(super) fn after(&mut self, span: Nanos, happening: Happening) {
         self.at(self.now + span, happening);
     }
 
-    /// Has something happen at an instant.
+    /// Schedules an event at an instant.
     pub(super) fn at(&mut self, at: Time, happening: Happening) {
         self.numbers += 1;
         self.coming.insert((at, self.numbers), happening);
@@ -305,18 +302,18 @@ impl World {
         self.now >= self.calm_from
     }
 
-    /// A number from a range, in microseconds.
+    /// Draws a span from a range, in microseconds.
     pub(super) fn micros(&mut self, from: u64, to: u64) -> Nanos {
         Nanos::from_micros(self.random.random_range(from..to))
     }
 
-    /// True so many times out of a thousand.
+    /// Returns true with a probability of `times` in 1000.
     pub(super) fn per_mille(&mut self, times: u32) -> bool {
         self.random.random_range(0..1000) < times
     }
 
-    /// Sends a packet. Between nodes, and to the log, packets get lost, overtake each other and come twice. Connections
-    /// of clients and fronts lose nothing but what they carry when they are cut.
+    /// Sends a packet. Between nodes, and to the log, packets get lost, overtake each other and arrive twice.
+    /// Connections of clients and fronts lose packets only when they are cut.
     pub(super) fn send(&mut self, from: Place, to: Place, packet: Packet) {
         let connected = |place| matches!(place, Place::Client(_) | Place::Front(_));
         let (loss, repeat) = match connected(from) || connected(to) || self.calm() {
@@ -355,20 +352,20 @@ impl World {
         }
     }
 
-    /// The hosts that go by a name.
+    /// The hosts with this name.
     pub(super) fn named(&self, node: NodeId) -> Vec<usize> {
         (0..self.hosts.len())
             .filter(|host| self.hosts[*host].node == node)
             .collect()
     }
 
-    /// A promise was broken, as shows at once.
+    /// Records a violation, unless there is one already.
     pub(super) fn broken(&mut self, what: String) {
         let at = self.now;
         self.violation.get_or_insert(Violation { at, what });
     }
 
-    /// Keeps the records of all nodes for the check.
+    /// Records the records of all nodes for the check.
     fn look(&mut self) {
         let at = self.now;
         let mut seen = BTreeSet::new();
@@ -396,13 +393,13 @@ impl World {
         }
     }
 
-    /// Counts a fault, and tells of it.
+    /// Counts a fault, and adds it to the trace.
     pub(super) fn note_fault(&mut self, name: &'static str, place: Place, mark: Mark) {
         *self.faults.entry(name).or_default() += 1;
         self.note(place, mark, || name.to_owned());
     }
 
-    /// Tells of something, where a trace is kept.
+    /// Adds an event to the trace, if there is one.
     pub(super) fn note(&mut self, place: Place, mark: Mark, label: impl FnOnce() -> String) {
         let (at, column) = (self.now, self.column(place));
         if let Some(trace) = &mut self.trace {
@@ -411,7 +408,7 @@ impl World {
     }
 
     fn trace_sent(&mut self, from: Place, to: Place, arrives: Option<Time>, packet: &Packet) {
-        // Most messages are heartbeats and readings that arrive as ever: a chart of them hides all else.
+        // Most messages are heartbeats and readings that arrive normally: in a chart they would hide the rest.
         let routine = match packet {
             Packet::Peer(_, Message::Heartbeat(_)) => arrives.is_some(),
             Packet::Stamp(..) | Packet::Report(..) | Packet::Taken(..) => {
@@ -437,7 +434,7 @@ impl World {
         }
     }
 
-    /// A store in memory does not fail.
+    /// Reports a failed store as a violation: a store in memory does not fail.
     pub(super) fn store_failed(&mut self, what: &str, error: impl std::fmt::Display) {
         self.broken(format!("a store failed to {what}: {error}"));
     }

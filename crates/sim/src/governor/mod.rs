@@ -1,11 +1,11 @@
 //! The kernel's clock governors: baselines that set the clock from utilisation alone and know no deadline.
 //!
-//! **Problem.** Where nothing of ours sets the clock, the kernel does. A fair comparison needs its governors as they
-//! are, and "ondemand" names two algorithms, an old and a new one.
+//! **Problem.** Where no controller sets the clock, the kernel does. A fair comparison needs its governors unchanged,
+//! and "ondemand" names two algorithms, an old and a new one.
 //!
-//! **Method.** A governor is a pure state machine: what the cores did since the last sample in, a clock out. When it
-//! samples is part of it: a sample that falls due while every core is idle waits until one works, because the kernel's
-//! deferrable timers and scheduler hooks do the same.
+//! **Method.** A governor is a pure state machine: the activity of the cores since the last sample in, a clock out. The
+//! times of samples are part of it: a sample that falls due while every core is idle waits until one works, because the
+//! kernel's deferrable timers and scheduler hooks do the same.
 //!
 //! | name | rule | of |
 //! |---|---|---|
@@ -27,31 +27,31 @@ pub use ondemand::{Ondemand, OndemandState, Rule};
 pub(crate) use schedutil::Pelt;
 pub use schedutil::Schedutil;
 
-/// Which governor sets the clock while no controller does.
+/// Governor that sets the clock while no controller does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Governor {
     /// The highest step, always.
     Performance,
     /// The step nearest to this clock, always: `userspace` with `scaling_setspeed`.
     Userspace(Hertz),
-    /// Either ondemand.
+    /// Ondemand, by the old or the new rule.
     Ondemand(Ondemand),
-    /// Schedutil.
+    /// The clock follows the scheduler's utilisation.
     Schedutil(Schedutil),
 }
 
-/// What a governor knows of one core since its last sample.
+/// Load of one core since the governor's last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreLoad {
-    /// How long the core was busy.
+    /// Time that the core was busy.
     pub busy: Nanos,
-    /// Its utilisation as the scheduler tracks it: a share of a core at the top clock, 0 to 1.
+    /// Utilisation as the scheduler tracks it: a share of a core at the top clock, 0 to 1.
     pub utilisation: f64,
-    /// Whether a real-time job is running on it.
+    /// Whether a real-time job is running on the core.
     pub real_time: bool,
 }
 
-/// A governor at work.
+/// A running governor with its state.
 #[derive(Clone, Debug)]
 pub(crate) enum Governing {
     Fixed(Hertz),
@@ -60,7 +60,7 @@ pub(crate) enum Governing {
 }
 
 impl Governor {
-    /// The governor at its first sample, on a clock with these steps, which are ascending.
+    /// Starts the governor before its first sample, on a clock with these steps, which are ascending.
     pub(crate) fn start(self, steps: &[Hertz]) -> Governing {
         match self {
             Governor::Performance => Governing::Fixed(steps[steps.len() - 1]),
@@ -72,8 +72,7 @@ impl Governor {
 }
 
 impl Governing {
-    /// How long from one sample to the next on a clock whose changes take this long; `None` where one decision is for
-    /// good.
+    /// Time between samples on a clock with this transition time; `None` where one decision is final.
     pub fn sampling(&self, transition: Nanos) -> Option<Nanos> {
         match self {
             Governing::Fixed(_) => None,
@@ -82,7 +81,8 @@ impl Governing {
         }
     }
 
-    /// The clock from here on, `elapsed` after the last sample; it may lie between two steps only where it is fixed.
+    /// Decides the clock from now on, `elapsed` after the last sample; it may lie between two steps only where it is
+    /// fixed.
     pub fn decide(
         &mut self,
         loads: &[CoreLoad],
@@ -105,13 +105,13 @@ fn at_least(wanted: f64, steps: &[Hertz]) -> Hertz {
     steps[above.min(steps.len() - 1)]
 }
 
-/// A governor's name that is none.
+/// A text that names no governor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{name}\" is no governor: write performance, userspace:1000MHz, ondemand-old, ondemand-old:20..90, ondemand, ondemand:90 or schedutil"
 )]
 pub struct UnknownGovernor {
-    /// What was written.
+    /// The text as written.
     pub name: String,
 }
 

@@ -1,4 +1,4 @@
-//! Ondemand, in both eras.
+//! Ondemand, by the old and the new rule.
 //!
 //! *Old* (Linux 2.6.3x, `cpufreq_ondemand.c`; V. Pallipadi and A. Starikovskiy, Linux Symposium 2006): every max(10 ms,
 //! 1000 transitions), with the load of each core in percent, f the present clock and L the largest load times f,
@@ -19,7 +19,7 @@
 //! else                 the step nearest to min + load (max - min) / 100
 //! ```
 //!
-//! with up = 95. It never holds a clock: a steady load is mapped to a clock, whatever the clock was.
+//! with up = 95. The new rule never holds a clock: a steady load is mapped to a clock, whatever the clock was before.
 //! After more than two sampling periods of idleness the load before them counts once more (`cpufreq_governor.c`).
 //!
 //! Later kernels only shortened the period: 2 ms at most, then 1.5 transitions.
@@ -30,58 +30,58 @@ use punctual_units::{Hertz, Nanos};
 
 use super::{CoreLoad, at_least};
 
-/// Above this many percent the clock goes to the top, in kernels that count idle time exactly.
+/// Load in percent above which the clock goes to the top, in kernels that count idle time exactly.
 const MICRO_UP_PERCENT: u32 = 95;
-/// How far below the load has to fall before the old rule lowers the clock, in those kernels.
+/// How far below that the load has to fall before the old rule lowers the clock, in percent, in the same kernels.
 const MICRO_DIFFERENTIAL: u32 = 3;
 /// `LATENCY_MULTIPLIER`: a transition may cost a thousandth of the time.
 const TRANSITIONS: u64 = 1000;
-/// The old rule samples no more often, the new one no less often than this.
+/// Bound on the sampling period: at least this by the old rule, at most this by the new one.
 const TEN_MS: Nanos = Nanos::from_millis(10);
 
-/// Which era.
+/// The two algorithms named ondemand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Linux 2.6.3x.
+    /// The rule of Linux 2.6.3x.
     Old {
-        /// Below this many percent (up - diff) the clock goes down.
+        /// Load in percent (up - diff) below which the clock goes down.
         down_percent: u32,
     },
-    /// Linux 3.12 and later.
+    /// The rule of Linux 3.12 and later.
     New,
 }
 
-/// An ondemand governor.
+/// Rule and parameters of ondemand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ondemand {
-    /// Which era.
+    /// The old or the new rule.
     pub rule: Rule,
-    /// Above this many percent the clock goes to the top.
+    /// Load in percent above which the clock goes to the top.
     pub up_percent: u32,
-    /// How many sampling periods the top step is held once it is reached.
+    /// Sampling periods for which the top step is held once it is reached.
     pub sampling_down_factor: u32,
-    /// From one sample to the next; none for what the era's kernel derives from the transition time.
+    /// Sampling period; `None`: as the kernel of that rule derives it from the transition time.
     pub sampling: Option<Nanos>,
 }
 
-/// What an ondemand governor remembers.
+/// State of an ondemand governor between samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OndemandState {
-    /// The load of each core at the last sample, where it has not been used a second time.
+    /// Load of each core at the last sample; `None` once it was used a second time.
     previous: Vec<Option<f64>>,
-    /// Sampling periods until the next sample beyond the first.
+    /// Additional sampling periods until the next sample.
     held: u32,
 }
 
 impl OndemandState {
-    /// How many sampling periods pass until the next sample.
+    /// Number of sampling periods until the next sample.
     pub fn stretch(&self) -> u32 {
         1 + self.held
     }
 }
 
 impl Ondemand {
-    /// As in Linux 2.6.3x, with the thresholds of tickless kernels: 95 and 3.
+    /// Ondemand of Linux 2.6.3x, with the thresholds of tickless kernels: 95 and 3.
     pub fn old() -> Ondemand {
         Ondemand::old_between(MICRO_UP_PERCENT - MICRO_DIFFERENTIAL, MICRO_UP_PERCENT)
     }
@@ -96,7 +96,7 @@ impl Ondemand {
         }
     }
 
-    /// As in Linux 3.12 and later.
+    /// Ondemand of Linux 3.12 and later.
     pub fn modern() -> Ondemand {
         Ondemand {
             rule: Rule::New,
@@ -106,7 +106,7 @@ impl Ondemand {
         }
     }
 
-    /// From one sample to the next.
+    /// Time between two samples.
     pub fn sampling(&self, transition: Nanos) -> Nanos {
         let derived = match self.rule {
             Rule::Old { .. } => (transition * TRANSITIONS).max(TEN_MS),
@@ -115,7 +115,7 @@ impl Ondemand {
         self.sampling.unwrap_or(derived).max(Nanos(1))
     }
 
-    /// The clock until the next sample, from what the cores did in the `elapsed` time since the last one.
+    /// Decides the clock until the next sample, from the cores' loads in the `elapsed` time since the last one.
     pub fn decide(
         &self,
         state: &mut OndemandState,
@@ -146,7 +146,7 @@ impl Ondemand {
         }
     }
 
-    /// The busy share of the busiest core.
+    /// Busy share of the busiest core.
     fn busiest(&self, state: &mut OndemandState, loads: &[CoreLoad], elapsed: Nanos, transition: Nanos) -> f64 {
         let long_idle = self.sampling(transition) * 2;
         state.previous.resize(loads.len(), None);
@@ -172,7 +172,7 @@ impl Ondemand {
     }
 }
 
-/// The nearest step; the lower one of two equally near, as `cpufreq_table_find_index_ac` finds it.
+/// The nearest step; of two equally near, the lower, as `cpufreq_table_find_index_ac` finds it.
 fn nearest(wanted: f64, steps: &[Hertz]) -> Hertz {
     let distance = |step: &Hertz| (step.0 as f64 - wanted).abs();
     let nearer = |best: Hertz, step: Hertz| if distance(&step) < distance(&best) { step } else { best };

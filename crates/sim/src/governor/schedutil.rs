@@ -9,27 +9,27 @@
 //! the top: `uclamp` gives such tasks 1024 by default. The clock changes at most once per rate limit: 1000 transitions,
 //! 10 ms at most.
 //!
-//! **Left out.** The bandwidth of SCHED_DEADLINE as a floor, and the boost for tasks that wait for I/O: there are
-//! neither here. The rule that a core which was never idle keeps its clock is for policies of one core.
+//! **Left out.** The bandwidth of SCHED_DEADLINE as a floor, and the boost for tasks that wait for I/O: no simulated
+//! task has either. The rule that a core which was never idle keeps its clock applies to policies of one core.
 
 use punctual_units::{Hertz, Nanos, Time};
 
 use super::{CoreLoad, at_least};
 
-/// Utilisation is to be at most 80 % of the clock: `map_util_freq` adds a quarter.
+/// Factor that keeps utilisation at most 80 % of the clock: `map_util_freq` adds a quarter.
 const HEADROOM: f64 = 1.25;
-/// Time in which the past counts half: `y^32 = 0.5`, in periods of 1024 us.
+/// Time after which the past counts half: `y^32 = 0.5`, in periods of 1024 us.
 const HALF_LIFE: Nanos = Nanos(32 * 1024 * 1000);
 const RATE_LIMIT_MAX: Nanos = Nanos::from_millis(10);
 const TRANSITIONS: u64 = 1000;
 
-/// A schedutil governor.
+/// Parameters of the schedutil governor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedutil {
     /// Whether the clock is at the top while a real-time task runs, as by default
     /// (`sched_util_clamp_min_rt_default` = 1024).
     pub real_time_at_top: bool,
-    /// The least time between two changes; none for what the kernel derives from the transition time.
+    /// The least time between two changes; `None`: as the kernel derives it from the transition time.
     pub rate_limit: Option<Nanos>,
 }
 
@@ -43,13 +43,13 @@ impl Default for Schedutil {
 }
 
 impl Schedutil {
-    /// The least time between two changes.
+    /// The least time between two changes of the clock.
     pub fn rate_limit(&self, transition: Nanos) -> Nanos {
         let derived = (transition * TRANSITIONS).min(RATE_LIMIT_MAX);
         self.rate_limit.unwrap_or(derived).max(Nanos(1))
     }
 
-    /// The clock from here on.
+    /// Decides the clock from now on.
     pub fn decide(&self, loads: &[CoreLoad], steps: &[Hertz]) -> Hertz {
         let top = steps[steps.len() - 1];
         if self.real_time_at_top && loads.iter().any(|load| load.real_time) {
@@ -60,23 +60,23 @@ impl Schedutil {
     }
 }
 
-/// The utilisation of one core, tracked.
+/// Moving average of one core's utilisation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pelt {
     average: f64,
-    /// What the average moves to: the present clock as a share of the top while the core is busy, else 0.
+    /// Limit of the average: the present clock as a share of the top while the core is busy, else 0.
     level: f64,
     since: Time,
 }
 
 impl Pelt {
-    /// The utilisation now.
+    /// Utilisation at `now`, 0 to 1.
     pub fn at(&self, now: Time) -> f64 {
         let kept = 0.5f64.powf(now.since(self.since).ratio(HALF_LIFE));
         self.level + (self.average - self.level) * kept
     }
 
-    /// From `now` on, the core works at this share of the top clock; 0 while it is idle.
+    /// Sets the share of the top clock at which the core works from `now` on; 0 while it is idle.
     pub fn work(&mut self, level: f64, now: Time) {
         if level != self.level {
             *self = Pelt {

@@ -1,25 +1,25 @@
-//! A page cache: least recently used goes first.
+//! A page cache that evicts the least recently used page.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-/// No page: the end of the list.
+/// Marks the end of the list: no page.
 const NONE: usize = usize::MAX;
 
-/// What a reference found.
+/// Result of a reference to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The page is there.
+    /// The page was in the cache.
     Hit,
-    /// It is there now, and had to be fetched.
+    /// The page had to be fetched, and is in the cache now.
     Miss,
 }
 
-/// So many pages, the least recently used of which makes room. Every operation takes constant time.
+/// A bounded number of pages; the least recently used makes room. Every operation takes constant time.
 #[derive(Clone, Debug)]
 pub struct PageCache {
     capacity: usize,
-    /// Where in `slots` a page is. Only looked up, never iterated: its order means nothing.
+    /// Slot of each page. Only looked up, never iterated: the map's order does not matter.
     index: HashMap<u64, usize>,
     slots: Vec<Slot>,
     newest: usize,
@@ -34,7 +34,7 @@ struct Slot {
 }
 
 impl PageCache {
-    /// An empty cache of `pages` pages.
+    /// Makes an empty cache of `pages` pages.
     pub fn new(pages: NonZeroUsize) -> PageCache {
         PageCache {
             capacity: pages.get(),
@@ -59,17 +59,17 @@ impl PageCache {
         Lookup::Miss
     }
 
-    /// Pages that are in the cache.
+    /// Number of pages in the cache.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether nothing was referred to yet.
+    /// Whether no page was referred to yet.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
 
-    /// A slot outside of the list: a new one, or that of the least recently used page.
+    /// Returns a slot outside of the list: a new one, or that of the least recently used page.
     fn free_slot(&mut self) -> usize {
         if self.slots.len() < self.capacity {
             self.slots.push(Slot {

@@ -1,4 +1,4 @@
-//! A medium at work: one request at a time, first come, first served.
+//! A running medium: one request at a time, first come, first served.
 
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
@@ -7,27 +7,25 @@ use rand_chacha::ChaCha8Rng;
 use super::figures::{Disk, Flash, LineMemory, Medium};
 use super::ftl::{Ftl, Work};
 
-/// What is asked for.
+/// Whether pages are read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Pages are read.
     Read,
-    /// Pages are written.
     Write,
 }
 
 /// A run of pages to read or write. Pages beyond a flash device's size wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Read or write.
+    /// Direction of the request.
     pub access: Access,
-    /// The first page.
+    /// Number of the first page.
     pub page: u64,
-    /// How many, at least one.
+    /// Number of pages, at least one.
     pub pages: u32,
 }
 
-/// A medium at work.
+/// A medium that serves requests one by one.
 #[derive(Clone, Debug)]
 pub struct Device {
     kind: Kind,
@@ -39,28 +37,28 @@ pub struct Device {
 #[derive(Clone, Debug)]
 enum Kind {
     Disk(Disk),
-    /// With the lines of a page.
+    /// With the number of lines in a page.
     Memory(LineMemory, u64),
     Flash(Flash, Box<Ftl>),
 }
 
-/// What a device did.
+/// Requests and busy times of a device since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DeviceReport {
-    /// Requests served.
+    /// Number of requests served.
     pub requests: u64,
-    /// Serving them, without collections that follow a write.
+    /// Time of serving requests, without collections that follow a write.
     pub serving: Nanos,
-    /// Collecting garbage after a write.
+    /// Time of collecting garbage after a write.
     pub collecting: Nanos,
 }
 
 impl Device {
-    /// An idle device. Flash is aged first: every page is written once in order, and as many again at random, so that
-    /// garbage is collected as in a device that has been in use.
+    /// Starts an idle device. Flash is aged first: every page is written once in order, and as many again at random, so
+    /// that garbage is collected as in a device that has been in use.
     ///
     /// # Panics
-    /// Where `medium` is not one that a checked [`Media`](super::Media) gives.
+    /// Where `medium` is not from a checked [`Media`](super::Media).
     pub fn new(medium: &Medium, page_bytes: u32, seed: u64) -> Device {
         let mut draws = ChaCha8Rng::seed_from_u64(seed);
         let kind = match medium {
@@ -76,7 +74,8 @@ impl Device {
         }
     }
 
-    /// Takes a request at `now`; answers when it will be complete. It begins when all before it are done.
+    /// Accepts a request at `now` and returns when it will be complete. Service begins when all earlier requests are
+    /// done.
     pub fn submit(&mut self, request: Request, now: Time) -> Time {
         let begin = self.free_at.max(now);
         let (service, after) = self.service(request);
@@ -88,12 +87,12 @@ impl Device {
         complete
     }
 
-    /// What it did so far.
+    /// Requests and busy times so far.
     pub fn report(&self) -> DeviceReport {
         self.report
     }
 
-    /// Of flash: pages programmed for each page written, since it was aged.
+    /// Pages programmed for each page written since aging; `None` except for flash.
     pub fn write_amplification(&self) -> Option<f64> {
         match &self.kind {
             Kind::Flash(_, ftl) => Some(ftl.write_amplification()),
@@ -101,7 +100,7 @@ impl Device {
         }
     }
 
-    /// The request's own time, and for how long the device is busy after it.
+    /// Service time of the request, and the time for which the device is busy after it.
     fn service(&mut self, Request { access, page, pages }: Request) -> (Nanos, Nanos) {
         let pages = pages.max(1);
         match &mut self.kind {

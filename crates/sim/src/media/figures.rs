@@ -1,4 +1,4 @@
-//! The figures of media, and the files that they come from (`media/`, explained in `media/README.md`).
+//! The figures of media, read from files (`media/`, explained in `media/README.md`).
 
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -11,49 +11,48 @@ use crate::file::{MachineFileError, read};
 const DPS_TABLE_1: &str = include_str!("../../../../media/dps-table-1.toml");
 const MQSIM_MLC: &str = include_str!("../../../../media/mqsim-mlc.toml");
 
-/// Blocks and pages per block that a flash device may have...
+/// Bounds on the blocks and on the pages per block of a flash device...
 const BLOCKS_MAX: u32 = 1 << 16;
 const PAGES_PER_BLOCK_MAX: u32 = 1 << 12;
-/// ...and pages altogether, 4 GiB of 4 KiB: maps of 8 MB in each copy of the device, and some millions of writes to age
-/// it.
+/// ...and on all pages, 4 GiB of 4 KiB: maps of 8 MB in each copy of the device, and some millions of writes to age it.
 const FLASH_PAGES_MAX: u64 = 1 << 20;
-/// A page in bytes: from a sector, so that a frame of a film is some hundred pages, to what a huge page is at least.
+/// Bounds on a page in bytes: from a sector, so that a film frame is some hundred pages, to the smallest huge pages.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 512..=1 << 20;
 
 /// A disk, a flash device and a byte-addressable memory: the figures of one media file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Media {
-    /// For people.
+    /// Name for messages and reports.
     pub name: String,
-    /// The page that is read and written, in bytes: 512 to 1 MiB.
+    /// Unit of reads and writes, in bytes: 512 to 1 MiB.
     pub page_bytes: u32,
-    /// A hard disk.
+    /// A hard disk with fixed times.
     pub hdd: Disk,
-    /// Phase-change memory or its like.
+    /// Phase-change memory or similar.
     pub pcm: LineMemory,
     /// NAND flash behind a translation layer.
     pub flash: Flash,
 }
 
-/// One of the media.
+/// A medium with its figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Medium {
-    /// Time per request.
+    /// A fixed time per request.
     Disk(Disk),
-    /// Time per line.
+    /// A random time per line.
     Memory(LineMemory),
-    /// Time per page, and garbage.
+    /// A time per page, and garbage collection.
     Flash(Flash),
 }
 
-/// A disk: every request takes the same time.
+/// A disk, on which every request of a kind takes the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Disk {
-    /// A read, in microseconds, above 0.
+    /// Time of a read, in microseconds, above 0.
     pub read_us: f64,
-    /// A write, in microseconds, above 0.
+    /// Time of a write, in microseconds, above 0.
     pub write_us: f64,
 }
 
@@ -61,11 +60,11 @@ pub struct Disk {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LineMemory {
-    /// Bytes of a line, above 0 and at most a page.
+    /// Size of a line in bytes, above 0 and at most a page.
     pub line_bytes: u32,
-    /// A line read, in nanoseconds: least and most.
+    /// Time to read a line, in nanoseconds: least and most.
     pub read_ns: [f64; 2],
-    /// A line written, in nanoseconds: least and most.
+    /// Time to write a line, in nanoseconds: least and most.
     pub write_ns: [f64; 2],
 }
 
@@ -73,19 +72,19 @@ pub struct LineMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Flash {
-    /// A page read, in microseconds, above 0.
+    /// Time to read a page, in microseconds, above 0.
     pub read_us: f64,
-    /// A page programmed, in microseconds, above 0.
+    /// Time to program a page, in microseconds, above 0.
     pub program_us: f64,
-    /// A block erased, in microseconds, above 0.
+    /// Time to erase a block, in microseconds, above 0.
     pub erase_us: f64,
-    /// Erase blocks.
+    /// Number of erase blocks.
     pub blocks: u32,
-    /// Pages of a block. The device has 2^20 at most.
+    /// Number of pages per block. The device has at most 2^20 pages.
     pub pages_per_block: u32,
-    /// Flash beyond what the user sees, as a share of that, above 0.
+    /// Flash beyond the logical pages, as a share of these, above 0.
     pub over_provisioning: f64,
-    /// The share of blocks below which free ones are collected, in (0, 1).
+    /// Share of free blocks below which garbage is collected, in (0, 1).
     pub collect_below: f64,
 }
 
@@ -103,7 +102,7 @@ impl Media {
     /// Reads media from the text of their file, and checks them.
     ///
     /// # Errors
-    /// [`MachineFileError`] for the first thing that is wrong; put the file's name and a colon before it.
+    /// [`MachineFileError`] for the first fault; put the file's name and a colon before the message.
     ///
     /// ```
     /// use punctual_sim::media::Media;
@@ -115,7 +114,7 @@ impl Media {
         read(text, "media", Media::check)
     }
 
-    /// Whether the figures can be simulated.
+    /// Checks that the figures can be simulated.
     ///
     /// # Errors
     /// [`ModelError`] names the first key that is out of range.
@@ -206,7 +205,7 @@ impl LineMemory {
 }
 
 impl Flash {
-    /// The shape that the figures come to.
+    /// Computes the geometry from the figures.
     pub fn geometry(&self) -> Geometry {
         let pages = f64::from(self.blocks) * f64::from(self.pages_per_block);
         Geometry {
@@ -230,7 +229,7 @@ fn micros(us: f64) -> Nanos {
     Nanos((us * 1e3).round() as u64)
 }
 
-/// A file that came with the program, so that a fault in it is the program's: a test reads them all.
+/// Reads a file that came with the program; a fault in it is the program's, so a test reads them all.
 fn shipped(text: &str) -> Media {
     match Media::from_toml(text) {
         Ok(media) => media,

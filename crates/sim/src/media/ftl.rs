@@ -1,62 +1,59 @@
 //! A page-mapped flash translation layer with greedy garbage collection.
 //!
 //! Flash is programmed page by page and erased block by block. A write goes to the next page of the *active* block and
-//! makes the page's old place invalid; a map tells where each logical page is. When few blocks are free, the block with
-//! the fewest valid pages is the *victim*: its valid pages are written again, and it is erased. There is more flash
-//! than there are logical pages (*over-provisioning*), so a victim has something invalid in it.
+//! makes the page's old place invalid; a map stores the place of each logical page. When few blocks are free, the block
+//! with the fewest valid pages is the *victim*: its valid pages are written again, and it is erased. There is more
+//! flash than there are logical pages (*over-provisioning*), so a victim has an invalid page.
 //!
 //! **Invariants** (tests: `sim/tests/media.rs`). The map never loses or shares a page. At least one block is free
 //! before every program. A collection gains at least one page, so every loop here ends within [`Geometry::pages`]
 //! rounds.
 //!
 //! **Thresholds** (as in MQSim, A. Tavakkol and others, FAST 2018). With fewer free blocks than `collect_below` every
-//! write is followed by one collection; with fewer than [`RESERVE`] the write itself waits until there are.
+//! write is followed by one collection; with fewer than [`RESERVE`] the write itself waits for collections.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// Free blocks without which no host write begins: one to open for the write, one for a collection's copies.
+/// Least number of free blocks at which a host write begins: one to open for the write, one for a collection's copies.
 const RESERVE: u32 = 2;
 
 /// The shape of a flash device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Erase blocks.
+    /// Number of erase blocks.
     pub blocks: u32,
-    /// Pages of a block.
+    /// Number of pages per block.
     pub pages_per_block: u32,
-    /// Pages that the user has.
+    /// Number of pages that the host can address.
     pub logical_pages: u32,
-    /// Free blocks below which garbage is collected.
+    /// Number of free blocks below which garbage is collected.
     pub collect_below: u32,
 }
 
-/// What the flash had to do.
+/// Numbers of flash operations of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Pages read.
     pub reads: u64,
-    /// Pages programmed.
     pub programs: u64,
-    /// Blocks erased.
     pub erases: u64,
 }
 
-/// The translation layer: where every logical page is.
+/// The translation layer: places of all logical pages.
 #[derive(Clone, Debug)]
 pub struct Ftl {
     geometry: Geometry,
-    /// Logical page to physical page; [`NOWHERE`] if never written.
+    /// From logical to physical page; [`NOWHERE`] if never written.
     map: Vec<u32>,
-    /// Physical page to the logical page that is valid there; [`NOWHERE`] if none is.
+    /// From physical page to the logical page that is valid there; [`NOWHERE`] if none is.
     holds: Vec<u32>,
-    /// Valid pages of each block.
+    /// Number of valid pages of each block.
     valid: Vec<u32>,
     /// Valid pages and number of each block that is neither free nor active: the victim comes first.
     full: BTreeSet<(u32, u32)>,
-    /// The next one is at the end, which was erased longest ago.
+    /// Free blocks; the next to be used is at the end, which was erased longest ago.
     free: VecDeque<u32>,
     active: u32,
-    /// Pages of the active block that are programmed.
+    /// Number of programmed pages of the active block.
     filled: u32,
     written: u64,
     programmed: u64,
@@ -73,13 +70,13 @@ impl std::ops::AddAssign for Work {
 }
 
 impl Geometry {
-    /// Physical pages.
+    /// Number of physical pages.
     pub const fn pages(&self) -> u64 {
         self.blocks as u64 * self.pages_per_block as u64
     }
 
-    /// Whether a victim always has something invalid in it: were all full blocks all valid, they would hold more than
-    /// there is. Besides the free blocks, the active one is not full.
+    /// Whether a victim always has an invalid page: if all full blocks were all valid, they would hold more pages than
+    /// there are. Besides the free blocks, the active one is not full.
     pub fn is_sound(&self) -> bool {
         let free = u64::from(self.collect_below.max(RESERVE));
         let full = u64::from(self.blocks).saturating_sub(free + 1);
@@ -91,7 +88,7 @@ impl Geometry {
 }
 
 impl Ftl {
-    /// An erased device.
+    /// Makes a fully erased device.
     ///
     /// # Panics
     /// Where the geometry is not [sound](Geometry::is_sound).
@@ -111,12 +108,11 @@ impl Ftl {
         }
     }
 
-    /// The shape.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Reads one logical page. A page that was never written is read from the map alone.
+    /// Reads one logical page. A page that was never written costs no flash operation.
     pub fn read(&self, page: u32) -> Work {
         Work {
             reads: u64::from(self.place(page).is_some()),
@@ -124,8 +120,8 @@ impl Ftl {
         }
     }
 
-    /// Writes one logical page: the work of the write itself, collections that it had to wait for included. Call
-    /// [`collect_if_needed`](Ftl::collect_if_needed) afterwards.
+    /// Writes one logical page and returns the work of the write itself, including collections that it had to wait for.
+    /// Call [`collect_if_needed`](Ftl::collect_if_needed) afterwards.
     pub fn write(&mut self, page: u32) -> Work {
         let mut work = Work::default();
         let page = page % self.geometry.logical_pages;
@@ -139,7 +135,7 @@ impl Ftl {
         work
     }
 
-    /// One collection, if fewer blocks are free than there should be.
+    /// Collects one block, if fewer blocks are free than there should be.
     pub fn collect_if_needed(&mut self) -> Work {
         if self.free_blocks() < self.geometry.collect_below {
             self.collect()
@@ -159,7 +155,7 @@ impl Ftl {
         self.holds.get(place as usize).copied().filter(|page| *page != NOWHERE)
     }
 
-    /// Erased blocks.
+    /// Number of erased blocks that are free.
     pub fn free_blocks(&self) -> u32 {
         self.free.len() as u32
     }
@@ -178,7 +174,7 @@ impl Ftl {
         (self.written, self.programmed) = (0, 0);
     }
 
-    /// Greedy: the full block with the fewest valid pages, of several the one with the lowest number.
+    /// Collects greedily: the full block with the fewest valid pages, of several the one with the lowest number.
     fn collect(&mut self) -> Work {
         let Some((copies, victim)) = self.full.pop_first() else {
             return Work::default();
@@ -201,7 +197,7 @@ impl Ftl {
     /// Programs the next page of the active block with `page`.
     fn program(&mut self, page: u32) {
         if self.filled == self.geometry.pages_per_block {
-            // One is free: see RESERVE.
+            // A block is free: see RESERVE.
             if let Some(block) = self.free.pop_back() {
                 self.full.insert((self.valid[self.active as usize], self.active));
                 self.active = block;
@@ -219,7 +215,7 @@ impl Ftl {
         self.filled += 1;
         self.programmed += 1;
     }
-    /// One valid page less in `block`. The active one and a victim are not among the full ones.
+    /// Counts one valid page less in `block`. The active block and a victim are not in `full`.
     fn invalidate(&mut self, block: u32) {
         let valid = &mut self.valid[block as usize];
         let was_full = self.full.remove(&(*valid, block));

@@ -1,60 +1,60 @@
-//! One core: what it does, what it draws, and how warm it is.
+//! A core of a pipeline: work, energy and temperature.
 
 use std::collections::VecDeque;
 
 use punctual_units::{Hertz, Nanos, Time};
 use serde::{Deserialize, Serialize};
 
-/// How a core warms up.
+/// Thermal model of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Thermal {
-    /// Around the machine, in degrees Celsius.
+    /// Temperature around the machine, in degrees Celsius.
     pub ambient_celsius: f64,
-    /// Kelvin above that for each watt of the core, once they are settled.
+    /// Settled temperature above ambient, in kelvin per watt of the core.
     pub kelvin_per_watt: f64,
-    /// The time constant, in seconds: 63 % of a change are done after one.
+    /// Time constant in seconds: 63 % of a change are done after one.
     pub tau_seconds: f64,
 }
 
-/// What a core is busy with.
+/// Kinds of work of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// A stage's step.
+    /// A step of this stage.
     Step(usize),
-    /// Writing a stage's state.
+    /// Writing the state of this stage, on its old core.
     Save(usize),
-    /// Reading it.
+    /// Reading the state of this stage, on its new core.
     Restore(usize),
-    /// A daemon, by number.
+    /// A run of this daemon.
     Daemon(usize),
 }
 
-/// Where a core's time went.
+/// Working time of a core by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Steps of stages.
+    /// Time for steps of stages.
     pub steps: Nanos,
-    /// Moves, on either side.
+    /// Time for moves, on either side.
     pub moves: Nanos,
-    /// Daemons.
+    /// Time for runs of daemons.
     pub daemons: Nanos,
 }
 
-/// What is told of a core.
+/// Energy, temperature and times of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreReport {
-    /// Energy, in joules.
+    /// Energy used, in joules.
     pub joules: f64,
-    /// The temperature now, in degrees Celsius.
+    /// Present temperature, in degrees Celsius.
     pub celsius: f64,
-    /// The highest one.
+    /// Highest temperature, in degrees Celsius.
     pub peak_celsius: f64,
-    /// Where its time went; the rest it was idle.
+    /// Working time by kind; the rest of the time the core was idle.
     pub times: Times,
 }
 
-/// A piece of work under way.
+/// Work in progress, with its begin and end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Work {
     pub task: Task,
@@ -62,18 +62,18 @@ pub(super) struct Work {
     pub ends: Time,
 }
 
-/// A core.
+/// State of one core.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Core {
     pub work: Option<Work>,
-    /// Moves and daemons that wait, at most one of each stage and daemon.
+    /// Moves and daemons that wait, with their cycles; at most one for each stage and daemon.
     pub urgent: VecDeque<(Task, f64)>,
     pub report: CoreReport,
     watts: f64,
     since: Time,
 }
 
-/// How long so many cycles take; at least a nanosecond, so that time passes.
+/// Time of `cycles` cycles; at least a nanosecond, so that time passes.
 pub(super) fn span(cycles: f64, clock: Hertz) -> Nanos {
     Nanos::from_secs_f64(cycles / clock.0 as f64).max(Nanos(1))
 }
@@ -94,7 +94,7 @@ impl Core {
         });
     }
 
-    /// The work that has ended by `now`.
+    /// Ends the work that is over by `now`, and returns it.
     pub fn end(&mut self, now: Time) -> Option<Task> {
         let work = self.work.take_if(|work| work.ends <= now)?;
         let took = work.ends.since(work.begun);
@@ -107,14 +107,14 @@ impl Core {
         Some(work.task)
     }
 
-    /// The work under way goes on at another clock.
+    /// Continues the work in progress at another clock.
     pub fn retune(&mut self, from: Hertz, to: Hertz, now: Time) {
         if let Some(work) = &mut self.work {
             work.ends = now + work.ends.since(now).scaled(from.ratio(to));
         }
     }
 
-    /// From `now` on, so many watts are drawn.
+    /// Sets the power from `now` on, in watts.
     pub fn draw(&mut self, watts: f64, now: Time, thermal: &Thermal) {
         if watts != self.watts {
             self.settle(now, thermal);
@@ -122,7 +122,7 @@ impl Core {
         }
     }
 
-    /// Energy and temperature up to `now`. The temperature moves towards one value at constant power, so that its
+    /// Updates energy and temperature to `now`. At constant power the temperature moves towards one value, so its
     /// highest value lies at either end.
     pub fn settle(&mut self, now: Time, thermal: &Thermal) {
         let seconds = now.since(self.since).as_secs_f64();
@@ -134,7 +134,7 @@ impl Core {
         self.since = now;
     }
 
-    /// Forgets what was, but for the temperature.
+    /// Clears the report, except for the temperature.
     pub fn forget(&mut self, now: Time, thermal: &Thermal) {
         self.settle(now, thermal);
         self.report = CoreReport {

@@ -1,4 +1,4 @@
-//! The simulation: from one event to the next.
+//! The simulation of a pipeline: advances from one event to the next.
 
 use std::collections::VecDeque;
 
@@ -11,60 +11,60 @@ use smallvec::SmallVec;
 use super::core::{Core, CoreReport, Task, Thermal};
 use super::graph::{Pipeline, StepCost};
 
-/// Most freezes that are told one by one.
+/// Bound on the freezes that a report lists one by one.
 pub const FREEZES_MAX: usize = 4096;
 
-/// How stages are moved.
+/// How stages are moved (migrated).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mechanism {
-    /// What the cores work for, half each.
+    /// Cycles of a move; the old and the new core work for half each.
     pub cost: MoveCost,
-    /// What passes between the halves, while neither core works for it.
+    /// Time between the halves, in which no core works for the move.
     pub transfer: Nanos,
-    /// Whether all cores run at their highest clock while a stage is on its way: queues fill up again soonest.
+    /// Whether all cores run at their highest clock while a stage is being moved: queues then fill up again soonest.
     pub boost: bool,
 }
 
-/// Work that comes back at a steady period.
+/// Work that recurs at a steady period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Daemon {
-    /// Its core.
+    /// Index of the daemon's core.
     pub core: usize,
-    /// Its period, above 0. A daemon that is not done when the next period begins leaves that one out.
+    /// Period, above 0. If a run is not done when the next period begins, that period's run is skipped.
     pub every: Nanos,
-    /// Cycles each time.
+    /// Cycles of each run.
     pub cycles: f64,
 }
 
-/// One move that was made.
+/// A completed move, in which its stage stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freeze {
-    /// Which stage went where.
+    /// The stage, with its old and new core.
     pub moved: Move,
-    /// When it stopped.
+    /// When the stage stopped.
     pub from: Time,
-    /// When it could go on.
+    /// When the stage could continue.
     pub until: Time,
 }
 
-/// What came of a run.
+/// Counts and energy of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Due instants.
+    /// Number of due instants.
     pub due: u64,
-    /// Due instants at which a queue before the sink was empty.
+    /// Number of due instants at which a queue before the sink was empty.
     pub late: u64,
-    /// Steps that the sink has ended.
+    /// Number of steps that the sink has ended.
     pub delivered: u64,
-    /// Steps that each stage has ended.
+    /// Number of steps that each stage has ended.
     pub steps: Vec<u64>,
-    /// The lowest level of each queue at a due instant; what it was at the beginning until one came.
+    /// The lowest level of each queue at a due instant; the initial level before the first.
     pub least: Vec<u32>,
-    /// Moves.
+    /// Number of completed moves.
     pub moves: u64,
-    /// The first [`FREEZES_MAX`] of them.
+    /// The first [`FREEZES_MAX`] moves.
     pub freezes: Vec<Freeze>,
-    /// Each core.
+    /// Energy, temperature and times of each core.
     pub cores: Vec<CoreReport>,
 }
 
@@ -80,38 +80,38 @@ impl Report {
     }
 }
 
-/// What a policy sees.
+/// State of the machine as a policy sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Now.
+    /// Present instant of simulated time.
     pub now: Time,
-    /// Frames that are due in a second.
+    /// Frames that are due per second.
     pub fps: f64,
-    /// Where each stage is, or is going to.
+    /// The core of each stage, or its new core during a move.
     pub mapping: Mapping,
-    /// Whether a move is under way.
+    /// Whether a move is in progress.
     pub moving: bool,
-    /// The temperature of each core.
+    /// Temperature of each core, in degrees Celsius.
     pub celsius: SmallVec<[f64; CORES_MAX]>,
 }
 
-/// Frames that come at a steady rate, instead of being at hand at any time.
+/// Frames that arrive at a steady rate, instead of being at hand at any time.
 #[derive(Clone, Debug)]
 struct Captured {
-    /// When the next one comes.
+    /// When the next frame arrives.
     next: Time,
-    /// How many wait for the source.
+    /// Number of frames that wait for the source.
     waiting: u32,
-    /// When those that are under way came, the oldest first.
+    /// Arrivals of the frames that are not delivered yet, the oldest first.
     under_way: VecDeque<Time>,
-    /// From there to the end of the sink's step, of each frame that was delivered since it was last asked.
+    /// Latency of each frame delivered since the last query: from its arrival to the end of the sink's step.
     latencies: Vec<Nanos>,
 }
 
-/// Most frames that wait for a source, or whose latencies wait to be asked for: further ones are not told.
+/// Bound on the frames between source and sink, and on the stored latencies: further ones are dropped.
 pub const CAPTURED_MAX: usize = 1 << 16;
 
-/// Where a stage is in its life.
+/// Phase of a stage: at rest, in a step, or in a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Resident,
@@ -125,14 +125,14 @@ enum Life {
 struct Stage {
     core: usize,
     life: Life,
-    /// Where it was ordered to go.
+    /// Core to which the stage is to be moved.
     target: Option<usize>,
-    /// The number of its latest step among all steps.
+    /// Number of the stage's latest step among the steps of all stages.
     turn: u64,
     frozen: Time,
 }
 
-/// A pipeline at work on a machine, in simulated time; the same calls give the same run, to the last bit.
+/// A pipeline that runs on a machine, in simulated time; the same calls give the same run, to the last bit.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     pipeline: Pipeline,
@@ -148,20 +148,20 @@ pub struct Simulated {
     levels: Vec<u32>,
     cores: Vec<Core>,
     steps: SmallVec<[u8; CORES_MAX]>,
-    /// The steps once all moves are done.
+    /// Steps of the clocks once all moves are done.
     wanted: SmallVec<[u8; CORES_MAX]>,
     fps: f64,
-    /// The next due instant; none until the queues before the sink have been full.
+    /// The next due instant; `None` until the queues before the sink were full for the first time.
     due: Option<Time>,
-    /// Steps that the sink may take.
+    /// Number of steps that the sink may take.
     granted: u32,
     turns: u64,
     report: Report,
 }
 
 impl Simulated {
-    /// Begins with empty queues and cores at ambient temperature. Frames are due from when the queues before the sink
-    /// are full for the first time.
+    /// Starts with empty queues and cores at ambient temperature. Frames are due once the queues before the sink are
+    /// full for the first time.
     pub fn new(
         pipeline: Pipeline,
         (machine, idle, thermal): (Cores, Idle, Thermal),
@@ -201,7 +201,7 @@ impl Simulated {
         }
     }
 
-    /// Daemons run from the next of their periods on.
+    /// Adds daemons, which run from the end of their first period on.
     pub fn with_daemons(mut self, daemons: &[Daemon]) -> Simulated {
         self.daemons = daemons
             .iter()
@@ -210,8 +210,9 @@ impl Simulated {
         self
     }
 
-    /// Frames come at the rate at which they are due, and the sink takes each as soon as it is there: how long frames
-    /// take shows in [`Simulated::latencies`]. For graphs of one source, in which a frame makes one frame.
+    /// Makes frames arrive at the rate at which they are due; the sink takes each as soon as it can, and
+    /// [`Simulated::latencies`] returns the frames' latencies. For graphs of one source, in which a frame makes one
+    /// frame.
     pub fn with_captured_frames(mut self) -> Simulated {
         self.captured = Some(Captured {
             next: self.now + self.period(),
@@ -222,28 +223,27 @@ impl Simulated {
         self
     }
 
-    /// How long each frame took that was delivered since the last call, from its capture on.
+    /// Latencies, from capture to delivery, of the frames delivered since the last call.
     pub fn latencies(&mut self) -> Vec<Nanos> {
         let captured = self.captured.as_mut();
         captured.map_or_else(Vec::new, |captured| std::mem::take(&mut captured.latencies))
     }
 
-    /// What runs.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
 
-    /// Now.
+    /// Present instant of simulated time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// How many frames each queue holds.
+    /// Number of frames in each queue.
     pub fn levels(&self) -> &[u32] {
         &self.levels
     }
 
-    /// From now on so many frames are due in a second; above 0.
+    /// Sets the number of frames due per second from now on; above 0.
     pub fn set_fps(&mut self, fps: f64) {
         self.fps = fps;
         let next = self.now + self.period();
@@ -253,7 +253,7 @@ impl Simulated {
         }
     }
 
-    /// Orders moves and clocks. A stage that is on its way already, or may not move, stays with what it does.
+    /// Orders moves and clocks. A stage that is already being moved, or may not migrate, is left alone.
     pub fn order(&mut self, moves: &[Move], steps: &[u8]) {
         for one in moves {
             let stage = &mut self.stages[one.stage];
@@ -266,7 +266,7 @@ impl Simulated {
         self.set_clocks();
     }
 
-    /// What a policy sees now.
+    /// Returns the present state for a policy.
     pub fn observe(&mut self) -> Observed {
         self.settle();
         Observed {
@@ -278,7 +278,7 @@ impl Simulated {
         }
     }
 
-    /// What came of the run so far.
+    /// Counts and energy of the run so far.
     pub fn report(&mut self) -> Report {
         self.settle();
         Report {
@@ -287,7 +287,7 @@ impl Simulated {
         }
     }
 
-    /// Counts from now on, as if the run began here.
+    /// Resets the counts, as if the run began now.
     pub fn forget(&mut self) {
         let (now, thermal) = (self.now, self.thermal);
         self.cores.iter_mut().for_each(|core| core.forget(now, &thermal));
@@ -297,7 +297,7 @@ impl Simulated {
         };
     }
 
-    /// Goes on until `until`.
+    /// Runs to the instant `until`.
     pub fn run_until(&mut self, until: Time) {
         loop {
             self.schedule();
@@ -344,7 +344,7 @@ impl Simulated {
         }
     }
 
-    /// A step ends: input is taken and output made.
+    /// Ends a step: takes its input and makes its output.
     fn commit(&mut self, stage: usize) {
         for (edge, level) in self.pipeline.edges().iter().zip(&mut self.levels) {
             if edge.to == stage {
@@ -455,7 +455,7 @@ impl Simulated {
         let granted = self.granted;
         let mut there = true;
         for (number, edge) in self.pipeline.edges().iter().enumerate() {
-            // What the sink was granted and has not yet taken is not there for this frame.
+            // Frames granted to the sink and not yet taken do not count for this frame.
             let left = self.levels[number].saturating_sub(if edge.to == sink { granted * edge.takes } else { 0 });
             self.report.least[number] = self.report.least[number].min(left);
             there &= edge.to != sink || left >= edge.takes;
@@ -472,7 +472,7 @@ impl Simulated {
         Nanos::from_secs_f64(1.0 / self.fps).max(Nanos(1))
     }
 
-    /// Gives every core that has nothing to do its next work, and every core its power.
+    /// Gives every idle core its next work, and sets the power of every core.
     fn schedule(&mut self) {
         for number in 0..self.stages.len() {
             let half = self.half_of_move(number);
@@ -511,7 +511,7 @@ impl Simulated {
         }
     }
 
-    /// The sink, else the stage whose latest step began the longest ago.
+    /// The sink first, else the stage whose latest step began the longest ago.
     fn next_stage(&self, core: usize) -> Option<usize> {
         let ready = (0..self.stages.len()).filter(|stage| self.stages[*stage].core == core && self.is_ready(*stage));
         ready.min_by_key(|stage| (*stage != self.pipeline.sink(), self.stages[*stage].turn))
@@ -555,7 +555,7 @@ impl Simulated {
         self.stages.iter().any(|stage| stage.target.is_some())
     }
 
-    /// Clocks rise at once; they fall when no stage is on its way.
+    /// Sets the clocks: they rise at once, and fall when no stage is being moved.
     fn set_clocks(&mut self) {
         let (moving, boost) = (self.is_moving(), self.mechanism.boost);
         let domains = self.machine.domains.iter().zip(self.steps.iter().zip(&self.wanted));

@@ -1,41 +1,41 @@
-//! What runs: a graph of stages and queues, and what a step of each stage takes.
+//! The simulated program: a graph of stages and queues, and the cost of each stage's steps.
 
 use punctual_allocation::mapping::{STAGES_MAX, Stage};
 use punctual_pipeline::{Graph, StageSpec, WhenFull};
 
-/// What a step of a stage takes.
+/// Cost of a stage's step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCost {
-    /// Cycles on average, at least 1.
+    /// Average cycles of a step, at least 1.
     pub cycles: f64,
-    /// How far a step's cycles may lie from the average on either side, as a share of it, evenly distributed; at least
-    /// 0, below 1.
+    /// Largest deviation of a step's cycles from the average to either side, as a share of it, uniformly distributed;
+    /// at least 0, below 1.
     pub spread: f64,
 }
 
 /// A queue from one stage to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// The stage that makes the frames.
+    /// Index of the stage that makes the frames.
     pub from: usize,
-    /// How many it makes in a step.
+    /// Number of frames that it makes in a step.
     pub makes: u32,
-    /// The stage that takes them.
+    /// Index of the stage that takes the frames.
     pub to: usize,
-    /// How many it takes in a step.
+    /// Number of frames that it takes in a step.
     pub takes: u32,
-    /// Room, in frames.
+    /// Capacity in frames of the queue.
     pub slots: u32,
 }
 
-/// A graph with the cost of each stage's steps. The room of a stage's state counts as its size.
+/// A graph with the cost of each stage's steps. The state's reserved room counts as its size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
     stages: Vec<StageSpec>,
     costs: Vec<StepCost>,
     edges: Vec<Edge>,
     sink: usize,
-    /// Steps of each stage for each step of the sink.
+    /// Number of steps of each stage per step of the sink.
     rates: Vec<f64>,
 }
 
@@ -43,9 +43,9 @@ pub struct Pipeline {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct PipelineError {
-    /// What is wrong, e.g. `stage[2].cycles`.
+    /// The faulty entry, e.g. `stage[2].cycles`.
     pub key: String,
-    /// Why, and what to write instead.
+    /// The fault, and a correct value.
     pub what: String,
 }
 
@@ -60,11 +60,11 @@ fn require(sound: bool, key: impl Into<String>, what: impl Into<String>) -> Resu
 }
 
 impl Pipeline {
-    /// Takes a graph of at most 16 stages, one of them the sink, and a cost for each stage in its order.
+    /// Makes a pipeline from a graph of at most 16 stages, one of them the sink, and a cost for each stage in order.
     ///
     /// # Errors
-    /// [`PipelineError`] names the first thing that cannot be simulated: too many stages, no sink or several, an edge
-    /// that drops frames, costs out of range.
+    /// [`PipelineError`] names the first fault: too many stages, no sink or several, an edge that drops frames, costs
+    /// out of range.
     ///
     /// ```
     /// use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
@@ -107,27 +107,25 @@ impl Pipeline {
         })
     }
 
-    /// The stages.
     pub fn stages(&self) -> &[StageSpec] {
         &self.stages
     }
 
-    /// What their steps take.
+    /// Costs of the stages' steps, in the order of the stages.
     pub fn costs(&self) -> &[StepCost] {
         &self.costs
     }
 
-    /// The queues.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
-    /// The stage at which frames are due.
+    /// Index of the stage at which frames are due.
     pub fn sink(&self) -> usize {
         self.sink
     }
 
-    /// What a mapping must know of the stages, where those that do not migrate stay on the core that `pin` names.
+    /// Stages as mapping policies need them; stages that do not migrate stay on the core that `pin` returns.
     pub fn to_map(&self, pin: impl Fn(usize) -> usize) -> Vec<Stage> {
         let of = |(number, stage): (usize, &StageSpec)| {
             let (StepCost { cycles, spread }, rate) = (self.costs[number], self.rates[number]);
@@ -176,8 +174,8 @@ fn edges(graph: &Graph) -> Vec<Edge> {
     graph.links().iter().map(edge).collect()
 }
 
-/// Steps of each stage for each step of the sink: against the direction of the frames, by any edge, because the rates
-/// of a graph match.
+/// Steps of each stage for each step of the sink: computed against the direction of the frames, by any edge, because
+/// the rates of a graph match.
 fn rates(graph: &Graph) -> Vec<f64> {
     let edges = edges(graph);
     let mut rates = vec![1.0; graph.stages().len()];

@@ -1,4 +1,4 @@
-//! The machine of the fourth paper, from a file: power over the clock as a curve, whose steps are not known.
+//! The machine of the fourth paper, from a file: power over the clock as a curve; the clock steps are not known.
 
 use punctual_allocation::mapping::{ClockStep, Cores, Domain, MoveCost};
 use punctual_units::Hertz;
@@ -11,73 +11,73 @@ use crate::file::{MachineFileError, read};
 
 const MPSOC: &str = include_str!("../../../../machines/mpsoc.toml");
 
-/// Most steps of a grid.
+/// Bound on the steps of a clock grid.
 const GRID_STEPS_MAX: u32 = 32;
 
 /// A machine whose cores have clocks of their own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Mpsoc {
-    /// For people.
+    /// Name for messages and reports.
     pub name: String,
-    /// Cores, 1 to 8.
+    /// Number of cores, 1 to 8.
     pub cores: usize,
-    /// The lowest clock.
+    /// Lowest clock, in megahertz.
     pub least_mhz: u64,
-    /// From this clock on the voltage rises with the clock.
+    /// Clock from which on the voltage rises with the clock, in megahertz.
     pub scaled_from_mhz: u64,
-    /// The highest clock.
+    /// Highest clock, in megahertz.
     pub top_mhz: u64,
     /// Power of a core that works at the highest clock, in watts.
     pub top_watts: f64,
-    /// How few and how many steps the clock may have; they are not known.
+    /// Least and largest number of clock steps; the true number is not known.
     pub grid_steps: [u32; 2],
-    /// Moving a task of which every core has a replica.
+    /// Cost of moving a task of which every core has a replica.
     pub replication: MoveCost,
-    /// What it takes on top to end a task and to start it anew.
+    /// Additional cost of ending a task and starting it anew.
     pub recreation: Recreation,
-    /// What daemons do each time.
+    /// Work of each run of the daemons.
     pub daemon: DaemonModel,
-    /// What tasks do at the end of each frame.
+    /// Work of tasks at the end of each frame.
     pub checkpoint: Checkpoint,
-    /// How cores warm up.
+    /// Thermal model of the cores.
     pub thermal: Thermal,
 }
 
-/// What recreating a task takes more than having a replica of it.
+/// Additional cost of moving a task by recreation, beyond that with a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Recreation {
-    /// Cycles of each move.
+    /// Cycles for each move.
     pub offset_cycles: f64,
-    /// Cycles for each byte.
+    /// Cycles for each byte of state.
     pub cycles_per_byte: f64,
 }
 
-/// What daemons do each time.
+/// Work of each run of the paper's slave and master daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DaemonModel {
     /// Cycles of the slave daemon of each core.
     pub slave_cycles: f64,
-    /// And for each task.
+    /// Additional cycles for each task.
     pub slave_cycles_per_task: f64,
     /// Cycles of the master daemon.
     pub master_cycles: f64,
-    /// And for each task.
+    /// Additional cycles for each task.
     pub master_cycles_per_task: f64,
 }
 
-/// What a checkpoint takes.
+/// Work of a checkpoint at the end of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Checkpoint {
-    /// Cycles, where no move is asked for.
+    /// Cycles if no move was ordered.
     pub cycles: f64,
 }
 
 impl Mpsoc {
-    /// The paper's: `machines/mpsoc.toml`.
+    /// The fourth paper's machine: `machines/mpsoc.toml`.
     pub fn paper() -> Mpsoc {
         match Mpsoc::from_toml(MPSOC) {
             Ok(machine) => machine,
@@ -89,12 +89,12 @@ impl Mpsoc {
     /// Reads a machine from the text of its file, and checks it.
     ///
     /// # Errors
-    /// [`MachineFileError`] for the first thing that is wrong; put the file's name and a colon before it.
+    /// [`MachineFileError`] for the first fault; put the file's name and a colon before the message.
     pub fn from_toml(text: &str) -> Result<Mpsoc, MachineFileError> {
         read(text, "machine", Mpsoc::check)
     }
 
-    /// Whether the machine can be simulated.
+    /// Checks that the machine can be simulated.
     ///
     /// # Errors
     /// [`ModelError`] names the first key that is out of range.
@@ -159,7 +159,7 @@ impl Mpsoc {
         ]
     }
 
-    /// Power of a core that works at this clock, in watts: cubic from where the voltage rises, linear below.
+    /// Power of a core that works at this clock, in watts: cubic from `scaled_from_mhz` on, linear below.
     pub fn watts(&self, mhz: u64) -> f64 {
         let cubic = |mhz: u64| self.top_watts * (mhz as f64 / self.top_mhz as f64).powi(3);
         match mhz < self.scaled_from_mhz {
@@ -168,8 +168,8 @@ impl Mpsoc {
         }
     }
 
-    /// The cores with these clocks. A core that is on draws as much while it is idle as while it works; the low-power
-    /// state draws nothing.
+    /// The cores with these clocks. A core that is on draws the same power idle as working; the low-power state draws
+    /// none.
     pub fn with_clocks(&self, mhz: &[u64]) -> Cores {
         let step = |mhz: &u64| ClockStep {
             clock: Hertz::from_mhz(*mhz),
@@ -186,7 +186,7 @@ impl Mpsoc {
         }
     }
 
-    /// Clocks from the lowest to the highest in even steps.
+    /// Clocks from the lowest to the highest in even steps, in megahertz.
     pub fn even_grid(&self, steps: u32) -> Vec<u64> {
         let span = (self.top_mhz - self.least_mhz) as f64;
         let last = f64::from(steps.max(2) - 1);
@@ -194,7 +194,7 @@ impl Mpsoc {
         (0..steps.max(2)).map(at).collect()
     }
 
-    /// The lowest and the highest clock, and random ones between them: so many in all as `grid_steps` allows.
+    /// The lowest and the highest clock, and random ones between them; the number of clocks is drawn from `grid_steps`.
     pub fn random_grid(&self, random: &mut impl rand::Rng) -> Vec<u64> {
         let [fewest, most] = self.grid_steps;
         let count = random.random_range(fewest..=most) as usize;
@@ -209,7 +209,7 @@ impl Mpsoc {
         clocks
     }
 
-    /// What it costs to move a task that is recreated.
+    /// Cost of moving a task that is recreated.
     pub fn recreated(&self) -> MoveCost {
         MoveCost {
             constant_cycles: self.replication.constant_cycles + self.recreation.offset_cycles,

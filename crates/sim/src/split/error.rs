@@ -1,44 +1,43 @@
-//! What cannot be simulated.
+//! Errors of a run with a split cache and memory.
 
 use punctual_units::Time;
 use thiserror::Error;
 
 use crate::load::SimulationError;
 
-/// Why a task set did not run to its end.
+/// Reasons why a task set did not run to its end.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum SplitError {
-    /// A task that cannot be.
+    /// A task does not fit the machine or the programs.
     #[error("task {task}: {what}")]
     Task {
-        /// Its number, from 0.
+        /// Index of the task, from 0.
         task: usize,
-        /// What is wrong with it.
+        /// The fault, in words.
         what: String,
     },
-    /// A machine that cannot be.
+    /// The split model is out of range.
     #[error("the machine: {0}")]
     Machine(String),
-    /// A load that cannot be.
+    /// The load cannot be simulated.
     #[error(transparent)]
     Load(#[from] SimulationError),
-    /// More jobs than are kept.
+    /// The tasks release more jobs than the run can record.
     #[error("{jobs} jobs in all, at most {most} are simulated: give a shorter duration, or longer periods")]
     Jobs {
-        /// How many the tasks release.
+        /// Number of jobs that the tasks release.
         jobs: u64,
-        /// How many there may be.
+        /// Bound on the jobs of a run.
         most: u64,
     },
-    /// More was handed out than there is, or a way twice.
+    /// The slices exceed the resources, or give a way to two cores.
     #[error("at {} s more was handed out than there is: {slices}", now.as_secs_f64())]
     Overdrawn {
-        /// When.
         now: Time,
-        /// What was handed out.
+        /// The slices as given.
         slices: String,
     },
-    /// Jobs that get nothing, or that are so slow that they do not end.
+    /// A job does not end: it gets no share, or its program is too slow.
     #[error(
         "task {task} does not end: its job released at {} s is not done at {} s; \
          give its core a share, or its program a faster profile",
@@ -46,11 +45,11 @@ pub enum SplitError {
         now.as_secs_f64()
     )]
     NeverEnds {
-        /// The task, from 0.
+        /// Index of the task, from 0.
         task: usize,
-        /// When the job was released.
+        /// Release of the unfinished job.
         released: Time,
-        /// When the job was given up.
+        /// When the run was stopped.
         now: Time,
     },
 }

@@ -1,4 +1,4 @@
-//! What each core holds of a split cache and memory, and how long its job waits for that.
+//! Share of each core in a split cache and memory, and the resulting waits of its jobs.
 
 use punctual_allocation::policy::equal;
 use punctual_allocation::{Grid, Plan, Pool, PoolError, Share, WayMask};
@@ -13,20 +13,20 @@ use crate::cores::{Core, Segment};
 use crate::engine::Simulation;
 use crate::model::Effort;
 
-/// The part of one core.
+/// Slice of one core, and how much of it is cold.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Holding {
     slice: Option<Slice>,
-    /// Bytes of its ways that are not filled yet.
+    /// Bytes of the core's ways that are not filled yet.
     cold: f64,
 }
 
-/// What is split, and the programs that run under it.
+/// The split resources, and the programs that run on them.
 #[derive(Clone, Debug)]
 pub(crate) struct Split {
     pub model: SplitModel,
     pub programs: Vec<Program>,
-    /// Whether anything was handed out: the first ways are not filled.
+    /// Whether slices were handed out before; the first ways need no filling.
     begun: bool,
 }
 
@@ -39,18 +39,18 @@ impl Split {
         }
     }
 
-    /// What a phase is in cycles at this clock, with everything there is.
+    /// Work of a phase with all ways and bandwidth, in cycles at this clock.
     pub fn effort(&self, program: usize, phase: usize, top_hz: f64) -> Effort {
         Effort::new(self.programs[program].best(phase) * top_hz, 0.0)
     }
 
-    /// Nanoseconds that a whole phase waits with what this core holds; for ever with nothing.
+    /// Nanoseconds that a whole phase waits with this core's share; infinite without a share.
     pub fn waits_ns(&self, program: usize, phase: usize, holding: Holding) -> f64 {
         let waits = |slice: Slice| self.programs[program].waits(phase, slice.share) * 1e9;
         holding.slice.map_or(f64::INFINITY, waits)
     }
 
-    /// The time that the ways of this core take to fill, if any must be.
+    /// Segment in which the ways of this core are filled, if any are cold.
     pub fn fill(&self, holding: Holding) -> Option<Segment> {
         let slice = holding.slice.filter(|_| holding.cold > 0.0)?;
         let seconds = holding.cold / self.model.bandwidth(slice.share.partitions);
@@ -61,12 +61,12 @@ impl Split {
 }
 
 impl Holding {
-    /// Holds `slice`, of which every way is filled.
+    /// Makes the holding of `slice`, with every way filled.
     pub fn new(slice: Option<Slice>) -> Holding {
         Holding { slice, cold: 0.0 }
     }
 
-    /// Takes `slice`; how many of its ways are new. They are cold if they are charged for.
+    /// Replaces the slice and returns how many ways are new; they are cold if `charged`.
     fn take(&mut self, slice: Option<Slice>, charged: bool, way_bytes: f64) -> u32 {
         let [old, new] = [self.slice, slice].map(|slice| slice.map_or(0, Slice::mask));
         let gained = (new & !old).count_ones();
@@ -78,7 +78,7 @@ impl Holding {
         gained
     }
 
-    /// This part of what was cold still is.
+    /// Reduces the cold bytes to this part.
     pub fn keep_cold(&mut self, part: f64) {
         self.cold *= part;
     }
@@ -97,7 +97,7 @@ impl SplitModel {
         Ok(slices(&Plan::side_by_side(equal(pool, self.cores))))
     }
 
-    /// The knobs of each core.
+    /// Offers of the ways and bandwidth knobs of each core.
     pub(crate) fn offers(&self) -> impl Iterator<Item = KnobOffer> {
         let Grid { ways, partitions } = self.grid;
         let knob = |knob, range| KnobOffer { knob, range };
@@ -112,8 +112,7 @@ impl SplitModel {
 }
 
 impl Simulation<'_> {
-    /// Turns the knobs of the split that `plan` names: all together, because a way that one core gains another one
-    /// loses.
+    /// Sets the knobs of the split that `plan` names: all together, because a way that one core gains another loses.
     pub(crate) fn turn_split(&mut self, plan: &Knobs) -> Result<(), Refusal> {
         let mut slices: Vec<Option<Slice>> = self.cores.iter().map(|core| core.holding.slice).collect();
         let mut known = true;
@@ -144,16 +143,16 @@ impl Simulation<'_> {
             .map_err(|error| refusal(error.to_string()))
     }
 
-    /// Gives back what was handed out.
+    /// Restores the even split, if the machine has a split.
     pub(crate) fn restore_split(&mut self) {
         let even = self.split.as_ref().map(|split| split.model.even());
         if let Some(Ok(even)) = even {
-            // The split that the machine began with.
+            // The split at the machine's start, which is always accepted.
             let _ = self.hand_out(&even);
         }
     }
 
-    /// What a phase of this program is with everything there is.
+    /// Work of a phase of this program with all ways and bandwidth.
     pub(crate) fn phase_effort(&self, program: Option<usize>, phase: usize) -> Effort {
         let top_hz = self.model.top().clock.0 as f64;
         let effort = program
@@ -162,11 +161,11 @@ impl Simulation<'_> {
         effort.unwrap_or_default()
     }
 
-    /// Hands out ways and bandwidth, a slice for each core; how many ways cores gained, and none where nothing is other
-    /// than before. The first ways that are handed out need no filling, and count as none.
+    /// Hands out ways and bandwidth, a slice for each core. Returns the number of ways that cores gained, `None` if no
+    /// slice changed. The first ways handed out need no filling and do not count.
     ///
     /// # Errors
-    /// [`SplitError::Overdrawn`] where more is handed out than there is, or a way twice, or nothing can be split here.
+    /// [`SplitError::Overdrawn`] where the slices exceed the resources, or give a way to two cores, or no split exists.
     pub fn hand_out(&mut self, slices: &[Option<Slice>]) -> Result<Option<u32>, SplitError> {
         let overdrawn = || SplitError::Overdrawn {
             now: self.now,
@@ -197,7 +196,7 @@ impl Simulation<'_> {
         Ok(Some(if first { 0 } else { gained }))
     }
 
-    /// For how long cores stood still in all until their ways were filled, and for how long they were busy.
+    /// Time that all cores together stood still until their ways were filled, and time that they were busy.
     pub(super) fn filling_and_busy(&self) -> (Nanos, Nanos) {
         let times = || self.cores.iter().map(|core: &Core| core.times(self.now));
         (
@@ -206,7 +205,7 @@ impl Simulation<'_> {
         )
     }
 
-    /// When the next event is, if nothing is handed out before.
+    /// When the next event is, if no slices are handed out before.
     pub fn next_change(&mut self) -> Time {
         self.settle();
         self.next_event()

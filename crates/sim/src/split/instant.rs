@@ -1,5 +1,5 @@
-//! From what the machine shows to what an allocator is asked, and back: so that a run's own instants can be kept, and
-//! decided again by another policy that is to be compared or timed.
+//! Converts the machine's state to an allocator's input, and plans to slices. A run's instants can thus be recorded,
+//! and decided again by another policy to compare or time it.
 
 use punctual_allocation::{CoreJobs, Plan, Running, Share, Waiting, WayMask};
 use punctual_units::Time;
@@ -7,24 +7,23 @@ use punctual_units::Time;
 use super::model::Slice;
 use crate::engine::Simulation;
 
-/// One moment of a run as an allocator sees it.
+/// A moment of a run as an allocator sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instant {
-    /// When.
     pub now: Time,
-    /// The jobs of each core; those that wait, the earliest deadline first.
+    /// Jobs of each core; the waiting ones in order of their deadlines.
     pub jobs: Vec<CoreJobs>,
 }
 
 impl Instant {
-    /// What each core runs, with what waits for it; nothing where it rests.
+    /// The running job of each core, with the jobs that wait for it; `None` where the core rests.
     pub fn cores(&self) -> Vec<Option<Running<'_>>> {
         self.jobs.iter().map(CoreJobs::running).collect()
     }
 }
 
 impl Simulation<'_> {
-    /// What an allocator sees now: jobs of tasks with profiles.
+    /// The present instant for an allocator: jobs of tasks with profiles.
     pub fn instant(&mut self) -> Instant {
         self.settle();
         let mut cores = vec![CoreJobs::default(); self.cores.len()];
@@ -35,7 +34,7 @@ impl Simulation<'_> {
             if first.runs {
                 jobs.runs = Some(seen);
             }
-            // Those behind the first one have not begun.
+            // Jobs in the backlog have not begun.
             let behind = runner.backlog.iter().map(|(_, released)| Waiting {
                 progress: 0.0,
                 deadline: runner.deadline.map_or(Time::MAX, |deadline| *released + deadline),
@@ -51,8 +50,8 @@ impl Simulation<'_> {
     }
 }
 
-/// Both in the order of their deadlines, as each is by itself: in overload thousands of jobs wait, and are looked at
-/// often.
+/// Merges two lists that are each ordered by deadline. A merge, because in overload thousands of jobs wait, and this
+/// runs often.
 fn merged(some: &[Waiting], others: impl Iterator<Item = Waiting>) -> Vec<Waiting> {
     let (mut all, mut some) = (
         Vec::with_capacity(some.len() + others.size_hint().0),
@@ -68,7 +67,7 @@ fn merged(some: &[Waiting], others: impl Iterator<Item = Waiting>) -> Vec<Waitin
     all
 }
 
-/// What each core gets by `plan`.
+/// Converts `plan` to the slice of each core.
 pub fn slices(plan: &Plan) -> Vec<Option<Slice>> {
     let slice = |(share, mask): (&Share, &WayMask)| Some(Slice::of(*mask, share.partitions));
     plan.shares.iter().zip(&plan.masks).map(slice).collect()

@@ -1,45 +1,45 @@
-//! What is split, and what a split costs.
+//! Parameters of a split and of its changes.
 
 use punctual_allocation::{Grid, Share, WayMask};
 use punctual_units::Nanos;
 
-/// What the cores of a machine split among them.
+/// Resources that the cores of a machine split among them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SplitModel {
-    /// What can be split.
+    /// Numbers of ways and bandwidth partitions.
     pub grid: Grid,
-    /// Cores, at least 1.
+    /// Number of cores, at least 1.
     pub cores: usize,
-    /// Size of one cache way (bytes).
+    /// Size of one cache way, in bytes.
     pub way_bytes: f64,
-    /// Bandwidth of one partition (bytes per second).
+    /// Bandwidth of one partition, in bytes per second.
     pub partition_bandwidth: f64,
-    /// What ways cost that change hands.
+    /// Cost of filling ways that a core gains.
     pub refill: Refill,
     /// The least time between two decisions.
     pub decision_gap: Nanos,
 }
 
-/// What ways cost that change hands.
+/// Cost of filling ways that a core gains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refill {
-    /// Nothing.
+    /// Gained ways are filled at once.
     Free,
-    /// The core that gained them stands still until they are filled.
+    /// The core stands still until its gained ways are filled.
     Charged,
 }
 
-/// What one core has: `share.ways` ways from way `first` on, and `share.partitions` bandwidth partitions.
+/// Share of one core: `share.ways` ways from way `first` on, and `share.partitions` bandwidth partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The number of the lowest way.
+    /// Number of the lowest way.
     pub first: u8,
-    /// How much.
+    /// Numbers of ways and partitions.
     pub share: Share,
 }
 
 impl Slice {
-    /// These ways, with so many partitions.
+    /// Makes the slice of these ways, with `partitions` partitions.
     pub(crate) fn of(ways: WayMask, partitions: u8) -> Slice {
         Slice {
             first: ways.first(),
@@ -57,8 +57,8 @@ impl Slice {
 }
 
 impl SplitModel {
-    /// The fifth paper's machine: four cores, 20 ways of 2 MiB, 20 partitions of 72 MB/s, a decision per millisecond at
-    /// most.
+    /// The fifth paper's machine: four cores, 20 ways of 2 MiB, 20 partitions of 72 MB/s, at most one decision per
+    /// millisecond.
     pub const PAPER: SplitModel = SplitModel {
         grid: Grid::PAPER,
         cores: 4,
@@ -68,12 +68,12 @@ impl SplitModel {
         decision_gap: Nanos::from_millis(1),
     };
 
-    /// Bytes per second of `partitions`.
+    /// Bandwidth of `partitions` partitions, in bytes per second.
     pub(super) fn bandwidth(&self, partitions: u8) -> f64 {
         f64::from(partitions) * self.partition_bandwidth
     }
 
-    /// Whether `slices` hand out no more than there is, and no way twice.
+    /// Whether `slices` stay within the resources, and give no way to two cores.
     pub(super) fn holds(&self, slices: &[Option<Slice>]) -> bool {
         let mut taken = 0u64;
         let mut partitions = 0u32;

@@ -1,21 +1,21 @@
-//! A profile, ready to run.
+//! A profile that is ready to run.
 
 use punctual_allocation::{Profile, ProfileError, Share};
 
-/// A profile that was checked, with what a run needs at every event.
+/// A checked profile, with derived figures that a run needs at every event.
 #[derive(Clone, Debug)]
 pub struct Program {
     profile: Profile,
-    /// Seconds of each phase with everything there is.
+    /// Seconds of each phase with all ways and bandwidth.
     best: Box<[f64]>,
     envelope: f64,
 }
 
 impl Program {
-    /// A program that runs as `profile` says. Tables are made monotone: a core may leave partitions unused.
+    /// Makes a program from `profile`. Tables are made monotone: a core may leave partitions unused.
     ///
     /// # Errors
-    /// [`ProfileError`] of a profile that cannot be run.
+    /// [`ProfileError`] for a profile that cannot be run.
     pub fn new(mut profile: Profile) -> Result<Program, ProfileError> {
         profile.check()?;
         let mut envelope = 0.0;
@@ -37,17 +37,17 @@ impl Program {
         })
     }
 
-    /// The profile, its tables monotone.
+    /// The profile, with monotone tables.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Seconds of a run in which every phase has the best rate that any share gives it: nothing can be faster.
+    /// Seconds of a run in which every phase has the best rate of any share: a lower bound on every run.
     pub fn envelope(&self) -> f64 {
         self.envelope
     }
 
-    /// Seconds of a whole run with everything there is (the fifth paper's *reference WCET*).
+    /// Seconds of a whole run with all ways and bandwidth (the fifth paper's *reference WCET*).
     pub fn reference(&self) -> f64 {
         self.profile.duration(self.profile.grid.all())
     }
@@ -57,19 +57,19 @@ impl Program {
         f64::from(self.profile.phases[phase].rates.rate(share))
     }
 
-    /// Seconds that `phase` takes with everything there is.
+    /// Seconds that `phase` takes with all ways and bandwidth.
     pub(crate) fn best(&self, phase: usize) -> f64 {
         self.best[phase]
     }
 
-    /// Seconds that `phase` takes longer with `share` than with everything there is, at least 0.
+    /// Seconds that `phase` takes longer with `share` than with all ways and bandwidth, at least 0.
     pub(crate) fn waits(&self, phase: usize, share: Share) -> f64 {
         let slower = self.rate(phase, self.profile.grid.all()) / self.rate(phase, share) - 1.0;
         (self.best[phase] * slower).max(0.0)
     }
 
-    /// The share of a run that is done where `done` of `phase` is: from where the phase begins up to, but not at, where
-    /// it ends, so that rounding names no other phase.
+    /// Part of a run that is done once `done` of `phase` is: from the begin of the phase to just below its end, so that
+    /// rounding names no other phase.
     pub(crate) fn progress(&self, phase: usize, done: f64) -> f64 {
         let phases = &self.profile.phases;
         let begins = phase.checked_sub(1).map_or(0.0, |before| phases[before].ends);
@@ -77,13 +77,13 @@ impl Program {
         (begins + done * (ends - begins)).clamp(begins, ends.next_down())
     }
 
-    /// How many phases it has.
+    /// Number of phases of the program.
     pub fn phases(&self) -> usize {
         self.best.len()
     }
 }
 
-/// Instructions of each phase.
+/// Number of instructions of each phase.
 fn lengths(profile: &Profile) -> Vec<f64> {
     let mut before = 0.0;
     let length = |phase: &punctual_allocation::Phase| {

@@ -13,43 +13,43 @@ use crate::load::Event;
 use crate::model::MachineModel;
 use crate::task::{self, Dispatch, Jobs, Release, Step, Work};
 
-/// A run is given up when it lasts this many times as long as jobs are released: a task that never ends.
+/// Bound on the length of a run, in multiples of the time in which jobs are released; a longer run never ends.
 const LASTS_MAX: u64 = 100;
 
-/// Most jobs of a run, which keeps one record of each: 0.3 GB.
+/// Bound on the jobs of a run, which stores a record of each: 0.3 GB.
 const JOBS_MAX: u64 = 2_000_000;
 
-/// How far a job may undercut its envelope by rounding, beside less than a nanosecond in each phase.
+/// Relative error by which rounding may make a job faster than its envelope, beside less than a nanosecond per phase.
 const ROUNDING: f64 = 1e-6;
 
-/// A run that ended.
+/// Result of a run that ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finished {
-    /// Every job, in the order in which they ended.
+    /// Outcomes of all jobs, in the order in which they ended.
     pub jobs: Vec<JobOutcome>,
-    /// When the last one ended.
+    /// When the last job ended.
     pub ended: Time,
-    /// How often the allocator was asked.
+    /// Number of calls of the allocator.
     pub decisions: u64,
-    /// How often it handed out something else than before.
+    /// Number of times that it changed a slice.
     pub changes: u64,
-    /// Ways that cores gained in all, those of the first plan apart.
+    /// Number of ways that cores gained in all, except those of the first plan.
     pub ways_moved: u64,
-    /// Time in which jobs were there to run, of all cores.
+    /// Sum over all cores of the time in which they had a job to run.
     pub busy: Nanos,
-    /// The part of it in which they stood still until ways were filled.
+    /// Part of that time in which jobs stood still until ways were filled.
     pub refilling: Nanos,
-    /// Jobs that were faster than their program's envelope: there must be none.
+    /// Number of jobs that were faster than their program's envelope: must be 0.
     pub too_fast: u64,
 }
 
 /// Runs `tasks` by earliest deadline first on their cores, all released first at 0 and last before `duration`, until
-/// every job has ended; a task's deadline is the end of its period, and late jobs run to their end. `allocate` is asked
-/// after releases, ends and phase changes, at most once per [`SplitModel::decision_gap`]; it answers with a slice for
-/// each core where anything is to change.
+/// every job has ended; a task's deadline is the end of its period, and late jobs run to their end. `allocate` is
+/// called after releases, ends and phase changes, at most once per [`SplitModel::decision_gap`]; it returns a slice for
+/// each core, or `None` for no change.
 ///
 /// # Errors
-/// [`SplitError`]; a run that would not end is given up.
+/// [`SplitError`] for invalid input, and for a run that would not end.
 pub fn run(
     model: &SplitModel,
     programs: &[Program],
@@ -83,7 +83,7 @@ pub fn run(
     }
 }
 
-/// Lets time pass until `next`, which is not after the next event, and all happen that happens then.
+/// Advances time to `next`, which is not after the next event, and handles all events up to then.
 fn pass(machine: &mut Simulation<'_>, next: Time, mut ended: impl FnMut(JobOutcome)) {
     loop {
         match machine.run_until(next) {
@@ -104,7 +104,7 @@ fn note(finished: &mut Finished, job: JobOutcome, programs: &[Program], tasks: &
     finished.jobs.push(job);
 }
 
-/// The end of a run in which nothing happens any more, at least not for long.
+/// Ends a run without further events, or with none for very long.
 fn end(machine: &mut Simulation<'_>, finished: Finished) -> Result<Finished, SplitError> {
     if let Some(job) = machine.jobs().first() {
         return Err(SplitError::NeverEnds {

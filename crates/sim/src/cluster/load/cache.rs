@@ -1,9 +1,9 @@
-//! Which keys a node has cached.
+//! Approximates which keys a node has cached.
 
-/// Places that a key may have: as a set of a cache.
+/// Number of places that a key may have: the ways of a cache set.
 const WAYS: u32 = 8;
 
-/// A set-associative cache with random replacement: one number a place, whatever the number of keys.
+/// A set-associative cache with random replacement: one number per place, however many keys there are.
 #[derive(Clone, Debug)]
 pub(super) struct Cache {
     /// Key + 1; 0 is empty.
@@ -12,7 +12,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Room for about `keys`.
+    /// Makes an empty cache with room for about `keys` keys.
     pub(super) fn new(keys: u32) -> Cache {
         let sets = (keys / WAYS).max(1);
         Cache {
@@ -21,9 +21,9 @@ impl Cache {
         }
     }
 
-    /// Whether `key` was there; now it is. `draw` says which one goes for it.
+    /// Puts `key` into the cache, and returns whether it was there before. `draw` chooses the key to be replaced.
     pub(super) fn touch(&mut self, key: u32, draw: u64) -> bool {
-        // Keys count up from 0: each set has as many of them.
+        // Keys count up from 0, so all sets get equally many keys.
         let first = ((key % self.sets) * WAYS) as usize;
         let set = &mut self.places[first..first + WAYS as usize];
         if set.contains(&(key + 1)) {

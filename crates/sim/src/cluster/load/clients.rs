@@ -1,4 +1,4 @@
-//! What is asked for, and when: drawn from a seed.
+//! Draws queries and their times from a seed.
 
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
@@ -6,18 +6,18 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Clients, Setup, Spread, WorkModel};
 
-/// A query as drawn.
+/// Random properties of a query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drawn {
     pub(super) key: u32,
     pub(super) items: u32,
-    /// Its cost over the mean of its items.
+    /// Cost relative to the mean of its items.
     pub(super) factor: f32,
-    /// For whatever is left to chance about it.
+    /// For all other random choices about the query.
     pub(super) draw: u64,
 }
 
-/// The draws of one run.
+/// Random generators of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Draws {
     queries: ChaCha8Rng,
@@ -57,7 +57,7 @@ impl Draws {
         }
     }
 
-    /// From an arrival to the next, of a rate a second.
+    /// Draws the time from an arrival to the next, for a rate per second.
     pub(super) fn gap(&mut self, rate: f64) -> Nanos {
         Nanos::from_secs_f64(-(1.0 - unit(&mut self.times)).ln() / rate)
     }
@@ -80,7 +80,7 @@ fn number(place: f64, count: u32) -> u32 {
 }
 
 impl Setup {
-    /// How long a client thinks at least and at most, from `now` on.
+    /// Least and longest time that a client thinks, from `now` on.
     pub(super) fn think(&self, now: Time) -> (Nanos, Nanos) {
         match &self.clients {
             Clients::Closed { think, .. } => {
@@ -91,7 +91,7 @@ impl Setup {
         }
     }
 
-    /// Queries a second that come at `now` in an open loop.
+    /// Queries per second that arrive at `now` in an open loop.
     pub(super) fn rate(&self, now: Time) -> f64 {
         match &self.clients {
             Clients::Open { rates } => {

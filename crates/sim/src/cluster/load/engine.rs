@@ -1,4 +1,4 @@
-//! Events in order of time.
+//! The simulation under load: handles events in order of time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -14,17 +14,17 @@ use super::node::{Node, Number};
 use super::summary::{Answered, Counts, Summary};
 use super::{BalancerKind, Change, Clients, GateKind, HEARTBEAT, PERIOD, Policy, Setup, TRANSACTION, Waiting};
 
-/// What happens at an instant. Nodes, balancers and changes are numbers here: events are copied often.
+/// Kinds of events. Nodes, balancers and changes are numbers here: events are copied often.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A client that thinks in between sends; in an open loop, one more query comes.
+    /// A client has thought and sends; in an open loop, one more query arrives.
     Client(u32),
     /// A query reaches its node.
     Arrive {
         number: Number,
         trip: u64,
     },
-    /// An executor is done.
+    /// An executor has finished.
     Finish {
         node: u32,
         executor: u32,
@@ -44,10 +44,10 @@ enum Event {
         balancer: u32,
         probe: Probe,
     },
-    /// All nodes and balancers.
+    /// Sampling points of all nodes and balancers.
     Sample,
     Heartbeat,
-    /// Something happens to a node.
+    /// A node changes as the setup lists.
     Change(u32),
     /// Balancers learn that a node is dead.
     Eject(u32),
@@ -56,7 +56,7 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Time,
-    /// Of events at one instant the earlier made comes first.
+    /// Order of creation, which decides between events of one instant.
     number: u64,
     event: Event,
 }
@@ -78,21 +78,21 @@ impl Ord for Entry {
     }
 }
 
-/// A query on its way.
+/// A query between its sending and its end.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     drawn: Drawn,
     client: u32,
     balancer: u32,
-    /// When the client sent it, and when it was sent to the node that it is at now.
+    /// When the client sent the query, and when it was sent to its present node.
     sent: Time,
     sent_here: Time,
     node: NodeId,
-    /// Told apart from other ways of this place in the list.
+    /// Distinguishes this trip from other uses of the slot.
     trip: u64,
-    /// At the node when it came.
+    /// Queries at the node when this one arrived.
     in_flight: u32,
-    /// Whether it was sent to another node already.
+    /// Whether the query was sent to a second node already.
     again: bool,
     state: State,
     report: Report,
@@ -100,13 +100,13 @@ struct Flight {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    /// The place is free.
+    /// The slot is free.
     Free,
-    /// On its way to a node, waiting there for a connection or for an executor, or running.
+    /// On the way to a node, waiting there for a connection or an executor, or running.
     Away,
-    /// Answered by the node after this long there, and on its way back.
+    /// Answered by the node after this long there; the reply is on its way.
     Answered(Nanos),
-    /// Refused, and on its way back.
+    /// Refused; the reply is on its way.
     Refused(Late),
 }
 
@@ -118,7 +118,7 @@ const NO_REPORT: Report = Report {
     bound: 0.0,
 };
 
-/// One run.
+/// State of one run.
 pub(super) struct Engine<'s> {
     setup: &'s Setup,
     policy: &'s Policy,
@@ -128,7 +128,7 @@ pub(super) struct Engine<'s> {
     made: u64,
     nodes: Vec<Node>,
     law: Option<Backlog>,
-    /// How often each node has died: what it had begun before does not finish.
+    /// Number of deaths of each node: queries begun before the last do not finish.
     lives: Vec<u32>,
     balancers: Vec<Box<dyn Balancer>>,
     draws: Draws,
@@ -140,7 +140,7 @@ pub(super) struct Engine<'s> {
 }
 
 impl<'s> Engine<'s> {
-    /// Where a law turns the nodes' knobs, it is the same for all: `law`, made from its ground.
+    /// Starts a run. If a control law sets the nodes' knobs, it is the same for all: `law`, with its inputs.
     pub(super) fn new(setup: &'s Setup, policy: &'s Policy, law: Option<(BacklogGround, Backlog)>, seed: u64) -> Self {
         let (ground, law) = law.unzip();
         let numbers = 0..setup.nodes.len();
@@ -227,7 +227,7 @@ impl<'s> Engine<'s> {
         match event {
             Event::Client(client) => self.client(client),
             Event::Arrive { number, trip } => {
-                // It may have been sent elsewhere since, or be another query by now.
+                // The query may have been sent elsewhere since, or the slot may hold another.
                 if self.flights[number as usize].trip == trip {
                     self.arrive(number);
                 }
@@ -302,7 +302,7 @@ impl<'s> Engine<'s> {
         self.probe(&query, balancer);
     }
 
-    /// The client thinks, from `rest` on, and sends its next one.
+    /// Lets the client think, from `rest` on, and then send its next query.
     fn think(&mut self, client: u32, rest: Nanos) {
         let (least, most) = self.setup.think(self.now);
         let thought = self.draws.between(least, most);
@@ -322,7 +322,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    /// A query is over, and its client goes on.
+    /// Ends a query; its client continues.
     fn land(&mut self, number: Number) {
         let flight = &mut self.flights[number as usize];
         flight.state = State::Free;
@@ -408,7 +408,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    /// Another node, or the client hears of it.
+    /// Sends a refused query to another node, or else counts it as refused.
     fn refused(&mut self, number: Number, late: Option<Late>) {
         if !self.send_again(number, late) {
             self.counts.refused(self.now);
@@ -438,7 +438,7 @@ impl<'s> Engine<'s> {
         let at = flight.node.0 as usize;
         let node = &mut self.nodes[at];
         if !node.alive {
-            // Balancers learn of it and look for what they have sent here.
+            // Balancers will learn of the death and send the queries lost here again.
             return;
         }
         if let Waiting::Places { places, retry } = self.setup.waiting
@@ -475,7 +475,7 @@ impl<'s> Engine<'s> {
         self.after(self.setup.wire, Event::Reply(number));
     }
 
-    /// Drops what cannot end in time any more, starts what an executor is free for.
+    /// Drops queries that cannot end in time any more, and starts queries on free executors.
     fn pump(&mut self, at: usize) {
         let now = self.now;
         if !self.nodes[at].alive {
@@ -544,7 +544,7 @@ impl<'s> Engine<'s> {
         self.after(PERIOD, Event::Sample);
     }
 
-    /// Turns the knob for the coming period, where it is turned by hand.
+    /// Sets the knob for the coming period, where a list of bounds was given.
     fn hold(&mut self, number: usize) {
         if !self.held.is_empty() {
             self.nodes[number].hold(self.held[self.samples % self.held.len()]);
@@ -599,7 +599,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    /// A query reads only: one that died with its node may be sent again.
+    /// Removes a dead node from the balancers. Queries only read, so those that died with the node may be sent again.
     fn eject(&mut self, number: usize) {
         self.left(number);
         let id = self.nodes[number].id;

@@ -1,18 +1,19 @@
-//! A federation under load, as queues: what is served in time under which balancer and which admission?
+//! A federation under load, as queues: the queries served in time under each balancer and admission policy.
 //!
-//! **Problem.** Balancers and admission are about load, and load needs many clients, many nodes and long runs. Here
-//! only what they depend on is simulated; their code is that of [`punctual_federation`].
+//! **Problem.** Balancers and admission are about load, and load needs many clients, many nodes and long runs. Only the
+//! parts that they depend on are simulated here; their own code is that of [`punctual_federation`].
 //!
-//! **Terms.** A [`Setup`] is the nodes, the data, the clients and what happens to the nodes. A [`Policy`] is a balancer
-//! and a gate. A [`Summary`] is what came of one run. *Executors* are the cores of a node that carry out queries.
+//! **Terms.** A [`Setup`] holds the nodes, the data, the clients and the changes of nodes. A [`Policy`] is a balancer
+//! and a gate (admission policy). A [`Summary`] is the result of one run. *Executors* are the cores of a node that
+//! execute queries.
 //!
-//! **Method.** Events in order of time. A query takes a way to the balancer's choice, waits there by the node's intake,
-//! runs on one executor for (items x cost), cheaper where its key is cached, and its reply takes the way back. The
-//! reply, and nothing earlier, tells the balancer of it. The same setup, policy and seed give the same bytes. The
+//! **Method.** Events are handled in order of time. A query travels to the balancer's choice, waits there in the node's
+//! intake, runs on one executor for (items x cost), cheaper where its key is cached, and its reply travels back. Only
+//! the reply, and nothing earlier, informs the balancer of it. The same setup, policy and seed give the same bytes. The
 //! queries of an open loop are the same under every policy.
 //!
-//! **Left out.** The master and what it commits: a transaction takes a client [`TRANSACTION`] and nothing of a slave.
-//! Messages that are lost, which [`super`] has. Contention of executors for anything but their cores.
+//! **Left out.** The master and its commits: a transaction takes a client [`TRANSACTION`], and no time of a replica.
+//! Lost messages, which [`super`] simulates. Contention of executors for anything but their cores.
 
 mod cache;
 mod clients;
@@ -33,144 +34,146 @@ use punctual_units::{Nanos, Share, Time};
 
 pub use summary::{NodeSample, Second, Summary};
 
-/// What a transaction takes its client: the paper's master is never the bottleneck.
+/// Time of a transaction for its client: the paper's master is never the bottleneck.
 pub const TRANSACTION: Nanos = Nanos::from_millis(20);
-/// Between two sampling points: the paper's P.
+/// Time between two sampling points: the paper's P.
 pub const PERIOD: Nanos = Nanos::from_secs(1);
-/// Between two heartbeats, which bring reports to balancers that use them at any time.
+/// Time between two heartbeats, which bring reports to balancers that use them at any time.
 pub const HEARTBEAT: Nanos = Nanos::from_millis(100);
-/// What an intake supposes an item to cost before it has learned: less than anything here, so that it tries.
+/// Cost of an item that an intake assumes before it has learned: less than any real cost here, so that it admits
+/// queries.
 pub const COST_FIRST: Nanos = Nanos::from_micros(50);
 
-/// What is simulated.
+/// Nodes, data, clients and changes of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// The slaves, numbered from 0.
+    /// The replicas, numbered from 0.
     pub nodes: Vec<NodeModel>,
-    /// Balancers that share the queries without knowing of each other: at least 1.
+    /// Number of balancers, which share the queries but no state: at least 1.
     pub balancers: u32,
-    /// What queries are.
+    /// Sizes, costs and keys of queries.
     pub work: WorkModel,
-    /// Where they come from.
+    /// Source of the queries.
     pub clients: Clients,
-    /// Where clients wait before a node has taken their connection.
+    /// Place where clients wait until a node has accepted their connection.
     pub waiting: Waiting,
-    /// The order of service under gates but ours, which has its own.
+    /// Order of service under all gates except `GateKind::Timely` and `GateKind::Limited`, which serve by deadline.
     pub order: Order,
-    /// From sending a query to its deadline.
+    /// Time from sending a query to its deadline.
     pub deadline: Nanos,
-    /// One way between balancer and node.
+    /// One-way delay between balancer and node.
     pub wire: Nanos,
-    /// From the death of a node until balancers know.
+    /// Time from the death of a node until balancers know.
     pub detection: Nanos,
-    /// What happens to nodes, by time.
+    /// Changes of nodes, by time.
     pub changes: Vec<(Time, Change)>,
-    /// Figures count from here.
+    /// Figures count from this instant on.
     pub judged_from: Time,
-    /// The end.
+    /// End of the run.
     pub until: Time,
 }
 
-/// One slave.
+/// A replica that executes queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeModel {
-    /// Cores that carry out queries, at least 1.
+    /// Number of cores that execute queries, at least 1.
     pub executors: usize,
-    /// Speed, 1 as the costs say.
+    /// Speed relative to the costs, which are for 1.
     pub speed: f64,
-    /// Whether it is there from the start.
+    /// Whether the node is present from the start.
     pub present: bool,
 }
 
-/// What queries are.
+/// Sizes, costs and keys of queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkModel {
-    /// Items of a query, from and up to.
+    /// Least and largest number of items of a query.
     pub items: (u32, u32),
     /// Time of one executor for an item that is not cached.
     pub cost: Nanos,
-    /// What is saved of it where the data is cached.
+    /// Share of the cost saved where the data is cached.
     pub saved: Share,
-    /// Different keys.
+    /// Number of different keys.
     pub keys: u32,
-    /// Keys that a node has cached at most.
+    /// Number of keys that a node caches at most.
     pub cached: u32,
-    /// How costs vary from query to query.
+    /// Variation of costs from query to query.
     pub spread: Spread,
-    /// Keys that are asked for more often.
+    /// Keys that are asked for more often; `None`: all alike.
     pub hot: Option<Hot>,
 }
 
-/// How the cost of a query varies around its mean.
+/// Variation of a query's cost around its mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
-    /// Evenly, by at most this share of the mean to either side.
+    /// Uniform, by at most this share of the mean to either side.
     Even(f64),
-    /// Exponentially.
+    /// Exponentially distributed.
     Exponential,
 }
 
-/// Some keys have more than their part.
+/// A group of keys with more than their proportion of queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hot {
-    /// The share of queries that ask for one of them.
+    /// Share of the queries that ask for one of these keys.
     pub share: f64,
-    /// How many they are.
+    /// Number of these keys.
     pub keys: u32,
-    /// From when on.
+    /// Begin of the preference.
     pub from: Time,
 }
 
-/// Where queries come from.
+/// Source of the queries.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Clients {
     /// Each client thinks, sends, and waits for the answer.
     Closed {
-        /// How many there are.
+        /// Number of clients.
         count: u32,
-        /// From when on they think how long, at least and at most; the first from 0 on.
+        /// Phases by begin, with the least and the longest time to think; the first begins at 0.
         think: Vec<(Time, Nanos, Nanos)>,
-        /// The share of transactions.
+        /// Share of transactions among the requests.
         transactions: f64,
     },
-    /// Queries come whether earlier ones are answered or not: a Poisson process.
+    /// Queries arrive whether earlier ones are answered or not: a Poisson process.
     Open {
-        /// From when on how many a second come; the first from 0 on.
+        /// Phases by begin, with the number of queries per second; the first begins at 0.
         rates: Vec<(Time, f64)>,
     },
 }
 
-/// Where a client waits whose query a node has no room for.
+/// Place where a client waits whose query finds no room at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Every node takes every connection at once, as the paper describes it.
+    /// Every node accepts every connection at once, as the paper describes it.
     Taken,
-    /// A node has so many places. A client that finds none tries again, as a TCP connection does whose SYN was dropped.
+    /// Connections of a node are limited. A client that finds none free tries again, as a TCP connection does whose SYN
+    /// was dropped.
     Places {
-        /// Connections that a node has at once.
+        /// Number of connections of a node at once.
         places: usize,
-        /// After how long the client tries again.
+        /// Time after which the client tries again.
         retry: Nanos,
     },
 }
 
-/// What happens to a node.
+/// Change of a node during the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// It comes, with an empty cache.
+    /// The node joins, with an empty cache.
     Join(usize),
-    /// It says so and goes: balancers know at once, and it finishes what it has.
+    /// The node announces that it leaves: balancers know at once, and it finishes its queries.
     Leave(usize),
-    /// It dies: what it has is lost, and balancers learn of it after [`Setup::detection`].
+    /// The node dies: its queries are lost, and balancers learn of it after [`Setup::detection`].
     Crash(usize),
-    /// It has another speed from now on.
+    /// The node has another speed from now on.
     Speed(usize, f64),
 }
 
 /// A balancer, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BalancerKind {
-    /// One after the other.
+    /// One node after the other.
     RoundRobin,
     /// In proportion to 1 / delay.
     Prop,
@@ -180,16 +183,16 @@ pub enum BalancerKind {
     FcHash,
     /// Power of two choices.
     P2c,
-    /// Probes.
+    /// Probes of load and latency.
     Prequal,
     /// Hashed, with bounded loads.
     Bounded,
-    /// Ours.
+    /// The project's own balancer.
     Home,
 }
 
 impl BalancerKind {
-    /// All of them: the paper's, others', ours.
+    /// All balancers: the paper's, others', the project's own.
     pub const ALL: [BalancerKind; 8] = [
         BalancerKind::RoundRobin,
         BalancerKind::Prop,
@@ -201,7 +204,7 @@ impl BalancerKind {
         BalancerKind::Home,
     ];
 
-    /// Its name in tables and labels.
+    /// Name in tables and labels.
     pub const fn name(self) -> &'static str {
         match self {
             BalancerKind::RoundRobin => "rr",
@@ -215,7 +218,7 @@ impl BalancerKind {
         }
     }
 
-    /// One without nodes.
+    /// Makes the balancer, without nodes.
     pub fn balancer(self) -> Box<dyn Balancer> {
         match self {
             BalancerKind::RoundRobin => Box::new(RoundRobin::default()),
@@ -230,28 +233,28 @@ impl BalancerKind {
     }
 }
 
-/// A gate, by name.
+/// A gate (admission policy), by name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GateKind {
-    /// Everything is let in.
+    /// Every query is admitted.
     Open,
-    /// The paper's law turns the bound of each node's backlog once a period.
+    /// The paper's control law sets the bound of each node's backlog once a period.
     Published {
-        /// Identified on a node: [`BacklogGround::model`].
+        /// Model identified on a node: [`BacklogGround::model`].
         model: Box<ArxModel>,
-        /// Which reading of equation 5.
+        /// Reading of equation 5.
         integration: Integration,
     },
-    /// A bound of the backlog in items, chosen by hand, and expired queries dropped.
+    /// A bound of the backlog in items, chosen by hand; expired queries are dropped.
     Limited(u64),
-    /// Ours.
+    /// The project's own gate.
     Timely,
-    /// The knob is turned by hand, a bound of the backlog for each period, over and over: identification.
+    /// The bound of the backlog is set by hand, one for each period, over and over: identification.
     Held(Vec<u64>),
 }
 
 impl GateKind {
-    /// Its name in tables and labels.
+    /// Name in tables and labels.
     pub fn name(&self) -> &'static str {
         match self {
             GateKind::Open => "none",
@@ -274,9 +277,9 @@ impl GateKind {
 /// A balancer and a gate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Which node gets a query.
+    /// Chooses the node of each query.
     pub balancer: BalancerKind,
-    /// Whether the node takes it.
+    /// Decides whether the node admits the query.
     pub gate: GateKind,
 }
 
@@ -284,20 +287,21 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct SetupError {
-    /// The field.
+    /// Name of the faulty field.
     pub what: &'static str,
-    /// What is wrong, and what would do.
+    /// The fault, and a remedy.
     pub why: String,
 }
 
 impl Setup {
-    /// The paper's testbed (Chronos-C, section 5.1) with so many slaves: 2 cores each, queries of 60 to 100 items, 1500
-    /// clients for each slave that think 3.5 to 4 s, from 200 s on 1 to 1.5 s; 90 % queries; 600 s, of which the first
-    /// 100 do not count.
+    /// The paper's testbed (Chronos-C, section 5.1) with this many slaves: 2 cores each, queries of 60 to 100 items,
+    /// 1500 clients for each slave that think 3.5 to 4 s, from 200 s on 1 to 1.5 s; 90 % queries; 600 s, of which the
+    /// first 100 do not count.
     ///
-    /// What the paper does not state: an item costs 205 us and 12 % less where it is cached, which puts the totals of
-    /// FC-Prop and FC-Hash in its Table 1; a node caches a quarter of the data; costs vary by 20 %; 300 connections a
-    /// node and a new try after 3 s, or its numbers contradict Little's law; threads are served in no order.
+    /// Assumed, because the paper does not state them: an item costs 205 us and 12 % less where it is cached, which
+    /// puts the totals of FC-Prop and FC-Hash in its Table 1; a node caches a quarter of the data; costs vary by 20 %;
+    /// 300 connections a node and a new try after 3 s, or its numbers contradict Little's law; threads are served in no
+    /// order.
     pub fn paper(slaves: usize) -> Setup {
         let second = |at: u64| Time(at * 1_000_000_000);
         Setup {
@@ -334,7 +338,7 @@ impl Setup {
         }
     }
 
-    /// Queries a second that the present nodes can serve at most: everything cached, no executor ever idle.
+    /// Largest number of queries per second that the present nodes can serve: everything cached, no executor ever idle.
     pub fn capacity(&self) -> f64 {
         let present = self.nodes.iter().filter(|node| node.present);
         let executors: f64 = present.map(|node| node.executors as f64 * node.speed).sum();
@@ -346,14 +350,14 @@ impl Setup {
     /// Simulates one run.
     ///
     /// # Errors
-    /// [`SetupError`] names the field that makes no simulation, or says why the gate's model makes no law.
+    /// [`SetupError`] names the field that cannot be simulated, or the reason why the gate's model gives no law.
     pub fn run(&self, policy: &Policy, seed: u64) -> Result<Summary, SetupError> {
         self.check()?;
         let law = self.law(&policy.gate)?;
         Ok(engine::Engine::new(self, policy, law, seed).run())
     }
 
-    /// What turns the nodes' knobs, and what it is made from.
+    /// Makes the control law for the nodes' knobs, with its inputs; `None` for gates without one.
     fn law(&self, gate: &GateKind) -> Result<Option<(BacklogGround, Backlog)>, SetupError> {
         let GateKind::Published { model, integration } = gate else {
             return Ok(None);
@@ -416,7 +420,7 @@ impl Setup {
 }
 
 impl NodeModel {
-    /// The paper's: two cores.
+    /// The paper's node: two cores.
     pub const PAPER: NodeModel = NodeModel {
         executors: 2,
         speed: 1.0,

@@ -1,4 +1,4 @@
-//! A simulated slave: the real intake before executors that take time.
+//! A simulated replica: the real intake in front of executors that take time.
 
 use punctual_federation::admission::{BacklogMachine, Intake, Order, Start};
 use punctual_federation::balancer::Period;
@@ -15,23 +15,24 @@ use super::{COST_FIRST, GateKind, NodeModel, PERIOD, Setup};
 /// A query at a node, by its number in the engine.
 pub(super) type Number = u32;
 
-/// A slave.
+/// State of one replica.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) alive: bool,
-    /// Whether it has said that it goes: it finishes what it has.
+    /// Whether the node has announced that it leaves: it finishes its queries.
     pub(super) leaving: bool,
     pub(super) speed: f64,
     machine: BacklogMachine<Number>,
-    /// What turns its knob, if anything does; what came of the last plan; and what was decided, where that is kept.
+    /// Control law of the node's knob; result of the last plan; log of decisions. `None`: no law, no plan yet, not
+    /// recorded.
     law: Option<Backlog>,
     applied: Option<Applied>,
     log: Option<BacklogLog>,
     pub(super) meter: ProbeMeter,
     /// The query on each executor.
     pub(super) running: Vec<Number>,
-    /// When it is to look for expired ones.
+    /// When to look for expired queries next.
     pub(super) wake: Time,
     cache: Cache,
     delays: Nanos,
@@ -42,12 +43,12 @@ pub(super) struct Node {
     bound: f64,
 }
 
-/// What a simulated node is called as a machine.
+/// Name of a simulated node as a machine.
 fn machine_name(number: usize) -> String {
     format!("simulated node {number}")
 }
 
-/// The machine of a node before its executors.
+/// The machine of a node: intake and gate, without executors.
 pub(super) fn machine(setup: &Setup, number: usize, gate: &GateKind) -> BacklogMachine<Number> {
     let order = match gate {
         GateKind::Timely | GateKind::Limited(_) => Order::Deadline,
@@ -60,7 +61,7 @@ pub(super) fn machine(setup: &Setup, number: usize, gate: &GateKind) -> BacklogM
 }
 
 impl Node {
-    /// With `law`, where one turns its knob.
+    /// Makes a node; `law` sets its knob, if given.
     pub(super) fn new(setup: &Setup, number: usize, gate: &GateKind, law: Option<Backlog>) -> Node {
         let NodeModel {
             executors,
@@ -99,7 +100,7 @@ impl Node {
         node
     }
 
-    /// Keeps what is decided about its knob from now on.
+    /// Records the decisions about the knob from now on.
     pub(super) fn record(&mut self, log: BacklogLog) {
         self.log = Some(log);
     }
@@ -116,13 +117,13 @@ impl Node {
         self.machine.intake_mut()
     }
 
-    /// The one door to the knob.
+    /// Sets the knob; every change goes through here.
     fn turn(&mut self, plan: &Plan) {
         self.applied = Some(self.machine.apply(plan));
         self.bound = self.intake().report().bound;
     }
 
-    /// The law's turn at a sampling point.
+    /// Lets the control law set the knob at a sampling point.
     fn regulate(&mut self, delay: Option<Nanos>, now: Time) {
         let Some(law) = &mut self.law else { return };
         self.machine.at(now);
@@ -137,7 +138,7 @@ impl Node {
         self.turn(&plan);
     }
 
-    /// Whether the data of a query was cached; and how long an executor takes for it.
+    /// Executes a query: returns whether its data was cached, and the time of the executor.
     pub(super) fn serve(
         &mut self,
         setup: &Setup,
@@ -153,7 +154,7 @@ impl Node {
         (cached, Nanos::from_secs_f64(cost * f64::from(start.ask.items)))
     }
 
-    /// To be called before the backlog changes.
+    /// Must be called before the backlog changes.
     pub(super) fn account(&mut self, now: Time) {
         self.area += self.intake().backlog() as f64 * now.since(self.since).as_secs_f64();
         self.since = now;
@@ -164,7 +165,7 @@ impl Node {
         self.ended += 1;
     }
 
-    /// A sampling point: what a period was like, before the law moves the bound for the next.
+    /// Ends a period: returns its figures, and lets the control law set the bound for the next.
     pub(super) fn sample(&mut self, now: Time) -> (Period, NodeSample) {
         self.account(now);
         let delay = (self.ended > 0).then(|| Nanos(self.delays.0 / u64::from(self.ended)));
@@ -185,7 +186,7 @@ impl Node {
         (period, sample)
     }
 
-    /// What a heartbeat says.
+    /// Contents of a heartbeat.
     pub(super) fn beat(&self) -> Period {
         Period {
             node: self.id,
@@ -194,13 +195,13 @@ impl Node {
         }
     }
 
-    /// The knob, turned by hand.
+    /// Sets the knob to a bound given by hand.
     pub(super) fn hold(&mut self, items: u64) {
         self.turn(&bound(items));
     }
 }
 
-/// A plan for the knob.
+/// A plan that sets the bound of the backlog.
 fn bound(items: u64) -> Plan {
     Plan::of(KnobId::Backlog, Value::Items(items))
 }

@@ -1,9 +1,9 @@
-//! What came of one run.
+//! Figures of one run.
 
 use punctual_loop::backlog::BacklogLog;
 use punctual_units::{Nanos, Time};
 
-/// Counts of queries and their delays, of the judged part of a run unless said otherwise.
+/// Counts of queries and their delays, in the judged part of a run unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Length of the judged part, in seconds.
@@ -12,7 +12,7 @@ pub struct Summary {
     pub offered: u64,
     /// Queries that were answered, in time or not.
     pub served: u64,
-    /// Of these, by the deadline, as the client sees it.
+    /// Served queries answered by the deadline, as the client sees it.
     pub timely: u64,
     /// Queries that were refused.
     pub refused: u64,
@@ -20,78 +20,78 @@ pub struct Summary {
     pub lost: u64,
     /// Queries that were refused once and sent to another node.
     pub again: u64,
-    /// Refusals that were said after the deadline: there must be none.
+    /// Refusals after the deadline: must be 0.
     pub late_refusals: u64,
-    /// Items of the queries that were answered.
+    /// Items of the answered queries.
     pub items: u64,
-    /// Items of those with a delay within the bound, as the node sees it: from the connection to the end, which is
-    /// what the paper measures.
+    /// Items of queries with a delay within the bound, as the node sees it: from the connection to the end, as the
+    /// paper measures it.
     pub items_timely: u64,
-    /// Queries that a node answered after it had said that it leaves; they are in `served`, too.
+    /// Queries answered by a node after it had announced that it leaves; also counted in `served`.
     pub served_gone: u64,
-    /// Of these, by the deadline.
+    /// Part of `served_gone` that was answered by the deadline.
     pub timely_gone: u64,
-    /// Items of the queries that nodes answered which had not said that they leave.
+    /// Items of the queries answered by nodes that had not announced that they leave.
     pub items_here: u64,
-    /// Of these, items of queries that were answered by the deadline, as the client sees it.
+    /// Items of those answered by the deadline, as the client sees it.
     pub items_timely_here: u64,
     /// Seconds that executors spent on queries that were begun in the judged part.
     pub busy: f64,
     /// Sum of the delays as nodes see them, in seconds.
     pub node_delay_sum: f64,
-    /// Queries whose key was cached, of all that were started.
+    /// Started queries whose key was cached.
     pub cached: u64,
-    /// Queries that were started.
+    /// Queries that were started on an executor.
     pub started: u64,
     /// Delays as clients see them, in seconds, rising.
     pub delays: Vec<f32>,
-    /// Second by second, of the whole run.
+    /// Figures of each second of the whole run.
     pub second_by_second: Vec<Second>,
     /// Sampling points of the first node, of the whole run.
     pub first_node: Vec<NodeSample>,
-    /// What was decided about the first node's bound, where a law turns it.
+    /// Decisions about the first node's bound, if a control law sets it.
     pub log: Option<BacklogLog>,
-    /// Of the whole run: offered, and answered, refused, lost or still under way at the end. Both are equal.
+    /// For the whole run: offered queries; and answered, refused, lost or unfinished ones. Both are equal.
     pub balance: (u64, u64),
 }
 
-/// One second of a run.
+/// Counts of one second of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Second {
-    /// Queries sent.
+    /// Number of queries sent.
     pub offered: u32,
-    /// Queries answered.
+    /// Number of queries answered.
     pub served: u32,
-    /// Of these in time, as clients see it.
+    /// Queries answered in time, as clients see it.
     pub timely: u32,
-    /// Queries answered by a node that had said that it leaves, which count as served, too.
+    /// Queries answered by a node that had announced that it leaves; also counted in `served`.
     pub served_gone: u32,
-    /// Of these in time.
+    /// Part of `served_gone` that was answered in time.
     pub timely_gone: u32,
-    /// Items answered.
+    /// Items of the answered queries.
     pub items: u32,
-    /// Of these with a delay within the bound, as nodes see it.
+    /// Items of queries with a delay within the bound, as nodes see it.
     pub items_timely: u32,
 }
 
-/// One period of a node.
+/// Figures of one period of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NodeSample {
-    /// Mean delay of the queries that ended in it, in seconds; none if none did.
+    /// Mean delay of the queries that ended in the period, in seconds; `None` if none did.
     pub delay: Option<f64>,
-    /// Mean backlog, in items.
+    /// Mean backlog in the period, in items.
     pub backlog: f64,
-    /// The bound that held, in items.
+    /// Bound of the backlog in the period, in items.
     pub bound: f64,
 }
 
 impl Summary {
-    /// A count of the judged part, for each second.
+    /// Converts a count of the judged part to a rate per second.
     pub fn per_second(&self, count: u64) -> f64 {
         count as f64 / self.seconds
     }
 
-    /// Timely queries of the served ones; 1 of none.
+    /// Share of timely queries among the served ones; 1 without any.
     pub fn timely_of_served(&self) -> f64 {
         if self.served == 0 {
             1.0
@@ -100,7 +100,7 @@ impl Summary {
         }
     }
 
-    /// Refused queries of the offered ones.
+    /// Share of refused queries among the offered ones.
     pub fn refused_share(&self) -> f64 {
         if self.offered == 0 {
             0.0
@@ -109,32 +109,32 @@ impl Summary {
         }
     }
 
-    /// Mean delay as clients see it, in seconds; none of nothing.
+    /// Mean delay as clients see it, in seconds; `None` without served queries.
     pub fn mean_delay(&self) -> Option<f64> {
         punctual_units::mean(self.delays.iter().map(|delay| f64::from(*delay)))
     }
 
-    /// Mean delay as nodes see it, in seconds; none of nothing.
+    /// Mean delay as nodes see it, in seconds; `None` without served queries.
     pub fn node_delay(&self) -> Option<f64> {
         (self.served > 0).then(|| self.node_delay_sum / self.served as f64)
     }
 
-    /// Queries answered by nodes that were there when they answered, and had not said that they leave.
+    /// Queries answered by nodes that had not announced that they leave.
     pub fn served_here(&self) -> u64 {
         self.served - self.served_gone
     }
 
-    /// Of these, by the deadline.
+    /// Queries of `served_here` that were answered by the deadline.
     pub fn timely_here(&self) -> u64 {
         self.timely - self.timely_gone
     }
 
-    /// Executors that were at work, on average.
+    /// Mean number of busy executors.
     pub fn busy_executors(&self) -> f64 {
         self.busy / self.seconds
     }
 
-    /// A percentile of the delays, in seconds; none of nothing.
+    /// Percentile of the delays, in seconds; `None` without served queries.
     pub fn percentile(&self, share: f64) -> Option<f64> {
         punctual_units::percentile_of_rising(&self.delays, share).map(f64::from)
     }
@@ -143,9 +143,9 @@ impl Summary {
 /// A query that was answered.
 pub(super) struct Answered {
     pub(super) items: u32,
-    /// Whether its node has said that it leaves.
+    /// Whether its node has announced that it leaves.
     pub(super) gone: bool,
-    /// As the node sees it, and as the client does.
+    /// Delay as the node sees it, and as the client does.
     pub(super) at_node: Nanos,
     pub(super) delay: Nanos,
 }
@@ -186,7 +186,7 @@ impl Counts {
         }
     }
 
-    /// An executor begins with a query whose key was cached or not, for so long.
+    /// Counts a query that an executor begins: whether its key was cached, and its time.
     pub(super) fn started(&mut self, now: Time, cached: bool, span: Nanos) {
         if now >= self.from {
             self.summary.started += 1;
@@ -231,7 +231,7 @@ impl Counts {
         self.summary.refused += u64::from(now >= self.from);
     }
 
-    /// A node has said no, at this instant.
+    /// Counts a refusal if it comes after the deadline.
     pub(super) fn said(&mut self, now: Time, deadline: Time) {
         self.summary.late_refusals += u64::from(now >= self.from && now > deadline);
     }
@@ -249,7 +249,7 @@ impl Counts {
         self.summary.first_node.push(sample);
     }
 
-    /// The summary, with as many queries under way.
+    /// Completes the summary, with `under_way` queries unfinished.
     pub(super) fn end(mut self, under_way: u64, log: Option<BacklogLog>) -> Summary {
         self.summary.log = log;
         self.summary.delays.sort_unstable_by(f32::total_cmp);
