@@ -4,20 +4,20 @@
 const LINES_BITS: u32 = 9;
 const INSTRUCTIONS_BITS: u32 = 10;
 
-/// Straight-line code: how many instructions, and the lines that they lie in.
+/// Straight-line code: its number of instructions, and the lines that they lie in.
 ///
-/// A word, because that is what the emulator keeps with each block and hands back: nothing is allocated that would have
-/// to be freed when the emulator discards translations. An address of 48 bits leaves 42 for the line.
+/// Packed into a word, because the emulator stores a word with each block and passes it back: nothing is allocated that
+/// would have to be freed when the emulator discards translations. An address of 48 bits leaves 42 for the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(u64);
 
 impl Block {
-    /// The most instructions of one block that the emulator reports; QEMU's own bound is 512.
+    /// Bound on the instructions of a block that the emulator reports; QEMU's own bound is 512.
     pub const INSTRUCTIONS_MAX: u64 = (1 << INSTRUCTIONS_BITS) - 1;
-    /// The most lines; QEMU's blocks end at the second page they touch, 128 lines.
+    /// Bound on the lines of a block; QEMU's blocks end at the second page they touch, 128 lines.
     pub const LINES_MAX: u64 = (1 << LINES_BITS) - 1;
 
-    /// `instructions` in `lines` from `first_line` on; both at most their bounds, else cut to them.
+    /// Makes a block of `instructions` in `lines` lines from `first_line` on; both are cut to their bounds.
     pub fn new(first_line: u64, lines: u64, instructions: u64) -> Block {
         Block(
             first_line << (LINES_BITS + INSTRUCTIONS_BITS)
@@ -26,22 +26,22 @@ impl Block {
         )
     }
 
-    /// As a word.
+    /// The word that `Block::from_bits` reads.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// What [`Block::to_bits`] gave.
+    /// Restores a block from [`Block::to_bits`].
     pub const fn from_bits(bits: u64) -> Block {
         Block(bits)
     }
 
-    /// How many instructions.
+    /// Number of instructions, at most `Block::INSTRUCTIONS_MAX`.
     pub const fn instructions(self) -> u64 {
         self.0 & Self::INSTRUCTIONS_MAX
     }
 
-    /// The lines, in order.
+    /// Numbers of the lines, in order.
     pub const fn lines(self) -> std::ops::Range<u64> {
         let first = self.0 >> (LINES_BITS + INSTRUCTIONS_BITS);
         first..first + (self.0 >> INSTRUCTIONS_BITS & Self::LINES_MAX)

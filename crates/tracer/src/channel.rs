@@ -1,13 +1,13 @@
-//! From the emulator's process to the profiler's: memory that both have mapped.
+//! Channel from the emulator's process to the profiler's: memory that both have mapped.
 //!
-//! **Why memory.** A pipe is a file descriptor, and those belong to the program that runs in the emulator: daemons and
-//! shells close all that they do not know. A mapping stays, and what is in it outlives a process that is killed:
-//! nothing that was counted is lost.
+//! **Why memory.** A pipe is a file descriptor, and descriptors belong to the program that runs in the emulator:
+//! daemons and shells close all that they do not know. A mapping stays, and its contents survive a process that is
+//! killed: no count is lost.
 //!
 //! **Layout**, in words of 8 bytes: counters ([`Field`]), the geometry, the open window, and a ring of complete
-//! windows. One process writes (under the recorder's lock), one reads. A window is its instructions, its requests, and
-//! its distances. The writer of window n waits until window n − [`RING`] was read, then fills its place, then publishes
-//! n + 1; the reader takes what lies between what it read and what was published.
+//! windows. One process writes (under the recorder's lock), one reads. A window consists of its instructions, its
+//! requests, and its distances. The writer of window n waits until window n - [`RING`] was read, then fills its slot,
+//! then publishes n + 1; the reader takes the windows between its own count and the published one.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -21,11 +21,10 @@ use std::time::Duration;
 use crate::geometry::{Geometry, WAYS_MAX};
 use crate::recorder::Window;
 
-/// Complete windows that may wait to be read: at 100 windows a second, two and a half seconds of a reader that is held
-/// up.
+/// Bound on complete windows that wait to be read: at 100 windows a second, two and a half seconds of a delayed reader.
 pub const RING: u64 = 256;
-/// How long the writer sleeps before it looks again whether there is room. It looks for ever: the reader's end is its
-/// end, too.
+/// Pause of the writer before it checks for room again. It checks without limit: the writer's process ends with the
+/// reader's.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 const GEOMETRY: usize = 16;
@@ -35,55 +34,55 @@ const WINDOWS: usize = OPEN + WINDOW_WORDS;
 const WORDS: usize = WINDOWS + WINDOW_WORDS * RING as usize;
 const BYTES: usize = WORDS * size_of::<u64>();
 
-/// The counters, each in a word of its own.
+/// Indices of the counters, each in a word of its own.
 #[derive(Clone, Copy, Debug)]
 enum Field {
     /// 1 once the plugin counts.
     Installed,
-    /// 1 once the program has come to its end and everything is counted.
+    /// 1 once the program has ended and everything is counted.
     Ended,
-    /// Windows that the writer has completed, and those that the reader has taken.
+    /// Number of windows completed by the writer, and number taken by the reader.
     Written,
     Read,
     /// Instructions in all complete windows.
     Instructions,
-    /// Threads, child processes and attempts to become another program.
+    /// Numbers of threads, child processes and attempts to become another program.
     Threads,
     Children,
     Replacements,
-    /// Threads over the bound, which are not counted.
+    /// Number of threads over the bound, which are not counted.
     Uncounted,
 }
 
-/// How far the program has come.
+/// Progress of the program and its processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The plugin was loaded and counts.
+    /// Whether the plugin was loaded and counts.
     pub installed: bool,
-    /// The program came to its end, and everything is counted.
+    /// Whether the program has ended and everything is counted.
     pub ended: bool,
-    /// Instructions so far, in steps of [`STEP`](crate::STEP) for each thread.
+    /// Number of instructions so far, in steps of [`STEP`](crate::STEP) for each thread.
     pub instructions: u64,
-    /// Threads so far, the first included.
+    /// Number of threads so far, the first included.
     pub threads: u64,
-    /// Threads beyond those that can be counted.
+    /// Number of threads beyond those that can be counted.
     pub uncounted_threads: u64,
-    /// Child processes, which are not counted.
+    /// Number of child processes, which are not counted.
     pub children: u64,
-    /// Attempts of the program to become another one, by `execve`.
+    /// Number of attempts of the program to become another, by `execve`.
     pub replacements: u64,
 }
 
-/// A file that cannot carry windows.
+/// Errors of a file that should carry windows.
 #[derive(Debug)]
 pub enum ChannelError {
-    /// It could not be made as large as it must be, or not be mapped.
+    /// The file could not be resized or mapped.
     Map(io::Error),
-    /// It does not hold what a profiler writes.
+    /// The file was not written by a profiler.
     Contents,
 }
 
-/// Memory that two processes share; each calls the half of the methods that is its own.
+/// Memory that two processes share; each calls only its own half of the methods.
 #[derive(Debug)]
 pub struct Channel {
     words: NonNull<AtomicU64>,
@@ -110,12 +109,12 @@ unsafe extern "C" {
 const PROT_READ_WRITE: c_int = 1 | 2;
 const MAP_SHARED: c_int = 1;
 
-/// Made by the profiler, for which it is empty so far.
+/// Methods for the profiler, which creates the channel.
 impl Channel {
     /// Makes `file` a channel for a program on `geometry`.
     ///
     /// # Errors
-    /// [`ChannelError::Map`].
+    /// [`ChannelError::Map`] if the file cannot be resized or mapped.
     pub fn create(file: &File, geometry: &Geometry) -> Result<Channel, ChannelError> {
         file.set_len(0).map_err(ChannelError::Map)?;
         file.set_len(BYTES as u64).map_err(ChannelError::Map)?;
@@ -126,7 +125,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// How far the program is.
+    /// Progress of the program so far.
     pub fn progress(&self) -> Progress {
         let at = |field| self.field(field).load(Ordering::Acquire);
         Progress {
@@ -140,29 +139,29 @@ impl Channel {
         }
     }
 
-    /// Takes the complete windows of `ways` ways that were not taken yet.
+    /// Takes the complete windows that were not taken yet, with distances up to `ways`.
     pub fn take(&self, ways: usize, windows: &mut Vec<Window>) {
         let written = self.field(Field::Written).load(Ordering::Acquire);
         let read = self.field(Field::Read).load(Ordering::Relaxed);
-        // Whatever the other process writes there, no more than a ring is read.
+        // Whatever the other process writes there, at most a ring is read.
         for number in (read..written).take(RING as usize) {
             windows.push(self.load(Self::place(number), ways));
         }
         self.field(Field::Read).store(written, Ordering::Release);
     }
 
-    /// The window that was under way when the other process ended; whole only after that.
+    /// The window that the other process had open when it ended; complete only after its end.
     pub fn open_window(&self, ways: usize) -> Window {
         self.load(OPEN, ways)
     }
 }
 
-/// Used in the emulator's process.
+/// Methods for the emulator's process.
 impl Channel {
-    /// Finds the channel in `file`, and what is to be modelled.
+    /// Opens the channel in `file`, and returns the geometry to be modelled.
     ///
     /// # Errors
-    /// [`ChannelError`].
+    /// [`ChannelError`] if the file cannot be mapped, or no profiler wrote it.
     pub fn open(file: &File) -> Result<(Channel, Geometry), ChannelError> {
         // Memory mapped past the end of a file must not be touched.
         let bytes = file.metadata().map_err(ChannelError::Map)?.len();
@@ -175,33 +174,33 @@ impl Channel {
         Ok((channel, geometry))
     }
 
-    /// The plugin counts from now on.
+    /// Notes that the plugin counts from now on.
     pub fn set_installed(&self) {
         self.field(Field::Installed).store(1, Ordering::Release);
     }
 
-    /// Everything is counted.
+    /// Notes that the program has ended and everything is counted.
     pub fn set_ended(&self) {
         self.field(Field::Ended).store(1, Ordering::Release);
     }
 
-    /// One more thread that is counted, or not.
+    /// Counts a thread, as counted or as over the bound.
     pub fn add_thread(&self, counted: bool) {
         let field = if counted { Field::Threads } else { Field::Uncounted };
         self.field(field).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more child process.
+    /// Counts a child process.
     pub fn add_child(&self) {
         self.field(Field::Children).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The program tries to become another one.
+    /// Counts an attempt of the program to become another.
     pub fn add_replacement(&self) {
         self.field(Field::Replacements).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Shows the window that is under way.
+    /// Publishes the state of the open window.
     pub fn show(&self, open: &Window) {
         self.store(OPEN, open);
     }
@@ -215,7 +214,7 @@ impl Channel {
         self.store(Self::place(number), window);
         self.field(Field::Instructions)
             .fetch_add(window.instructions, Ordering::Relaxed);
-        // Killed between these two, the window would be read twice; the other way round, not at all.
+        // Killed between these two, the process loses this window; in the other order, it would be read twice.
         self.show(&Window::new(window.distances.len()));
         self.field(Field::Written).store(number + 1, Ordering::Release);
     }

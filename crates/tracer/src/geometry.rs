@@ -1,4 +1,4 @@
-//! Which caches are modelled.
+//! Sizes of the modelled caches.
 
 use std::fmt;
 
@@ -6,52 +6,51 @@ use crate::lru::LruSets;
 
 /// Bytes of a line, in every cache.
 pub const LINE_BYTES: u64 = 64;
-/// The most ways of the LLC: what a way mask holds.
+/// Bound on the ways of the LLC: the bits of a way mask.
 pub const WAYS_MAX: u8 = 64;
-/// The largest LLC that is modelled, in bytes; its model takes an eighth of it.
+/// Size of the largest LLC that is modelled, in bytes; its model takes an eighth of it.
 pub const LLC_BYTES_MAX: u64 = 4 << 30;
 
-/// The size of one cache.
+/// Size of one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// All of it, in bytes: a multiple of [`LINE_BYTES`] times `ways`.
+    /// Total size in bytes: a multiple of [`LINE_BYTES`] times `ways`.
     pub bytes: u64,
-    /// Lines of a set.
+    /// Number of lines of a set.
     pub ways: u8,
 }
 
-/// The caches of a machine, and how long a window is.
+/// The caches of a machine, and the length of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// The first level, for instructions and for data each.
+    /// The first level: one for instructions and one for data, both of this size.
     pub l1: Cache,
     /// The second level, for both; `None` where the LLC comes next.
     pub l2: Option<Cache>,
-    /// Ways of the LLC, 1..=[`WAYS_MAX`].
+    /// Number of ways of the LLC, 1..=[`WAYS_MAX`].
     pub ways: u8,
-    /// Bytes of each way of the LLC: a multiple of [`LINE_BYTES`].
+    /// Size of each way of the LLC in bytes: a multiple of [`LINE_BYTES`].
     pub way_bytes: u64,
-    /// Instructions of a window; at least 1.
+    /// Number of instructions in a window; at least 1.
     pub window: u64,
 }
 
-/// Caches that cannot be.
+/// Errors of a geometry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GeometryError {
-    /// A size that is not so many full sets of lines.
+    /// The size of a cache is not a whole number of full sets, or too large.
     Size {
-        /// Which cache.
         cache: &'static str,
-        /// What it must be a multiple of, in bytes.
+        /// Required divisor of the size, in bytes: that of one set.
         multiple: u64,
-        /// What it is, in bytes.
+        /// Size given, in bytes.
         bytes: u64,
     },
-    /// No ways, or more than [`WAYS_MAX`].
+    /// The LLC has no ways, or more than [`WAYS_MAX`].
     Ways(u8),
-    /// An LLC over [`LLC_BYTES_MAX`].
+    /// The LLC is larger than [`LLC_BYTES_MAX`].
     TooLarge(u64),
-    /// A window without instructions.
+    /// The window has no instructions.
     Window,
 }
 
@@ -71,10 +70,10 @@ impl Geometry {
         window: 1_000_000,
     };
 
-    /// Refuses caches that cannot be.
+    /// Refuses caches that cannot be modelled.
     ///
     /// # Errors
-    /// [`GeometryError`], the first one found.
+    /// [`GeometryError`]: the first fault found.
     pub fn check(&self) -> Result<(), GeometryError> {
         check_size("L1", self.l1)?;
         if let Some(l2) = self.l2 {
@@ -100,12 +99,12 @@ impl Geometry {
         Ok(())
     }
 
-    /// The LLC, empty.
+    /// Makes an empty LLC of this geometry.
     pub fn llc(&self) -> LruSets {
         LruSets::new(self.way_bytes / LINE_BYTES, self.ways.into())
     }
 
-    /// As numbers, for [`Geometry::from_words`].
+    /// The geometry as words, for [`Geometry::from_words`].
     pub fn to_words(self) -> [u64; 7] {
         let l2 = self.l2.unwrap_or(Cache { bytes: 0, ways: 0 });
         [
@@ -119,7 +118,7 @@ impl Geometry {
         ]
     }
 
-    /// What [`Geometry::to_words`] wrote, if it is one.
+    /// Restores a geometry from [`Geometry::to_words`]; `None` if the words are not a valid one.
     pub fn from_words(words: [u64; 7]) -> Option<Geometry> {
         let [l1, l1_ways, l2, l2_ways, ways, way_bytes, window] = words;
         let cache = |bytes, ways: u64| {

@@ -1,8 +1,8 @@
-//! What does a program ask of the caches, instruction by instruction?
+//! Measures a program's demand on the caches, instruction by instruction.
 //!
-//! **Problem.** How much a program gains by a way of the last-level cache (LLC) cannot be seen from outside: few
-//! machines have counters that a user may read, and these count under the one allocation in force. A trace of every
-//! access holds the answer for all allocations, but is far too long to be kept.
+//! **Problem.** The gain of a program by a way of the last-level cache (LLC) cannot be seen from outside: few machines
+//! have counters that a user may read, and these count under the one allocation in force. A trace of every access holds
+//! the answer for all allocations, but is far too long to be stored.
 //!
 //! **Method.** The program runs under QEMU's user-mode emulation, which loads this crate as a plugin. Every block of
 //! instructions and every load and store goes straight into cache models in the emulator's own process: the private
@@ -12,13 +12,13 @@
 //! count per distance gives the misses for every number of ways. Only windows of instructions ([`Window`]) leave the
 //! process, through memory that is shared with the profiler ([`Channel`]).
 //!
-//! **Terms.** A *line* is a byte address divided by [`LINE_BYTES`]. A *request* is a line asked of the LLC because L1
-//! and L2 do not have it. A *stream* is what one thread does ([`Stream`]). A *block* is straight-line code that the
-//! emulator translates at once and enters at its top ([`Block`]).
+//! **Terms.** A *line* is a byte address divided by [`LINE_BYTES`]. A *request* is a line requested from the LLC
+//! because L1 and L2 do not have it. A *stream* is the instructions and accesses of one thread ([`Stream`]). A *block*
+//! is straight-line code that the emulator translates at once and enters at its top ([`Block`]).
 //!
 //! **Limits.** LRU and modulo indexing everywhere, by virtual address; no prefetcher, no write-back traffic, no TLB;
-//! what the kernel touches in system calls is not seen. A block counts from its top: one that a signal leaves in the
-//! middle counts as a whole. An iteration of a string instruction counts as an instruction.
+//! accesses of the kernel in system calls are not seen. A block counts from its top, as a whole even if a signal leaves
+//! it in the middle. An iteration of a string instruction counts as an instruction.
 //!
 //! The crate depends on nothing but `std`, because it is compiled twice: as a library of the workspace, and by the
 //! profiler's build script as the shared library that the emulator loads.

@@ -1,12 +1,12 @@
-//! Sets of lines in the order in which they were last asked for.
+//! Sets of lines in order of last use.
 
 use crate::geometry::LINE_BYTES;
 
-/// No address divided by the size of a line comes near.
+/// Marks an empty place: larger than any address divided by the size of a line.
 const EMPTY: u64 = u64::MAX;
 
-/// The lines of a cache, set by set, the one asked for last in front: a cache with LRU replacement, and at the same
-/// time all smaller ones with the same sets.
+/// The lines of a cache, set by set, the last used in front: a cache with LRU replacement, and at the same time all
+/// smaller ones with the same sets.
 ///
 /// ```
 /// use punctual_tracer::LruSets;
@@ -16,14 +16,14 @@ const EMPTY: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 pub struct LruSets {
     sets: u64,
-    /// `sets - 1` where that is a mask; division is slow, and most caches do without.
+    /// `sets - 1` for a power of two; division is slow, and most caches do not need it.
     mask: Option<u64>,
     ways: usize,
     lines: Box<[u64]>,
 }
 
 impl LruSets {
-    /// `sets` empty sets of `ways` lines each; both at least 1.
+    /// Makes `sets` empty sets of `ways` lines each; both at least 1.
     pub fn new(sets: u64, ways: usize) -> LruSets {
         let (sets, ways) = (sets.max(1), ways.max(1));
         LruSets {
@@ -34,18 +34,18 @@ impl LruSets {
         }
     }
 
-    /// A cache of `bytes` in `ways` ways of lines of [`LINE_BYTES`].
+    /// Makes a cache of `bytes` in `ways` ways of lines of [`LINE_BYTES`].
     pub fn of_size(bytes: u64, ways: usize) -> LruSets {
         LruSets::new(bytes / LINE_BYTES / ways.max(1) as u64, ways)
     }
 
-    /// Ways of a set.
+    /// Number of ways of a set.
     pub fn ways(&self) -> usize {
         self.ways
     }
 
-    /// Asks for `line` and puts it in front of its set. Returns its stack distance: how many other lines of the set
-    /// were asked for since the last time, or the number of ways if it is not among them (any more).
+    /// Uses `line` and moves it to the front of its set. Returns its stack distance: the number of other lines of the
+    /// set used since its last use, or the number of ways if the set does not hold it (any more).
     #[inline]
     pub fn touch(&mut self, line: u64) -> usize {
         let set = match self.mask {
@@ -59,14 +59,15 @@ impl LruSets {
         move_to_front(recency, line)
     }
 
-    /// [`LruSets::touch`] for a cache of all ways: whether it has the line.
+    /// [`LruSets::touch`] for a cache of all ways: returns whether the cache had the line.
     #[inline]
     pub fn hits(&mut self, line: u64) -> bool {
         self.touch(line) < self.ways
     }
 }
 
-/// Lines move back by one place each, until the one that `line` left is filled.
+/// Moves lines back by one place each, up to the old place of `line`. Returns that place, or the length if there was
+/// none.
 fn move_to_front(recency: &mut [u64], line: u64) -> usize {
     let mut held = line;
     for (distance, place) in recency.iter_mut().enumerate() {

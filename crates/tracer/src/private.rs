@@ -1,4 +1,4 @@
-//! The caches that a core has to itself.
+//! The private caches of a core.
 
 use crate::geometry::Geometry;
 use crate::lru::LruSets;
@@ -12,7 +12,7 @@ pub struct PrivateCaches {
 }
 
 impl PrivateCaches {
-    /// Empty ones.
+    /// Makes empty caches of this geometry.
     pub fn new(geometry: &Geometry) -> PrivateCaches {
         let first = LruSets::of_size(geometry.l1.bytes, geometry.l1.ways.into());
         PrivateCaches {
@@ -22,13 +22,14 @@ impl PrivateCaches {
         }
     }
 
-    /// Fetches instructions of `line`; whether the LLC is asked for it.
+    /// Fetches instructions of `line`; returns whether the LLC is asked for it.
     #[inline]
     pub fn fetch(&mut self, line: u64) -> bool {
         !self.instructions.hits(line) && self.misses_second(line)
     }
 
-    /// Loads from `line` or stores to it, which comes to the same: a store allocates. Whether the LLC is asked for it.
+    /// Loads from `line` or stores to it, which is the same here: a store allocates. Returns whether the LLC is asked
+    /// for it.
     #[inline]
     pub fn access(&mut self, line: u64) -> bool {
         !self.data.hits(line) && self.misses_second(line)

@@ -1,21 +1,21 @@
-//! The LLC, shared by all threads, and the window that is under way.
+//! The LLC, shared by all threads, and the open window.
 
 use crate::geometry::Geometry;
 use crate::lru::LruSets;
 
-/// What happened in a stretch of instructions.
+/// Counts over a span of instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Instructions.
+    /// Number of instructions in the window.
     pub instructions: u64,
-    /// Lines asked of the LLC.
+    /// Number of lines requested from the LLC.
     pub requests: u64,
-    /// Of these, how many at stack distance 0, 1, ...: those at distance d hit with more than d ways.
+    /// Number of requests at stack distance 0, 1, ...: those at distance d hit with more than d ways.
     pub distances: Vec<u64>,
 }
 
 impl Window {
-    /// An empty one for an LLC of `ways` ways.
+    /// Makes an empty window for an LLC of `ways` ways.
     pub fn new(ways: usize) -> Window {
         Window {
             distances: vec![0; ways],
@@ -23,7 +23,7 @@ impl Window {
         }
     }
 
-    /// Requests that miss with 1, 2, ... ways.
+    /// Numbers of requests that miss with 1, 2, ... ways.
     ///
     /// ```
     /// use punctual_tracer::Window;
@@ -38,7 +38,7 @@ impl Window {
     }
 }
 
-/// The LLC's stack distances, window by window.
+/// Records the LLC's stack distances, window by window.
 #[derive(Debug)]
 pub struct Recorder {
     llc: LruSets,
@@ -47,7 +47,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// An empty LLC, at the beginning of the first window.
+    /// Makes an empty LLC, at the beginning of the first window.
     pub fn new(geometry: &Geometry) -> Recorder {
         Recorder {
             llc: geometry.llc(),
@@ -56,12 +56,12 @@ impl Recorder {
         }
     }
 
-    /// Adds what a stream did; whether the window is complete now.
+    /// Adds the instructions and requests of a stream; returns whether the window is complete now.
     pub fn add(&mut self, instructions: u64, requests: impl Iterator<Item = u64>) -> bool {
         self.open.instructions += instructions;
         for line in requests {
             self.open.requests += 1;
-            // One that is not among the ways misses with any number of them.
+            // A line that is not among the ways misses with any number of them.
             if let Some(count) = self.open.distances.get_mut(self.llc.touch(line)) {
                 *count += 1;
             }
@@ -69,7 +69,7 @@ impl Recorder {
         self.remaining() == 0
     }
 
-    /// The window that is under way.
+    /// The window that is not complete yet.
     pub fn open(&self) -> &Window {
         &self.open
     }
@@ -80,12 +80,12 @@ impl Recorder {
         std::mem::replace(&mut self.open, empty)
     }
 
-    /// Instructions to the end of the window.
+    /// Number of instructions to the end of the window.
     pub fn remaining(&self) -> u64 {
         self.window_instructions.saturating_sub(self.open.instructions)
     }
 
-    /// Instructions of a whole window.
+    /// Number of instructions in a whole window.
     pub fn window_instructions(&self) -> u64 {
         self.window_instructions
     }

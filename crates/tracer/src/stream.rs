@@ -1,27 +1,28 @@
-//! What one thread does: its caches, and what they ask of the LLC.
+//! Instructions and accesses of one thread: its private caches, and their requests to the LLC.
 
 use crate::block::Block;
 use crate::geometry::{Geometry, LINE_BYTES};
 use crate::private::PrivateCaches;
 use crate::recorder::Recorder;
 
-/// The most instructions that a stream keeps to itself before it reports to the recorder: how finely the threads of a
+/// Bound on the instructions that a stream collects before it reports to the recorder: the grain at which threads of a
 /// program are interleaved in front of the LLC. About 0.1 to 1 ms of emulation, so that taking turns costs nothing.
 pub const STEP: u64 = 10_000;
 
-/// One thread of the program.
+/// State of one thread of the program.
 #[derive(Debug)]
 pub struct Stream {
     caches: PrivateCaches,
-    /// Instructions since the last report, and at how many the next is due.
+    /// Instructions since the last report, and the number at which the next is due.
     instructions: u64,
     due_at: u64,
-    /// Lines asked of the LLC since the last report, in order.
+    /// Lines requested from the LLC since the last report, in order.
     requests: Vec<u64>,
 }
 
 impl Stream {
-    /// A thread that has done nothing yet; its first block is its first report, which learns how far the window is.
+    /// Makes a thread that has not run yet; its first report, due at its first block, learns how long the window still
+    /// is.
     pub fn new(geometry: &Geometry) -> Stream {
         Stream {
             caches: PrivateCaches::new(geometry),
@@ -31,13 +32,13 @@ impl Stream {
         }
     }
 
-    /// Whether [`Stream::report`] is due; asked between blocks.
+    /// Whether [`Stream::report`] is due; checked between blocks.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.instructions >= self.due_at
     }
 
-    /// Enters a block.
+    /// Counts a block's instructions and fetches its lines.
     #[inline]
     pub fn enter(&mut self, block: Block) {
         self.instructions += block.instructions();
@@ -65,11 +66,11 @@ impl Stream {
         }
     }
 
-    /// Hands over to the recorder what happened since the last report; `true` if that completed a window.
+    /// Reports instructions and requests since the last report to the recorder; `true` if that completed a window.
     pub fn report(&mut self, recorder: &mut Recorder) -> bool {
         let complete = recorder.add(self.instructions, self.requests.drain(..));
         self.instructions = 0;
-        // A window that is complete is taken before the next block, so the next one is all ahead.
+        // The caller takes a complete window before the next block, so the next window is still whole.
         self.due_at = if complete {
             recorder.window_instructions()
         } else {
@@ -79,7 +80,7 @@ impl Stream {
         complete
     }
 
-    /// Forgets what happened and reports no more: this is a copy of the thread in a child process.
+    /// Drops all counts and stops reports: this is a copy of the thread in a child process.
     pub fn mute(&mut self) {
         self.requests = Vec::new();
         self.instructions = 0;

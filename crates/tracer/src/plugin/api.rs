@@ -1,27 +1,28 @@
-//! The part of QEMU's plugin interface that is used here, alike in versions 1 to 6, found in the emulator when it runs.
+//! The part of QEMU's plugin interface that is used here, the same in versions 1 to 6, looked up in the running
+//! emulator.
 //!
-//! Found by name rather than linked, so that the crate also links into programs that are no plugin, and so that a
-//! function that is missing is said by name.
+//! The functions are looked up by name rather than linked, so that the crate also links into programs that are no
+//! plugin, and so that an error names a missing function.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute_copy;
 use std::ptr;
 
-/// A translated block, and an instruction in it; valid during the call in which they are handed out.
+/// A translated block, and an instruction in it; valid only during the call that passes them.
 pub type Translation = *mut c_void;
 pub type Instruction = *mut c_void;
 
-/// With the plugin's id and a block that was translated.
+/// Callback with the plugin's id and a block that was translated.
 pub type OnTranslation = extern "C" fn(u64, Translation);
-/// With a vCPU and the word that was registered.
+/// Callback with a vCPU and the word that was registered.
 pub type OnBlock = extern "C" fn(c_uint, *mut c_void);
-/// With a vCPU, what kind of access it is, the address in the program, and the word that was registered.
+/// Callback with a vCPU, the kind of access, the address in the program, and the word that was registered.
 pub type OnAccess = extern "C" fn(c_uint, u32, u64, *mut c_void);
-/// With the plugin's id and a vCPU.
+/// Callback with the plugin's id and a vCPU.
 pub type OnProcessor = extern "C" fn(u64, c_uint);
-/// With the plugin's id and the word that was registered.
+/// Callback with the plugin's id and the word that was registered.
 pub type OnExit = extern "C" fn(u64, *mut c_void);
-/// With the plugin's id, a vCPU, the system call's number and its arguments.
+/// Callback with the plugin's id, a vCPU, the system call's number and its arguments.
 pub type OnSystemCall = extern "C" fn(u64, c_uint, i64, u64, u64, u64, u64, u64, u64, u64, u64);
 
 /// `enum qemu_plugin_cb_flags`: the callback leaves the registers alone.
@@ -29,7 +30,7 @@ const NO_REGISTERS: c_int = 0;
 /// `enum qemu_plugin_mem_rw`: loads and stores.
 const LOADS_AND_STORES: c_int = 3;
 
-/// Bytes of a page, and of the longest instruction of an x86.
+/// Bytes of a page, and of the longest x86 instruction.
 const PAGE_BYTES: u64 = 4096;
 const INSTRUCTION_BYTES_MAX: u64 = 15;
 
@@ -49,7 +50,7 @@ pub struct Api {
     instruction_bytes: unsafe extern "C" fn(Instruction) -> usize,
     access_size_shift: unsafe extern "C" fn(u32) -> c_uint,
     disassembly: unsafe extern "C" fn(Instruction) -> *mut c_char,
-    /// QEMU leaves in a block what it took back ([`Api::instructions`]).
+    /// Whether QEMU leaves in a block an instruction that it took back ([`Api::instructions`]).
     keeps_undone: bool,
 }
 
@@ -58,10 +59,10 @@ unsafe extern "C" {
     fn free(memory: *mut c_void);
 }
 
-/// The function `name` of the process; `F` is its type.
+/// Looks up the function `name` of the process; `F` is its type.
 ///
 /// # Safety
-/// `F` must be the type of a function pointer, and that of `name`.
+/// `F` must be the type of a function pointer, and match the function `name`.
 unsafe fn find<F>(name: &'static CStr) -> Result<F, &'static str> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: a name that ends in zero; a null library means the whole process (RTLD_DEFAULT).
@@ -73,14 +74,14 @@ unsafe fn find<F>(name: &'static CStr) -> Result<F, &'static str> {
     Ok(unsafe { transmute_copy(&function) })
 }
 
-/// Whether this is QEMU 9.0 or newer, which wants the second version of the interface: scoreboards came with it.
+/// Whether this is QEMU 9.0 or newer, which requires the second version of the interface: scoreboards came with it.
 pub fn speaks_second() -> bool {
     // SAFETY: as in `find`; the address is not used.
     unsafe { !dlsym(ptr::null_mut(), c"qemu_plugin_scoreboard_new".as_ptr()).is_null() }
 }
 
 impl Api {
-    /// Finds all functions, or names one that is missing.
+    /// Looks up all functions; on failure returns the name of a missing one.
     pub fn find() -> Result<Api, &'static str> {
         // SAFETY: the types are those of versions 1 to 6 of the interface.
         unsafe {
@@ -103,10 +104,10 @@ impl Api {
         }
     }
 
-    /// Asks to be called at translations, begins and ends of threads, system calls, and the end of the program.
+    /// Registers callbacks for translations, begins and ends of threads, system calls, and the end of the program.
     ///
     /// # Safety
-    /// Within `qemu_plugin_install`, with its id.
+    /// Call only within `qemu_plugin_install`, with its id.
     pub unsafe fn listen(
         &self,
         id: u64,
@@ -125,19 +126,19 @@ impl Api {
         }
     }
 
-    /// Asks to be called at every entry to `block`, with `word`.
+    /// Registers a callback for every entry to `block`, with `word`.
     ///
     /// # Safety
-    /// Within the call that handed out `block`.
+    /// Call only within the callback that passed `block`.
     pub unsafe fn listen_to_block(&self, block: Translation, call: OnBlock, word: u64) {
         // SAFETY: the caller's promise; the word comes back as it is and is never followed.
         unsafe { (self.on_block)(block, call, NO_REGISTERS, ptr::without_provenance_mut(word as usize)) }
     }
 
-    /// Asks to be called at every access of `instruction`.
+    /// Registers a callback for every access of `instruction`.
     ///
     /// # Safety
-    /// Within the call that handed out its block.
+    /// Call only within the callback that passed its block.
     pub unsafe fn listen_to_accesses(&self, instruction: Instruction, call: OnAccess) {
         // SAFETY: the caller's promise.
         unsafe { (self.on_access)(instruction, call, NO_REGISTERS, LOADS_AND_STORES, ptr::null_mut()) }
@@ -145,12 +146,12 @@ impl Api {
 
     /// The instructions of `block`, in order.
     ///
-    /// An x86 instruction that crosses a page begins a block of its own. QEMU finds out in the middle of it, and takes
-    /// it back; but before 9.0 the plugin interface still counts it as the last one of the block before, where it is
-    /// never executed. It is left out here.
+    /// An x86 instruction that crosses a page begins a block of its own. QEMU notices that in the middle of it, and
+    /// takes it back; but before 9.0 the plugin interface still counts it as the last one of the block before, where it
+    /// is never executed. This iterator leaves it out.
     ///
     /// # Safety
-    /// Within the call that handed out `block`.
+    /// Call only within the callback that passed `block`.
     pub unsafe fn instructions(
         &self,
         block: Translation,
@@ -166,12 +167,12 @@ impl Api {
         (0..len).map(move |number| unsafe { instruction_of(block, number) })
     }
 
-    /// Whether `instruction`, the last one of several, was taken back at the end of the page: then only its beginning
-    /// is known, and the beginning of an x86 instruction is never an instruction itself, which the disassembler sees.
-    /// (A QEMU without one tells nothing; then it counts.)
+    /// Whether `instruction`, the last one of several, was taken back at the end of the page: then only its first bytes
+    /// are known, and these are never an instruction themselves, which the disassembler sees. (A QEMU without a
+    /// disassembler does not tell; then the instruction counts.)
     ///
     /// # Safety
-    /// Within the call that handed out its block.
+    /// Call only within the callback that passed its block.
     unsafe fn is_undone(&self, instruction: Instruction) -> bool {
         // SAFETY: the caller's promise.
         if unsafe { self.extent(instruction) }.start % PAGE_BYTES + INSTRUCTION_BYTES_MAX <= PAGE_BYTES {
@@ -186,10 +187,10 @@ impl Api {
         }
     }
 
-    /// Where `instruction` begins and ends.
+    /// Addresses of the first byte of `instruction` and of the byte behind it.
     ///
     /// # Safety
-    /// Within the call that handed out its block.
+    /// Call only within the callback that passed its block.
     pub unsafe fn extent(&self, instruction: Instruction) -> std::ops::Range<u64> {
         // SAFETY: the caller's promise.
         let (from, bytes) = unsafe {
@@ -201,7 +202,7 @@ impl Api {
         from..from + bytes as u64
     }
 
-    /// Bytes of an access, from what the emulator says of it: always a power of two.
+    /// Number of bytes of an access, decoded from the emulator's `kind`: always a power of two.
     #[inline]
     pub fn access_bytes(&self, kind: u32) -> u64 {
         // SAFETY: takes a number and gives one.

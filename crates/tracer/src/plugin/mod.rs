@@ -1,11 +1,11 @@
-//! The plugin that QEMU's user-mode emulation loads: what happens in the program, into the models.
+//! The plugin that QEMU's user-mode emulation loads: feeds the program's instructions and accesses into the models.
 //!
 //! **Threads.** Each thread of the program is one of the emulator's processors (*vCPU*) and calls back on a host thread
-//! of its own. Its [`Stream`] is its own, too; every [`STEP`](crate::STEP) instructions it takes the lock of the
-//! recorder and reports.
+//! of its own. Its [`Stream`] is its own, too; after at most [`STEP`](crate::STEP) instructions it takes the lock of
+//! the recorder and reports.
 //!
-//! **Children.** After a fork the emulator goes on in the child, callbacks and all, with the channel still mapped. The
-//! child is muted before it does anything: one profile is of one process.
+//! **Children.** After a fork the emulator continues in the child, callbacks and all, with the channel still mapped.
+//! The child is muted before it runs: a profile is of one process.
 
 mod api;
 mod tracer;
@@ -20,17 +20,17 @@ use tracer::Tracer;
 
 use crate::channel::Channel;
 
-/// The first version of the plugin interface, which QEMU understands up to 8.2.
+/// The first version of the plugin interface, which QEMU supports up to 8.2.
 const FIRST: c_int = 1;
-/// The second, for QEMU from 9.0 on. What it took away (inline operations without scoreboards, the number of
-/// processors) was never used here; all that is used is the same in both.
+/// The second version, for QEMU from 9.0 on. Its removals (inline operations without scoreboards, the number of
+/// processors) were never used here; everything used is the same in both.
 const SECOND: c_int = 2;
-/// The last version that hands the arguments of [`api`] to callbacks: version 7, which is newer than QEMU 10.2,
-/// puts others in their places.
+/// The last version that passes the arguments of [`api`] to callbacks: version 7, which is newer than QEMU 10.2, passes
+/// others.
 const LAST: c_int = 6;
 
-/// The version of QEMU's plugin interface that this plugin speaks. QEMU reads it once it has loaded the library; until
-/// 9.0 it wants the first at most, from then on the second at least.
+/// The version of QEMU's plugin interface that this plugin uses. QEMU reads it once it has loaded the library; before
+/// 9.0 it accepts at most the first, from then on at least the second.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(FIRST);
@@ -51,17 +51,17 @@ extern "C" fn on_load() {
 #[repr(C)]
 pub struct EmulatorInfo {
     target_name: *const c_char,
-    /// The oldest and the newest version of the interface that the emulator understands.
+    /// The oldest and the newest version of the interface that the emulator supports.
     oldest: c_int,
     newest: c_int,
 }
 
 /// Called by QEMU when it has loaded the plugin; arguments are `channel=FD` and `image=FD`, the descriptors of the
-/// channel and of the plugin itself. Both are closed here: the program must not find them. Not 0 if nothing can be
-/// counted.
+/// channel and of the plugin itself. Both are closed here: the program must not find them. Returns 0, or 1 if nothing
+/// can be counted.
 ///
 /// # Safety
-/// `info` must point to the emulator's description of itself, and `arguments` be `count` C strings.
+/// `info` must point to the emulator's `qemu_info_t`, and `arguments` to `count` C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: u64,
@@ -107,7 +107,7 @@ fn install<'a>(id: u64, arguments: impl Iterator<Item = &'a CStr>) -> Result<(),
     Tracer::begin(id, api, channel, geometry)
 }
 
-/// `name=FD`.
+/// Parses `name=FD` and takes over the descriptor.
 fn descriptor(argument: &CStr) -> Option<(&str, File)> {
     let (name, number) = argument.to_str().ok()?.split_once('=')?;
     let number: RawFd = number.parse().ok().filter(|number| *number > 2)?;

@@ -1,4 +1,4 @@
-//! What the emulator calls.
+//! Callbacks of the emulator.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -12,15 +12,15 @@ use crate::geometry::{Geometry, LINE_BYTES};
 use crate::recorder::Recorder;
 use crate::stream::Stream;
 
-/// Threads that can be counted, at once and (as the emulator numbers them) one after another.
+/// Bound on the threads that can be counted, at once and (as the emulator numbers them) one after another.
 const THREADS_MAX: usize = 1024;
 
 static TRACER: OnceLock<Tracer> = OnceLock::new();
 
-/// By vCPU. Beside the tracer, because they are looked up at every access.
+/// Streams by vCPU. Separate from the tracer, because they are looked up at every access.
 static STREAMS: [AtomicPtr<Stream>; THREADS_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; THREADS_MAX];
 
-/// This process is a child of the one that is profiled.
+/// Whether this process is a child of the profiled one.
 static MUTED: AtomicBool = AtomicBool::new(false);
 
 /// System calls by which a program becomes another one: execve and execveat.
@@ -29,7 +29,7 @@ const REPLACE: [i64; 2] = [59, 322];
 #[cfg(not(target_arch = "x86_64"))]
 const REPLACE: [i64; 2] = [221, 281];
 
-/// The models of one program, and the way out.
+/// The models of a program, and the channel to the profiler.
 #[derive(Debug)]
 pub struct Tracer {
     api: Api,
@@ -47,7 +47,7 @@ unsafe extern "C" {
 }
 
 impl Tracer {
-    /// Begins to listen; once in a process.
+    /// Registers all callbacks; once in a process.
     pub fn begin(id: u64, api: Api, channel: Channel, geometry: Geometry) -> Result<(), String> {
         let recorder = Mutex::new(Recorder::new(&geometry));
         let tracer = Tracer {
@@ -79,7 +79,7 @@ impl Tracer {
 
     fn report(&self, stream: &mut Stream) {
         if MUTED.load(Ordering::Relaxed) {
-            // Not the lock, which another thread may have held when this process was made.
+            // Avoid the lock, which another thread may have held when this process was forked.
             return stream.mute();
         }
         let mut recorder = self.recorder();
@@ -91,18 +91,18 @@ impl Tracer {
         }
     }
 
-    /// A panic aborts, so that no thread sees a lock that it left.
+    /// Locks the recorder. A panic aborts, so no thread sees a poisoned lock.
     fn recorder(&self) -> MutexGuard<'_, Recorder> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The stream of a vCPU; `None` for one over the bound, or before it began.
+/// The stream of a vCPU; `None` for a vCPU over the bound, or before it began.
 ///
 /// # Safety
-/// For as long as the result is used, no other thread may ask for the same vCPU. Its own callbacks do, one after
-/// another; those of its begin and end, before the first and after the last of them; and that of the program's end,
-/// when all others are over.
+/// While the result is used, no other thread may ask for the same vCPU. The vCPU's own callbacks ask one after another;
+/// those of its begin and end, before the first and after the last of them; and that of the program's end, when all
+/// others are over.
 #[inline]
 unsafe fn stream(vcpu: c_uint) -> Option<&'static mut Stream> {
     let stream = STREAMS.get(vcpu as usize)?.load(Ordering::Relaxed);
@@ -118,7 +118,7 @@ extern "C" fn on_thread_begin(_id: u64, vcpu: c_uint) {
     let fresh = Stream::new(&tracer.geometry);
     // SAFETY: the vCPU begins.
     match unsafe { stream(vcpu) } {
-        // The number of a thread that is gone.
+        // The number belonged to a thread that has ended.
         Some(old) => {
             tracer.report(old);
             *old = fresh;
@@ -159,14 +159,14 @@ extern "C" fn on_block(vcpu: c_uint, block: *mut c_void) {
     let Some(stream) = (unsafe { stream(vcpu) }) else {
         return;
     };
-    // What is due is due at the end of the block before.
+    // A report is due at the end of the block before.
     if stream.is_due() {
         report(stream);
     }
     stream.enter(Block::from_bits(block.addr() as u64));
 }
 
-/// Once in thousands of blocks: kept out of the way of the others.
+/// Cold: called once in thousands of blocks.
 #[cold]
 fn report(stream: &mut Stream) {
     if let Some(tracer) = TRACER.get() {
@@ -200,7 +200,7 @@ extern "C" fn on_system_call(
     }
     // SAFETY: a callback of the vCPU.
     if let (Some(tracer), Some(stream)) = (TRACER.get(), unsafe { stream(vcpu) }) {
-        // If it succeeds, no callback is called any more.
+        // If the call succeeds, no callback is called any more.
         tracer.report(stream);
         tracer.channel.add_replacement();
     }
