@@ -1,8 +1,8 @@
-//! Compiles the tracer as a shared library, to be carried inside of the program.
+//! Compiles the tracer as a shared library, which is then embedded in the program.
 //!
-//! Cargo does not hand the shared library of a dependency to the crate that depends on it, and a library that lies
-//! somewhere beside the program gets lost when the program is copied or installed. The tracer has no dependencies, so
-//! that one call of the compiler makes it. See docs/decisions/0008-profiler.md.
+//! Cargo does not pass the shared library of a dependency to the crate that depends on it, and a library beside the
+//! program gets lost when the program is copied or installed. The tracer has no dependencies, so that one call of the
+//! compiler makes it. See docs/decisions/0008-profiler.md.
 
 use std::env;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             "2024",
         ])
         .args(["--cap-lints", "allow", "--target", &variable("TARGET")])
-        // Optimised always: at a debug build's speed nothing of a useful length can be profiled.
+        // Always optimised: at a debug build's speed no run of a useful length can be profiled.
         .args([
             "-C",
             "opt-level=3",
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What Cargo sets for every build script.
+/// A variable that Cargo sets for every build script.
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Which emulator there is, and whether it takes the tracer.
+//! Finds the emulator and checks that it can load the tracer.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,30 +11,30 @@ use crate::program;
 /// QEMU's user-mode emulation of this machine's programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emulator {
-    /// Its file.
+    /// File of the emulator.
     pub path: PathBuf,
-    /// Its version as it names it, such as `7.2.22`.
+    /// Version as the emulator prints it, such as `7.2.22`.
     pub version: String,
 }
 
 impl Emulator {
-    /// Finds the emulator in the folders of `search` (the value of `PATH`), and asks it for its version and whether it
-    /// takes plugins.
+    /// Finds the emulator in the folders of `search` (the value of `PATH`), and queries its version and whether it
+    /// loads plugins.
     ///
     /// # Errors
-    /// A [`ProfilerError`] if there is none, it cannot be run, or it takes no plugins. The plugin finds out whether it
-    /// speaks the plugin's language.
+    /// [`ProfilerError`] if there is none, or it cannot be run, or loads no plugins. The version of the plugin
+    /// interface is checked only by the plugin itself.
     pub fn find(search: &OsStr) -> Result<Emulator, ProfilerError> {
         let path = program::emulator(search)?;
         let says = |option| said(&path, option).map_err(ProfilerError::system("the emulator cannot be asked"));
         Emulator::of(&path, &says("--version")?, &says("-h")?)
     }
 
-    /// The one in `path`, which says `version` and `help` of itself.
+    /// Makes the emulator in `path`, given its outputs for `--version` and `-h`.
     fn of(path: &Path, version: &str, help: &str) -> Result<Emulator, ProfilerError> {
         let version = version.split_once("version ").map_or("", |(_, rest)| rest);
         let version = version.split_whitespace().next().unwrap_or("unknown").to_string();
-        // Static ones do not list the option, or have no way to load a library.
+        // Static emulators do not list the option, or cannot load a library.
         if !help.lines().any(|line| line.trim_start().starts_with("-plugin")) {
             let path = path.to_path_buf();
             return Err(ProfilerError::NoPlugins { path, version });
@@ -46,7 +46,7 @@ impl Emulator {
     }
 }
 
-/// What the emulator prints, given `option`.
+/// Output of the emulator, called with `option`.
 fn said(emulator: &Path, option: &str) -> io::Result<String> {
     let output = Command::new(emulator).arg(option).stdin(Stdio::null()).output()?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

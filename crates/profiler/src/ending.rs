@@ -1,4 +1,4 @@
-//! How a program came to its end.
+//! The way in which a program ended.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -6,32 +6,32 @@ use std::process::{Child, ExitStatus};
 
 use punctual_tracer::Progress;
 
-/// How a program came to its end.
+/// The way in which a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with exit code 0: its profile is whole.
+    /// The program exited with code 0: its profile is complete.
     Finished,
-    /// By itself, with another exit code.
+    /// The program exited with another code.
     Failed(i32),
-    /// By a signal.
+    /// A signal ended the program.
     Killed(i32),
-    /// It became another program (`execve`), which ran without being watched.
+    /// The program became another (`execve`), which ran without being profiled.
     Replaced,
-    /// The emulator did not load the plugin; it has said why on standard error.
+    /// The emulator did not load the plugin; it printed the reason to standard error.
     NotLoaded,
-    /// The emulator left without telling the plugin.
+    /// The emulator ended without notifying the plugin.
     EmulatorFailed,
 }
 
 impl Ending {
-    /// What an emulator's end, and what the plugin told before it, say of the program.
+    /// Derives the program's ending from the emulator's exit status and the plugin's last progress.
     pub fn of(status: ExitStatus, progress: &Progress) -> Ending {
         if !progress.installed {
             return Ending::NotLoaded;
         }
         match (status.signal(), status.code()) {
             (Some(signal), _) => Ending::Killed(signal),
-            // It was never begun.
+            // The program never began.
             _ if progress.instructions == 0 => Ending::EmulatorFailed,
             (None, Some(0)) if progress.ended => Ending::Finished,
             (None, Some(code)) if progress.ended => Ending::Failed(code),
@@ -42,7 +42,7 @@ impl Ending {
 }
 
 impl fmt::Display for Ending {
-    /// A sentence without its subject, and what to do.
+    /// Writes a sentence without its subject, with the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ending::Finished => f.write_str("ended"),
@@ -79,10 +79,10 @@ fn name(signal: i32) -> &'static str {
     }
 }
 
-/// Asks a program that has not been waited for to end, as `kill` does.
+/// Sends SIGTERM to a program that has not been waited for.
 pub(crate) fn ask_to_end(child: &Child) {
     if let Ok(id) = libc::pid_t::try_from(child.id()) {
-        // SAFETY: a plain system call; the process has not been waited for, so that the id is still its own.
+        // SAFETY: a plain system call; the process has not been waited for, so that the id still belongs to it.
         unsafe { libc::kill(id, libc::SIGTERM) };
     }
 }

@@ -1,4 +1,4 @@
-//! What keeps a program from being profiled.
+//! Errors that keep a program from being profiled.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,73 +6,69 @@ use std::path::PathBuf;
 use punctual_tracer::{ChannelError, GeometryError};
 use thiserror::Error;
 
-/// Why nothing was profiled, and what to do.
+/// Reasons why nothing was profiled, with remedies.
 #[derive(Debug, Error)]
 pub enum ProfilerError {
-    /// Neither in `PATH` nor, with a slash, a file.
+    /// The program is neither in `PATH` nor, with a slash, a file.
     #[error("{program}: no such program, neither in PATH nor, with a slash, as a file")]
     NoProgram {
-        /// As it was named.
+        /// Name as given.
         program: String,
     },
-    /// There, but not to be read or run.
+    /// The file exists, but cannot be read or run.
     #[error("{}: cannot be run: {why}", path.display())]
     NotRunnable {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason in words.
         why: String,
     },
-    /// A script: its interpreter is what runs.
+    /// The program is a script, which runs in its interpreter.
     #[error("{}: a script, run by {interpreter}; profile that: {interpreter} {}", path.display(), path.display())]
     Script {
-        /// The script.
         path: PathBuf,
-        /// Its first line.
+        /// Interpreter from the script's first line.
         interpreter: String,
     },
-    /// A program for another machine.
+    /// The program is for another machine.
     #[error("{}: is for {of}, and this machine is {here}; compile it for {here}", path.display())]
     OtherArchitecture {
-        /// The program.
         path: PathBuf,
-        /// Its architecture.
+        /// Architecture of the program.
         of: String,
-        /// This machine's.
+        /// Architecture of this machine.
         here: &'static str,
     },
-    /// No emulator.
+    /// The emulator is not in `PATH`.
     #[error(
         "{emulator} is not in PATH: install QEMU's user-mode emulation with plugins (Debian 12: apt-get install qemu-user; see docs/profiling.md for others)"
     )]
     NoEmulator {
-        /// Its name.
+        /// Name of the emulator's program.
         emulator: String,
     },
-    /// An emulator that cannot carry the tracer.
+    /// The emulator cannot load the tracer.
     #[error(
         "{} (QEMU {version}) takes no plugins: put one before it in PATH that is linked dynamically and built with plugins \
          (Debian 12: qemu-user; see docs/profiling.md for others)",
         path.display()
     )]
     NoPlugins {
-        /// Its file.
+        /// File of the emulator.
         path: PathBuf,
-        /// Its version.
+        /// Version of the emulator.
         version: String,
     },
-    /// Caches that cannot be.
+    /// The caches cannot be modelled.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// No memory to be shared with the emulator.
+    /// No memory can be shared with the emulator.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// The system refused.
+    /// A system call failed.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The failed action, for the message.
         what: &'static str,
-        /// Why not.
         error: io::Error,
     },
 }

@@ -1,12 +1,12 @@
-//! The file of a profile: a row per window.
+//! The file of a profile, with a row for each window.
 
 use std::io::{self, Write};
 
 use punctual_tracer::{Geometry, Window};
 
 /// Writes `windows`, which were counted with `geometry`, as comma-separated values: number of the window, instructions
-/// before it and in it, requests to the LLC, and how many of them miss with 1, 2, ... ways. Remarks under the line of
-/// names say what caches were modelled (sizes in bytes; `l2` is 0 where there is none), so that readers need not guess.
+/// before it and in it, requests to the LLC, and the requests that miss with 1, 2, ... ways. Remarks under the line of
+/// names list the modelled caches (sizes in bytes; `l2` is 0 without a second level), so that readers need not guess.
 ///
 /// ```
 /// use punctual_profiler::{Cache, Geometry, Window, write};
@@ -31,7 +31,7 @@ use punctual_tracer::{Geometry, Window};
 /// ```
 ///
 /// # Errors
-/// Those of `file`.
+/// Errors of writing to `file`.
 pub fn write(windows: &[Window], geometry: &Geometry, file: &mut dyn Write) -> io::Result<()> {
     write!(file, "window_index,instr_start,instr_count,llc_requests")?;
     (1..=geometry.ways).try_for_each(|count| write!(file, ",miss_w{count}"))?;
@@ -50,7 +50,7 @@ pub fn write(windows: &[Window], geometry: &Geometry, file: &mut dyn Write) -> i
     Ok(())
 }
 
-/// What was modelled.
+/// Writes the modelled caches as remarks.
 fn remarks(geometry: &Geometry, file: &mut dyn Write) -> io::Result<()> {
     let Geometry {
         l1,

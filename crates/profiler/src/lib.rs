@@ -1,18 +1,18 @@
-//! What would each number of cache ways be worth to a program, along its execution?
+//! Measures the worth of each number of cache ways to a program, along its execution.
 //!
 //! **Problem.** An allocator of cache ways needs to know, for each part of a program, how many misses each number of
 //! ways would save.
 //!
-//! **Method.** [`Program::find`] looks at the program, [`Run::start`] runs it under QEMU's user-mode emulation with the
-//! tracer as plugin (crate `punctual-tracer`, where the models are), and [`Run::wait`] collects windows of instructions
-//! until it ends. [`write()`] makes of them the file that `allocation` reads: requests to the last-level cache (LLC)
-//! per window, and those that miss with 1, 2, ... ways.
+//! **Method.** [`Program::find`] checks the program, [`Run::start`] runs it under QEMU's user-mode emulation with the
+//! tracer as plugin (crate `punctual-tracer`, which contains the models), and [`Run::wait`] collects windows of
+//! instructions until it ends. [`write()`] turns them into the file that `allocation` reads: requests to the last-level
+//! cache (LLC) per window, and those that miss with 1, 2, ... ways.
 //!
-//! **Terms.** The *emulator* is `qemu-x86_64` (or that of this machine's architecture); it is looked for in `PATH`. An
-//! *ending* says how the program came to its end. Nothing that was counted is lost, but only a program that ended well
-//! has been profiled as a whole.
+//! **Terms.** The *emulator* is `qemu-x86_64` (or that of this machine's architecture), searched in `PATH`. An *ending*
+//! is the way in which the program ended. No count is lost, but only a program that ended well has been profiled as a
+//! whole.
 //!
-//! The program's standard input, output and error are its own.
+//! The program keeps its own standard input, output and error.
 
 mod emulator;
 mod ending;

@@ -1,4 +1,4 @@
-//! Which program, and whether it can be profiled here.
+//! Finds a program, and checks that it can be profiled here.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ProfilerError;
 
-/// How much of a file is looked at: an ELF header, or a script's first line as far as the kernel reads it.
+/// Number of bytes read from a file's begin: an ELF header, or a script's first line as far as the kernel reads it.
 const HEAD_BYTES: u64 = 256;
 
-/// This machine's number in the ELF header (`e_machine` of the ELF specification), and its name for QEMU.
+/// This machine's number in the ELF header (`e_machine` of the ELF specification), and its name in QEMU.
 #[cfg(target_arch = "x86_64")]
 const HERE: (u16, &str) = (62, "x86_64");
 #[cfg(target_arch = "aarch64")]
@@ -22,7 +22,7 @@ const HERE: (u16, &str) = (243, "riscv64");
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 compile_error!("the profiler knows x86_64, aarch64 and riscv64");
 
-/// Names of the architectures that one is likely to meet.
+/// Names of common architectures, by their numbers in the ELF header.
 const ARCHITECTURES: [(u16, &str); 8] = [
     (3, "i386"),
     (8, "mips"),
@@ -37,20 +37,20 @@ const ARCHITECTURES: [(u16, &str); 8] = [
 /// A program that can be run here, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// As it was named.
+    /// Name as given.
     pub name: OsString,
-    /// Its file.
+    /// File found for the name.
     pub path: PathBuf,
-    /// Its arguments.
+    /// Arguments, without the name.
     pub arguments: Vec<OsString>,
 }
 
 impl Program {
-    /// Finds `name` as a shell would, in the folders of `search` (the value of `PATH`), and looks whether it is a
-    /// program for this machine.
+    /// Finds `name` as a shell would, in the folders of `search` (the value of `PATH`), and checks that it is a program
+    /// for this machine.
     ///
     /// # Errors
-    /// [`ProfilerError`]: there is none, it cannot be run, it is a script, or for another machine.
+    /// [`ProfilerError`]: there is no such program, it cannot be run, it is a script, or for another machine.
     pub fn find(name: &OsStr, arguments: &[OsString], search: &OsStr) -> Result<Program, ProfilerError> {
         let path = locate(name, search).ok_or_else(|| ProfilerError::NoProgram {
             program: name.to_string_lossy().into_owned(),
@@ -64,10 +64,10 @@ impl Program {
     }
 }
 
-/// The emulator of this machine's programs.
+/// Finds the emulator for this machine's programs.
 ///
 /// # Errors
-/// [`ProfilerError::NoEmulator`].
+/// [`ProfilerError::NoEmulator`] if it is not in `search`.
 pub(crate) fn emulator(search: &OsStr) -> Result<PathBuf, ProfilerError> {
     let name = format!("qemu-{}", HERE.1);
     in_path(OsStr::new(&name), search).ok_or(ProfilerError::NoEmulator { emulator: name })
@@ -131,7 +131,7 @@ fn architecture(class: u8, machine: u16) -> String {
     }
 }
 
-/// What a file begins with.
+/// Kind of a file, by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     /// Word size (1: 32 bits, 2: 64 bits) and architecture.
@@ -160,7 +160,7 @@ impl Kind {
             [b'#', b'!', rest @ ..] => {
                 let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
                 let line = String::from_utf8_lossy(line).trim().to_string();
-                // env only looks for the interpreter, as we do.
+                // `env` only looks up the interpreter, as this function does.
                 let interpreter = line.strip_prefix("/usr/bin/env ").unwrap_or(&line);
                 Kind::Script {
                     interpreter: interpreter.trim_start().to_string(),

@@ -1,4 +1,4 @@
-//! A program under way.
+//! A run of a program under the emulator.
 
 use std::ffi::OsStr;
 use std::process::Child;
@@ -12,10 +12,10 @@ use crate::error::ProfilerError;
 use crate::program::Program;
 use crate::start;
 
-/// How often the channel is emptied: well before it is full, whatever the speed.
+/// Period of emptying the channel: well before it is full, whatever the speed.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A program that is being profiled. Dropped before its end, it is killed.
+/// A program that is being profiled. If dropped before its end, it is killed.
 #[derive(Debug)]
 pub struct Run {
     emulator: Child,
@@ -26,11 +26,11 @@ pub struct Run {
 }
 
 impl Run {
-    /// Starts `program` on the caches of `geometry`; the emulator is looked for in `search` (the value of `PATH`). The
+    /// Starts `program` on the caches of `geometry`; the emulator is searched in `search` (the value of `PATH`). The
     /// program lives no longer than the thread that calls this.
     ///
     /// # Errors
-    /// [`ProfilerError`]: no emulator, caches that cannot be, or the system refuses.
+    /// [`ProfilerError`]: no emulator, caches that cannot be modelled, or a refusal of the system.
     pub fn start(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<Run, ProfilerError> {
         geometry.check()?;
         let emulator = Emulator::find(search)?;
@@ -45,14 +45,14 @@ impl Run {
         })
     }
 
-    /// Collects windows for `time`, or until the program ends; how it ended, if it did.
+    /// Collects windows for `time`, or until the program ends. Returns its ending, or `None` if it still runs.
     ///
     /// # Errors
-    /// [`ProfilerError::System`].
+    /// [`ProfilerError::System`] if the emulator cannot be waited for.
     pub fn wait(&mut self, time: Duration) -> Result<Option<Ending>, ProfilerError> {
         let until = Instant::now() + time;
         loop {
-            // First the status, then the windows: what was written before the end is there after it.
+            // First the status, then the windows: after the end, all windows written before it are there.
             let status = self.emulator.try_wait();
             let status = status.map_err(ProfilerError::system("the emulator cannot be waited for"))?;
             self.channel.take(self.ways, &mut self.windows);
@@ -67,30 +67,30 @@ impl Run {
         }
     }
 
-    /// Asks the program to end, as `kill` does.
+    /// Sends SIGTERM to the program.
     pub fn ask_to_end(&self) {
         if !self.ended {
             ask_to_end(&self.emulator);
         }
     }
 
-    /// Ends the program at once.
+    /// Kills the program at once.
     pub fn kill(&mut self) {
-        // It may just have ended.
+        // An error means that the program has just ended.
         let _ = self.emulator.kill();
     }
 
-    /// How far the program is.
+    /// Progress of the program so far.
     pub fn progress(&self) -> Progress {
         self.channel.progress()
     }
 
-    /// The windows so far, in order; after the end the last one is shorter.
+    /// Windows so far, in order; after the end the last one is shorter.
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
 
-    /// What the program did in the window that it did not complete.
+    /// Adds the window that the program did not complete.
     fn end(&mut self) {
         let open = self.channel.open_window(self.ways);
         if !self.ended && open.instructions > 0 {

@@ -1,4 +1,4 @@
-//! The emulator's process.
+//! Starts the emulator's process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,10 +11,10 @@ use std::process::{Child, Command};
 use crate::error::ProfilerError;
 use crate::program::Program;
 
-/// The tracer, as the emulator loads it.
+/// The compiled tracer, which the emulator loads as a plugin.
 const TRACER: &[u8] = include_bytes!(env!("PUNCTUAL_TRACER"));
 
-/// The tracer in a file without a name, so that nothing is left behind whatever happens.
+/// Puts the tracer into a file without a name, so that no file is left behind, however the process ends.
 pub fn image() -> Result<File, ProfilerError> {
     let mut image = memory_file(c"punctual-tracer")?;
     image
@@ -23,7 +23,7 @@ pub fn image() -> Result<File, ProfilerError> {
     Ok(image)
 }
 
-/// An empty file in memory.
+/// Makes an empty file in memory.
 pub fn memory_file(name: &std::ffi::CStr) -> Result<File, ProfilerError> {
     // SAFETY: a name that ends in zero.
     let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
@@ -35,10 +35,10 @@ pub fn memory_file(name: &std::ffi::CStr) -> Result<File, ProfilerError> {
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Starts `program` in `emulator`, with the tracer that is in `image` writing to `channel`.
+/// Starts `program` in `emulator`, with the tracer in `image` writing to `channel`.
 ///
 /// # Errors
-/// [`ProfilerError::System`].
+/// [`ProfilerError::System`] if the emulator cannot be started.
 pub fn start(emulator: &Path, program: &Program, image: &File, channel: &File) -> Result<Child, ProfilerError> {
     let (image, channel) = (image.as_raw_fd(), channel.as_raw_fd());
     let mut command = Command::new(emulator);
@@ -56,7 +56,7 @@ pub fn start(emulator: &Path, program: &Program, image: &File, channel: &File) -
         .map_err(ProfilerError::system("the emulator cannot be started"))
 }
 
-/// A path that is no option of the emulator.
+/// Returns a path that cannot be mistaken for an option of the emulator.
 fn plain(path: &Path) -> OsString {
     if path.is_absolute() {
         path.into()
@@ -65,7 +65,7 @@ fn plain(path: &Path) -> OsString {
     }
 }
 
-/// In the new process: it keeps the files, dies with the profiler, and has the same addresses each time.
+/// Prepares the new process: it inherits the files, dies with the profiler, and has the same addresses each time.
 fn prepare(keep: &[RawFd]) -> io::Result<()> {
     for descriptor in keep {
         // SAFETY: a plain system call on a descriptor of this process.
