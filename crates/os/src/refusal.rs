@@ -1,15 +1,15 @@
-//! What was refused, why, and what would help.
+//! Refusals by the machine, with reason and remedy.
 
 use serde::{Deserialize, Serialize};
 
-/// A knob that was not turned, or a permission that was not given: what, why, and what would help.
+/// A knob that was not set, or a permission that was not granted, with reason and remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{what}: {why}; {remedy}")]
 pub struct Refusal {
-    /// What was refused, e.g. "real-time scheduling (SCHED_FIFO 80)".
+    /// The refused action, e.g. "real-time scheduling (SCHED_FIFO 80)".
     pub what: String,
     /// The machine's reason, e.g. "operation not permitted".
     pub why: String,
-    /// What the user can do about it.
+    /// Remedy that the user can apply.
     pub remedy: String,
 }

@@ -1,8 +1,8 @@
-//! A thread, and as what it runs.
+//! Thread ids, and the scheduling of threads.
 
 use serde::{Deserialize, Serialize};
 
-/// A thread, as its operating system numbers it.
+/// Id of a thread in its operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tid(pub i32);
@@ -13,21 +13,15 @@ impl std::fmt::Display for Tid {
     }
 }
 
-/// How a thread is scheduled; the names are Linux's (sched(7)).
+/// Scheduling policy of a thread; the names are Linux's (sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheduling {
     /// `SCHED_OTHER`: a fair share; nice -20 (most) to 19 (least).
-    Other {
-        /// The nice value.
-        nice: i32,
-    },
+    Other { nice: i32 },
     /// `SCHED_BATCH`: a fair share without a claim to wake early.
-    Batch {
-        /// The nice value.
-        nice: i32,
-    },
-    /// `SCHED_IDLE`: only what no other thread wants.
+    Batch { nice: i32 },
+    /// `SCHED_IDLE`: only time that no other thread wants.
     Idle,
     /// `SCHED_FIFO`: real time, 1 (low) to 99 (high), until it blocks or yields.
     Fifo(u8),
@@ -35,7 +29,7 @@ pub enum Scheduling {
     RoundRobin(u8),
 }
 
-/// Priorities that `SCHED_FIFO` and `SCHED_RR` have on Linux (sched_get_priority_min(2), _max(2)).
+/// Priorities of `SCHED_FIFO` and `SCHED_RR` on Linux (sched_get_priority_min(2), _max(2)).
 pub const REAL_TIME_PRIORITIES: std::ops::RangeInclusive<u8> = 1..=99;
 
 impl std::fmt::Display for Scheduling {
@@ -52,7 +46,7 @@ impl std::fmt::Display for Scheduling {
 }
 
 impl Scheduling {
-    /// Real-time priority, 1 to 99; 0 for everything that the fair scheduler runs, whose shares are not inherited.
+    /// Real-time priority, 1 to 99; 0 under the fair scheduler, whose shares are not inherited.
     pub fn rank(self) -> u8 {
         match self {
             Scheduling::Fifo(priority) | Scheduling::RoundRobin(priority) => priority,
@@ -61,16 +55,16 @@ impl Scheduling {
     }
 }
 
-/// A thread that is still to run: its name, and what it does. [`Os::together`](crate::Os::together) runs it.
+/// A thread to be started by [`Os::together`](crate::Os::together).
 pub struct Thread<'t> {
-    /// Its name in messages.
+    /// Name of the thread in messages.
     pub name: String,
-    /// What it does.
+    /// Function that the thread runs.
     pub body: Box<dyn FnOnce() + Send + 't>,
 }
 
 impl<'t> Thread<'t> {
-    /// A thread called `name` that runs `body`.
+    /// Makes a thread called `name` that runs `body`; does not start it.
     pub fn new(name: impl Into<String>, body: impl FnOnce() + Send + 't) -> Self {
         Thread {
             name: name.into(),

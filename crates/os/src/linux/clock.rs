@@ -16,13 +16,13 @@ pub(super) fn now() -> Time {
     read(libc::CLOCK_MONOTONIC).map_or(Time::ZERO, |since| Time(since.0))
 }
 
-/// `CLOCK_BOOTTIME`: the same, and the time spent suspended.
+/// `CLOCK_BOOTTIME`: nanoseconds since boot, including the time spent suspended.
 #[inline]
 pub(super) fn since_boot() -> Time {
     read(libc::CLOCK_BOOTTIME).map_or_else(now, |since| Time(since.0))
 }
 
-/// Sleeps until `wake`, not shorter; returns at once where that has passed. Signals do not cut it short.
+/// Sleeps until `wake`, not shorter; returns at once if that instant has passed. Signals do not end the sleep early.
 ///
 /// The deadline is absolute, so a periodic sleeper does not drift.
 pub(super) fn sleep_until(wake: Time) {
@@ -37,7 +37,7 @@ pub(super) fn sleep_until(wake: Time) {
     }
 }
 
-/// The value of one of the kernel's clocks; `None` where the kernel has no such clock.
+/// Value of one of the kernel's clocks; `None` where the kernel has no such clock.
 #[inline]
 pub(super) fn read(clock: libc::clockid_t) -> Option<Nanos> {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -46,7 +46,7 @@ pub(super) fn read(clock: libc::clockid_t) -> Option<Nanos> {
     (error == 0).then(|| Nanos(now.tv_sec as u64 * NANOS_PER_SEC + now.tv_nsec as u64))
 }
 
-/// `instant` as the kernel takes it. The farthest [`Time`] is 584 years of seconds: it fits.
+/// Converts `instant` for the kernel. The farthest [`Time`] is 584 years of seconds: it fits.
 pub(super) fn timespec(instant: Time) -> libc::timespec {
     libc::timespec {
         tv_sec: (instant.0 / NANOS_PER_SEC) as libc::time_t,

@@ -1,4 +1,4 @@
-//! Sleeping on a word, and waking its sleeper (futex(2)).
+//! Waits on a word, and wakes the waiting thread (futex(2)).
 
 use std::ptr;
 use std::sync::atomic::AtomicU32;
@@ -7,7 +7,8 @@ use punctual_units::Time;
 
 use super::clock::timespec;
 
-/// Sleeps while `word` holds `expected`, at most until `deadline`; whether the deadline came. May wake spuriously.
+/// Sleeps while `word` holds `expected`, at most until `deadline`; returns whether the deadline has passed. May wake
+/// spuriously.
 pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Time) -> bool {
     let until = timespec(deadline);
     let until = if deadline == Time::MAX { ptr::null() } else { &until };
@@ -27,7 +28,7 @@ pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Time) -> bool {
     answer < 0 && super::last_error().raw_os_error() == Some(libc::ETIMEDOUT)
 }
 
-/// Wakes the thread that sleeps on `word`, if one does.
+/// Wakes the thread that sleeps on `word`, if any.
 pub(super) fn wake_one(word: &AtomicU32) {
     // SAFETY: the kernel uses the address only to find the threads that sleep on it.
     unsafe {

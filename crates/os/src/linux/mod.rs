@@ -1,4 +1,4 @@
-//! Linux: `CLOCK_MONOTONIC`, futexes, and threads of the kernel.
+//! Linux: `CLOCK_MONOTONIC`, futexes, and kernel threads.
 
 mod boot;
 mod clock;
@@ -17,12 +17,12 @@ use crate::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 pub use boot::{boot_id, clock_origin};
 use sync::{Parker, PiGuard, PiMutex};
 
-/// What `parker.rs` is made of: the model checker has its own (`tests/parker.rs`).
+/// Atomics of `parker.rs`; the model checker replaces them by its own (`tests/parker.rs`).
 mod atomics {
     pub(super) use std::sync::atomic::{AtomicU32, Ordering};
 }
 
-/// Linux. Takes no room and costs nothing to clone.
+/// Handle to Linux. Takes no memory and costs nothing to clone.
 ///
 /// ```
 /// use punctual_os::{LinuxOs, Lock, Os, Park, Wake};
@@ -37,7 +37,7 @@ mod atomics {
 pub struct LinuxOs;
 
 impl LinuxOs {
-    /// See [`Os::sleep_until`]. Signals do not cut it short, and a periodic sleeper does not drift.
+    /// Sleeps as [`Os::sleep_until`]. Signals do not end the sleep early, and a periodic sleeper does not drift.
     pub fn sleep_until(&self, wake: Time) {
         clock::sleep_until(wake);
     }
@@ -76,7 +76,7 @@ impl Os for LinuxOs {
         clock::sleep_until(wake);
     }
 
-    /// The system call is made once for each thread.
+    /// Makes the system call only once for each thread.
     #[inline]
     fn this_thread(&self) -> Tid {
         thread_local!(static THREAD: Tid = Tid::current());
@@ -142,7 +142,7 @@ impl Park for Parker {
     }
 }
 
-/// A refusal of `what` for the reason that the kernel gave.
+/// Makes a refusal of `what` for the kernel's reason.
 pub fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: impl Into<String>) -> Refusal {
     Refusal {
         what: what.into(),
@@ -151,7 +151,7 @@ pub fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: imp
     }
 }
 
-/// What the last failed call of this thread into the C library said.
+/// Error of this thread's last failed call into the C library.
 pub fn last_error() -> std::io::Error {
     std::io::Error::last_os_error()
 }

@@ -1,7 +1,7 @@
-//! A place where one thread waits for another.
+//! Parking place of a thread: waits until another thread wakes it.
 //!
-//! Every order of its stores is tried by the model checker `loom`, with planted faults: alone (`tests/parker.rs`), and
-//! under the queues that are made of it (`tests/permit.rs` of the store, `tests/mailbox.rs` of the runtime).
+//! The model checker `loom` tries every order of its stores, with planted faults: alone (`tests/parker.rs`), and under
+//! the queues that are built on it (`tests/permit.rs` of the store, `tests/mailbox.rs` of the runtime).
 
 use punctual_units::Time;
 
@@ -9,10 +9,10 @@ use super::super::Wake;
 use super::atomics::{AtomicU32, Ordering};
 use super::futex;
 
-/// A place where one thread waits until another wakes it, or until a deadline.
+/// Lets one thread wait until another wakes it, or until a deadline.
 ///
-/// One permit: an [`unpark`](Parker::unpark) that comes before the [`park_until`](Parker::park_until) is not lost, and
-/// several in a row count once. What was written before `unpark` is seen after the `park_until` that it ends.
+/// The parker has a single permit: an [`unpark`](Parker::unpark) before the [`park_until`](Parker::park_until) is not
+/// lost, and several in a row count once. Writes before `unpark` are visible after the `park_until` that it ends.
 ///
 /// ```
 /// use punctual_os::LinuxOs;
@@ -31,15 +31,15 @@ const PERMIT: u32 = 1;
 const PARKED: u32 = 2;
 
 impl Parker {
-    /// A place without a permit.
+    /// Makes a parker without a permit.
     pub fn new() -> Self {
         Parker(AtomicU32::new(EMPTY))
     }
 
-    /// Waits for the permit and takes it, at most until `deadline` on `CLOCK_MONOTONIC` ([`Time::MAX`]: without
-    /// bound). A permit that arrives with the deadline is taken, so that no wake-up is ever lost.
+    /// Waits for the permit and takes it, at most until `deadline` on `CLOCK_MONOTONIC` ([`Time::MAX`]: without bound).
+    /// A permit that arrives with the deadline is taken, so that no wake-up is ever lost.
     ///
-    /// Only one thread may wait at a time; a second one may sleep past a wake-up, until its deadline.
+    /// Only one thread may wait at a time; a second may sleep past a wake-up, until its deadline.
     pub fn park_until(&self, deadline: Time) -> Wake {
         if self.take_permit() {
             return Wake::Woken;
@@ -54,7 +54,7 @@ impl Parker {
                 return Wake::Woken;
             }
             if timed_out {
-                // Leave the place, or take the permit that came after the look above.
+                // Stop waiting, or take the permit that came after the look above.
                 return match self.0.swap(EMPTY, Ordering::Acquire) {
                     PERMIT => Wake::Woken,
                     _ => Wake::TimedOut,
@@ -63,7 +63,7 @@ impl Parker {
         }
     }
 
-    /// Gives the permit and wakes the thread that waits for it, if one does.
+    /// Gives the permit and wakes the waiting thread, if any.
     pub fn unpark(&self) {
         if self.0.swap(PERMIT, Ordering::Release) == PARKED {
             futex::wake_one(&self.0);

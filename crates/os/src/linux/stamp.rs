@@ -4,11 +4,11 @@
 //! overlap of a read with what follows; the plain `rdtsc` does not. Its price: a stamp may be off by the work in flight
 //! around it, some tens of nanoseconds.
 //!
-//! **When.** The CPU says that its counter ticks at one rate in all power states (CPUID 8000_0007H, EDX bit 8:
-//! "invariant TSC"; Intel SDM vol. 3, 17.17.1), and the kernel itself keeps time by it, having checked that the
-//! cores agree.
+//! **When.** The counter is used if the CPU declares that it ticks at one rate in all power states (CPUID 8000_0007H,
+//! EDX bit 8: "invariant TSC"; Intel SDM vol. 3, 17.17.1), and the kernel itself keeps time by it, having checked that
+//! the cores agree.
 //!
-//! **Scale.** Ticks become nanoseconds by a factor measured once against `CLOCK_MONOTONIC`, over
+//! **Scale.** Ticks are converted to nanoseconds by a factor measured once against `CLOCK_MONOTONIC`, over
 //! [`CALIBRATED_OVER`]; the ends of that span are known to some 50 ns, so that the factor is good to about 20 ppm.
 
 use std::path::Path;
@@ -19,15 +19,16 @@ use punctual_units::{Nanos, Time};
 
 use super::clock::now;
 
-/// How long the first stamp of a process takes.
+/// Time of the calibration in the first stamp of a process.
 const CALIBRATED_OVER: Duration = Duration::from_millis(5);
-/// Fixed-point position of the factor.
+/// Number of bits after the binary point of the factor.
 const SHIFT: u32 = 32;
 
 /// Nanoseconds per tick, times 2^[`SHIFT`]; `None` where the counter cannot be trusted.
 static SCALE: OnceLock<Option<u64>> = OnceLock::new();
 
-/// A stamp; see [`Clock::stamp`](punctual_units::Clock::stamp). The first one of a process calibrates: that takes 5 ms.
+/// A stamp; see [`Clock::stamp`](punctual_units::Clock::stamp). The first stamp of a process calibrates, which takes 5
+/// ms.
 #[inline]
 pub(super) fn stamp() -> Time {
     match SCALE.get_or_init(calibrate) {
@@ -52,8 +53,8 @@ fn calibrate() -> Option<u64> {
     scale(ended.since(began), last.checked_sub(first)?)
 }
 
-/// The factor for a counter that ticked `ticks` times in `span`; none for one that stands still, or is slower than
-/// 1 MHz.
+/// The factor for a counter that ticked `ticks` times in `span`; `None` for a counter that stands still, or is slower
+/// than 1 MHz.
 fn scale(span: Nanos, ticks: u64) -> Option<u64> {
     let scale = (u128::from(span.0) << SHIFT).checked_div(u128::from(ticks))?;
     u64::try_from(scale)
@@ -61,7 +62,7 @@ fn scale(span: Nanos, ticks: u64) -> Option<u64> {
         .filter(|scale| (1..1000 << SHIFT).contains(scale))
 }
 
-/// Where the kernel's own files are.
+/// Root of the kernel's own files.
 const ROOT: &str = "/";
 
 /// Whether the kernel under `root` keeps time by the counter.

@@ -1,10 +1,10 @@
 //! Waiting without priority inversion: a mutex whose holder inherits the priority of the threads that wait for it, and
 //! a parking place with an absolute deadline.
 //!
-//! **Problem.** A high thread waits for a lock; its holder, a low thread, is preempted by a third one in between, for
-//! as long as that one likes. With `PTHREAD_PRIO_INHERIT` the kernel runs the holder at the priority of its highest
-//! waiter until it unlocks, so the wait is bounded by the critical section (futex(2), "Priority-inheritance futexes").
-//! `std::sync::Mutex` does not do that.
+//! **Problem.** A high-priority thread waits for a lock; the holder, a low-priority thread, is preempted by a third
+//! thread in between, for any length of time. With `PTHREAD_PRIO_INHERIT` the kernel runs the holder at the priority of
+//! its highest waiter until it unlocks, so the wait is bounded by the critical section (futex(2), "Priority-inheritance
+//! futexes"). `std::sync::Mutex` does not do that.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -18,8 +18,8 @@ pub use crate::Wake;
 
 /// A mutex with priority inheritance (`PTHREAD_PRIO_INHERIT`).
 ///
-/// Like `std::sync::Mutex`, but without poisoning: a panic inside of the critical section unlocks it and the data
-/// stay as they were left. Uncontended, locking and unlocking make no system call.
+/// Like `std::sync::Mutex`, but without poisoning: a panic inside of the critical section unlocks it and leaves the
+/// data as they are. Uncontended, locking and unlocking make no system call.
 ///
 /// ```
 /// use punctual_os::linux::sync::PiMutex;
@@ -33,16 +33,16 @@ pub struct PiMutex<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: the mutex hands `T` from thread to thread, one at a time; that asks `T: Send` and nothing more.
+// SAFETY: the mutex passes `T` from thread to thread, one at a time; that requires `T: Send` and nothing more.
 unsafe impl<T: ?Sized + Send> Send for PiMutex<T> {}
 // SAFETY: as above; a shared reference gives access to `T` only under the lock.
 unsafe impl<T: ?Sized + Send> Sync for PiMutex<T> {}
 
 impl<T> PiMutex<T> {
-    /// An unlocked mutex around `data`.
+    /// Makes an unlocked mutex around `data`.
     ///
     /// # Panics
-    /// Where the C library has no priority inheritance at all; on Linux it always has.
+    /// Where the C library has no priority inheritance at all; Linux C libraries always have.
     pub fn new(data: T) -> Self {
         let raw = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
         // SAFETY: attributes and mutex are initialised before they are used, the mutex has its final address, and the
@@ -51,7 +51,7 @@ impl<T> PiMutex<T> {
             let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
             libc::pthread_mutexattr_init(attributes.as_mut_ptr());
             libc::pthread_mutexattr_setprotocol(attributes.as_mut_ptr(), libc::PTHREAD_PRIO_INHERIT);
-            // So that locking twice is an error that can be shown instead of a thread that hangs.
+            // Makes locking twice an error that can be reported, instead of a thread that hangs.
             libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ERRORCHECK);
             let error = libc::pthread_mutex_init(raw.get(), attributes.as_ptr());
             libc::pthread_mutexattr_destroy(attributes.as_mut_ptr());
@@ -64,7 +64,7 @@ impl<T> PiMutex<T> {
         }
     }
 
-    /// The data, once no thread can lock them any more.
+    /// Returns the data, once no thread can lock them any more.
     pub fn into_inner(self) -> T {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so box and data are each moved out once; the mutex is
@@ -128,11 +128,11 @@ impl<T: Default> Default for PiMutex<T> {
     }
 }
 
-/// The right to use what a [`PiMutex`] protects; unlocks when dropped. Stays on its thread, as the kernel asks.
+/// Access to the data of a [`PiMutex`]; unlocks when dropped. Stays on its thread, as the kernel requires.
 #[must_use = "dropping the guard unlocks at once"]
 pub struct PiGuard<'a, T: ?Sized> {
     mutex: &'a PiMutex<T>,
-    /// A pthread mutex is unlocked by the thread that locked it.
+    /// Prevents sending: a pthread mutex is unlocked by the thread that locked it.
     not_send: PhantomData<*const ()>,
 }
 
@@ -161,7 +161,7 @@ impl<T: ?Sized> Drop for PiGuard<'_, T> {
     }
 }
 
-/// What only this lock promises; the rest of the contract is checked by the conformance suite of `punctual-testing`.
+/// Promises of this lock alone; the conformance suite of `punctual-testing` checks the rest of the contract.
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! As what a thread runs: its scheduling, and the time it used.
+//! Scheduling of threads, their names, and their CPU times.
 //!
 //! All of this belongs to the thread and ends with it; nothing is left on the machine.
 
@@ -8,7 +8,7 @@ use super::{clock, last_error, refused};
 use crate::{REAL_TIME_PRIORITIES, Refusal, Scheduling, Tid};
 
 impl Tid {
-    /// The calling thread.
+    /// Id of the calling thread.
     pub fn current() -> Tid {
         // SAFETY: gettid takes nothing and cannot fail.
         Tid(unsafe { libc::gettid() })
@@ -21,8 +21,8 @@ const GRANT_REAL_TIME: &str = "run as root, grant CAP_SYS_NICE (setcap cap_sys_n
 
 /// Gives the calling thread real-time scheduling: `SCHED_FIFO` at `priority`, 1 (low) to 99 (high).
 ///
-/// Threads started afterwards by this thread inherit it. `RealTimeLimits` in `punctual-platform` says what the kernel
-/// keeps back from real-time threads.
+/// Threads started afterwards by this thread inherit it. `RealTimeLimits` in `punctual-platform` reports the kernel's
+/// limits on real-time threads.
 ///
 /// # Errors
 /// [`Refusal`] without permission, or for a priority out of range.
@@ -30,10 +30,10 @@ pub fn real_time(priority: u8) -> Result<(), Refusal> {
     set_scheduling(Tid::current(), Scheduling::Fifo(priority))
 }
 
-/// How `thread` is scheduled, as set: a boost by priority inheritance does not show here.
+/// Scheduling of `thread`, as set: a boost by priority inheritance does not show here.
 ///
 /// # Errors
-/// [`Refusal`] where there is no such thread, or its policy is none of [`Scheduling`]'s.
+/// [`Refusal`] where there is no such thread, or [`Scheduling`] has no variant for its policy.
 pub fn scheduling(thread: Tid) -> Result<Scheduling, Refusal> {
     let what = || format!("reading the scheduling of thread {thread}");
     let gone = |why: std::io::Error| refused(what(), why, "name a thread that is alive");
@@ -62,11 +62,11 @@ pub fn scheduling(thread: Tid) -> Result<Scheduling, Refusal> {
     }
 }
 
-/// As what a thread runs that `thread` waits for. A thread under `SCHED_DEADLINE` has a runtime and a period that are
-/// admitted for it alone; it lends the highest priority, above all that it could be kept waiting by.
+/// Scheduling for the thread that `thread` waits for. A thread under `SCHED_DEADLINE` has a runtime and a period that
+/// are admitted for it alone; it lends the highest priority instead, above all other threads that could delay it.
 ///
 /// # Errors
-/// Those of [`scheduling`].
+/// As for [`scheduling`].
 pub fn scheduling_to_lend(thread: Tid) -> Result<Scheduling, Refusal> {
     match policy_of(thread) {
         Ok(policy) if policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE => {
@@ -76,18 +76,18 @@ pub fn scheduling_to_lend(thread: Tid) -> Result<Scheduling, Refusal> {
     }
 }
 
-/// What `thread`, of any process, is called; at most 15 bytes (prctl(2), `PR_SET_NAME`). `None` once it has ended.
+/// Name of `thread`, of any process; at most 15 bytes (prctl(2), `PR_SET_NAME`). `None` once the thread has ended.
 pub fn name_of(thread: Tid) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).ok()?;
     let name = name.trim_end();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Schedules `thread` as told, and keeps its reset-on-fork flag.
+/// Sets the scheduling of `thread`, and keeps its reset-on-fork flag.
 ///
 /// # Errors
-/// [`Refusal`] without permission, for a priority or a nice value out of range, or where there is no such thread;
-/// its policy has not changed then.
+/// [`Refusal`] without permission, for a priority or a nice value out of range, or where there is no such thread; its
+/// policy is then unchanged.
 pub fn set_scheduling(thread: Tid, scheduling: Scheduling) -> Result<(), Refusal> {
     let (policy, priority, nice) = match scheduling {
         Scheduling::Other { nice } => (libc::SCHED_OTHER, 0, Some(nice)),
@@ -116,8 +116,8 @@ pub fn set_scheduling(thread: Tid, scheduling: Scheduling) -> Result<(), Refusal
         _ => refusal(&why, GRANT_REAL_TIME),
     };
     let reset_on_fork = policy_of(thread).map_err(refusal_of)? & libc::SCHED_RESET_ON_FORK;
-    // Nice first: should the policy be refused afterwards, the thread still runs under the one it had. The kernel
-    // keeps nice values across policies, and setting an unchanged one could be refused for nothing.
+    // Nice first: should the policy be refused afterwards, the thread still runs under its old one. The kernel keeps
+    // nice values across policies, and setting an unchanged value could be refused for nothing.
     if let Some(nice) = nice
         && nice_of(thread).map_err(refusal_of)? != nice
     {
@@ -133,7 +133,7 @@ pub fn set_scheduling(thread: Tid, scheduling: Scheduling) -> Result<(), Refusal
     }
 }
 
-/// The policy number of `thread`, with its reset-on-fork flag.
+/// Policy number of `thread`, with its reset-on-fork flag.
 fn policy_of(thread: Tid) -> std::io::Result<i32> {
     // SAFETY: takes and returns plain numbers.
     let policy = unsafe { libc::sched_getscheduler(thread.0) };
@@ -141,7 +141,7 @@ fn policy_of(thread: Tid) -> std::io::Result<i32> {
 }
 
 fn nice_of(thread: Tid) -> std::io::Result<i32> {
-    // SAFETY: plain numbers. -1 is both an answer and a failure, so errno is cleared to tell them apart.
+    // SAFETY: plain numbers. -1 is both a value and a failure, so errno is cleared to distinguish them.
     let (nice, errno) = unsafe {
         *libc::__errno_location() = 0;
         let nice = libc::getpriority(libc::PRIO_PROCESS, thread.0 as libc::id_t);
@@ -162,22 +162,22 @@ fn set_nice(thread: Tid, nice: i32) -> std::io::Result<()> {
     }
 }
 
-/// The CPU time that the calling thread has used since it started, in user and kernel mode.
+/// CPU time of the calling thread since its start, in user and kernel mode.
 pub fn thread_cpu_time() -> Nanos {
     clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(Nanos::ZERO)
 }
 
-/// The CPU time that `thread`, one of this process, has used since it started; none once it has ended.
+/// CPU time of `thread`, which belongs to this process, since its start; `None` once it has ended.
 pub fn cpu_time_of(thread: Tid) -> Option<Nanos> {
-    /// The clock of one thread, in scheduler time: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, beside the complement of
-    /// its number (linux/posix-timers.h; glibc's pthread_getcpuclockid makes the same number).
+    /// Clock of one thread, in scheduler time: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, beside the complement of its
+    /// number (linux/posix-timers.h; glibc's pthread_getcpuclockid makes the same number).
     const OF_A_THREAD: libc::clockid_t = 4 | 2;
     clock::read((!thread.0) << 3 | OF_A_THREAD)
 }
 
-/// The CPU time that a process, any of this machine, has used since it started; none once it has ended.
+/// CPU time of a process, any of this machine, since its start; `None` once it has ended.
 pub fn process_cpu_time_of(process: u32) -> Option<Nanos> {
-    /// The same for all threads of a process: CPUCLOCK_SCHED.
+    /// Clock of all threads of a process: CPUCLOCK_SCHED.
     const OF_A_PROCESS: libc::clockid_t = 2;
     clock::read((!i32::try_from(process).ok()?) << 3 | OF_A_PROCESS)
 }
