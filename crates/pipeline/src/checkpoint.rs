@@ -1,35 +1,36 @@
-//! What the process of a stage looks at between two steps.
+//! The words that the process of a stage reads between two steps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::control::Control;
 
-/// The words that say whether the process that has a stage goes on: looked up once, so that a look is three loads.
+/// References to the words that say whether the owner of a stage continues. Resolved once, so that a look costs three
+/// loads.
 #[derive(Clone, Copy, Debug)]
 pub struct Checkpoint<'m> {
     /// The stage's control word.
     pub control: &'m AtomicU64,
-    /// Not zero once the pipeline ends.
+    /// Not zero once the pipeline is ending.
     pub end: &'m AtomicU64,
-    /// Not zero where the process is to do something besides; the word of the caller.
+    /// Not zero while the owner has an extra request to serve; the caller defines the word's meaning.
     pub besides: &'m AtomicU64,
 }
 
-/// What a process is told at a checkpoint.
+/// Answer that a process gets at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// To go on.
+    /// Continue with the next step.
     GoesOn,
-    /// To yield the stage.
+    /// Yield the stage to another process.
     Yields,
-    /// To end.
+    /// End the process, because the pipeline ends.
     Ends,
-    /// To do what this word says, once, and go on.
+    /// Serve the request in this word once, then continue.
     Besides(u64),
 }
 
 impl Checkpoint<'_> {
-    /// What the process in `slot` is told.
+    /// Answer for the process in `slot`. Yielding comes first, then ending, then a request, which is cleared.
     #[inline]
     pub fn look(&self, slot: u8) -> Told {
         if !Control::of(self.control.load(Ordering::Acquire)).runs(slot) {

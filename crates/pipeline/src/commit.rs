@@ -1,45 +1,45 @@
-//! One word commits a step.
+//! A step is committed by storing a single word.
 //!
 //! **Problem.** A step takes frames, makes frames and changes the stage's state. Its process may be killed between any
-//! two instructions, and another process is to go on as if nothing had happened: no frame taken twice or lost, none
-//! made twice, no half of a state. **Terms.** A stage has a *commit word* of an *epoch* and the number of steps done,
-//! and two *records*. A record says what a number of steps has come to: how many frames were taken from each input and
-//! made at each output, and which of two places has the state. **Method.** The record of step n is in place n mod 2. To
-//! commit step n + 1, its process writes the other record, and the state into the other place, and then changes the
-//! word from (epoch, n) to (epoch, n + 1). That one store makes all of it valid at once: neighbours compute from the
-//! record how many frames an edge holds, so there is no other count that could disagree. A kill before it leaves the
-//! step undone; what it wrote lies where no process looks. A kill after it leaves the step done.
+//! two instructions, and another process must continue as if nothing had happened: no frame taken twice or lost, none
+//! made twice, no half-written state. **Terms.** A stage has a *commit word*, which packs an *epoch* and the number of
+//! steps done, and two *records*. A record holds the totals after a number of steps: how many frames were taken from
+//! each input and made at each output, and which of two places holds the state. **Method.** The record of step n is in
+//! place n mod 2. To commit step n + 1, its process writes the other record, and the state into the other place, and
+//! then changes the word from (epoch, n) to (epoch, n + 1). That single store makes all of it valid at once: neighbours
+//! compute from the record how many frames an edge holds, so no other count could disagree. A kill before the store
+//! leaves the step undone; the bytes already written lie where no process reads. A kill after it leaves the step done.
 //!
-//! **The epoch.** A process that takes the stage on changes the word's epoch first. Whatever process had the stage
-//! before then fails to commit, and stops: two processes never both make progress.
+//! **The epoch.** A process that takes over the stage changes the word's epoch first. The previous owner then fails to
+//! commit, and stops: two processes never both make progress.
 //!
-//! **Reading.** A neighbour reads the word, a field of its record, and the word again: unchanged, the field belongs to
-//! it, because the place is written again only after the next commit. Its fences pair with those of
-//! [`Committed::publish`]. They are tried under the model checker `loom` (`tests/loom.rs`), with one planted as
+//! **Reading.** A neighbour reads the word, a field of its record, and the word again. If the word is unchanged, the
+//! field belongs to it, because the place is written again only after the next commit. The reader's fences pair with
+//! those of [`Committed::publish`]. The model checker `loom` tries them (`tests/loom.rs`), also with a fence planted as
 //! missing.
 
 use super::atomics::{AtomicU64, Ordering, fence, look_again};
 use super::graph::PORTS_MAX;
 
-/// Bits of the number of steps: at a million steps a second, eight years.
+/// Bits of the step counter: at a million steps a second, it lasts eight years.
 const STEP_BITS: u32 = 48;
 
-/// An epoch and a number of steps.
+/// Content of a commit word: an epoch and a number of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
-    /// Which process's turn it is: counts the times that the stage was taken on, and begins again after 65,535.
+    /// Number of takeovers of the stage so far, which identifies the owning process; wraps after 65,535.
     pub epoch: u16,
-    /// Steps done.
+    /// Steps that the stage has done.
     pub steps: u64,
 }
 
 impl Commit {
-    /// The word that says so.
+    /// Packs epoch and steps into one word.
     pub fn word(self) -> u64 {
         u64::from(self.epoch) << STEP_BITS | self.steps & ((1 << STEP_BITS) - 1)
     }
 
-    /// What the word says.
+    /// Unpacks a commit word.
     pub fn of(word: u64) -> Commit {
         Commit {
             epoch: (word >> STEP_BITS) as u16,
@@ -48,39 +48,39 @@ impl Commit {
     }
 }
 
-/// What a number of steps has come to.
+/// A stage's totals after a number of steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Which of the two places has the state, 0 or 1.
+    /// Which of the two places holds the state, 0 or 1.
     pub state_at: u64,
-    /// Its bytes.
+    /// Length of the serialized state, in bytes.
     pub state_bytes: u64,
-    /// The version of its serialized form.
+    /// Version of the state's serialized form.
     pub state_version: u64,
-    /// How many steps the state has seen; 0: none has been saved yet.
+    /// Number of steps contained in the saved state; 0: none has been saved yet.
     pub state_steps: u64,
-    /// 1 where no step will follow.
+    /// 1 if no step will follow, else 0.
     pub ended: u64,
     /// Frames taken from each input, dropped ones included.
     pub taken: [u64; PORTS_MAX],
-    /// Of these, the frames whose slots are free again: those that the saved state has seen.
+    /// Of the frames taken, those whose slots are free again, because the saved state includes them.
     pub released: [u64; PORTS_MAX],
-    /// Of the frames taken, those that were dropped.
+    /// Of the frames taken, those that the stage dropped.
     pub dropped: [u64; PORTS_MAX],
-    /// Frames made at each output.
+    /// Frames made at each output so far.
     pub made: [u64; PORTS_MAX],
 }
 
-/// Words of a record before those of the ports.
+/// Words of a record before the per-port words.
 const FIXED: usize = 5;
 const ENDED: usize = 4;
 
-/// Words of one record of a stage with so many inputs and outputs.
+/// Length in words of one record of a stage with `inputs` and `outputs`.
 pub(crate) fn record_words(inputs: usize, outputs: usize) -> usize {
     FIXED + 3 * inputs + outputs
 }
 
-/// Another process has the stage.
+/// Error of a commit: another process has taken over the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShutOut;
 
@@ -97,7 +97,7 @@ impl Committed<'_> {
         Commit::of(self.word.load(Ordering::Acquire))
     }
 
-    /// Begins `epoch`, and answers how many steps are done.
+    /// Begins `epoch` and returns it with the number of steps done.
     pub(crate) fn begin(&self, epoch: u16) -> Commit {
         let entered = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
             Some(
@@ -112,7 +112,7 @@ impl Committed<'_> {
         Commit { epoch, ..before }
     }
 
-    /// The whole record: for the process whose epoch it is.
+    /// The whole record; only the process that owns the current epoch may call this.
     pub(crate) fn record(&self) -> Record {
         let words = self.records[usize::from(self.commit().steps % 2 == 1)];
         let mut record = Record::default();
@@ -128,22 +128,22 @@ impl Committed<'_> {
         self.field(ENDED).1
     }
 
-    /// Frames made at an output, and whether no more will follow.
+    /// Frames made at an output, and whether the stage has ended.
     pub(crate) fn made(&self, port: usize) -> (u64, bool) {
         self.field(FIXED + 3 * self.inputs + port)
     }
 
-    /// Frames that were taken from an input.
+    /// Frames taken from an input.
     pub(crate) fn taken(&self, port: usize) -> u64 {
         self.field(FIXED + port).0
     }
 
-    /// Frames that were dropped of an input.
+    /// Frames dropped from an input.
     pub(crate) fn dropped(&self, port: usize) -> u64 {
         self.field(FIXED + 2 * self.inputs + port).0
     }
 
-    /// Frames of an input whose slots are free again, and whether no more will be taken.
+    /// Frames of an input whose slots are free again, and whether the stage has ended.
     pub(crate) fn released(&self, port: usize) -> (u64, bool) {
         self.field(FIXED + self.inputs + port)
     }
@@ -156,12 +156,12 @@ impl Committed<'_> {
                 record[at].load(Ordering::Relaxed),
                 record[ENDED].load(Ordering::Relaxed),
             );
-            // Before the second look at the word: a field of a later step is never taken for one of this.
+            // Before the second load of the word: a field of a later step is never taken for one of this step.
             fence(Ordering::Acquire);
             if self.word.load(Ordering::Relaxed) == word {
                 return (field, ended != 0);
             }
-            // The stage has done a step meanwhile, so another look is progress of the whole.
+            // The stage has committed a step meanwhile, so retrying means that the pipeline makes progress.
             look_again();
         }
     }
@@ -169,13 +169,13 @@ impl Committed<'_> {
     /// Commits `record` as the step after `before`.
     ///
     /// # Errors
-    /// [`ShutOut`] where another process has taken the stage on.
+    /// [`ShutOut`] where another process has taken over the stage.
     pub(crate) fn publish(&self, before: Commit, record: &Record) -> Result<Commit, ShutOut> {
         self.publish_with(before, record, Ordering::Release, true)
     }
 
-    /// [`Committed::publish`], with its two safeguards as values, so that the model checker can be shown what becomes
-    /// of it without either.
+    /// [`Committed::publish`] with its two safeguards as parameters, so that the model checker can show that each is
+    /// needed.
     pub(crate) fn publish_with(
         &self,
         before: Commit,
@@ -187,7 +187,7 @@ impl Committed<'_> {
             epoch: before.epoch,
             steps: before.steps + 1,
         };
-        // After the commit before: a reader that sees a word of this record sees that commit, too.
+        // After the previous commit: a reader that sees a word of this record also sees that commit.
         if fenced {
             fence(Ordering::Release);
         }
@@ -203,7 +203,7 @@ impl Committed<'_> {
     }
 }
 
-/// Calls `each` with the place of every field of a record of `words` words.
+/// Calls `each` with the index of every field in a record of `words` words.
 fn each_field(record: &mut Record, inputs: usize, words: usize, mut each: impl FnMut(usize, &mut u64)) {
     let outputs = words - FIXED - 3 * inputs;
     let fixed = [

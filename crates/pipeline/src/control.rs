@@ -1,8 +1,8 @@
-//! Which process has a stage, and how it goes to another.
+//! Which process owns a stage, and how ownership passes to another.
 //!
-//! **Terms.** A stage has *slots*: processes that may run it, on whatever core, of whatever version. One of them is its
-//! *owner*. **Method.** One word says which slot the owner is, in which epoch, and what is under way. All changes are
-//! made by comparing and swapping that word, by the process that can do it first:
+//! **Terms.** A stage has *slots*: processes that may run it, on any core, of any version. One of them is its *owner*.
+//! **Method.** One word names the owner's slot, the epoch, and the phase of a handover. Every change is a
+//! compare-and-swap of that word, by whichever process can do it first:
 //!
 //! ```text
 //!                announce(target)              ready (by the target)
@@ -13,41 +13,41 @@
 //!        └────────────────────────────────────────────────── Held(target), epoch + 1
 //! ```
 //!
-//! Announced, the target maps and reads what it will need while the owner goes on, and then spins; asked without being
-//! announced, it sleeps until the owner has yielded. A target that dies rolls the hand-over back; an owner that dies
-//! finishes it. So a hand-over needs no third process, and any process can go on with it: the word is all there is to
-//! know.
+//! In phase Announced, the target maps and reads what it will need while the owner continues, and then spins; asked
+//! without an announcement, the target sleeps until the owner has yielded. The death of a target rolls the handover
+//! back; the death of an owner completes it. So a handover needs no third process, and any process can continue it: the
+//! word holds everything that it needs to know.
 
-/// Processes that may have one stage.
+/// Greatest number of processes that may run one stage.
 pub const SLOTS_MAX: usize = 16;
 
-/// What is under way.
+/// Phase of a handover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing: the owner has the stage.
+    /// No handover: the owner runs the stage.
     #[default]
     Held,
-    /// The target prepares itself; the owner goes on.
+    /// The target prepares itself while the owner continues.
     Announced,
-    /// The owner is to yield between two steps.
+    /// The owner must yield between two steps.
     Asked,
 }
 
-/// What the control word of a stage says.
+/// Content of a stage's control word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Counts the owners, and begins again after 65,535.
+    /// Number of owners so far; wraps after 65,535.
     pub epoch: u16,
-    /// The owner's slot.
+    /// Slot of the process that owns the stage.
     pub owner: u8,
-    /// The slot of the process that is to have the stage; the owner's while nothing is under way.
+    /// Slot of the next owner; equals `owner` while no handover is under way.
     pub target: u8,
-    /// What is under way.
+    /// Phase of the handover, if one is under way.
     pub phase: Phase,
 }
 
 impl Control {
-    /// The word that says so.
+    /// Packs all fields into one word.
     pub fn word(self) -> u64 {
         let phase = match self.phase {
             Phase::Held => 0,
@@ -57,7 +57,7 @@ impl Control {
         u64::from(self.epoch) | u64::from(self.owner) << 16 | u64::from(self.target) << 24 | phase << 32
     }
 
-    /// What the word says.
+    /// Unpacks a control word.
     #[inline]
     pub fn of(word: u64) -> Control {
         let byte = |at: u32| (word >> at) as u8;
@@ -73,7 +73,7 @@ impl Control {
         }
     }
 
-    /// The owner `slot` in `epoch`.
+    /// The state in which `slot` owns the stage in `epoch`, without a handover.
     pub fn held(slot: u8, epoch: u16) -> Control {
         Control {
             epoch,
@@ -83,18 +83,18 @@ impl Control {
         }
     }
 
-    /// Whether the process in `slot` may carry out steps.
+    /// Whether the process in `slot` may execute steps.
     #[inline]
     pub fn runs(self, slot: u8) -> bool {
         self.owner == slot && self.phase != Phase::Asked
     }
 
-    /// `target` is to prepare itself; `None` where something is under way, or it has the stage.
+    /// Announces a handover to `target`, which prepares itself; `None` if one is under way or `target` owns the stage.
     pub fn announce(self, target: u8) -> Option<Control> {
         self.to(target, Phase::Announced)
     }
 
-    /// The owner is to yield to `target`; `None` where something is under way, or it has the stage.
+    /// Asks the owner to yield to `target`; `None` if a handover is under way or `target` owns the stage.
     pub fn ask(self, target: u8) -> Option<Control> {
         self.to(target, Phase::Asked)
     }
@@ -104,7 +104,7 @@ impl Control {
         free.then_some(Control { target, phase, ..self })
     }
 
-    /// The target is ready; `None` where it was not announced.
+    /// The announced target in `slot` is ready; `None` if it was not announced.
     pub fn ready(self, slot: u8) -> Option<Control> {
         let announced = self.phase == Phase::Announced && self.target == slot;
         announced.then_some(Control {
@@ -113,13 +113,13 @@ impl Control {
         })
     }
 
-    /// The owner yields, between two steps; `None` where it was not asked, or is not the owner.
+    /// The owner in `slot` yields, between two steps; `None` if it was not asked or is not the owner.
     pub fn yields(self, slot: u8) -> Option<Control> {
         (self.phase == Phase::Asked && self.owner == slot).then(|| self.handed(self.target))
     }
 
-    /// The process in `slot` is dead. `spare` is another one that may have the stage, if there is any. `None` where the
-    /// word stays as it is: the process had no part in it, or it was the owner and there is no spare one.
+    /// The process in `slot` is dead; `spare` is another one that may own the stage. `None` leaves the word as it is:
+    /// the process had no part in it, or it was the owner and there is no spare.
     pub fn died(self, slot: u8, spare: Option<u8>) -> Option<Control> {
         match (self.phase, self.owner == slot, self.target == slot) {
             (Phase::Announced | Phase::Asked, true, _) => Some(self.handed(self.target)),
@@ -133,8 +133,8 @@ impl Control {
         }
     }
 
-    /// The target takes too long to prepare itself, or is not to have the stage after all; `None` where the owner may
-    /// have yielded already.
+    /// Cancels an announced handover, for example because the target prepares itself too long; `None` where the owner
+    /// may have yielded already.
     pub fn call_off(self) -> Option<Control> {
         (self.phase == Phase::Announced).then_some(Control {
             target: self.owner,

@@ -1,4 +1,4 @@
-//! The frames of one step.
+//! The frames that one step takes and makes.
 
 use std::sync::atomic::Ordering;
 
@@ -7,14 +7,14 @@ use punctual_units::{Nanos, Time};
 use crate::layout::{Input, Output, Ring};
 use crate::region::Region;
 
-/// What comes with the content of a frame.
+/// Metadata of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// Its number in the order in which the source made frames.
+    /// Position of the frame in the order in which the source made frames.
     pub sequence: u64,
-    /// When the source got what it is made from.
+    /// When the source received the data that the frame is made from.
     pub captured_at: Time,
-    /// When it is to be delivered.
+    /// When the frame must be delivered; at or before `captured_at`: the frame has no due time.
     pub due_by: Time,
 }
 
@@ -32,38 +32,38 @@ pub struct Frames<'s> {
     pub(crate) outputs: &'s [Output],
     /// Position of the first frame of each input.
     pub(crate) taken: &'s [u64],
-    /// Frames of each input.
+    /// Number of frames taken from each input.
     pub(crate) count: &'s [u32],
     /// Position of the next frame of each output.
     pub(crate) made: &'s mut [u64],
-    /// Where each output began.
+    /// Position of the first frame of this step at each output.
     pub(crate) began: &'s [u64],
-    /// In place of the rings for steps that are carried out again: what they make has been handed on already.
+    /// Buffer used in place of the rings when steps are repeated: their frames have been passed on already.
     pub(crate) scratch: Option<&'s mut [u8]>,
     pub(crate) ended: &'s mut bool,
 }
 
 impl<'s> Frames<'s> {
-    /// How many inputs the stage has.
+    /// Number of the stage's inputs.
     pub fn inputs(&self) -> usize {
         self.inputs.len()
     }
 
-    /// How many outputs it has.
+    /// Number of the stage's outputs.
     pub fn outputs(&self) -> usize {
         self.outputs.len()
     }
 
-    /// How many frames of an input this step takes: as many as the graph says, fewer at the end of the stream.
+    /// Frames of an input that this step takes: as many as the graph declares, fewer at the end of the stream.
     ///
     /// # Panics
-    /// Where there is no such input.
+    /// If there is no such input.
     pub fn count(&self, port: usize) -> usize {
         self.count[port] as usize
     }
 
-    /// The content of a frame, by its number in this step; it begins at a multiple of 64 bytes. It stays what it is
-    /// until the step ends, whatever the step makes.
+    /// Content of a frame, by its number in this step; it begins at a multiple of 64 bytes. It does not change until
+    /// the step ends.
     ///
     /// # Panics
     /// Where this step has no such frame.
@@ -74,7 +74,7 @@ impl<'s> Frames<'s> {
         unsafe { self.region.read(ring.content(position), length.min(ring.frame_bytes)) }
     }
 
-    /// What comes with a frame.
+    /// Metadata of a frame, by its number in this step.
     ///
     /// # Panics
     /// Where this step has no such frame.
@@ -92,7 +92,7 @@ impl<'s> Frames<'s> {
         (&self.inputs[port].ring, self.taken[port] + number as u64)
     }
 
-    /// Room for the next frame of an output: as long as the edge's frames may be, with content of no meaning.
+    /// Buffer for the next frame of an output: as long as the edge's longest frame, with arbitrary content.
     ///
     /// # Panics
     /// Where there is no such output, or this step has made all of its frames.
@@ -119,7 +119,7 @@ impl<'s> Frames<'s> {
         self.outputs[port].makes - (self.made[port] - self.began[port]) as u32
     }
 
-    /// Makes a frame of the first `length` bytes that were written to [`Frames::output`].
+    /// Makes a frame of the first `length` bytes written to [`Frames::output`].
     ///
     /// # Panics
     /// Where there is no such output, this step has made all of its frames, or the frame is too long.
@@ -142,7 +142,7 @@ impl<'s> Frames<'s> {
         }
         for (number, ring) in output.rings.iter().enumerate() {
             if number > 0 {
-                // SAFETY: both slots are this step's: free, and of a stage that no other process has.
+                // SAFETY: both slots belong to this step: free, and of a stage that no other process has.
                 let (from, to) = unsafe {
                     let from = self.region.read(output.rings[0].content(position), length);
                     (from, self.region.write(ring.content(position), length))
@@ -153,7 +153,7 @@ impl<'s> Frames<'s> {
         }
     }
 
-    /// Tells that no step will follow this one: of a source, the end of the stream.
+    /// Declares that no step will follow this one: for a source, the end of the stream.
     pub fn end(&mut self) {
         *self.ended = true;
     }

@@ -4,47 +4,47 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// Stages of one pipeline.
+/// Greatest number of stages in one pipeline.
 pub const STAGES_MAX: usize = 64;
-/// Inputs, and outputs, of one stage; edges of one output.
+/// Greatest number of inputs, and of outputs, of one stage; also of edges from one output.
 pub const PORTS_MAX: usize = 32;
-/// Frames of one edge.
+/// Greatest number of frames in one edge.
 const SLOTS_MAX: u32 = 1 << 20;
-/// Frames that a step takes or makes at a port.
+/// Greatest number of frames that a step takes or makes at a port.
 const RATE_MAX: u32 = 1 << 16;
 
-/// What becomes of frames that come while an edge is full.
+/// Policy for frames that arrive while an edge is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhenFull {
-    /// The stage that makes them waits.
+    /// The producing stage waits.
     #[default]
     Wait,
-    /// The stage that takes them drops the oldest ones before its next step, so that another step's frames have room.
+    /// The consuming stage drops the oldest frames before its next step, so that another step's frames have room.
     DropOldest,
-    /// The stage that takes them drops those that are past their due time before its next step.
+    /// The consuming stage drops frames past their due time before its next step.
     DropLate,
 }
 
 /// A stage of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageSpec {
-    /// Unique in its graph.
+    /// Name, unique in its graph.
     pub name: String,
     /// How many frames a step takes from each input.
     pub takes: Vec<u32>,
     /// How many frames a step makes at each output, at most.
     pub makes: Vec<u32>,
-    /// The longest that its serialized state may be, in bytes.
+    /// Greatest length of the serialized state, in bytes.
     pub state_room: usize,
-    /// The state is saved at every so manieth step: 1 for every step. With more, a process that takes the stage on
-    /// carries out the steps since again; what they made is not handed on twice.
+    /// Interval between saves of the state, in steps; 1: every step. Above 1, a process that takes over the stage
+    /// repeats the steps since the last save; their frames are not passed on twice.
     pub save_every: u32,
-    /// Whether it may run in any process; a pinned stage stays where it was started.
+    /// Whether the stage may run in any process; a pinned stage stays where it was started.
     pub migratable: bool,
 }
 
 impl StageSpec {
-    /// A migratable stage without ports and state.
+    /// A migratable stage without ports, with 64 bytes for its state, saved at every step.
     pub fn new(name: impl Into<String>) -> StageSpec {
         StageSpec {
             name: name.into(),
@@ -56,35 +56,35 @@ impl StageSpec {
         }
     }
 
-    /// With inputs from which a step takes so many frames each.
+    /// Sets the inputs: how many frames a step takes from each.
     #[must_use]
     pub fn takes(mut self, frames: &[u32]) -> StageSpec {
         self.takes = frames.to_vec();
         self
     }
 
-    /// With outputs at which a step makes at most so many frames each.
+    /// Sets the outputs: how many frames a step makes at most at each.
     #[must_use]
     pub fn makes(mut self, frames: &[u32]) -> StageSpec {
         self.makes = frames.to_vec();
         self
     }
 
-    /// With a state of so many serialized bytes at most.
+    /// Sets the greatest length of the serialized state, in bytes.
     #[must_use]
     pub fn state(mut self, bytes: usize) -> StageSpec {
         self.state_room = bytes;
         self
     }
 
-    /// With its state saved at every so manieth step.
+    /// Sets the interval between saves of the state, in steps.
     #[must_use]
     pub fn save_every(mut self, steps: u32) -> StageSpec {
         self.save_every = steps;
         self
     }
 
-    /// Staying where it was started.
+    /// Pins the stage: it stays where it was started.
     #[must_use]
     pub fn pinned(mut self) -> StageSpec {
         self.migratable = false;
@@ -95,100 +95,101 @@ impl StageSpec {
 /// A ring of frames from one stage to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeSpec {
-    /// How many frames it holds.
+    /// Capacity of the ring, in frames.
     pub slots: u32,
-    /// The longest frame, in bytes.
+    /// Length of the longest frame, in bytes.
     pub frame_bytes: usize,
-    /// What becomes of frames that come while it is full.
+    /// Policy for frames that arrive while the ring is full.
     pub full: WhenFull,
 }
 
 /// An edge of a graph, with its ends as (number of the stage, port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Where frames come from.
+    /// Stage and output that make the frames.
     pub from: (usize, usize),
-    /// Where they go.
+    /// Stage and input that take the frames.
     pub to: (usize, usize),
-    /// The ring.
+    /// Capacity and policy of the ring.
     pub edge: EdgeSpec,
 }
 
-/// Why a graph is none.
+/// Why a graph is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// Too few or too many of something.
     #[error("{what}: {count}, possible are 1 to {max}")]
     Count {
-        /// Of what.
+        /// Kind of the counted items, for the message.
         what: String,
-        /// How many there are.
+        /// Number found in the graph.
         count: usize,
-        /// How many there may be.
+        /// Greatest number that is allowed; the least is 1.
         max: usize,
     },
-    /// Two stages of one name.
+    /// Two stages share a name.
     #[error("two stages are called \"{0}\": give each a name of its own")]
     Twice(String),
-    /// An end of an edge that is not there.
+    /// An end of an edge names a stage or port that does not exist.
     #[error("there is no {direction} {port} of a stage \"{stage}\"; {there}")]
     NoPort {
-        /// The stage's name.
+        /// Name of the stage in the edge.
         stage: String,
         /// The port's number, from 0.
         port: usize,
-        /// `input` or `output`.
+        /// Kind of the port: `input` or `output`.
         direction: &'static str,
-        /// What there is.
+        /// Text that lists the existing ports or stages.
         there: String,
     },
     /// A port without an edge, or an input with two.
     #[error("{direction} {port} of stage \"{stage}\" has {edges} edges: connect {wanted}")]
     Connected {
-        /// The stage's name.
+        /// Name of the stage with that port.
         stage: String,
         /// The port's number, from 0.
         port: usize,
-        /// `input` or `output`.
+        /// Kind of the port: `input` or `output`.
         direction: &'static str,
-        /// How many edges it has.
+        /// Number of edges connected to the port.
         edges: usize,
-        /// How many it may have.
+        /// Text that states the allowed number of edges.
         wanted: &'static str,
     },
-    /// Frames would go round in circles.
+    /// The edges form a cycle; these are its stages, the first one repeated at the end.
     #[error("the stages {} are a cycle: a stage would wait for itself", .0.join(" -> "))]
     Cycle(Vec<String>),
-    /// No numbers of steps of the stages fit each other.
+    /// No step counts of the stages balance the edges.
     #[error(
         "the edge {from} -> {to} never balances: by the rates of the other edges it gets {makes} frames where {to} takes \
          {takes}"
     )]
     Rates {
-        /// The stage that makes frames.
+        /// Name of the producing stage.
         from: String,
-        /// The stage that takes them.
+        /// Name of the consuming stage.
         to: String,
-        /// What it makes in the time in which...
+        /// Frames that the producer makes while the consumer takes `takes`.
         makes: u64,
-        /// ...so many are taken.
+        /// Frames that the consumer takes in the same time.
         takes: u64,
     },
-    /// An edge that is too short.
+    /// An edge has too few slots.
     #[error("the edge {from} -> {to} has {slots} slots, and needs {needed}: {why}")]
     Short {
-        /// The stage that makes frames.
+        /// Name of the producing stage.
         from: String,
-        /// The stage that takes them.
+        /// Name of the consuming stage.
         to: String,
-        /// What it has.
+        /// Number of slots that the edge has.
         slots: u32,
-        /// What it needs.
+        /// Least number of slots that the edge needs.
         needed: u64,
-        /// What for.
+        /// Reason for that least number.
         why: &'static str,
     },
-    /// A stage that carries out steps again must take the same frames again.
+    /// A stage with `save_every` above 1 repeats steps, so it must find the same frames again; an edge that drops
+    /// frames cannot promise that.
     #[error("stage \"{0}\" saves its state every {1} steps and takes from an edge that drops frames: use save_every 1")]
     DropsAndRepeats(String, u32),
 }
@@ -204,7 +205,7 @@ pub struct Graph {
 /// An edge with its ends by the names of stages.
 type NamedEdge = ((String, usize), (String, usize), EdgeSpec);
 
-/// A graph that is being put together.
+/// A graph under construction; [`Builder::build`] checks it.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     name: String,
@@ -213,7 +214,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a stage.
+    /// Adds a stage; its index is the number of stages added before.
     #[must_use]
     pub fn stage(mut self, stage: StageSpec) -> Builder {
         self.stages.push(stage);
@@ -227,10 +228,10 @@ impl Builder {
         self
     }
 
-    /// The graph.
+    /// Checks the graph and returns it.
     ///
     /// # Errors
-    /// [`GraphError`] where it cannot work.
+    /// [`GraphError`] names the first rule that the graph violates.
     pub fn build(self) -> Result<Graph, GraphError> {
         check_counts(&self.stages)?;
         let links: Result<Vec<Link>, GraphError> = self.edges.iter().map(|edge| link(&self.stages, edge)).collect();
@@ -304,7 +305,7 @@ fn link(stages: &[StageSpec], (from, to, edge): &NamedEdge) -> Result<Link, Grap
 }
 
 impl Graph {
-    /// A graph of that name, still without stages.
+    /// Begins a graph of that name, without stages and edges.
     pub fn builder(name: impl Into<String>) -> Builder {
         Builder {
             name: name.into(),
@@ -312,32 +313,32 @@ impl Graph {
         }
     }
 
-    /// Its name.
+    /// Name of the graph, as given to the builder.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The stages; their places are their numbers.
+    /// The stages; a stage's index is its number.
     pub fn stages(&self) -> &[StageSpec] {
         &self.stages
     }
 
-    /// The edges; their places are their numbers.
+    /// The edges; an edge's index is its number.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The number of the stage of that name.
+    /// Number of the stage of that name.
     pub fn number(&self, name: &str) -> Option<usize> {
         self.stages.iter().position(|stage| stage.name == name)
     }
 
-    /// The edge into the input `port` of `stage`.
+    /// Number of the edge into the input `port` of `stage`.
     pub fn edge_into(&self, stage: usize, port: usize) -> Option<usize> {
         self.links.iter().position(|link| link.to == (stage, port))
     }
 
-    /// The edges out of the output `port` of `stage`.
+    /// Numbers of the edges out of the output `port` of `stage`.
     pub fn edges_out_of(&self, stage: usize, port: usize) -> impl Iterator<Item = usize> {
         let links = self.links.iter().enumerate();
         links
@@ -345,13 +346,13 @@ impl Graph {
             .map(|(number, _)| number)
     }
 
-    /// The stages in an order in which each comes after those that it takes frames from.
+    /// The stages, each after all stages that it takes frames from.
     pub fn topological(&self) -> Vec<usize> {
-        // Checked when it was built.
+        // `build` has checked that there is no cycle.
         self.order().unwrap_or_default()
     }
 
-    /// What tells this graph from another one: FNV-1a over all that the layout of its memory depends on.
+    /// Hash that distinguishes this graph from others: FNV-1a over everything that the layout of its memory depends on.
     pub fn fingerprint(&self) -> u64 {
         let text = format!("{self:?}");
         text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -410,7 +411,7 @@ impl Graph {
         Ok(order)
     }
 
-    /// A cycle among `waiting`, each of which takes frames from one of them.
+    /// A cycle among `waiting`, each of which takes frames from another of them.
     fn cycle(&self, waiting: &[usize]) -> Vec<String> {
         let before = |stage: usize| {
             let feeds = |link: &&Link| link.to.0 == stage && waiting.contains(&link.from.0);
@@ -429,10 +430,10 @@ impl Graph {
         Vec::new()
     }
 
-    /// Whether there are numbers of steps at which every edge gets as many frames as it gives (the balance equations of
+    /// Checks that step counts exist at which every edge receives as many frames as it gives (the balance equations of
     /// synchronous data flow: Lee and Messerschmitt, Proc. IEEE 75(9), 1987).
     fn check_rates(&self) -> Result<(), GraphError> {
-        // Steps of each stage as a fraction of those of the first one of its connected part.
+        // Steps of each stage, as a fraction of the steps of the first stage of its connected component.
         let mut steps: Vec<Option<(u64, u64)>> = vec![None; self.stages.len()];
         for first in 0..self.stages.len() {
             if steps[first].is_none() {
@@ -443,7 +444,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Spreads the numbers of steps along the edges until every stage that can be reached has one.
+    /// Propagates step counts along the edges until every reachable stage has one.
     fn spread(&self, steps: &mut [Option<(u64, u64)>]) -> Result<(), GraphError> {
         let mut changed = true;
         while changed {
@@ -468,7 +469,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Frames that a step makes, and that a step takes, at the edge.
+    /// Frames that a step makes at the edge, and frames that a step takes from it.
     fn rates(&self, link: &Link) -> (u64, u64) {
         let makes = self.stages[link.from.0].makes[link.from.1];
         let takes = self.stages[link.to.0].takes[link.to.1];

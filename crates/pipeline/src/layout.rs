@@ -1,4 +1,4 @@
-//! What lies where in the memory of a pipeline.
+//! Offsets of everything in the memory of a pipeline.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -13,31 +13,31 @@ use crate::tardiness::{self, Tardiness};
 
 /// "punctual", as a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"punctual");
-/// Of the layout: changed with every change below.
+/// Version of the layout: changed with every change below.
 const VERSION: u64 = 3;
-/// Words before the stages: magic, version, fingerprint, bytes; the rest is the caller's ([`Layout::shared`]).
+/// Words before the stages: magic, version, fingerprint, bytes; the rest belongs to the caller ([`Layout::shared`]).
 const HEADER_WORDS: usize = 1024;
-/// Where the caller's begin.
+/// First header word that belongs to the caller.
 const SHARED_AT: usize = 8;
-/// Words of a stage that are the caller's, too.
+/// Words of each stage that belong to the caller.
 const NOTES: usize = 24;
-/// Bells of the caller's.
+/// Number of bells that belong to the caller.
 const BELLS: usize = 16;
-/// Words of the caller's for what happened: see [`Layout::log`].
+/// Words for the caller's event log: see [`Layout::log`].
 const LOG_WORDS: usize = 1024 * 16;
-/// Words of the caller's for what decides where stages run: see [`Layout::desk`].
+/// Words for the caller's coordinator data: see [`Layout::desk`].
 const DESK_WORDS: usize = 6 * 1024;
 
-/// Bytes of the text in which a stage says why it cannot go on: see [`Layout::last_words`].
+/// Greatest length in bytes of the text in which a stage says why it cannot continue: see [`Layout::last_words`].
 pub const LAST_WORDS_MAX: usize = 256;
 
-/// A word and a bell.
+/// Bytes of a slot: a word and a bell.
 const SLOT_BYTES: usize = 16;
 
-/// What a thread waits for: a count of the times that it was rung, and whether a thread waits.
+/// Word that a thread waits for: a count of rings, and whether a thread is waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Bell<'m> {
-    /// The count: what to wait at (futex(2)).
+    /// Number of rings; the futex word to wait on (futex(2)).
     pub count: &'m AtomicU32,
     waiting: &'m AtomicU32,
 }
@@ -48,47 +48,48 @@ impl<'m> Bell<'m> {
         Bell { count, waiting }
     }
 
-    /// How often it was rung. A thread looks for what it waits for *after* this, and then waits for another count.
+    /// Number of rings so far. A thread reads this *before* it checks its condition, and then waits until the count
+    /// differs.
     pub fn heard(&self) -> u32 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Rings; whether a thread may be waiting, and is to be woken.
+    /// Rings; returns whether a thread may be waiting and must be woken.
     pub fn ring(&self) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst);
-        // After the count: a thread that says that it waits looks at the count afterwards.
+        // After the count: a thread that sets `waiting` reads the count afterwards.
         self.waiting.load(Ordering::SeqCst) != 0
     }
 
-    /// Says whether a thread waits. A thread that died while it waited leaves a wake-up too many, no more.
+    /// Sets whether a thread is waiting. A thread that dies while it waits causes one superfluous wake-up, no more.
     pub fn waits(&self, waits: bool) {
         self.waiting.store(waits.into(), Ordering::SeqCst);
     }
 }
 
-/// Why memory is not that of a pipeline.
+/// Why memory does not hold this pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// It is shorter than the pipeline.
+    /// The memory is shorter than the pipeline.
     #[error("{bytes} bytes of shared memory, and the pipeline needs {needed}")]
     Short {
-        /// What there is.
+        /// Length of the memory, in bytes.
         bytes: usize,
-        /// What is needed.
+        /// Length that the pipeline needs, in bytes.
         needed: usize,
     },
-    /// Another program has written it, or another version of this.
+    /// The header was written by another program, or by another version of this one.
     #[error(
         "the shared memory is that of no pipeline of this version: use the version of this program that started it, or \
          end the programs that use it"
     )]
     Foreign,
-    /// It is that of another graph.
+    /// The memory belongs to another graph.
     #[error("the shared memory is that of a pipeline with other stages or edges: start both from the same graph")]
     OtherGraph,
 }
 
-/// Where everything of a graph lies.
+/// Offsets of everything that a graph keeps in its memory.
 #[derive(Clone, Debug)]
 pub struct Layout {
     fingerprint: u64,
@@ -100,7 +101,7 @@ pub struct Layout {
     pub(crate) stages: Vec<StageAt>,
 }
 
-/// Where a stage lies, and what is around it.
+/// Offsets of a stage, and its neighbours.
 #[derive(Clone, Debug)]
 pub(crate) struct StageAt {
     at: usize,
@@ -113,34 +114,32 @@ pub(crate) struct StageAt {
     pub(crate) outputs: Vec<Output>,
 }
 
-/// An input.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
     pub(crate) ring: Ring,
     pub(crate) takes: u32,
     pub(crate) full: WhenFull,
-    /// The stage and the output that make its frames, and how many a step of it makes.
+    /// The stage and output that make its frames. `makes`: frames per step of that stage.
     pub(crate) from: (usize, usize),
     pub(crate) makes: u32,
 }
 
-/// An output.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub(crate) makes: u32,
     pub(crate) rings: Vec<Ring>,
-    /// The stage and the input that each ring goes to.
+    /// Stage and input that each ring leads to.
     pub(crate) to: Vec<(usize, usize)>,
 }
 
 impl Output {
-    /// The longest frame, in bytes.
+    /// Length in bytes of the longest frame that all rings accept.
     pub(crate) fn frame_bytes(&self) -> usize {
         self.rings.iter().map(|ring| ring.frame_bytes).min().unwrap_or(0)
     }
 }
 
-/// The slots of an edge: each a line of what comes with the frame, and the content.
+/// The slots of an edge: each one cache line of metadata, followed by the content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     at: usize,
@@ -157,12 +156,12 @@ impl Ring {
         self.at + (position % u64::from(self.slots)) as usize * self.slot_bytes()
     }
 
-    /// Where the content of the frame at this position begins.
+    /// Offset of the content of the frame at this position.
     pub(crate) fn content(&self, position: u64) -> usize {
         self.slot(position) + LINE
     }
 
-    /// Sequence, captured at, due by, length.
+    /// Words of the metadata: sequence, captured at, due by, length.
     pub(crate) fn head<'m>(&self, region: &'m Region, position: u64) -> &'m [AtomicU64] {
         region.words(self.slot(position), 4)
     }
@@ -186,7 +185,7 @@ impl Ring {
     }
 }
 
-/// Hands out places, one after the other.
+/// Next free offset; hands out places one after the other.
 struct Places(usize);
 
 impl Places {
@@ -198,7 +197,7 @@ impl Places {
 }
 
 impl Layout {
-    /// The layout of a graph's memory.
+    /// Computes the layout of a graph's memory.
     pub fn new(graph: &Graph) -> Layout {
         let mut places = Places(0);
         places.next(HEADER_WORDS * 8);
@@ -229,12 +228,12 @@ impl Layout {
         }
     }
 
-    /// How much memory it takes.
+    /// Length of the memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Makes zeroed memory this pipeline's. Other processes may be given it afterwards.
+    /// Writes this pipeline's header into zeroed memory. Only then may other processes be given the memory.
     ///
     /// # Errors
     /// [`LayoutError::Short`].
@@ -250,10 +249,10 @@ impl Layout {
         Ok(())
     }
 
-    /// Checks that the memory is this pipeline's.
+    /// Checks that the memory holds this pipeline.
     ///
     /// # Errors
-    /// [`LayoutError`] where it is not.
+    /// [`LayoutError`] if it does not.
     pub fn check(&self, region: &Region) -> Result<(), LayoutError> {
         if region.bytes() < HEADER_WORDS * 8 {
             return self.check_length(region);
@@ -276,36 +275,36 @@ impl Layout {
         }
     }
 
-    /// Words of the caller's, for the whole pipeline: 56.
+    /// The 1,016 words of the whole pipeline that belong to the caller.
     pub fn shared<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
         &region.words(0, HEADER_WORDS)[SHARED_AT..]
     }
 
-    /// Words of the caller's, for a bounded list of what happened: 16,384.
+    /// The 16,384 words for the caller's bounded event log.
     pub fn log<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
         region.words(self.log_at, LOG_WORDS)
     }
 
-    /// Words of the caller's, for what decides where stages run, and from what: 6144.
+    /// The 6,144 words for the caller's coordinator: which stages run where, and the measurements that it decides from.
     pub fn desk<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
         region.words(self.desk_at, DESK_WORDS)
     }
 
-    /// Words of the caller's for why a stage could not go on: one for its length, and [`LAST_WORDS_MAX`] bytes.
+    /// Words for the caller's reason why a stage could not continue: one for its length, and [`LAST_WORDS_MAX`] bytes.
     pub fn last_words<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
         region.words(self.last_words_at, 1 + LAST_WORDS_MAX / 8)
     }
 
-    /// A bell of the caller's, by its number below 16.
+    /// Bell of the caller's with that number, 0 to 15.
     ///
     /// # Panics
-    /// Where there is no such bell.
+    /// If there is no such bell.
     pub fn shared_bell<'m>(&self, region: &'m Region, number: usize) -> Bell<'m> {
         assert!(number < BELLS, "bell {number} of {BELLS}");
         Bell::at(region, self.bells_at + number * 8)
     }
 
-    /// Words of the caller's, for one stage: 24.
+    /// The 24 words of one stage that belong to the caller.
     ///
     /// # Panics
     /// Where there is no such stage.
@@ -313,7 +312,7 @@ impl Layout {
         region.words(self.stages[stage].at + StageAt::NOTES_AT, NOTES)
     }
 
-    /// How late the frames were that a stage took.
+    /// Histogram of how late the frames were that a stage took.
     ///
     /// # Panics
     /// Where there is no such stage.
@@ -321,7 +320,7 @@ impl Layout {
         Tardiness::over(region.words(self.stages[stage].tardiness_at, tardiness::WORDS))
     }
 
-    /// Whether a stage has ended: no step of it will follow.
+    /// Whether a stage has ended: it will do no further step.
     ///
     /// # Panics
     /// Where there is no such stage.
@@ -337,7 +336,7 @@ impl Layout {
         &region.words(self.stages[stage].at + LINE, 1)[0]
     }
 
-    /// Rung when a neighbour of the stage has committed a step, or the stage was asked for something.
+    /// Bell that rings when a neighbour of the stage has committed a step, or the stage is asked for a handover.
     ///
     /// # Panics
     /// Where there is no such stage.
@@ -345,7 +344,7 @@ impl Layout {
         Bell::at(region, self.stages[stage].at + LINE + 8)
     }
 
-    /// A word of the caller's about a process that may have the stage.
+    /// The caller's word about a process that may run the stage.
     ///
     /// # Panics
     /// Where there is no such stage, or no such slot.
@@ -353,7 +352,7 @@ impl Layout {
         &region.words(self.slot_at(stage, slot), 1)[0]
     }
 
-    /// Rung when the process in the slot is to look at the control word.
+    /// Bell that rings when the process in the slot must read the control word.
     ///
     /// # Panics
     /// Where there is no such stage, or no such slot.
@@ -366,7 +365,7 @@ impl Layout {
         self.stages[stage].at + 2 * LINE + usize::from(slot) * SLOT_BYTES
     }
 
-    /// The stages whose commits a stage waits for, and that wait for its own.
+    /// The stages whose commits a stage waits for, and the stages that wait for its commits.
     pub(crate) fn neighbours(&self, stage: usize) -> impl Iterator<Item = usize> {
         let StageAt { inputs, outputs, .. } = &self.stages[stage];
         let before = inputs.iter().map(|input| input.from.0);
@@ -389,7 +388,7 @@ impl Layout {
         }
     }
 
-    /// Steps that a stage has done.
+    /// Number of steps that a stage has done.
     ///
     /// # Panics
     /// Where there is no such stage.
@@ -397,7 +396,7 @@ impl Layout {
         self.committed(region, stage).commit().steps
     }
 
-    /// Frames that a stage has made at an output.
+    /// Number of frames that a stage has made at an output.
     ///
     /// # Panics
     /// Where there is no such stage or output.
@@ -405,7 +404,7 @@ impl Layout {
         self.committed(region, stage).made(port).0
     }
 
-    /// Frames that a stage has dropped of an input: see [`WhenFull`].
+    /// Number of frames that a stage has dropped from an input: see [`WhenFull`].
     ///
     /// # Panics
     /// Where there is no such stage or input.
@@ -414,7 +413,7 @@ impl Layout {
         self.committed(region, stage).dropped(port)
     }
 
-    /// How many frames wait at an input of a stage, and whether no more will come.
+    /// Number of frames that wait at an input of a stage, and whether the stage that makes them has ended.
     ///
     /// # Panics
     /// Where there is no such stage or input.
@@ -424,7 +423,7 @@ impl Layout {
         (made.saturating_sub(self.committed(region, stage).taken(port)), ended)
     }
 
-    /// What comes with the next frame of an input, where one waits: for the process that has the stage.
+    /// Metadata of the next frame that waits at an input, if any. Only the process that owns the stage may call this.
     ///
     /// # Panics
     /// Where there is no such stage or input.
@@ -435,7 +434,7 @@ impl Layout {
         (taken < made).then(|| input.ring.read_head(region, taken))
     }
 
-    /// Where one of the two places of a stage's state begins.
+    /// Offset of one of the two places of a stage's state.
     pub(crate) fn state(&self, stage: usize, place: u64) -> usize {
         let StageAt {
             state_at, state_room, ..
@@ -449,7 +448,7 @@ fn record_bytes(words: usize) -> usize {
 }
 
 impl StageAt {
-    /// The commit word has a line, control and bell have one, the slots and the notes follow, and then the records.
+    /// The commit word has a line, control word and bell share the next; the slots, the notes and the records follow.
     const NOTES_AT: usize = 2 * LINE + SLOTS_MAX * SLOT_BYTES;
     const FIXED: usize = StageAt::NOTES_AT + NOTES * 8;
 

@@ -1,15 +1,15 @@
-//! Which stage runs where, and how does it move? Stages hand frames on through bounded rings; the whole pipeline is one
-//! piece of shared memory, and everything here decides from that memory and from values: no clock, no process, no wait.
+//! Which stage runs where, and how does it migrate? Stages pass frames through bounded rings. The whole pipeline is one
+//! piece of shared memory; all code here decides from that memory and from values: no clock, no process, no wait.
 //!
 //! - [`Graph`]: the stages and the edges between them, checked.
-//! - [`Stage`]: what a user writes: a state, and a function of the state and of frames.
-//! - [`Region`] and [`Layout`]: the memory, and what lies where. It may be a mapping that processes share, or on the
+//! - [`Stage`]: the user's code: a state, and a function of the state and of frames.
+//! - [`Region`] and [`Layout`]: the memory, and the offsets in it. It may be a mapping that processes share, or on the
 //!   heap.
-//! - [`Runner`]: takes a stage on, carries out its steps and commits each by one word (`commit.rs` says why that is
+//! - [`Runner`]: takes over a stage, executes its steps and commits each by one word (`commit.rs` proves that one is
 //!   enough).
-//! - [`Control`]: which process has a stage, and how it goes to another: moving, replacing a version and starting again
-//!   after a crash are one hand-over.
-//! - [`run_serially`]: the whole graph in one thread, the reference for all else.
+//! - [`Control`]: which process owns a stage, and how ownership passes to another: migrating, replacing a version and
+//!   restarting after a crash are the same handover.
+//! - [`run_serially`]: the whole graph in one thread, the reference for all other executions.
 
 // The front crate shows its items to programs of others.
 #![warn(missing_docs)]
@@ -29,7 +29,7 @@ mod serial;
 mod stage;
 mod tardiness;
 
-/// What `commit.rs` is made of: the model checker has its own (`tests/loom.rs`).
+/// The atomics that `commit.rs` uses; the model checker substitutes its own (`tests/loom.rs`).
 mod atomics {
     pub(crate) use std::hint::spin_loop as look_again;
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};

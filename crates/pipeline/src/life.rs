@@ -1,21 +1,20 @@
-//! The life of a stage's processes: which of them waits, prepares itself, carries out steps or ends; and what becomes
-//! of the stage when one of them has ended.
+//! The life cycle of a stage's processes: which of them waits, prepares itself, executes steps or ends; and which
+//! process continues the stage when one of them has ended.
 //!
-//! **Terms.** A *slot* is a place for a process of a stage, on one core. A stage is of one *version*: a program, and
-//! how often the stage was replaced before. A process of another version is stale and ends, but for the one that is
-//! about to bring the next version. **Method.** Values in, values out: the process, its worker and the caller of a
-//! hand-over each read the same words ([`Control`], [`Slot`], [`Versions`]) and find here what to do. They read at
-//! different times, so each of these answers must be right for words that change right after. The tests below play that
-//! out.
+//! **Terms.** A *slot* is a place for a process of a stage, on one core. A stage runs one *version*: a program, and how
+//! often the stage was replaced before. A process of another version is stale and ends, unless it is about to bring the
+//! next version. **Method.** Values in, values out: the process, its worker and the caller of a handover each read the
+//! same words ([`Control`], [`Slot`], [`Versions`]) and compute here what to do. They read at different times, so each
+//! answer must be right even if the words change right after. The tests below play that out.
 
 use crate::control::{Control, Phase};
 
-/// Which program a process of a stage runs.
+/// Program that a process of a stage runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Version {
-    /// How often the stage was replaced until then; begins again after 65,535.
+    /// How often the stage was replaced before; wraps after 65,535.
     pub number: u16,
-    /// The program, by its number among those of the pipeline; 0: the one that started the pipeline.
+    /// Index of the program among those of the pipeline; 0: the program that started the pipeline.
     pub program: u8,
 }
 
@@ -31,7 +30,7 @@ impl Version {
         }
     }
 
-    /// The version after this one.
+    /// The version after this one, with that program.
     pub fn next(self, program: u8) -> Version {
         Version {
             number: self.number.wrapping_add(1),
@@ -39,28 +38,28 @@ impl Version {
         }
     }
 
-    /// Whether this one comes after `other`.
+    /// Whether this version is newer than `other`; right across a wrap, up to 32,767 versions apart.
     pub fn is_after(self, other: Version) -> bool {
         (self.number.wrapping_sub(other.number) as i16) > 0
     }
 }
 
-/// The version of a stage, and the one that it had before.
+/// The current version of a stage, and its previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// In force.
+    /// The version in force.
     pub now: Version,
-    /// Goes on where the one in force dies again and again before its first step.
+    /// The version to return to if the current one dies again and again before its first step.
     pub before: Version,
 }
 
 impl Versions {
-    /// The word that says so.
+    /// Packs both versions into one word.
     pub fn word(self) -> u64 {
         self.now.word() | self.before.word() << 24
     }
 
-    /// What the word says.
+    /// Unpacks a word of versions.
     pub fn of(word: u64) -> Versions {
         Versions {
             now: Version::of(word),
@@ -68,9 +67,9 @@ impl Versions {
         }
     }
 
-    /// A process of `version` has taken the stage.
+    /// The versions after a process of `version` has taken over the stage.
     pub fn taken_by(self, version: Version) -> Versions {
-        // Of two replacements at the same time both have the same number: the last one counts.
+        // Two simultaneous replacements have the same number: the later takeover counts.
         if version == self.now || self.now.is_after(version) {
             return self;
         }
@@ -80,33 +79,33 @@ impl Versions {
         }
     }
 
-    /// The one before again, as a version of its own: processes of the one that failed are stale.
+    /// Returns to the previous program under a new version number, so that processes of the failed version are stale.
     pub fn back(self) -> Versions {
         let now = self.now.next(self.before.program);
         Versions { now, before: now }
     }
 
-    /// Whether there is one to go back to.
+    /// Whether there is a previous version to return to.
     pub fn can_go_back(self) -> bool {
         self.before != self.now
     }
 }
 
-/// What is said of a slot.
+/// Content of a slot's word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Its process; 0: none.
+    /// Process in the slot; 0: none.
     pub pid: i32,
-    /// There is to be one.
+    /// Whether the slot should have a process.
     pub wanted: bool,
-    /// It is started to take the place of the process that has the stage, as a program that is executed.
+    /// Whether the process is started to replace the owner, as a newly executed program.
     pub fresh: bool,
-    /// What it runs.
+    /// Version that the process runs.
     pub version: Version,
 }
 
 impl Slot {
-    /// What the word says.
+    /// Unpacks a slot's word.
     pub fn of(word: u64) -> Slot {
         Slot {
             pid: word as u32 as i32,
@@ -116,50 +115,50 @@ impl Slot {
         }
     }
 
-    /// The word that says so.
+    /// Packs all fields into one word.
     pub fn word(self) -> u64 {
         let flags = u64::from(self.wanted) << 32 | u64::from(self.fresh) << 33;
         u64::from(self.pid as u32) | flags | self.version.word() << 34
     }
 
-    /// Whether its process is a program that is executed, in place of a fork of the worker.
+    /// Whether the slot's process is a newly executed program, rather than a fork of the worker.
     pub fn is_executed(self) -> bool {
         self.fresh || self.version.program != 0
     }
 
-    /// Whether its process may have the stage, where `now` is in force: it is of that version, or brings the next one.
+    /// Whether the slot's process may own the stage while `now` is in force: it has that version or a newer one.
     fn is_current(self, now: Version) -> bool {
         self.version == now || self.version.is_after(now)
     }
 }
 
-/// What a process does next.
+/// Next action of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// It has the stage.
+    /// Executes steps: it owns the stage.
     Steps,
-    /// It gives the stage away.
+    /// Yields the stage to the target.
     Yields,
-    /// It reads what it will need.
+    /// Reads ahead what it will need as the owner.
     Prepares,
-    /// It sleeps until its bell rings.
+    /// Sleeps until its slot's bell rings.
     Waits,
-    /// It is not needed.
+    /// Ends, because it is not needed.
     Ends,
 }
 
-/// What the process in `slot` does next.
+/// Next action of the process in `slot`, whose slot word is `said`.
 pub fn doing(control: Control, slot: u8, said: Slot, now: Version) -> Doing {
     if control.runs(slot) && !said.is_current(now) {
-        // The next version came while this one was on its way: the stage starts again as that one.
+        // A newer version took over while this process was starting: the stage restarts with the newer one.
         Doing::Ends
     } else if control.runs(slot) {
         Doing::Steps
     } else if control.owner == slot {
-        // Asked before it was awake: it has the stage, and has done no step of it.
+        // Asked before it was awake: it owns the stage, but has done no step.
         Doing::Yields
     } else if control.target == slot {
-        // A target is needed, whether it was wanted before or not: it has said that it is there.
+        // A target is needed even if it was not wanted before: it has announced itself.
         match control.phase {
             Phase::Announced => Doing::Prepares,
             Phase::Asked | Phase::Held => Doing::Waits,
@@ -171,9 +170,9 @@ pub fn doing(control: Control, slot: u8, said: Slot, now: Version) -> Doing {
     }
 }
 
-/// How a process is to be started in `slot`; `None`: there is one, or none is wanted.
+/// Slot word of the process to start in `slot`; `None`: a process is there, or none is wanted.
 ///
-/// The owner is wanted always: the process that gave the stage away may have died before it could say so.
+/// An owner is always wanted: the process that yielded the stage may have died before it could record that.
 pub fn starts(control: Control, slot: u8, said: Slot, now: Version) -> Option<Slot> {
     let wanted = said.wanted || control.owner == slot;
     let version = if said.is_current(now) { said.version } else { now };
@@ -184,21 +183,21 @@ pub fn starts(control: Control, slot: u8, said: Slot, now: Version) -> Option<Sl
     })
 }
 
-/// Why a process has ended.
+/// Reason why a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// It found that it is [not needed](Doing::Ends), and may have been asked for since.
+    /// Ended by itself as [not needed](Doing::Ends); a handover to it may have been requested since.
     NotNeeded,
-    /// It does not read the stage's state.
+    /// Ended because it cannot read the stage's state.
     Refused,
-    /// Anything else.
+    /// Killed, crashed, or ended for any other reason.
     Died,
 }
 
-/// The control word once the process in `slot` has ended; `None`: it stays. To be written before the slot is said to
-/// be empty: else it would call off a hand-over to the process that comes next. `spare` may have the stage.
+/// Control word after the process in `slot` has ended; `None`: unchanged. `spare` may own the stage. Write this before
+/// the slot is marked empty: otherwise it would cancel a handover to the slot's next process.
 pub fn buried(control: Control, slot: u8, how: Death, spare: u8) -> Option<Control> {
-    // Asked for after it had looked for the last time: the next process in the slot takes the stage.
+    // Requested after its last look: the next process in the slot takes over the stage.
     let asked_since = how == Death::NotNeeded && control.owner != slot;
     if asked_since {
         None
@@ -207,16 +206,16 @@ pub fn buried(control: Control, slot: u8, how: Death, spare: u8) -> Option<Contr
     }
 }
 
-/// The control word once `said` is said of the slot, which is empty; `None`: it stays. A process that was announced
-/// between that and the burial was the one that has ended. Where none follows, the hand-over is called off.
+/// Control word once the slot is empty, with the word `said`; `None`: unchanged. A handover announced between burial
+/// and emptying meant the ended process; it is cancelled if no process follows.
 pub fn emptied(control: Control, slot: u8, said: Slot) -> Option<Control> {
     let none_follows = control.target == slot && !said.wanted;
     if none_follows { control.call_off() } else { None }
 }
 
-/// What is said of a slot once its process has ended, and was [`buried`]. `owned`: it had the stage.
+/// Slot word after the slot's process has ended and was [`buried`]. `owned`: the process owned the stage.
 pub fn after_end(said: Slot, owned: bool, how: Death, now: Version) -> Slot {
-    // One that was started to take the stage over, and has not, is not tried again.
+    // A process that was started to take over the stage, and failed to, is not tried again.
     let given_up = match how {
         Death::NotNeeded => false,
         Death::Refused => true,
@@ -226,7 +225,7 @@ pub fn after_end(said: Slot, owned: bool, how: Death, now: Version) -> Slot {
     Slot {
         pid: 0,
         wanted,
-        // Asked for again after it had looked for the last time.
+        // Requested again after its last look.
         fresh: said.fresh && wanted && how == Death::NotNeeded,
         version: if said.is_current(now) && how == Death::NotNeeded {
             said.version
@@ -236,38 +235,38 @@ pub fn after_end(said: Slot, owned: bool, how: Death, now: Version) -> Slot {
     }
 }
 
-/// Whether the process of a slot may go on with a stage whose process has died.
+/// Whether the process of a slot may continue a stage whose owner has died.
 pub fn may_go_on(said: Slot, now: Version) -> bool {
     said.pid != 0 && said.version == now
 }
 
-/// How a stage is asked for.
+/// Request for a handover to a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// The process that takes it prepares itself first.
+    /// Whether the target prepares itself before the owner yields.
     pub announced: bool,
-    /// It is started for this.
+    /// Whether a new process is started for this handover.
     pub fresh: bool,
-    /// What it runs.
+    /// Version that the target must run.
     pub version: Version,
 }
 
-/// What comes of a wish.
+/// Answer to a request for a handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted {
-    /// The target has the stage.
+    /// The target owns the stage already.
     Already,
-    /// Another hand-over is under way.
+    /// Another handover is under way.
     Busy,
-    /// A process has to end first that sleeps in the slot: say this of it, and ring.
+    /// A process that sleeps in the slot must end first: write this slot word and ring its bell.
     Retire(Slot),
-    /// No process is in the slot: say this of it, and ring its worker.
+    /// The slot has no process: write this slot word and ring its worker.
     Start(Slot),
-    /// Say this of the slot, and change the control word so.
+    /// Write this slot word, then this control word.
     Go(Slot, Control),
 }
 
-/// What comes of the wish that the process in `target` has the stage.
+/// Answers the request that the process in `target` become the owner.
 pub fn grant(control: Control, target: u8, said: Slot, wish: Wish) -> Granted {
     if control.phase != Phase::Held {
         return Granted::Busy;
@@ -282,7 +281,7 @@ pub fn grant(control: Control, target: u8, said: Slot, wish: Wish) -> Granted {
         ..said
     };
     let there = said.pid != 0;
-    // Started by the process that yields.
+    // The yielding process starts the new one.
     let late = wish.fresh && !wish.announced;
     if there && (said.version != wish.version || late || wish.fresh && !said.fresh) {
         return Granted::Retire(Slot { wanted: false, ..said });

@@ -1,5 +1,5 @@
-//! The memory of a pipeline: words that may be read and written by several processes at once, and bytes whose owner
-//! changes with these words.
+//! The memory of a pipeline: words that several processes may read and write at once, and bytes whose owner changes
+//! with these words.
 
 use std::any::Any;
 use std::fmt;
@@ -7,15 +7,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// What sections of the memory are aligned to: a cache line of all machines that we know.
+/// Alignment of the memory's sections: one cache line of every supported machine.
 pub(crate) const LINE: usize = 64;
 
-/// One piece of memory, aligned to a cache line. Clones are the same memory.
+/// Memory of a pipeline, aligned to a cache line. Clones share the memory.
 #[derive(Clone)]
 pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
-    /// Keeps the memory.
+    /// Keeps the memory mapped or allocated.
     _kept: Arc<dyn Any + Send + Sync>,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Region {
 struct Line([AtomicU64; LINE / 8]);
 
 impl Region {
-    /// Zeroed memory of this process.
+    /// Allocates zeroed memory for this process alone.
     pub fn on_heap(bytes: usize) -> Region {
         let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
         let lines: Arc<[Line]> = (0..bytes.div_ceil(LINE)).map(|_| line()).collect();
@@ -47,11 +47,11 @@ impl Region {
         }
     }
 
-    /// Memory that is there already, all zeros or a pipeline's; `kept` keeps it.
+    /// Wraps existing memory, all zeros or a pipeline's; `kept` keeps it alive.
     ///
     /// # Safety
     /// `base` is aligned to 64 bytes and points to `bytes` bytes that can be read and written as long as `kept` lives.
-    /// No other code writes there, in whatever process, but by this crate.
+    /// Only this crate writes there, in every process.
     pub unsafe fn of(base: NonNull<u8>, bytes: usize, kept: Arc<dyn Any + Send + Sync>) -> Region {
         Region {
             base,
@@ -60,7 +60,7 @@ impl Region {
         }
     }
 
-    /// Its length in bytes.
+    /// Length of the memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -68,7 +68,7 @@ impl Region {
     /// `count` words from byte `at` on.
     ///
     /// # Panics
-    /// Where they are not within the memory, or not aligned.
+    /// If the words are not within the memory, or not aligned.
     pub fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
         self.check(at, count * 8);
         assert_eq!(at % 8, 0, "a word begins at a multiple of 8");

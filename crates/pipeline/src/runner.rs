@@ -1,4 +1,4 @@
-//! Carrying out the steps of one stage.
+//! Executes the steps of one stage.
 
 use std::sync::Arc;
 
@@ -11,32 +11,32 @@ use crate::layout::{Input, Layout, StageAt};
 use crate::region::Region;
 use crate::stage::{AnyStage, Failure};
 
-/// What came of a turn.
+/// Result of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// A step is done, or frames were dropped.
+    /// A step was done, or frames were dropped.
     Stepped,
     /// Frames, or room for them, are missing: wait until the stage's bell rings.
     Wait,
-    /// No step will follow.
+    /// The stage has ended: no step will follow.
     Ended,
-    /// Another process has the stage.
+    /// Another process has taken over the stage.
     ShutOut,
-    /// The stage cannot go on.
+    /// The stage cannot continue.
     Failed(Failure),
 }
 
-/// Why a stage cannot be taken on.
+/// Why a process cannot take over a stage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stage {stage} refuses the state that it is to go on from: {why}")]
 pub struct TakeError {
-    /// The stage's number.
+    /// Number of the stage in its graph.
     pub stage: usize,
-    /// Why.
+    /// Reason of the stage's code.
     pub why: Failure,
 }
 
-/// A stage that this thread has.
+/// A stage owned by this thread.
 #[derive(Debug)]
 pub struct Runner {
     layout: Arc<Layout>,
@@ -44,24 +44,24 @@ pub struct Runner {
     stage: usize,
     commit: Commit,
     record: Record,
-    /// Frames of each input in the step under way.
+    /// Frames of each input in the current step.
     count: Vec<u32>,
-    /// Where the step under way began at each output.
+    /// Position of the current step's first frame at each output.
     began: Vec<u64>,
     scratch: Vec<u8>,
-    /// Of the frames that the last step took, until they are counted.
+    /// Metadata of the frames that the last step took, until `count_tardiness` counts them.
     heads: Vec<Head>,
 }
 
 impl Runner {
-    /// Takes `stage` on in `epoch`, so that no other thread can commit a step of it, and has `body` go on from the last
+    /// Takes over `stage` in `epoch`, so that no other thread can commit a step of it; `body` continues from the last
     /// committed step.
     ///
     /// # Errors
-    /// [`TakeError`] where `body` does not read the state.
+    /// [`TakeError`] if `body` cannot read the state.
     ///
     /// # Panics
-    /// Where there is no such stage, or the memory is not that of the layout.
+    /// If there is no such stage, or the memory does not have this layout.
     pub fn take(
         layout: &Arc<Layout>,
         region: &Region,
@@ -91,10 +91,10 @@ impl Runner {
         Ok(runner)
     }
 
-    /// Whether `body` would go on from the stage's last saved state: to be asked before a hand-over.
+    /// Checks that `body` could continue from the stage's last saved state; call this before a handover.
     ///
     /// # Errors
-    /// [`TakeError`] where it would not.
+    /// [`TakeError`] if it could not.
     pub fn try_state(
         layout: &Arc<Layout>,
         region: &Region,
@@ -105,24 +105,24 @@ impl Runner {
         loop {
             let before = committed.commit();
             let tried = load(layout, region, stage, &committed.record(), body);
-            // A state that was written over while it was read says nothing.
+            // A state that was overwritten while it was read proves nothing.
             if committed.commit().steps <= before.steps + 1 {
                 return tried.map_err(|why| TakeError { stage, why });
             }
         }
     }
 
-    /// The stage's number.
+    /// Number of the stage in its graph.
     pub fn stage(&self) -> usize {
         self.stage
     }
 
-    /// Steps done.
+    /// Number of steps that the stage has done.
     pub fn steps(&self) -> u64 {
         self.commit.steps
     }
 
-    /// One step at `now`, where frames and room are there. `ring` gets the stages that may go on after it.
+    /// Does one step at `now` if frames and room are available. Calls `ring` with each stage that this may unblock.
     pub fn turn(&mut self, body: &mut dyn AnyStage, now: Time, ring: &mut dyn FnMut(usize)) -> Turn {
         if self.record.ended != 0 {
             return Turn::Ended;
@@ -147,7 +147,7 @@ impl Runner {
         }
     }
 
-    /// Ends the stage between two steps: no frame is taken or made any more, and what comes is not waited for.
+    /// Ends the stage between two steps: it takes and makes no further frames, and does not wait for more.
     pub fn end(&mut self, body: &dyn AnyStage, ring: &mut dyn FnMut(usize)) -> Turn {
         if self.record.ended != 0 {
             return Turn::Ended;
@@ -160,8 +160,8 @@ impl Runner {
         }
     }
 
-    /// Counts how late the frames were that the last step took, which ended at `now`. A process that dies between the
-    /// commit of the step and this leaves them out.
+    /// Counts how late the frames of the last step were, given that it ended at `now`. A process that dies between the
+    /// step's commit and this call leaves them out.
     pub fn count_tardiness(&mut self, now: Time) {
         let tardiness = self.layout.tardiness(&self.region, self.stage);
         self.heads.drain(..).for_each(|head| tardiness.count(head, now));
@@ -179,7 +179,7 @@ impl Runner {
         Turn::Stepped
     }
 
-    /// Rings all neighbours: the process that had the stage before may have died between a commit and that.
+    /// Rings all neighbours: the previous owner may have died between a commit and its rings.
     pub fn ring_neighbours(&self, ring: &mut dyn FnMut(usize)) {
         self.layout.neighbours(self.stage).for_each(ring);
     }
@@ -188,7 +188,7 @@ impl Runner {
         self.layout.committed(&self.region, self.stage)
     }
 
-    /// Carries out again what was done since the state was saved; what that makes was handed on already.
+    /// Repeats the steps since the state was saved; their frames were passed on already.
     fn repeat(&mut self, body: &mut dyn AnyStage) -> Result<(), Failure> {
         let layout = Arc::clone(&self.layout);
         let at = &layout.stages[self.stage];
@@ -231,7 +231,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Keeps what comes with the frames of the step: once it is committed, their slots may be written again.
+    /// Copies the metadata of the step's frames: after the commit, their slots may be overwritten.
     fn note_heads(&mut self, at: &StageAt) {
         self.heads.clear();
         for (port, input) in at.inputs.iter().enumerate() {
@@ -242,15 +242,15 @@ impl Runner {
         }
     }
 
-    /// Saves the state where it is due, into the place that the last record does not name.
+    /// Saves the state if this step is due to, into the place that the last record does not name.
     fn save(&mut self, at: &StageAt, body: &dyn AnyStage) -> Result<(), Failure> {
         let steps = self.commit.steps + 1;
         if !steps.is_multiple_of(at.save_every.into()) && self.record.ended == 0 {
             return Ok(());
         }
         let place = 1 - self.record.state_at % 2;
-        // SAFETY: the place is within the state's room, and only the process whose epoch it is writes there. Another
-        // one reads the place that the committed record names.
+        // SAFETY: the place is within the state's room, and only the process that owns the epoch writes there. Others
+        // read the place that the committed record names.
         let room = unsafe { self.region.write(self.layout.state(self.stage, place), at.state_room) };
         self.record.state_bytes = body.save(room)? as u64;
         self.record.state_at = place;
@@ -260,7 +260,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Drops what the edges are to drop; whether that was any frame.
+    /// Drops frames as each edge's policy demands; returns whether any was dropped.
     fn drop_frames(&mut self, at: &StageAt, now: Time) -> bool {
         let mut dropped = false;
         for (port, input) in at.inputs.iter().enumerate() {
@@ -278,18 +278,18 @@ impl Runner {
         dropped
     }
 
-    /// How many of the next frames of an input are past their due time, in a row.
+    /// Number of consecutive frames, from the next one of an input, that are past their due time.
     fn late(&self, made: u64, port: usize, input: &Input, now: Time) -> u64 {
         let next = self.record.taken[port]..made;
         let late = |position: &u64| {
             let head = input.ring.read_head(&self.region, *position);
-            // One without a due time is never late.
+            // A frame without a due time is never late.
             head.due_by > head.captured_at && head.due_by < now
         };
         next.take_while(late).count() as u64
     }
 
-    /// Whether there are frames for a step, or no more will come.
+    /// Whether enough frames wait for a step, or no more will come; sets `count`.
     fn count_frames(&mut self, at: &StageAt) -> bool {
         for (port, input) in at.inputs.iter().enumerate() {
             let (made, ended) = self.made_for(input);
@@ -306,7 +306,7 @@ impl Runner {
         self.layout.committed(&self.region, input.from.0).made(input.from.1)
     }
 
-    /// Whether all frames that a step may make have room.
+    /// Whether every output has room for all frames that a step may make.
     fn has_room(&self, at: &StageAt) -> bool {
         at.outputs.iter().enumerate().all(|(port, output)| {
             output.rings.iter().zip(&output.to).all(|(ring, (stage, input))| {
@@ -318,7 +318,7 @@ impl Runner {
     }
 }
 
-/// How many frames must go so that a step of the stage that makes them has room.
+/// Frames to drop so that a step of the producing stage has room.
 fn too_many(there: u64, input: &Input) -> u64 {
     (there + u64::from(input.makes))
         .saturating_sub(input.ring.slots.into())
@@ -337,8 +337,8 @@ fn load(
         return Ok(());
     }
     let bytes = (record.state_bytes as usize).min(layout.stages[stage].state_room);
-    // SAFETY: the place that a committed record names is not written before the commit after the next one. A caller
-    // that does not have the stage looks at the commit word again afterwards.
+    // SAFETY: the place that a committed record names is written again only after the next commit. A caller that does
+    // not own the stage checks the commit word again afterwards.
     let saved = unsafe { region.read(layout.state(stage, record.state_at), bytes) };
     body.load(record.state_version as u32, saved)
 }

@@ -1,4 +1,4 @@
-//! The whole graph in one thread: the reference for all other ways.
+//! Runs the whole graph in one thread: the reference for all other executions.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::region::Region;
 use crate::runner::{Runner, Turn};
 use crate::stage::{AnyStage, Failure};
 
-/// Runs `stages`, in the order of the graph's, until all of them have ended. Frames are dropped as if each came at
-/// time 0: none is late.
+/// Runs `stages`, in the order of the graph's stages, until all of them have ended. Every step runs at time 0, so no
+/// frame is late.
 ///
 /// # Errors
-/// [`Failure`] of the first stage that cannot go on, or where none can.
+/// [`Failure`] of the first stage that cannot continue, or of the graph if no stage can.
 ///
 /// # Panics
-/// Where there are not as many stages as in the graph.
+/// If the number of stages differs from the graph's.
 pub fn run_serially(graph: &Graph, stages: &mut [Box<dyn AnyStage>]) -> Result<(), Failure> {
     assert_eq!(stages.len(), graph.stages().len(), "a stage for each of the graph");
     let layout = Arc::new(Layout::new(graph));

@@ -1,78 +1,79 @@
-//! What a user writes: a stage.
+//! The interface of a stage, which the user implements.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Frames;
 
-/// What a stage keeps between steps. It is serialized (serde, by `postcard`) where a step is committed, so that another
-/// process can go on from there.
+/// State of a stage between steps. A commit serializes it (serde, by `postcard`), so that another process can continue
+/// from it.
 pub trait State: Serialize + DeserializeOwned {
-    /// Of the serialized form. A stage of another version gets the bytes through [`State::convert`].
+    /// Version of the serialized form. A stage of another version gets the bytes through [`State::convert`].
     const VERSION: u32;
 
-    /// The state that a stage of another `version` has left; `None`: it is refused, and the stage that has it goes on.
+    /// Converts the state that a stage of another `version` has left. `None` refuses it, and the current owner of the
+    /// stage continues.
     fn convert(version: u32, bytes: &[u8]) -> Option<Self> {
         let _ = (version, bytes);
         None
     }
 }
 
-/// No state at all.
+/// For stages without a state.
 impl State for () {
     const VERSION: u32 = 0;
 }
 
-/// A stage: a pure function of its state and of the frames that it takes. Each process that may run it makes its own,
-/// so it holds what is the same everywhere (coefficients), and nothing that changes.
+/// A stage: a pure function of its state and of the frames that it takes. Each process that may run it makes its own
+/// instance, which therefore holds constants (coefficients) and nothing that changes.
 pub trait Stage {
-    /// What it keeps between steps.
+    /// State that the stage keeps between steps.
     type State: State;
 
-    /// The state before the first frame.
+    /// Returns the state before the first frame.
     fn begin(&self) -> Self::State;
 
-    /// One step: takes the frames that the graph declares for its inputs, and makes at most as many as it declares for
-    /// its outputs.
+    /// Executes a step: takes the frames that the graph declares for the inputs, and makes at most as many as it
+    /// declares for the outputs.
     ///
     /// # Errors
-    /// [`Failure`] where the stage cannot go on: the pipeline ends and tells why.
+    /// [`Failure`] if the stage cannot continue: the pipeline ends and reports the reason.
     fn step(&mut self, state: &mut Self::State, frames: &mut Frames<'_>) -> Result<(), Failure>;
 }
 
-/// Why a stage cannot go on.
+/// Reason why a stage cannot continue, as text for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Failure(pub String);
 
-/// A stage together with its state, whatever its type.
+/// A stage together with its state, with its type erased.
 pub trait AnyStage {
-    /// Of its state's serialized form.
+    /// Version of the state's serialized form.
     fn version(&self) -> u32;
 
-    /// Goes back to before the first frame.
+    /// Resets the state to that before the first frame.
     fn begin(&mut self);
 
-    /// Goes on from a saved state.
+    /// Continues from a saved state.
     ///
     /// # Errors
-    /// [`Failure`] where the bytes are no state of this stage, or one of a version that it does not convert.
+    /// [`Failure`] if the bytes are not a state of this stage, or have a version that it does not convert.
     fn load(&mut self, version: u32, bytes: &[u8]) -> Result<(), Failure>;
 
-    /// Saves the state at the beginning of `room`; answers its bytes.
+    /// Saves the state at the beginning of `room`; returns its length in bytes.
     ///
     /// # Errors
-    /// [`Failure`] where it does not fit.
+    /// [`Failure`] if the state does not fit.
     fn save(&self, room: &mut [u8]) -> Result<usize, Failure>;
 
-    /// One step: see [`Stage::step`].
+    /// Executes a step: see [`Stage::step`].
     ///
     /// # Errors
-    /// As there.
+    /// [`Failure`] as for [`Stage::step`].
     fn step(&mut self, frames: &mut Frames<'_>) -> Result<(), Failure>;
 }
 
-/// `stage` with its state before the first frame.
+/// Boxes `stage` with its state before the first frame.
 pub fn erase<S: Stage + 'static>(stage: S) -> Box<dyn AnyStage>
 where
     S::State: 'static,

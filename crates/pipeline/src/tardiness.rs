@@ -1,9 +1,9 @@
-//! How late frames are where a stage takes them.
+//! Measures how late frames are when a stage takes them.
 //!
-//! A frame's tardiness is the time from its capture to the end of the step that took it, over the time from its capture
-//! to its due time: above 1 it is late. A stage counts its frames in a histogram in shared memory, so that the figures
-//! outlive its process. Bins are linear within octaves (as in G. Tene's HdrHistogram): a figure is at most one part in
-//! 16 above the true one.
+//! Tardiness of a frame: the time from its capture to the end of the step that took it, divided by the time from its
+//! capture to its due time; above 1 the frame is late. A stage counts its frames in a histogram in shared memory, so
+//! that the figures outlive its process. Bins are linear within octaves (as in G. Tene's HdrHistogram): a figure is at
+//! most one part in 16 above the true one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,15 +11,15 @@ use punctual_units::{Nanos, Time};
 
 use crate::Head;
 
-/// Steps of one unit of tardiness.
+/// Resolution: histogram units per tardiness of 1.
 const UNIT: f64 = 4096.0;
-/// Bins of an octave, and the bits of that number.
+/// Bins per octave, and the binary logarithm of that number.
 const PARTS: u64 = 16;
 const PART_BITS: u32 = 4;
-/// Octaves above the linear beginning: up to a tardiness of 4096, which the last bin takes in and all above it.
+/// Octaves above the linear part: up to a tardiness of 4096; the last bin also counts everything above.
 const OCTAVES: usize = 20;
 const BINS: usize = PARTS as usize * (OCTAVES + 1);
-/// Words before the bins.
+/// Indices of the words before the bins.
 const FRAMES: usize = 0;
 const TIMED: usize = 1;
 const LATE: usize = 2;
@@ -29,26 +29,26 @@ const FIXED: usize = 8;
 /// Words of shared memory for one stage.
 pub(crate) const WORDS: usize = FIXED + BINS;
 
-/// The frames of one stage, by their tardiness.
+/// Histogram of one stage's frames by their tardiness.
 #[derive(Clone, Copy, Debug)]
 pub struct Tardiness<'m>(&'m [AtomicU64]);
 
-/// What they come to.
+/// Statistics of one stage's tardiness.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TardinessFigures {
     /// Frames that were taken from all inputs.
     pub frames: u64,
-    /// Of these, the frames that have a due time after their capture; the other figures are of these.
+    /// Of these, frames with a due time after their capture; all other figures describe these.
     pub timed: u64,
-    /// Of these, late: taken after the due time.
+    /// Of the timed frames, those taken after their due time.
     pub late: u64,
-    /// The mean tardiness; 0 without a frame, as the following.
+    /// Mean tardiness; like the following figures, 0 without a timed frame.
     pub mean: f64,
-    /// The median.
+    /// Median of the tardiness.
     pub p50: f64,
-    /// The 99th percentile.
+    /// 99th percentile of the tardiness.
     pub p99: f64,
-    /// The greatest.
+    /// Greatest tardiness of a frame.
     pub max: f64,
 }
 
@@ -57,7 +57,7 @@ impl<'m> Tardiness<'m> {
         Tardiness(words)
     }
 
-    /// Counts a frame that a step took which ended at `now`. One process counts at a time: the one that has the stage.
+    /// Counts a frame taken by a step that ended at `now`. Only the process that owns the stage counts.
     pub(crate) fn count(&self, head: Head, now: Time) {
         self.add(FRAMES, 1);
         let allowed = head.due_by.since(head.captured_at);
@@ -72,7 +72,7 @@ impl<'m> Tardiness<'m> {
         self.0[MAX].store(self.word(MAX).max(tardiness), Ordering::Relaxed);
     }
 
-    /// The figures so far. While frames are counted, one of them may be in some figures and not yet in others.
+    /// The figures so far. A frame that is being counted may be in some figures and not yet in others.
     pub fn figures(&self) -> TardinessFigures {
         let timed = self.word(TIMED);
         let at_most = |bin: usize| above(bin).min(self.word(MAX)) as f64 / UNIT;
@@ -91,7 +91,7 @@ impl<'m> Tardiness<'m> {
         }
     }
 
-    /// The bin in which the frame of that rank is, from 1.
+    /// Bin that contains the frame of that rank, from 1.
     fn bin_of(&self, rank: u64) -> usize {
         let mut seen = 0;
         let reaches = |bin: &usize| {
@@ -110,25 +110,25 @@ impl<'m> Tardiness<'m> {
     }
 }
 
-/// What a goal is about.
+/// Statistic of the tardiness that a goal limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TardinessOf {
-    /// The mean of all frames.
+    /// Mean over all frames.
     Mean,
-    /// What this share of frames exceeds, 0 to 1.
+    /// Tardiness that this share of the frames exceeds, 0 to 1.
     Exceeded(f64),
 }
 
-/// The tardiness of the frames since the last look.
+/// Tardiness of the frames since the last look.
 #[derive(Clone, Debug, Default)]
 pub struct TardinessSince {
-    /// What the words were then.
+    /// Copy of the words at the last look.
     words: Vec<u64>,
 }
 
 impl TardinessSince {
-    /// Looks again; `None` where no frame with a due time has come since. A frame that is counted at this moment may be
-    /// left to the next look.
+    /// Computes the statistic over the frames since the last call; `None` if no frame with a due time was counted
+    /// since. A frame that is being counted may fall into the next call.
     pub fn look(&mut self, tardiness: Tardiness<'_>, of: TardinessOf) -> Option<f64> {
         let now: Vec<u64> = (0..WORDS).map(|at| tardiness.word(at)).collect();
         let before = std::mem::replace(&mut self.words, now);
@@ -152,7 +152,7 @@ impl TardinessSince {
     }
 }
 
-/// The bin of a tardiness in steps.
+/// Bin of a tardiness, in histogram units.
 fn bin(tardiness: u64) -> usize {
     if tardiness < PARTS {
         return tardiness as usize;
@@ -162,7 +162,7 @@ fn bin(tardiness: u64) -> usize {
     ((u64::from(octave) + 1) * PARTS + part).min(BINS as u64 - 1) as usize
 }
 
-/// Where the bin ends.
+/// Upper end of a bin, in histogram units.
 fn above(bin: usize) -> u64 {
     let (octave, part) = (bin as u64 / PARTS, bin as u64 % PARTS);
     match octave {
