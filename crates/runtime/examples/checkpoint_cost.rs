@@ -1,12 +1,12 @@
-//! What it costs a real-time job to tell a checkpoint: nanoseconds in the job's own thread.
+//! Measures the cost of reporting a checkpoint for a real-time job: nanoseconds in the job's own thread.
 //!
 //! ```text
 //! cargo run --release -p punctual-runtime --example checkpoint_cost
 //! ```
 //!
-//! A job tells a checkpoint every so often while it computes, as one that is paced from within does. By then the
-//! control thread has gone to sleep, so that most of the cost is waking it. The no-op kind shows what the two readings
-//! of the clock around it cost; a run on a loaded machine says nothing.
+//! A job reports checkpoints at intervals while it computes, as a job that is paced from within does. By then the
+//! control thread sleeps, so most of the cost is waking it. The no-op kind shows the cost of the two clock readings
+//! around the call; a run on a loaded machine proves nothing.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use punctual_store::{Store, StoreOptions};
 use punctual_units::{Clock, Nanos, Share};
 use punctual_workload::{Arrival, Class, Goal, TaskGoal};
 
-/// Parts of a job, and how long each computes.
+/// Number of parts of a job, and computation time of each.
 const PARTS: u32 = 32;
 const PART: Nanos = Nanos::from_micros(500);
 const SECONDS: u64 = 5;

@@ -1,11 +1,12 @@
-//! What measuring and deciding costs: the CPU time of the workers of a pipeline of 16 stages, as a share of a core.
+//! Measures the cost of measuring and deciding: the CPU time of the workers of a pipeline of 16 stages, as a share of a
+//! core.
 //!
 //!     cargo run -p punctual-runtime --example coordinator_cost [SECONDS]
 //!
 //! All stages run on the core whose worker does not coordinate, so that one worker has the statistics of 16 stages, a
-//! hundred times a second, and the other one the coordinator alone. Both figures hold all that a worker does. A thread
-//! that sleeps for 10 ms, again and again, tells what being woken so often takes by itself: on a virtual machine that
-//! is most of it.
+//! hundred times a second, and the other one the coordinator alone. Both figures include everything that a worker does.
+//! A thread that sleeps for 10 ms, again and again, shows the cost of the wake-ups alone: on a virtual machine that is
+//! most of it.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -33,15 +34,15 @@ mod linux {
     use punctual_units::Nanos;
 
     const STAGES: usize = 16;
-    /// Between two frames: the paper's statistics are of tasks at such rates.
+    /// Time between two frames: the paper's statistics describe tasks at such rates.
     const PERIOD: Duration = Duration::from_millis(10);
-    /// Until stages are where they are to be and averages have settled.
+    /// Time for stages to migrate and for averages to settle.
     const SETTLES: Duration = Duration::from_secs(4);
     const PATIENCE: Duration = Duration::from_secs(20);
-    /// Workers measure for three seconds after they were asked.
+    /// Workers measure for three seconds after a request.
     const ASKED_EVERY: Duration = Duration::from_secs(1);
 
-    /// Hands frames on; the first stage makes them.
+    /// Passes frames on; the first stage makes them.
     struct Relay {
         source: bool,
         sink: bool,
@@ -120,7 +121,7 @@ mod linux {
         let idle = measured(&workers, span, || ());
         supervisor.statistics();
         std::thread::sleep(SETTLES);
-        // Workers measure for as long as they are asked.
+        // Workers measure only while statistics are requested.
         let shares = measured(&workers, span, || drop(supervisor.statistics()));
         let woken = woken.join().map_err(|_| "the thread that is woken panicked")?;
         let fps = supervisor.statistics().fps;
@@ -155,11 +156,11 @@ mod linux {
         Ok(())
     }
 
-    /// The CPU time of this thread, in percent, if it is woken every 10 ms and does nothing.
+    /// CPU time of this thread, in percent, if it is woken every 10 ms and does nothing.
     fn woken(span: Duration) -> f64 {
         let ran = || {
             let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: the room for the answer is valid.
+            // SAFETY: the pointer refers to a valid `timespec`.
             unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
             time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
         };
@@ -170,11 +171,11 @@ mod linux {
         (ran() - before) / begin.elapsed().as_secs_f64() * 100.0
     }
 
-    /// Moves all stages off the core of the coordinator, and answers the coordinator's process.
+    /// Migrates all stages off the coordinator's core; returns the coordinator's process id.
     fn gathered(supervisor: &Supervisor) -> Result<i32, Box<dyn Error>> {
         let begin = Instant::now();
         loop {
-            // There is a coordinator once something asks.
+            // There is a coordinator once statistics are requested.
             drop(supervisor.statistics());
             if let Some(now) = supervisor.coordinator().filter(|it| it.pid != 0) {
                 let elsewhere = supervisor.cores()[usize::from(now.number == 0)];
@@ -193,7 +194,7 @@ mod linux {
         }
     }
 
-    /// The workers: children of this process, the coordinator's first.
+    /// Process ids of the workers, which are children of this process; the coordinator's first.
     fn workers(coordinator: i32) -> Result<Vec<i32>, Box<dyn Error>> {
         let mut workers = vec![coordinator];
         for task in std::fs::read_dir("/proc/self/task")? {
@@ -204,7 +205,7 @@ mod linux {
         Ok(workers)
     }
 
-    /// The CPU time of each worker over `span`, in percent; `asks` is called every second.
+    /// CPU time of each worker over `span`, in percent; `asks` is called every second.
     fn measured(workers: &[i32], span: Duration, asks: impl Fn()) -> Vec<f64> {
         let ran = || -> Vec<f64> {
             let of = |pid: &i32| cpu_time(*pid).unwrap_or(Nanos::ZERO).as_secs_f64();

@@ -1,34 +1,33 @@
-//! Why the jobs of a task were late, counted in memory that does not grow with the run: every late job by its cause,
-//! each cause by the threads that are to blame, and the worst jobs one by one with the evidence.
+//! Counts why the jobs of a task were late, in memory that does not grow with the run: every late job by its cause,
+//! each cause by the threads to blame, and the worst jobs individually with the evidence.
 
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Cause, JobOutcome, Known, Spans, Usual};
 
 use crate::report::{CauseReport, Culprit, LateJob};
 
-/// Late jobs of a task that are kept one by one: those that exceeded their deadline most.
+/// Greatest number of late jobs of a task that are kept individually: those that exceeded their deadline most.
 pub const LATE_JOBS_MAX: usize = 8;
 
-/// Threads that are counted by name for each cause of a task. Of more, the one with the fewest jobs gives its place and
-/// its count to the newcomer (Space-Saving: Metwally et al., "Efficient Computation of Frequent and Top-k Elements in
-/// Data Streams", ICDT 2005): a thread with more than an eighth of the jobs is named, and none is told to have fewer
-/// than it has; it may be told to have as many more as the least one has.
+/// Greatest number of threads counted by name for each cause of a task. Beyond that, the one with the fewest jobs gives
+/// its entry and its count to the newcomer (Space-Saving: Metwally et al., "Efficient Computation of Frequent and Top-k
+/// Elements in Data Streams", ICDT 2005). So a thread with more than an eighth of the jobs is named, and no count is
+/// too low; a count may be too high by at most the least count.
 pub const NAMES_MAX: usize = 8;
 
-/// Threads that are named for one late job.
+/// Greatest number of threads named for one late job.
 pub const CULPRITS_MAX: usize = 3;
 
-/// What is known of a job beside its outcome.
+/// Facts about a job beside its outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// In numbers.
+    /// Numeric evidence, for example page faults.
     pub known: Known,
-    /// Which thread held the lock longest at a stretch during the wait.
+    /// The thread that held the lock longest at a stretch during the wait.
     pub holder: Option<Culprit>,
-    /// Which threads had the core while the job was ready, the longest first.
+    /// The threads that had the core while the job was ready, the longest first.
     pub preemptors: Vec<Culprit>,
-    /// What the hypervisor took from the core since it was looked at before, in ticks of 10 ms; `None` where that is
-    /// not known.
+    /// Time that the hypervisor took from the core since the previous check, in ticks of 10 ms; `None` if unknown.
     pub stolen: Option<Nanos>,
 }
 
@@ -42,7 +41,7 @@ impl From<Known> for Evidence {
 }
 
 impl Evidence {
-    /// Which threads a job is late by, if this is its cause.
+    /// The threads to blame for a job, if this is its cause.
     fn culprits(&self, cause: Cause) -> Vec<Culprit> {
         match cause {
             Cause::Lock => self.holder.iter().cloned().collect(),
@@ -52,12 +51,12 @@ impl Evidence {
     }
 }
 
-/// The late jobs of one task by their causes.
+/// Counts the late jobs of one task by cause.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Causes {
     usual: Usual,
     counts: [Count; Cause::COUNT],
-    /// Ascending by how late they were.
+    /// In ascending order of lateness.
     worst: Vec<LateJob>,
 }
 
@@ -69,7 +68,7 @@ struct Count {
 }
 
 impl Causes {
-    /// Takes a job; one that was late counts where `settled`, in a run that began at `start`.
+    /// Adds a job of a run that began at `start`; a late one counts only if `settled`.
     pub(crate) fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) {
         let spans = evidence.known.spans(&job.split);
         let Some((over, deadline)) = job.overrun().zip(job.deadline) else {
@@ -92,12 +91,12 @@ impl Causes {
         }
     }
 
-    /// Takes releases that were skipped.
+    /// Adds releases that were skipped.
     pub(crate) fn skipped(&mut self, releases: u64) {
         self.counts[Cause::Skipped as usize].jobs += releases;
     }
 
-    /// The causes, the most frequent first.
+    /// The causes found, the most frequent first.
     pub(crate) fn report(&self) -> Vec<CauseReport> {
         let late: u64 = self.counts.iter().map(|count| count.jobs).sum();
         let pairs = Cause::ALL.iter().zip(&self.counts);
@@ -125,7 +124,7 @@ impl Count {
         self.jobs += 1;
         self.us += late.us;
         let Some(first) = late.by.first() else { return };
-        // A name that many short processes have is one: each by itself would seldom come twice.
+        // Short processes with the same name share one entry: each alone would seldom appear twice.
         let same = |other: &&mut Culprit| (&other.name, other.doing) == (&first.name, first.doing);
         if let Some(counted) = self.by.iter_mut().find(same) {
             *counted = Culprit {

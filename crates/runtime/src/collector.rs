@@ -1,4 +1,4 @@
-//! Turns the steps of a run into its report: the same on both machines, in memory that does not grow with the run.
+//! Turns the steps of a run into its report: the same for both machines, in memory that does not grow with the run.
 
 use std::collections::VecDeque;
 
@@ -17,83 +17,85 @@ use crate::report::{
 };
 use crate::samples::{LASTING_SAMPLES_MAX, LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
 
-/// After warm-up the loop is given this long to reach its goal before figures count.
+/// Time that the loop has after warm-up to reach its goal before figures count.
 pub const SETTLING: Nanos = Nanos::from_secs(5);
 
-/// Jobs that are kept one by one: more than any experiment runs. What comes later is in the figures of its task.
+/// Greatest number of jobs kept individually: more than any experiment runs. Later jobs appear only in the figures of
+/// their tasks.
 pub const JOBS_MAX: usize = 100_000;
 
-/// Late jobs of one window that are judged by the probe. Later ones of the same window count as not excused.
+/// Greatest number of late jobs of one window that are checked against the probe. Later ones of that window count as
+/// not excused.
 const LATE_IN_WINDOW_MAX: usize = 4096;
 
-/// Notes that a report keeps.
+/// Greatest number of notes in a report.
 const NOTES_MAX: usize = 100;
 
-/// A share of excused jobs above which a run concludes nothing.
+/// Share of excused jobs above which a run is inconclusive.
 const EXCUSED_MAX: f64 = 0.01;
 
-/// Tardiness is recorded in millionths of a deadline, to this many deadlines.
+/// Greatest recorded tardiness, in deadlines; the resolution is a millionth of a deadline.
 const TARDINESS_MAX: f64 = 1e6;
 
-/// The longest decision that the histogram distinguishes from longer ones.
+/// Longest decision that the histogram distinguishes from longer ones.
 const OWN_TIME_MAX: Nanos = Nanos::from_secs(100);
 
-/// What a step took, where the machine takes time to decide, and what our threads did meanwhile.
+/// Time that a step took, on a machine whose decisions take time, and CPU time of our threads meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
-    /// The decision.
+    /// Time of the decision.
     pub decision: Option<Nanos>,
-    /// Turning the knobs.
+    /// Time of setting the knobs.
     pub actuation: Option<Nanos>,
-    /// CPU time that our own real-time threads on the probe's core have used since they started, where the kernel may
+    /// CPU time of our own real-time threads on the probe's core since they started; `None` where the kernel does not
     /// throttle them.
     pub real_time: Option<Nanos>,
 }
 
-/// What only the end of a run knows.
+/// Facts that are known only at the end of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// Sensor updates in sum.
+    /// Totals of sensor updates over all sensors.
     pub counts: Counts,
-    /// Sensor updates, sensor by sensor.
+    /// Balance of sensor updates, sensor by sensor.
     pub reconciliation: Reconciliation,
-    /// Energy since the start-up by parts of the machine, where they are metered.
+    /// Energy since the start-up by parts of the machine, if metered.
     pub energy_parts_j: Option<EnergyParts>,
-    /// CPU time of the control thread as a share of one core.
+    /// CPU time of the control thread, as a share of one core.
     pub controller_core_share: Option<f64>,
-    /// Oversleep of the probe: median, p99, maximum.
+    /// Oversleep of the probe in microseconds: median, p99, maximum.
     pub probe_us: Option<[f64; 3]>,
-    /// Host time for which the hypervisor ran something else.
+    /// Share of host time in which the hypervisor ran something else.
     pub steal_share: Option<f64>,
 }
 
-/// Gathers a run.
+/// Collects the report of a run, step by step.
 #[derive(Debug)]
 pub struct Collector {
     header: RunHeader,
     start: Time,
     plan: Plan,
     last: Option<Readings>,
-    /// By task; none for tasks without a deadline.
+    /// Indexed by task; `None` for tasks without a deadline.
     tasks: Vec<Option<TaskFigures>>,
     samples: Samples,
     finished: Vec<FinishedJob>,
-    /// Of these at most so many.
+    /// Greatest length of `finished`.
     jobs_max: usize,
     span: Span,
-    /// Late jobs since the last step, which are still to be judged.
+    /// Late jobs since the last step, not yet checked against the probe.
     late: VecDeque<JobOutcome>,
     full_core: FullCore,
-    /// Steps in all, and of those, the ones that ended a second in which our threads filled their core.
+    /// Number of steps, and of those that ended a second in which our threads filled their core.
     steps: u64,
     full: u64,
     notes: Vec<String>,
-    /// Notes that found no room.
+    /// Number of notes beyond `NOTES_MAX`.
     notes_more: u64,
 }
 
 impl Collector {
-    /// Begins a run of `tasks`, which are numbered by their order, at `start` with `plan` in force.
+    /// Begins a run of `tasks`, numbered in this order, at `start` with `plan` in force.
     pub fn new(header: RunHeader, tasks: impl IntoIterator<Item = Watched>, start: Time, plan: Plan) -> Collector {
         let settle_s = header.settle_s;
         let figures = |task| TaskFigures::new(task, settle_s);
@@ -116,25 +118,25 @@ impl Collector {
         }
     }
 
-    /// Keeps the samples as they are, for a model that is to be learnt from them.
+    /// Keeps each sample unmerged, because a model will be learnt from them.
     pub fn learning(mut self) -> Collector {
         self.samples = Samples::new(LEARNING_SAMPLES_MAX, WhenFull::Stop);
         self
     }
 
-    /// Keeps a short course and no single jobs: of a run without an end, which is asked for figures while it goes on.
+    /// Keeps few samples and no individual jobs: for a run without an end, whose figures are requested while it runs.
     pub fn lasting(mut self) -> Collector {
         self.samples = Samples::new(LASTING_SAMPLES_MAX, WhenFull::Halve).with_room();
         self.jobs_max = 0;
         self
     }
 
-    /// Takes the readings at the start, from which the first window's busy times count.
+    /// Sets the readings at the start, from which the first window's busy times count.
     pub fn begin(&mut self, readings: Readings) {
         self.last = Some(readings);
     }
 
-    /// Takes a finished job, and what else is known of it.
+    /// Adds a finished job, with the evidence about it.
     pub fn job(&mut self, job: &JobOutcome, evidence: &Evidence) {
         let start = self.start;
         let settled = self.settled(job.finished);
@@ -159,7 +161,7 @@ impl Collector {
         }
     }
 
-    /// Takes a job of `task` that ended at `at` with an error.
+    /// Counts a job of `task` that ended at `at` with an error.
     pub fn failed(&mut self, task: TaskId, at: Time) {
         let settled = self.settled(at);
         if let Some(task) = self.figures(task) {
@@ -167,7 +169,7 @@ impl Collector {
         }
     }
 
-    /// Takes `releases` of `task` that were dropped by `at` because too many jobs were waiting.
+    /// Counts `releases` of `task` that were dropped by `at` because too many jobs were waiting.
     pub fn skipped(&mut self, task: TaskId, releases: u64, at: Time) {
         let settled = self.settled(at);
         if let Some(task) = self.figures(task) {
@@ -175,7 +177,7 @@ impl Collector {
         }
     }
 
-    /// Takes events of `task` that were `merged` with others, or `put_off`, by `at`.
+    /// Counts events of `task` that were `merged` with others, or `put_off`, by `at`.
     pub fn events(&mut self, task: TaskId, merged: u64, put_off: u64, at: Time) {
         let settled = self.settled(at);
         if let Some(task) = self.figures(task).filter(|_| settled) {
@@ -183,33 +185,34 @@ impl Collector {
         }
     }
 
-    /// Watches one more task, which was added while the run goes on; `figures` are none for a task without a deadline.
+    /// Adds a task during the run; `figures` is `None` for a task without a deadline.
     pub fn watch(&mut self, task: TaskId, figures: Option<TaskFigures>) {
         let tasks = self.tasks.len().max(task.index() + 1);
         self.tasks.resize_with(tasks, || None);
         self.tasks[task.index()] = figures;
     }
 
-    /// Takes note that `task` has ended: its figures stay, what it takes to gather them is given back.
+    /// Records that `task` has ended: keeps its figures and frees the memory for gathering them.
     pub fn ended(&mut self, task: TaskId) {
         if let Some(task) = self.figures(task) {
             task.close();
         }
     }
 
-    /// The name of a task whose figures are reported.
+    /// Name of a task whose figures are reported.
     pub fn name(&self, task: TaskId) -> Option<&str> {
         self.tasks.get(task.index())?.as_ref().map(TaskFigures::name)
     }
 
-    /// Takes note of what only the thread of `task` knows; see [`TaskFigures::said`].
+    /// Records facts that only the thread of `task` knows; see [`TaskFigures::said`].
     pub fn said(&mut self, task: TaskId, first_failure: Option<String>, ended: Option<String>) {
         if let Some(task) = self.figures(task) {
             task.said(first_failure, ended);
         }
     }
 
-    /// Takes a change of the clock within a job, and how long that took from the checkpoint on, where that takes time.
+    /// Counts a change of the clock within a job; `took` is the time since the checkpoint, on a machine where that
+    /// takes time.
     pub fn paced(&mut self, at: Time, took: Option<Nanos>) {
         if self.settled(at) {
             self.span.paced += 1;
@@ -217,12 +220,12 @@ impl Collector {
         }
     }
 
-    /// Takes what protection was obtained after the header was written.
+    /// Adds protections obtained after the header was written.
     pub fn protected(&mut self, obtained: Vec<Protection>) {
         self.header.protection.extend(obtained);
     }
 
-    /// Takes something that went wrong and was worked around; said once.
+    /// Adds a note about a problem that was worked around; repetitions are dropped.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
         if self.notes.contains(&note) {
@@ -235,9 +238,10 @@ impl Collector {
         }
     }
 
-    /// Takes one step of the loop; the plan it decided is in force from now on.
+    /// Adds one step of the loop; the step's plan is in force from now on.
     ///
-    /// `explained` says whether the probe saw the machine take the core from a late job for as long as it was late.
+    /// `explained` says whether the probe saw the machine take the core from a late job for as long as the job was
+    /// late.
     pub fn step(
         &mut self,
         step: &Step,
@@ -285,12 +289,12 @@ impl Collector {
         sample
     }
 
-    /// The figures of each task so far.
+    /// Figures of each task so far.
     pub fn tasks(&self) -> Vec<TaskReport> {
         self.tasks.iter().flatten().map(TaskFigures::report).collect()
     }
 
-    /// Ends the run.
+    /// Ends the run and returns its report.
     pub fn finish(mut self, ending: Ending) -> RunReport {
         if let (Some(note), PlatformChoice::Linux) = (self.throttled(), self.header.platform) {
             self.note(note);
@@ -315,8 +319,8 @@ impl Collector {
         self.tasks.get_mut(task.index())?.as_mut()
     }
 
-    /// Excuses those of the late jobs since the last step that are `explained`: at the end of a run, for every step
-    /// does it as well.
+    /// Excuses the late jobs since the last step that are `explained`. Call this at the end of a run; every step does
+    /// it, too.
     pub fn judge_late(&mut self, explained: impl Fn(&JobOutcome) -> bool) {
         while let Some(job) = self.late.pop_front() {
             if explained(&job)
@@ -358,7 +362,7 @@ impl Collector {
         now.iter().enumerate().map(|(core, busy)| share(core, *busy)).collect()
     }
 
-    /// The clock in force, in hertz: where jobs are paced from within, what they had on average.
+    /// Clock in force, in hertz; if jobs are paced from within, the mean clock of the jobs.
     fn clock_over(&self, window: &Window, readings: &Readings) -> Option<u64> {
         let read = readings.clock()?.0;
         let top = self.header.load.top_clock;
@@ -375,7 +379,7 @@ impl Collector {
     }
 }
 
-/// The figures of all tasks together, from the end of the start-up on.
+/// Figures of all tasks together, from the end of the start-up.
 #[derive(Debug)]
 struct Span {
     jobs: u64,
@@ -391,13 +395,13 @@ struct Span {
     celsius_max: Option<f64>,
     best_effort_jobs: u64,
     decisions: OwnTimes,
-    /// Times that the clock was changed within a job, and what deciding that took.
+    /// Number of clock changes within jobs, and the time from checkpoint to change.
     paced: u64,
     pacing: OwnTimes,
 }
 
 impl Default for Span {
-    /// Takes all the memory that it will ever use.
+    /// Allocates all memory that it will ever use.
     fn default() -> Self {
         Span {
             jobs: 0,
@@ -486,7 +490,7 @@ impl Span {
     }
 }
 
-/// A mean in the making.
+/// Mean of the values added so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     sum: f64,
@@ -504,7 +508,7 @@ impl Mean {
     }
 }
 
-/// Times that the loop itself takes.
+/// Durations of the loop's own work.
 #[derive(Debug)]
 struct OwnTimes(Histogram<u64>);
 
@@ -524,7 +528,7 @@ impl OwnTimes {
     }
 }
 
-/// A histogram of values up to `max`, exact to three digits.
+/// Histogram of values up to `max`, exact to three digits.
 fn three_digits(max: u64) -> Histogram<u64> {
     Histogram::new_with_bounds(1, max, 3).expect("bounds and digits are constants in the histogram's range")
 }

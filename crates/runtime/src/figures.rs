@@ -1,12 +1,12 @@
-//! The figures of each real-time task, gathered in memory that does not grow with the run.
+//! Figures of each real-time task, gathered in memory that does not grow with the run.
 //!
-//! A run has a start-up ([`crate::report::RunHeader::settle_s`]) and a span after it. Every figure is of the span; of
-//! the start-up only jobs and late ones are counted. A job belongs to the one in which it ended, a release that was
-//! skipped to the one in which it was due.
+//! A run has a start-up ([`crate::report::RunHeader::settle_s`]) and a span after it. Every figure describes the span;
+//! for the start-up, only jobs and late jobs are counted. A job belongs to the part of the run in which it ended, a
+//! skipped release to the part in which it was due.
 //!
-//! **What counts.** A job is *late* if it ended after its deadline; a release that was *skipped*, because too many jobs
-//! waited, is a late job too, with no response time. A job that *failed* (its closure returned an error) has no
-//! response time either; it is counted apart, and the goal is judged as if it were late.
+//! **Definitions.** A job is *late* if it ended after its deadline; a release that was *skipped*, because too many jobs
+//! waited, is also a late job, without a response time. A job that *failed* (its closure returned an error) has no
+//! response time either; it is counted separately, and the goal is judged as if it were late.
 
 use hdrhistogram::Histogram;
 use punctual_units::{Nanos, Share, Time};
@@ -15,27 +15,27 @@ use punctual_workload::{JobOutcome, Part, SplitSum, TaskGoal};
 use crate::causes::{Causes, Evidence};
 use crate::report::{Bin, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
 
-/// Response times above this are counted as this; the maximum is exact all the same.
+/// Upper limit of the histogram; longer response times are counted there. The maximum is still exact.
 const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
 
-/// Response times are exact to so many digits. With [`RESPONSE_MAX`] a task's histogram takes 300 kB.
+/// Significant decimal digits of response times. With [`RESPONSE_MAX`] a task's histogram takes 300 kB.
 const EXACT_TO_DIGITS: u8 = 3;
 
-/// Bins of the reported histogram per factor of two in response time: a bin is about 3 % of its value wide.
+/// Bins of the reported histogram per factor of two in response time: a bin's width is about 3 % of its value.
 const BINS_PER_OCTAVE: f64 = 24.0;
 
-/// What is known of a task before the run.
+/// Properties of a task that are known before the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watched {
-    /// Its name.
+    /// Name of the task in the report.
     pub name: String,
-    /// Its relative deadline; none for best-effort tasks, which have no figures of their own.
+    /// Relative deadline; `None`: a best-effort task, which has no figures of its own.
     pub deadline: Option<Nanos>,
-    /// What it asks for; without a deadline of no meaning.
+    /// Goal of the task; ignored without a deadline.
     pub goal: TaskGoal,
 }
 
-/// The figures of one real-time task.
+/// Collects the figures of one real-time task.
 #[derive(Clone, Debug)]
 pub struct TaskFigures {
     watched: Watched,
@@ -52,17 +52,17 @@ pub struct TaskFigures {
     excused: u64,
     causes: Causes,
     start_up: StartUp,
-    /// The last report, of a task that has ended.
+    /// Last report of a task that has ended.
     closed: Option<Box<TaskReport>>,
-    /// What the first failed job said.
+    /// Error message of the first failed job.
     first_failure: Option<String>,
-    /// How the task ended, where it ended before the run.
+    /// How the task ended, if it ended before the run.
     ended: Option<String>,
 }
 
 impl TaskFigures {
-    /// Of a task that has done nothing yet, in a run with a start-up of `start_up_s` seconds; none for a task without
-    /// a deadline. Takes all the memory that it will ever use.
+    /// Begins with empty figures, in a run with a start-up of `start_up_s` seconds; `None` for a task without a
+    /// deadline. Allocates all memory that it will ever use.
     pub fn new(watched: Watched, start_up_s: f64) -> Option<TaskFigures> {
         Some(TaskFigures {
             deadline: watched.deadline?,
@@ -89,17 +89,17 @@ impl TaskFigures {
         })
     }
 
-    /// The task's relative deadline.
+    /// Relative deadline of the task.
     pub fn deadline(&self) -> Nanos {
         self.deadline
     }
 
-    /// The task's name.
+    /// Name of the task in the report.
     pub fn name(&self) -> &str {
         &self.watched.name
     }
 
-    /// Takes a job that ended after the start-up, where `settled`, or else during it, in a run that began at `start`.
+    /// Adds a job of a run that began at `start`; `settled`: the job ended after the start-up.
     pub fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) {
         self.causes.job(job, evidence, settled, start);
         let late = job.overrun().is_some();
@@ -116,7 +116,7 @@ impl TaskFigures {
         splits.add(&job.split);
     }
 
-    /// Takes `releases` that were skipped.
+    /// Adds `releases` that were skipped.
     pub fn skipped(&mut self, releases: u64, settled: bool) {
         if settled {
             self.skipped += releases;
@@ -127,29 +127,29 @@ impl TaskFigures {
         }
     }
 
-    /// Takes events that one job served beside another one, and events that were put off.
+    /// Adds `merged` events that shared the job of another event, and events that were `put_off`.
     pub fn events(&mut self, merged: u64, put_off: u64) {
         self.merged += merged;
         self.put_off += put_off;
     }
 
-    /// Takes a job that ended with an error.
+    /// Counts a job that ended with an error.
     pub fn failed(&mut self, settled: bool) {
         self.failed += u64::from(settled);
     }
 
-    /// Takes note that a late job is explained by a gap of the probe.
+    /// Counts a late job that a gap of the probe explains.
     pub fn excused(&mut self) {
         self.excused += 1;
     }
 
-    /// Takes note of what only the task's thread knows: what its first failed job said, and how it ended before the
-    /// run.
+    /// Records facts that only the task's thread knows: the error message of the first failed job, and how the task
+    /// ended if it ended before the run.
     pub fn said(&mut self, first_failure: Option<String>, ended: Option<String>) {
         (self.first_failure, self.ended) = (first_failure, ended);
     }
 
-    /// Takes no more jobs, and keeps no more than the report.
+    /// Makes the report final: accepts no more jobs, and frees the histogram.
     pub fn close(&mut self) {
         self.closed = Some(Box::new(self.report()));
         if let Ok(small) = Histogram::new_with_bounds(1, 2, 1) {
@@ -157,7 +157,7 @@ impl TaskFigures {
         }
     }
 
-    /// The report of the task so far: some microseconds of work, for the histogram has thousands of bins.
+    /// Reports on the task so far. Takes some microseconds, because the histogram has thousands of bins.
     pub fn report(&self) -> TaskReport {
         if let Some(closed) = &self.closed {
             return TaskReport {
@@ -218,7 +218,7 @@ impl TaskFigures {
         }
     }
 
-    /// Bins of equal width on a logarithmic axis, the deadline between two of them; without the empty ones.
+    /// Bins of equal width on a logarithmic axis, with an edge at the deadline; empty ones are omitted.
     fn bins(&self) -> Vec<Bin> {
         let mut bins: Vec<(i32, u64)> = Vec::new();
         for recorded in self.responses.iter_recorded() {
@@ -240,7 +240,7 @@ impl TaskFigures {
     }
 }
 
-/// The mean of each part, in microseconds; `None` without a job.
+/// Mean of each part, in microseconds; `None` without a job.
 fn where_us(splits: &SplitSum) -> Option<WhereTimeWent> {
     let mean = |part: Part| splits.mean_ns(part) * 1e-3;
     (splits.jobs > 0).then(|| WhereTimeWent {

@@ -2,35 +2,35 @@
 //!
 //! **Problem.** The kernel takes a core away from real-time threads that fill it (real-time throttling: 0.95 of every
 //! second by default, `/proc/sys/kernel/sched_rt_runtime_us`). To the probe that looks like any other gap, but the
-//! machine is not to blame, so such a gap excuses no late job. **Method.** The CPU time of our own real-time threads
-//! on that core, summed, over the last second. What other programs do there does not count: they disturb us, and are
-//! what an excuse is for.
+//! machine is not to blame, so such a gap excuses no late job. **Method.** Sum the CPU time of our own real-time
+//! threads on that core over the last second. Other programs there do not count: they disturb us, which is the very
+//! case for an excuse.
 
 use std::collections::VecDeque;
 
 use punctual_units::{Nanos, Time};
 
-/// The kernel's period of real-time throttling, by default.
+/// Default period of the kernel's real-time throttling.
 const SECOND: Nanos = Nanos::from_secs(1);
 
-/// Our share of the second from which the kernel's default of 95 % must be reckoned with.
+/// Our share of the second from which throttling must be expected; the kernel's default limit is 95 %.
 const FULL_SHARE: f64 = 0.94;
 
-/// Points closer together than this are one.
+/// Measurements closer together than this are merged.
 const APART: Nanos = Nanos::from_millis(1);
 
-/// Points that are kept: one per [`APART`] of the second, and one at either end.
+/// Greatest number of points: one per [`APART`] of the second, and one at either end.
 const POINTS_MAX: usize = 1002;
 
-/// The CPU time of our threads over the last second.
+/// CPU time of our threads over the last second.
 #[derive(Clone, Debug)]
 pub struct FullCore {
-    /// When, and the CPU time until then; the first one at least a second old, once there is such a one.
+    /// Time of each measurement, with the CPU time until then. The first is at least a second old, once any is.
     points: VecDeque<(Time, Nanos)>,
 }
 
 impl Default for FullCore {
-    /// Takes all the memory that it will ever use.
+    /// Allocates all memory that it will ever use.
     fn default() -> Self {
         FullCore {
             points: VecDeque::with_capacity(POINTS_MAX),
@@ -39,8 +39,8 @@ impl Default for FullCore {
 }
 
 impl FullCore {
-    /// Takes the CPU time `used` until `now`, which grows; whether the second before `now` was full. A run that is not
-    /// yet a second old was not.
+    /// Adds a measurement: the cumulative CPU time `used` until `now`. Returns whether the second before `now` was
+    /// full; never true in the first second.
     pub fn observe(&mut self, now: Time, used: Nanos) -> bool {
         while self.points.get(1).is_some_and(|(at, _)| now.since(*at) >= SECOND) {
             self.points.pop_front();

@@ -1,9 +1,10 @@
-//! Learning a model of running tasks: which levels the knobs go through, what is recorded, and what comes of it. Pure.
+//! Learning a model of running tasks: the knob levels to visit, the record of their effects, and the controller
+//! designed from it. Pure.
 //!
-//! **Method.** The loop steps at a period. Its knobs go through the levels of an excitation ([`Exciter`]); each window
-//! gives a row of mean tardiness and data response ratio against the knobs that were in force. A first-order model is
-//! fitted by least squares and a law is designed from it. The law reads tardiness and turns the admitted share; where
-//! the machine has a real clock, it reads both and turns both.
+//! **Method.** The loop steps at a period. Its knobs visit the levels of an excitation ([`Exciter`]); each window gives
+//! a row of mean tardiness and data response ratio against the knobs in force. A first-order model is fitted by least
+//! squares, and a control law is designed from it. The control law reads tardiness and sets the admitted share; where
+//! the machine has a real clock, it reads both outputs and sets both knobs.
 
 use punctual_loop::{ControllerDocument, Exciter, MadeFor, ModeName, ModelDocument};
 use punctual_units::{Hertz, Nanos, Share};
@@ -11,22 +12,22 @@ use punctual_workload::{ControllerKind, Excitation};
 
 use crate::report::Sample;
 
-/// Rows that a model is fitted to at least, however short a round of the excitation is.
+/// Least number of rows for fitting a model, however short a round of the excitation is.
 const ROWS_MIN: u64 = 100;
 
-/// Clock levels where there is no clock to turn: no plan names them.
+/// Clock levels for a machine without an adjustable clock: no plan names them.
 const NO_CLOCK: [f64; 2] = [0.9, 1.0];
 
-/// How a model of the running tasks is learnt: the bounds within which the knobs may go, and how fast.
+/// Options for learning a model of the running tasks: the range of the knobs, and the pace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learning {
-    /// The least share of sensor readings to let in.
+    /// Least share of sensor readings to admit, 0 to 1.
     pub admitted_min: Share,
-    /// The lowest clock, as a share of the top one, 0 to 1; of no meaning where there is no real clock to turn.
+    /// Lowest clock, as a share of the top one, 0 to 1; ignored where the clock is not adjustable.
     pub clock_min: f64,
-    /// How often the loop steps while it learns and afterwards: several jobs of each task should end in it.
+    /// Period of the loop while it learns and afterwards: several jobs of each task should end within one.
     pub period: Nanos,
-    /// For how many periods a level is held.
+    /// Number of periods for which a level is held.
     pub hold: u32,
 }
 
@@ -42,7 +43,7 @@ impl Default for Learning {
 }
 
 impl Learning {
-    /// The levels that the knobs go through.
+    /// The levels that the knobs visit.
     pub fn levels(&self, clock: bool) -> Excitation {
         let three = |low: f64| vec![low, (low + 1.0) / 2.0, 1.0];
         Excitation {
@@ -56,11 +57,11 @@ impl Learning {
         }
     }
 
-    /// An empty record that is complete after whole rounds of the levels, on a machine with this top clock, if its
-    /// clock turns.
+    /// Begins an empty record, which is complete after whole rounds of the levels. `top` is the top clock of a machine
+    /// whose clock is adjustable.
     ///
     /// # Errors
-    /// In words, where the levels teach nothing.
+    /// The reason, if the levels teach nothing.
     pub fn record(&self, top: Option<Hertz>) -> Result<Record, String> {
         let exciter = Exciter::new(&self.levels(top.is_some())).map_err(|error| error.to_string())?;
         let round = exciter.period().max(1);
@@ -74,11 +75,11 @@ impl Learning {
     }
 }
 
-/// Rows for identification: the means of a window, and the knobs in force in the next one.
+/// Rows for identification: the means of one window, and the knobs in force in the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     needed: u64,
-    /// The top clock; `None` where the clock is not turned.
+    /// Top clock in hertz; `None`: the clock is not adjusted.
     top: Option<Hertz>,
     /// Tardiness and data response ratio of the last window in which a job ended.
     before: Option<[f64; 2]>,
@@ -87,9 +88,9 @@ pub struct Record {
 }
 
 impl Record {
-    /// Takes the sample of one window; the record, once it is complete.
+    /// Adds the sample of one window; returns the record once it is complete.
     ///
-    /// A window without a finished job repeats the one before: its jobs are under way, nothing new is known.
+    /// A window in which no job ended repeats the row before: its jobs still run, so nothing new is known.
     pub fn take(&mut self, sample: &Sample) -> Option<Record> {
         if sample.mode != ModeName::Running {
             return None;
@@ -113,15 +114,15 @@ impl Record {
         })
     }
 
-    /// Rows so far, and how many there are to be.
+    /// Rows recorded so far, and rows needed.
     pub fn progress(&self) -> (u64, u64) {
         (self.y.len() as u64, self.needed)
     }
 
-    /// The controller that the rows give, and its kind.
+    /// Designs a controller from the rows; returns it with its kind.
     ///
     /// # Errors
-    /// Why there is none, in words: the rows fit no model, or it cannot be true.
+    /// The reason, if the rows fit no model, or only an implausible one.
     pub fn learn(&self, made_for: MadeFor) -> Result<(ControllerKind, ControllerDocument), String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         if self.top.is_none() {

@@ -1,9 +1,8 @@
-//! Which thread carries out what on Linux, and what does a run report? Tasks and sensors, with the loop of
-//! `punctual-loop` around them.
+//! Runs tasks and sensors on Linux, with the loop of `punctual-loop` around them, and reports on each run.
 //!
 //! * [`linux`] runs tasks on real threads and drives the [`Regulator`](punctual_loop::Regulator) in the control thread;
-//! * [`collector`] turns steps into the [`report`], whose size does not depend on how long the run was: `figures` of
-//!   each task, `samples` of the course.
+//! * [`collector`] turns steps into the [`report`], whose size does not depend on the length of the run: `figures` of
+//! each task, `samples` of the run over time.
 
 // The front crate shows its items to programs of others.
 #![warn(missing_docs)]

@@ -1,44 +1,43 @@
-//! The samples of a run in bounded memory.
+//! Keeps the samples of a run in bounded memory.
 //!
-//! **Problem.** A loop that steps 200 times per second makes 17 million samples a day; the report is to show the whole
-//! day and hold no more than a named number of samples. **Method.** When the list is full, each two neighbours become
-//! one, and from then on each sample takes twice as many steps: what is kept is what a loop of half the pace would
-//! have told. Nothing is dropped, so counts and sums stay exact, and the least fresh share and every fallback stay
-//! visible.
+//! **Problem.** A loop that steps 200 times per second makes 17 million samples a day; the report must show the whole
+//! day with at most a fixed number of samples. **Method.** When the list is full, every pair of neighbours is merged,
+//! and from then on each sample covers twice as many steps, as if the loop had half the pace. Nothing is dropped, so
+//! counts and sums stay exact, and the least fresh share and every fallback stay visible.
 
 use punctual_loop::ModeName;
 
 use crate::report::Sample;
 
-/// Samples that a report holds at most: more than a screen has columns, and about 4 MB of JSON. Even, so that halving
-/// leaves no odd one.
+/// Greatest number of samples in a report: more than a screen has columns, and about 4 MB of JSON. Even, so that
+/// halving leaves no sample over.
 pub const SAMPLES_MAX: usize = 10_000;
 
-/// Samples that are kept of a run that teaches a model: its windows must stay as long as the loop's. An hour and a half
-/// at 20 per second, of which identification needs a few hundred.
+/// Greatest number of samples of a run that teaches a model: its windows must stay as long as the loop's. An hour and a
+/// half at 20 per second, of which identification needs a few hundred.
 pub const LEARNING_SAMPLES_MAX: usize = 100_000;
 
-/// Samples that are kept of a run without an end: they are there after minutes, and memory is constant from then on.
+/// Greatest number of samples of a run without an end: reached after minutes, so that memory is constant from then on.
 pub const LASTING_SAMPLES_MAX: usize = 2_000;
 
-/// What happens to a list of samples that is full.
+/// Policy for a list of samples that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Each two neighbours become one.
+    /// Merge every two neighbours into one.
     Halve,
-    /// What comes later is not kept.
+    /// Discard all later samples.
     Stop,
 }
 
-/// The samples so far.
+/// List of samples with a bounded length.
 #[derive(Clone, Debug)]
 pub struct Samples {
     kept: Vec<Sample>,
     max: usize,
     when_full: WhenFull,
-    /// Steps in each of `kept`: a power of two.
+    /// Number of steps in each of `kept`: a power of two.
     steps_each: u64,
-    /// The next one to keep, and how many steps are in it; fewer than `steps_each`.
+    /// The sample being gathered, and its number of steps so far; fewer than `steps_each`.
     gathering: Option<(Sample, u64)>,
 }
 
@@ -54,13 +53,13 @@ impl Samples {
         }
     }
 
-    /// The same with all the memory that the list itself will ever use: taken now, it does not look like growth later.
+    /// Reserves all memory that the list will ever use, so that later pushes do not look like growth.
     pub fn with_room(mut self) -> Samples {
         self.kept.reserve_exact(self.max);
         self
     }
 
-    /// Takes the sample of one step.
+    /// Adds the sample of one step.
     pub fn push(&mut self, sample: Sample) {
         if self.kept.len() == self.max {
             match self.when_full {
@@ -79,7 +78,7 @@ impl Samples {
         }
     }
 
-    /// Steps of the loop in each sample, except perhaps the last: 1 until the list was first full.
+    /// Number of steps in each sample, except perhaps the last: 1 until the list is first full.
     pub fn steps_each(&self) -> u64 {
         self.steps_each
     }
@@ -91,12 +90,12 @@ impl Samples {
         self.kept
     }
 
-    /// When the sample that is being gathered began.
+    /// When the sample being gathered began, in seconds since the start of the run.
     fn began(&self) -> f64 {
         self.kept.last().map_or(0.0, |last| last.t_s)
     }
 
-    /// In place: the control thread does it, and is not to wait for memory.
+    /// Merges in place: the control thread does it, and must not wait for memory.
     fn halve(&mut self) {
         let mut began = 0.0;
         for i in 0..self.kept.len() / 2 {
@@ -110,11 +109,11 @@ impl Samples {
     }
 }
 
-/// One sample for two that follow each other, the first of which began at `began` seconds; `a_steps` and `b_steps` are
-/// the steps in them.
+/// Merges two consecutive samples, the first of which began at `began` seconds; `a_steps` and `b_steps` are their
+/// numbers of steps.
 ///
-/// Means of jobs are weighted by jobs, those of positions and loads by time, those of the loop's own time by steps. The
-/// fresh share is the lower one, and a fallback in either is one: what must not happen stays visible.
+/// Means of jobs are weighted by jobs, means of positions and loads by time, means of the loop's own time by steps. The
+/// fresh share is the lower of the two, and a fallback in either counts: violations stay visible.
 fn merged(began: f64, a: Sample, a_steps: u64, b: &Sample, b_steps: u64) -> Sample {
     let jobs = |x: f64, y: f64| weighted(x, f64::from(a.jobs), y, f64::from(b.jobs));
     let time = |x: f64, y: f64| weighted(x, a.t_s - began, y, b.t_s - a.t_s);
@@ -149,7 +148,7 @@ fn hertz(clock: Option<u64>) -> Option<f64> {
     clock.map(|hz| hz as f64)
 }
 
-/// Both as `together` makes one of them, or the one that there is.
+/// Combines two values with `together`; if only one is present, returns that.
 fn either(a: Option<f64>, b: Option<f64>, together: impl Fn(f64, f64) -> f64) -> Option<f64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(together(a, b)),
@@ -157,7 +156,7 @@ fn either(a: Option<f64>, b: Option<f64>, together: impl Fn(f64, f64) -> f64) ->
     }
 }
 
-/// The weighted mean; the plain one where nothing has weight.
+/// Weighted mean; the plain mean if both weights are zero.
 fn weighted(a: f64, a_weight: f64, b: f64, b_weight: f64) -> f64 {
     let weight = a_weight + b_weight;
     if weight > 0.0 {

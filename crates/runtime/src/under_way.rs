@@ -1,5 +1,4 @@
-//! Which jobs of real-time tasks are under way, so that one which runs past its deadline is reported while it still
-//! runs.
+//! Jobs of real-time tasks that are under way, so that a job past its deadline is reported while it still runs.
 
 use std::collections::VecDeque;
 
@@ -7,11 +6,10 @@ use punctual_loop::Event;
 use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::JobProgress;
 
-/// The jobs of each real-time task that were released and are not complete, oldest first. Their number is that of the
+/// The jobs of each real-time task that were released and are not complete, oldest first. Their number equals the
 /// machine's backlog.
 #[derive(Clone, Debug)]
 pub struct UnderWay {
-    /// By [`TaskId`].
     tasks: Vec<Task>,
 }
 
@@ -19,12 +17,12 @@ pub struct UnderWay {
 struct Task {
     deadline: Option<Nanos>,
     jobs: VecDeque<(u64, Time)>,
-    /// The last job that was reported as overdue.
+    /// Number of the last job that was reported as overdue.
     told: Option<u64>,
 }
 
 impl UnderWay {
-    /// For tasks with these deadlines, by [`TaskId`]; best-effort tasks have none.
+    /// Begins with these deadlines, indexed by [`TaskId`]; best-effort tasks have none.
     pub fn new(deadlines: impl IntoIterator<Item = Option<Nanos>>) -> UnderWay {
         let task = |deadline| Task {
             deadline,
@@ -36,14 +34,14 @@ impl UnderWay {
         }
     }
 
-    /// One more task, with its deadline; a best-effort task has none.
+    /// Adds a task with its deadline; `None`: best effort.
     pub fn watch(&mut self, task: TaskId, deadline: Option<Nanos>) {
         let tasks = self.tasks.len().max(task.index() + 1);
         self.tasks.resize_with(tasks, Task::default);
         self.tasks[task.index()].deadline = deadline;
     }
 
-    /// A job has come to a checkpoint: where releases are not told, it is known from there on.
+    /// Records that a job has reached a checkpoint. Where releases are not reported, a job becomes known here.
     pub fn progressed(&mut self, progress: &JobProgress) {
         let known = self.tasks.get(progress.task.index());
         if known.is_some_and(|task| task.jobs.back().is_none_or(|(job, _)| *job < progress.job)) {
@@ -51,7 +49,7 @@ impl UnderWay {
         }
     }
 
-    /// A job is released. Best-effort jobs have no deadline to run past.
+    /// Records the release of a job. Best-effort jobs are skipped, because they have no deadline.
     pub fn released(&mut self, task: TaskId, job: u64, at: Time) {
         if let Some(task) = self.tasks.get_mut(task.index())
             && task.deadline.is_some()
@@ -60,14 +58,15 @@ impl UnderWay {
         }
     }
 
-    /// A job is complete.
+    /// Forgets a job, because it is complete.
     pub fn completed(&mut self, task: TaskId, job: u64) {
         if let Some(task) = self.tasks.get_mut(task.index()) {
             task.jobs.retain(|(released, _)| *released != job);
         }
     }
 
-    /// A task whose oldest job is past its deadline at `now` and was not told to be; each job is reported once.
+    /// Finds a task whose oldest job is past its deadline at `now` and was not reported before; each job is reported
+    /// once.
     pub fn overdue(&mut self, now: Time) -> Option<Event> {
         self.tasks.iter_mut().zip(0..).find_map(|(task, id)| {
             let (job, released) = *task.jobs.front()?;

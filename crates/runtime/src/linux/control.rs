@@ -1,4 +1,4 @@
-//! The control thread: the only one that steps the regulator and turns knobs.
+//! The control thread: the only one that steps the regulator and sets knobs.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -20,39 +20,39 @@ use crate::learn::Record;
 use crate::report::{Protection, Sample, TaskReport};
 use crate::under_way::UnderWay;
 
-/// How long the control thread waits for an outcome where nothing else is due.
+/// Longest wait of the control thread for an outcome, if nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
 
-/// How often the figures of each task are reported: a task's histogram takes microseconds to read.
+/// Interval between reports of each task's figures: reading a task's histogram takes microseconds.
 const FIGURES_EVERY: Nanos = Nanos::from_millis(500);
 
-/// How often at most objects are ranked by their reads: it goes through all of them.
+/// Least interval between rankings of objects by reads; one ranking visits all objects.
 const REBALANCE_EVERY: Nanos = Nanos::from_millis(100);
 
-/// What the control thread tells while a run goes on.
+/// Message from the control thread during a run.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
-    /// One step is complete.
+    /// A step is complete.
     Sample(Sample),
-    /// The figures of each task so far.
+    /// Figures of each task so far.
     Tasks(Vec<TaskReport>),
-    /// How things stand, because a caller asked.
+    /// State of the run, because a caller asked for it.
     Standing(Box<Standing>),
-    /// The knobs have gone through their levels.
+    /// The knobs have visited all levels; rows for learning a model.
     Recorded(Record),
 }
 
-/// How things stand.
+/// State of the run at one instant.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     pub(super) at: Time,
     pub(super) tasks: Vec<TaskReport>,
     pub(super) plan: Plan,
-    /// The last step, if there was one.
+    /// Last step of the loop, if any.
     pub(super) step: Option<Step>,
 }
 
-/// The loop on a real machine.
+/// State of the loop on a real machine.
 pub(super) struct Control<'r, M, E: Engine> {
     pub(super) machine: &'r mut M,
     pub(super) store: &'r Store<E, LinuxOs>,
@@ -60,32 +60,31 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) regulator: Regulator,
     pub(super) collector: Collector,
     pub(super) pace: Pace,
-    /// Watchdog of a loop at every job: it decides anyway if no job has ended for this long.
+    /// Watchdog of a loop that steps at every job: it decides anyway if no job has ended for this long.
     pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
     pub(super) told: SyncSender<Told>,
     pub(super) witness: Witness<'r>,
-    /// When the figures of each task are reported next.
+    /// Next time at which the figures of each task are reported.
     pub(super) figures_due: Time,
-    /// By the tasks' numbers.
+    /// Indexed by task number.
     pub(super) states: Vec<Arc<TaskState>>,
-    /// What a model is learnt from, while the knobs go through their levels.
+    /// Rows for learning a model, while the knobs visit their levels.
     pub(super) record: Option<Record>,
-    /// The last step.
     pub(super) last: Option<Step>,
-    /// When objects are ranked by their reads next.
+    /// Next time at which objects are ranked by reads.
     pub(super) rebalance_due: Time,
-    /// Log of the regulator, where one is kept.
+    /// Log of the regulator, if one is kept.
     pub(super) log: Option<Vec<Decision>>,
-    /// The most that it holds, and how many found no room.
+    /// Greatest length of `log`.
     pub(super) log_max: usize,
-    /// See [`Control::log_max`].
+    /// Number of steps that `log` had no room for.
     pub(super) unlogged: u64,
-    /// Jobs that may run past their deadlines.
+    /// Jobs that may still miss their deadlines.
     pub(super) under_way: UnderWay,
 }
 
-/// What is left of the loop at the end.
+/// Results of the loop at the end.
 pub(super) struct Controlled {
     pub(super) collector: Collector,
     pub(super) log: Option<Vec<Decision>>,
@@ -93,7 +92,7 @@ pub(super) struct Controlled {
 }
 
 impl<M: Machine, E: Engine> Control<'_, M, E> {
-    /// Steps until the run ends, in the calling thread.
+    /// Steps the loop in the calling thread until the run ends.
     pub(super) fn run(mut self, thread: ThreadStart) -> Option<Controlled> {
         let _guard = StopOnPanic(self.shared);
         let own = (thread.place.core, Tid::current());
@@ -156,11 +155,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     fn observe(&mut self, event: JobEvent) {
         match event {
-            // Too late to turn anything for it.
+            // Too late to change anything for it.
             JobEvent::Progress(_) => {}
             JobEvent::Outcome(outcome, beside) => {
                 self.under_way.completed(outcome.task, outcome.job);
-                // First: a decision does not wait for what is known of a late job.
+                // First: a decision does not wait for the evidence about a late job.
                 self.step(Event::Completed(outcome), LinuxOs.now());
                 let evidence = self.witness.evidence(&outcome, beside);
                 self.collector.job(&outcome, &evidence);
@@ -182,7 +181,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
     }
 
-    /// Carries out all orders.
+    /// Executes all pending orders.
     fn obey(&mut self) {
         while let Some(order) = self.shared.next_order() {
             match order {
@@ -228,7 +227,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
     }
 
-    /// The figures of each real-time task, with what only its thread knows.
+    /// Figures of each real-time task, with the facts that only its thread knows.
     fn tasks(&mut self) -> Vec<TaskReport> {
         for (number, state) in self.states.iter().enumerate() {
             say(&mut self.collector, number, state);
@@ -236,7 +235,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.collector.tasks()
     }
 
-    /// A job under way may need another clock.
+    /// Steps the regulator with a job's progress, and applies the clock that it may answer.
     fn progressed(&mut self, job: JobProgress) {
         self.under_way.progressed(&job);
         let event = Event::Progressed(job);
@@ -259,12 +258,12 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
     }
 
-    /// When a loop at every job is asked although none has ended since `now`.
+    /// When a loop that steps at every job decides anyway, if no job has ended since `now`.
     fn after(&self, now: Time) -> Time {
         self.patience.map_or(Time::MAX, |patience| now + patience)
     }
 
-    /// The next instant of a periodic tick that lies in the future: a late tick is not made up for.
+    /// Next instant of the periodic tick that lies in the future: missed ticks are not made up for.
     fn next_due(&self, due: Time, now: Time) -> Time {
         match self.pace {
             Pace::Job => self.after(now),
@@ -272,10 +271,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
     }
 
-    /// Sense, decide, act: the loop.
+    /// Steps the loop: sense, decide, act.
     fn tick(&mut self) {
-        // What goes through all objects comes first, so that nothing long lies between the other readings and the
-        // knobs.
+        // Reading all objects comes first, so that nothing long happens between the other readings and the knobs.
         let fresh = self.store.fresh_share(LinuxOs.now());
         let counts = self.store.counts();
         while let Some(overdue) = self.under_way.overdue(LinuxOs.now()) {
@@ -323,7 +321,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
     }
 
-    /// A caller that watches may be slow; the loop does not wait for it.
+    /// Never waits: a watching caller may be slow.
     fn tell(&self, told: Told) {
         let _ = self.told.try_send(told);
     }
@@ -333,7 +331,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.step(Event::Applied(applied), LinuxOs.now());
     }
 
-    /// The one door to the knobs: the admitted share is the store's, all others are the machine's.
+    /// The only path to the knobs: the store has the admitted share, the machine all others.
     fn apply(&mut self, plan: &Plan) -> Applied {
         let Some(admitted) = plan.share(KnobId::AdmittedShare) else {
             return self.machine.apply(plan);
@@ -366,7 +364,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 }
 
 impl Controlled {
-    /// Takes what only the end of the threads tells.
+    /// Adds facts that are known only after the threads have ended.
     pub(super) fn close(&mut self, obtained: Vec<Protection>, tasks: &[(String, Arc<TaskState>)], shared: &Shared) {
         self.collector.protected(obtained);
         for (number, (name, state)) in tasks.iter().enumerate() {

@@ -1,41 +1,41 @@
-//! When the jobs of a task are released that events release: values in, values out.
+//! Release times of jobs that events release: values in, values out.
 //!
-//! **Problem.** The kernel says that an event has come, not when. And admission holds for events that keep their gap,
-//! which a device need not do.
+//! **Problem.** The kernel reports that an event has come, not when. And admission assumes that events keep their gap,
+//! but a device need not.
 //!
 //! **Method.** An event for which the thread slept is released when the thread saw it: the wake-up is not in the
-//! response time, unless the job tells the event's own instant ([`Job::happened_at`](super::Job::happened_at)). An
-//! event that was there when the job before ended may have come at any time since: it is released at the earliest
+//! response time, unless the job reports the event's own instant ([`Job::happened_at`](super::Job::happened_at)). An
+//! event that was pending when the previous job ended may have come at any time since: it is released at the earliest
 //! instant that the gap allows, so that waiting is never hidden.
 //!
-//! Events may be ahead of their gaps by one gap: the wake-up before was late, and this one is not. An event that is
-//! further ahead is put off until it is not, and counted. This is the generic cell rate algorithm (ITU-T I.371, annex
-//! A) with a tolerance of one gap, so any span of time has at most one job more than the gaps allow, however fast the
-//! events come. Events that come meanwhile are merged.
+//! Events may be ahead of their gaps by one gap, because the previous wake-up may have been late and this one is not.
+//! An event that is further ahead is put off until it no longer is, and counted. This is the generic cell rate
+//! algorithm (ITU-T I.371, annex A) with a tolerance of one gap, so any span of time has at most one job more than the
+//! gaps allow, however fast the events come. Events that come meanwhile are merged.
 
 use punctual_units::{Nanos, Time};
 
-/// The releases of one task.
+/// Computes the release times of one task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventReleases {
     gap: Nanos,
-    /// The release before.
+    /// Release of the previous job.
     last: Option<Time>,
     /// When the next event would come if all kept their gaps.
     due: Time,
 }
 
-/// When to run the job of an event.
+/// Release of the job of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Release {
-    /// From when its response time counts.
+    /// Instant from which the job's response time counts.
     pub(super) at: Time,
-    /// Whether it is put off to that instant, which lies ahead.
+    /// Whether the job is put off to that instant, which is in the future.
     pub(super) put_off: bool,
 }
 
 impl EventReleases {
-    /// No event has come yet; they are to come at least `gap` apart.
+    /// State before the first event; `gap` is the least time between events.
     pub(super) fn new(gap: Nanos) -> EventReleases {
         EventReleases {
             gap,
@@ -44,7 +44,7 @@ impl EventReleases {
         }
     }
 
-    /// An event was seen at `now`; `found`: it was there when the thread looked, without a sleep.
+    /// Computes the release of an event seen at `now`; `found`: it was pending before the thread could sleep.
     pub(super) fn seen(&mut self, now: Time, found: bool) -> Release {
         let allowed = self.due - self.gap;
         let earliest = self.last.map(|last| last + self.gap).filter(|_| found);
@@ -54,7 +54,7 @@ impl EventReleases {
         Release { at, put_off: at > now }
     }
 
-    /// The earliest instant at which the next event may come, where all keep their gaps.
+    /// Earliest instant of the next event, if all keep their gaps.
     pub(super) fn next(&self) -> Time {
         self.last.map_or(Time::ZERO, |last| last + self.gap)
     }

@@ -1,9 +1,9 @@
-//! Where the tasks of a run are on this machine, and what lending their exclusive cores costs.
+//! Places the tasks of a run on this machine, and measures the cost of lending their exclusive cores.
 //!
-//! The placement is `punctual_cores::place`'s. The kernel may refuse the cores that it asks for; then the tasks are
-//! placed again on a machine without exclusive cores. Where it grants them, what waking up costs there is measured, and
-//! the tasks are placed once more with that much more in each job. A task that is refused a core runs as a real-time
-//! task; that is reported and never an error.
+//! `punctual_cores::place` computes the placement. If the kernel refuses the exclusive cores, the tasks are placed
+//! again on a machine without exclusive cores. If it grants them, the cost of waking up there is measured, and the
+//! tasks are placed once more with that cost added to each job. A task that is refused a core runs as a real-time task;
+//! that is reported and never an error.
 
 use punctual_cores::{
     Bandwidth, Chair, LearntCosts, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX,
@@ -21,10 +21,10 @@ use super::tenancy::{Accountant, LendingMeasured, Tenancy, measure_lending};
 use super::{TASK_PRIORITY, UPDATER_PRIORITY};
 use crate::report::{Protection, refused};
 
-// Every task of a core has a priority of its own, above the updater's.
+// Every task of a core has its own priority, above the updater's.
 const _: () = assert!(TASKS_PER_CORE_MAX <= (TASK_PRIORITY - UPDATER_PRIORITY) as usize);
 
-/// What the kernel leaves of its cores to real-time threads.
+/// The kernel's limits on real-time threads of this machine.
 pub fn limits() -> Limits {
     Limits {
         bandwidth: bandwidth(RealTimeLimits::read(&KernelTree::default())),
@@ -32,10 +32,10 @@ pub fn limits() -> Limits {
     }
 }
 
-/// Likewise, with the cores that may become exclusive.
+/// Adds to `limits` the cores that may become exclusive.
 ///
 /// # Errors
-/// [`Refusal`] where cores are asked for that cannot become exclusive here.
+/// [`Refusal`] if cores are requested that cannot become exclusive here.
 pub fn limits_beside(neighbours: &Neighbours) -> Result<Limits, Refusal> {
     Ok(Limits {
         exclusive: Some(candidates(&KernelTree::default(), &neighbours.cores)?),
@@ -43,7 +43,7 @@ pub fn limits_beside(neighbours: &Neighbours) -> Result<Limits, Refusal> {
     })
 }
 
-/// How much of a core the kernel leaves to real-time threads.
+/// Share of each core that the kernel allows to real-time threads; `None`: unlimited or unknown.
 fn bandwidth(limits: RealTimeLimits) -> Option<Bandwidth> {
     match limits.throttling {
         Throttling::Bounded { runtime, period } | Throttling::Possible { runtime, period } => {
@@ -53,28 +53,28 @@ fn bandwidth(limits: RealTimeLimits) -> Option<Bandwidth> {
     }
 }
 
-/// The SCHED_FIFO priority of a task in this chair.
+/// SCHED_FIFO priority of a task with this chair.
 pub(super) fn priority(chair: Chair) -> u8 {
     let rank = chair.rank.min(TASKS_PER_CORE_MAX - 1) as u8;
     TASK_PRIORITY - rank
 }
 
-/// Where every task is, and the exclusive cores that were taken.
+/// Placement of every task, and the exclusive cores taken.
 pub(super) struct Placed {
     pub(super) placement: Placement,
     pub(super) exclusive: Option<Exclusive>,
-    /// By which tasks that come later are placed.
+    /// Limits for placing tasks that come later.
     pub(super) limits: Limits,
-    /// The exclusive cores that no task has: for those that come later.
+    /// Exclusive cores without a task, reserved for tasks that come later.
     pub(super) kept: Vec<CoreId>,
 }
 
 impl Placed {
-    /// Places `tasks` and takes the cores that they need for themselves, and `keep` more; what was obtained, and which
-    /// task was refused a core and why, goes to `told`.
+    /// Places `tasks` and takes the exclusive cores that they need, and `keep` more. Adds to `told` which protections
+    /// were obtained, and why a task was refused a core.
     ///
     /// # Errors
-    /// [`PlaceError`] where what tasks name contradicts each other or the machine.
+    /// [`PlaceError`] if the cores that tasks name contradict each other or the machine.
     pub(super) fn take(
         machine: &LinuxMachine,
         tasks: &[(String, Request)],
@@ -91,13 +91,13 @@ impl Placed {
         let requests: Vec<Request> = tasks.iter().map(|(_, request)| *request).collect();
         let all = &unclaimed(machine, &requests, told);
         let wanted = place(&requests, all, &limits)?;
-        // The last one first: the probe is on the first of those that are taken.
+        // The last core first: the probe runs on the first of the cores taken.
         let cores: Vec<CoreId> = wanted.exclusive.iter().rev().copied().collect();
         if cores.is_empty() {
             told.extend(refusals(tasks, &wanted));
             return Ok(Placed::without(wanted, limits, own));
         }
-        // Lending needs a thread or group that has use for it; without one, better protection may be had.
+        // Lending needs a thread or group that can use the core; without one, better protection may be available.
         let best_effort = |(_, request): &(String, Request)| request.class == Class::BestEffort;
         let lend = lendable && neighbours.lend && (!neighbours.lend_to.is_empty() || tasks.iter().any(best_effort));
         let neighbours = Neighbours {
@@ -119,7 +119,7 @@ impl Placed {
         }
     }
 
-    /// No exclusive core was taken.
+    /// Result without exclusive cores.
     fn without(mut placement: Placement, limits: Limits, own: usize) -> Placed {
         placement.seats.truncate(own);
         placement.refused.retain(|(task, _)| *task < own);
@@ -134,8 +134,8 @@ impl Placed {
         }
     }
 
-    /// Places `tasks`, of which those from `own` on stand for tasks that come later, on a machine that keeps `cores`
-    /// free for exclusive ones.
+    /// Places `tasks` on a machine that keeps `cores` free for exclusive ones. Tasks from index `own` on stand for
+    /// tasks that come later.
     fn on(
         cores: Vec<ExclusiveCore>,
         lend: bool,
@@ -167,7 +167,7 @@ impl Placed {
         for (core, measured) in cores.into_iter().zip(measured) {
             let here = occupants(&placement, core.obtained().core);
             if here.is_empty() {
-                // No task is left to call it back.
+                // No task is left that would take it back.
                 let what = format!(
                     "core {} lent to best-effort tasks to the end: no exclusive task fits",
                     core.obtained().core
@@ -207,7 +207,7 @@ impl Placed {
     }
 }
 
-/// How a core is kept, and which programs may still run there.
+/// How the core is protected, and which programs may still run there.
 fn protected(core: &ExclusiveCore) -> [Protection; 2] {
     let obtained = core.obtained();
     let may = format!(
@@ -222,11 +222,10 @@ fn protected(core: &ExclusiveCore) -> [Protection; 2] {
     [protection(obtained.to_string(), Ok(())), stays]
 }
 
-/// What a core is called in the report that is kept for tasks and threads that come later.
+/// Name in the report of a core that is reserved for tasks and threads that come later.
 const KEPT: &str = "a core for tasks that come later";
 
-/// A request that stands for those of tasks and threads that come later: it has its core, `core` if that is known,
-/// alone.
+/// Request that stands for a task or thread that comes later: it has a core alone, `core` if that is given.
 pub(super) fn kept(core: Option<CoreId>) -> Request {
     Request {
         class: Class::Exclusive { deadline: Nanos::MAX },
@@ -237,8 +236,8 @@ pub(super) fn kept(core: Option<CoreId>) -> Request {
     }
 }
 
-/// The cores of this process that no other one claims for itself alone; `told` hears which process has those that one
-/// claims. A core that a task names counts as free: taking it is refused with the name of that process.
+/// Cores of this process that no other process has claimed; adds to `told` which process claims the others. A core that
+/// a task names counts as free: taking it is refused with the name of that process.
 fn unclaimed(machine: &LinuxMachine, requests: &[Request], told: &mut Vec<Protection>) -> Vec<CoreId> {
     let all = &machine.offers().cores;
     let claims = machine.claims_of_others().into_iter();
@@ -257,7 +256,7 @@ fn unclaimed(machine: &LinuxMachine, requests: &[Request], told: &mut Vec<Protec
     left
 }
 
-/// The exclusive tasks on `core`, by their places in the list.
+/// Exclusive tasks on `core`, with their indices in the list.
 fn occupants(placement: &Placement, core: CoreId) -> Vec<(usize, Chair)> {
     let there = |(task, seat): (usize, &Seat)| match seat {
         Seat::Exclusive(chair) if chair.core == core => Some((task, *chair)),
@@ -266,15 +265,14 @@ fn occupants(placement: &Placement, core: CoreId) -> Vec<(usize, Chair)> {
     placement.seats.iter().enumerate().filter_map(there).collect()
 }
 
-/// The exclusive cores that were taken, the last one of the machine first.
+/// The exclusive cores taken, the last core of the machine first.
 pub(super) struct Exclusive {
     homes: Vec<Home>,
 }
 
-/// One of them.
 struct Home {
     core: ExclusiveCore,
-    /// For the tasks there that have not asked yet; empty where the core cannot be lent.
+    /// Leases for the tasks there that have not asked yet; empty if the core cannot be lent.
     tenancies: Vec<Tenancy>,
 }
 
@@ -300,18 +298,18 @@ impl Home {
 }
 
 impl Exclusive {
-    /// The cores, the last one of the machine first.
+    /// The cores taken, the last one of the machine first.
     pub(super) fn cores(&self) -> impl Iterator<Item = &ExclusiveCore> {
         self.homes.iter().map(|home| &home.core)
     }
 
-    /// Readers of what becomes of lending each core; to be asked for before the tenancies are.
+    /// Readers of each core's lending statistics; call this before `tenancy`.
     pub(super) fn accountants(&self) -> Vec<Accountant> {
         let one = |home: &Home| home.tenancies.first().map(Tenancy::accountant);
         self.homes.iter().filter_map(one).collect()
     }
 
-    /// A task's part in lending `core`; to be asked for once for each task there.
+    /// A task's share in the lease of `core`; call this once for each task there.
     pub(super) fn tenancy(&mut self, core: CoreId) -> Option<Tenancy> {
         let home = self.homes.iter_mut().find(|home| home.core.obtained().core == core)?;
         home.tenancies.pop()
@@ -345,7 +343,7 @@ fn lending(core: CoreId, lend: bool, costs: &Result<LendingCosts, Refusal>) -> P
     protection(what, costs.as_ref().map(drop).map_err(Clone::clone))
 }
 
-/// Which tasks are refused a core, and why.
+/// Tasks that are refused a core, with reasons.
 fn refusals(tasks: &[(String, Request)], placement: &Placement) -> Vec<Protection> {
     let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
     refused(&names, placement)

@@ -1,9 +1,9 @@
-//! The feeder offers recorded sensor updates as they fall due; the updater installs what was admitted, theirs and those
-//! of live sensors (`sensor.rs`).
+//! The feeder offers recorded sensor updates when they are due; the updater installs admitted updates, those of the
+//! feeder and of live sensors (`sensor.rs`).
 //!
 //! The feeder stands in for the network: it runs on the housekeeping core, wakes every [`FEED_PERIOD`] and offers all
-//! that has arrived by then. The control thread sets the admitted share in the store; the store keeps the log of
-//! admission, in the order of its decisions, whatever threads they were made for. The updater runs on the real-time
+//! updates that have arrived by then. The control thread sets the admitted share in the store. The store keeps the
+//! admission log, in the order of its decisions, whichever threads asked for them. The updater runs on the real-time
 //! core in the slack of the jobs, as in the first paper; a job that begins a transaction helps it (see
 //! `punctual_store`).
 
@@ -18,23 +18,21 @@ use punctual_workload::SensorUpdate;
 use super::shared::{Shared, StopOnPanic, ThreadStart};
 use super::tasks::sleep_until;
 
-/// How often arrivals are looked at: coarse enough to cost nothing, fine against validity intervals of 100 ms and
-/// more.
+/// Period of the feeder: long enough to cost nothing, short against validity intervals of 100 ms and more.
 const FEED_PERIOD: Nanos = Nanos::from_millis(1);
 
-/// Updates installed between two looks at whether the run is over.
+/// Updates installed between two checks whether the run is over.
 const INSTALL_BATCH: usize = 64;
 
-/// Where updates come from.
+/// Source of recorded updates.
 pub(super) struct Feed {
-    /// In time order, relative to the start of the run.
+    /// Ordered by time, relative to the start of the run.
     pub(super) stream: Box<dyn Iterator<Item = SensorUpdate> + Send>,
-    /// Bytes of a value; the reading comes first.
+    /// Length of a value in bytes; the reading comes first.
     pub(super) value_bytes: usize,
 }
 
-/// Lets the updater end when the feeder has, however that came about: it would wait for ever for a feeder that
-/// panicked.
+/// Sets `feed_over` when the feeder ends, also by a panic: otherwise the updater would wait for it without limit.
 struct FeedOver<'s>(&'s Shared);
 
 impl Drop for FeedOver<'_> {
@@ -68,7 +66,7 @@ impl Feed {
         let mut wake = start;
         while sleep_until(wake, || !shared.stopping()) {
             let now = LinuxOs.now();
-            // A feeder that cannot keep up still hears that the run is over.
+            // A feeder that cannot keep up still checks whether the run is over.
             while !shared.stopping() {
                 let group: Vec<SensorUpdate> = std::iter::from_fn(|| stream.next_if(|update| start + update.at <= now))
                     .take(TOGETHER)
@@ -110,7 +108,7 @@ pub(super) fn install<E: Engine>(
             Ok(0) => {
                 shared.updates.park_until(LinuxOs.now() + Nanos::from_millis(100));
             }
-            // The lock was busy for long; the update in hand is kept, and tried again.
+            // The lock was busy for long; the current update is kept, and tried again.
             Ok(_) | Err(StoreError::LockTimeout { .. } | StoreError::TooManyWaiters) => {}
             Err(error) => {
                 shared.stop();

@@ -1,4 +1,4 @@
-//! A job as its own code sees it: its deadline, the store, and a running account of where its time goes.
+//! A job as its own code sees it: its deadline, the store, and the time spent so far by part.
 
 use punctual_os::LinuxOs;
 use punctual_platform::linux::thread::thread_cpu_time;
@@ -10,31 +10,31 @@ use punctual_workload::{JobOutcome, JobProgress, Split};
 
 use super::shared::Shared;
 
-/// One release of a task, handed to the task's closure.
+/// A release of a task, passed to the task's closure.
 ///
-/// Store calls through [`Job::read`] and [`Job::write`] carry the job's deadline and are timed; all else counts as
-/// computation.
+/// Store calls through [`Job::read`] and [`Job::write`] carry the job's deadline and are timed; all other time counts
+/// as computation.
 pub struct Job<'r, E: Engine> {
     store: &'r Store<E, LinuxOs>,
-    /// Where checkpoints are reported, and under which task.
+    /// Receiver of checkpoints, and the task that they belong to; `None`: not reported.
     told: Option<(&'r Shared, TaskId)>,
-    /// The start of the run.
+    /// Start of the run.
     start: Time,
     number: u64,
     released: Time,
     deadline: Option<Nanos>,
     begun: Time,
-    /// How many events released it; 0 where it was time that did.
+    /// Number of events that the job serves; 0: time released it.
     events: u64,
     /// CPU time of the job's thread when the job began.
     cpu_before: Nanos,
     in_store: Split,
-    /// Which thread it waited for longest to write.
+    /// The thread for which the job waited longest to write.
     waited_for: Option<WaitedFor>,
 }
 
 impl<'r, E: Engine> Job<'r, E> {
-    /// A job of no task, which begins now.
+    /// A job without a task, which begins now.
     pub fn begin(store: &'r Store<E, LinuxOs>, number: u64, released: Time, deadline: Option<Nanos>) -> Job<'r, E> {
         Job {
             store,
@@ -51,7 +51,7 @@ impl<'r, E: Engine> Job<'r, E> {
         }
     }
 
-    /// The same job in a run that began at `start`, which tells its checkpoints where they are of interest.
+    /// Sets the start of the run; the job reports checkpoints if the run paces jobs from within.
     pub(super) fn telling(self, shared: &'r Shared, task: TaskId, start: Time) -> Job<'r, E> {
         Job {
             start,
@@ -60,37 +60,37 @@ impl<'r, E: Engine> Job<'r, E> {
         }
     }
 
-    /// The same job, released by so many events.
+    /// Sets the number of events that released the job.
     pub(super) fn released_by(self, events: u64) -> Job<'r, E> {
         Job { events, ..self }
     }
 
-    /// How many events it is to serve: several where they came while the job before ran. 0 for a task that is released
-    /// by the time, 1 where the source does not count.
+    /// Number of events that the job serves: several if they came during the previous job, 0 if time released it, 1 if
+    /// the source does not count.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Says when the (first) event of this job really happened, for example by a device's time stamp on
-    /// `CLOCK_MONOTONIC`: response time and deadline count from then, and so the wake-up counts. An instant after the
-    /// begin of the job counts as the begin. Of a job that time released this says nothing.
+    /// Sets when the (first) event of this job really happened, for example by a device's time stamp on
+    /// `CLOCK_MONOTONIC`: response time and deadline count from then, so the wake-up counts, too. An instant after the
+    /// job's begin counts as the begin. Ignored for a job that time released.
     pub fn happened_at(&mut self, at: Time) {
         if self.events > 0 {
             self.released = at.min(self.begun);
         }
     }
 
-    /// Counts up from 0 within the task.
+    /// Number of the job within its task, from 0.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// When the job was released.
+    /// Instant at which the job was released.
     pub fn released(&self) -> Time {
         self.released
     }
 
-    /// How long after the start of the run the job was released.
+    /// Time from the start of the run to the job's release.
     pub fn released_after(&self) -> Nanos {
         self.released.since(self.start)
     }
@@ -100,13 +100,12 @@ impl<'r, E: Engine> Job<'r, E> {
         self.deadline.map_or(Time::MAX, |deadline| self.released + deadline)
     }
 
-    /// Says that the job has come to checkpoint `done` (from 1) of `of`, the last of which is its end; at most 64.
-    /// Where jobs are paced from within, the clock is then set so that the rest of the job ends at the goal; else, and
-    /// in best-effort jobs, it says nothing. All jobs of a task should have the same checkpoints, for it is learnt what
-    /// usually lies between two of them.
+    /// Reports that the job has reached checkpoint `done` (from 1) of `of`, the last of which is its end; at most 64.
+    /// Where jobs are paced from within, the clock is then set so that the rest of the job ends at the goal; otherwise,
+    /// and in best-effort jobs, the call has no effect. All jobs of a task should have the same checkpoints, because
+    /// the usual time between two of them is learnt.
     ///
-    /// Never waits, and costs about as much as reading the clock, or waking a thread where the control thread has gone
-    /// to sleep.
+    /// Never waits. Costs about as much as reading the clock, or as waking a thread if the control thread sleeps.
     pub fn progress(&mut self, done: u32, of: u32) {
         let (Some((shared, task)), Some(deadline)) = (self.told, self.deadline) else {
             return;
@@ -122,7 +121,7 @@ impl<'r, E: Engine> Job<'r, E> {
         });
     }
 
-    /// The store, for calls that are not to be timed.
+    /// The store, for calls that should not be timed.
     pub fn store(&self) -> &'r Store<E, LinuxOs> {
         self.store
     }
@@ -130,7 +129,7 @@ impl<'r, E: Engine> Job<'r, E> {
     /// Runs `body` on a snapshot of the store.
     ///
     /// # Errors
-    /// What the store or `body` returns.
+    /// The error of the store or of `body`.
     pub fn read<T>(
         &mut self,
         body: impl FnOnce(&mut ReadTransaction<'_, E, LinuxOs>) -> Result<T, StoreError>,
@@ -145,7 +144,7 @@ impl<'r, E: Engine> Job<'r, E> {
     /// Runs `body` in a write transaction and commits it.
     ///
     /// # Errors
-    /// What the store or `body` returns; then nothing was written.
+    /// The error of the store or of `body`; nothing was written then.
     pub fn write<T>(
         &mut self,
         body: impl FnOnce(&mut WriteTransaction<'_, E, LinuxOs>) -> Result<T, StoreError>,
@@ -173,7 +172,7 @@ impl<'r, E: Engine> Job<'r, E> {
             .map_or(Deadline::NONE, |_| Deadline::soft(self.deadline()))
     }
 
-    /// Waiting in vain for the lock is waiting for the lock.
+    /// Counts a wait for the lock that timed out as waiting for the lock.
     fn refused(&mut self, error: StoreError) -> StoreError {
         if let StoreError::LockTimeout { waited, holder } = &error {
             self.in_store.lock += *waited;
@@ -187,13 +186,13 @@ impl<'r, E: Engine> Job<'r, E> {
         self.waited_for = self.waited_for.into_iter().chain(waited_for).reduce(longest);
     }
 
-    /// Which thread it waited for longest to write.
+    /// The thread for which the job waited longest to write.
     pub(super) fn waited_for(&self) -> Option<WaitedFor> {
         self.waited_for
     }
 
     fn account<T>(&mut self, split: Split, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        // The transaction's own computation is the job's, and is found as the rest at the end.
+        // The transaction's own computation belongs to the job, and is computed as the rest at the end.
         self.in_store += Split {
             computation: Nanos::ZERO,
             ..split

@@ -1,8 +1,7 @@
-//! The keeper: the ordinary thread that starts all others, obeys callers, and puts the machine back.
+//! The keeper: the ordinary thread that starts all others, executes callers' commands, and restores the machine.
 //!
-//! Its threads are scoped: none of them outlives it, so the machine is put back after the last of them, however a run
-//! ends. Callers talk to it by [`Command`]s; it talks to the control thread by [`Order`]s, which never make that thread
-//! wait.
+//! Its threads are scoped: none of them outlives it, so the machine is restored after the last of them, however a run
+//! ends. Callers send [`Command`]s to it; it sends [`Order`]s to the control thread, which never make that thread wait.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
@@ -43,49 +42,49 @@ use crate::learn::{Learning, Record};
 use crate::report::{Finished, LendingReport, Protection, RunHeader};
 use crate::under_way::UnderWay;
 
-/// How often the keeper looks at what the control thread tells, where no caller wants anything.
+/// Interval at which the keeper reads the control thread's messages, if no caller sends a command.
 const TURN: Nanos = Nanos::from_millis(20);
 
-/// Tasks that one runtime has in its life, ended ones included: each keeps its figures to the end.
+/// Greatest number of tasks in a runtime's life, ended ones included: each keeps its figures to the end.
 pub const TASKS_MAX: usize = 256;
 
-/// What a caller wants of the keeper.
+/// Command from a caller to the keeper.
 pub(super) enum Command<E: Engine> {
-    /// Run one more task.
+    /// Add a task to the run.
     Add(Box<TaskSetup<E>>, SyncSender<Result<TaskHandle, RuntimeError>>),
-    /// Give a thread of this process a place, beside the tasks.
+    /// Run a thread of this process on a core, beside the tasks.
     Seat(String, Request, Tid, SyncSender<Result<Seated, RuntimeError>>),
-    /// Say how things stand.
+    /// Return the figures so far.
     Tell(SyncSender<Figures>),
     /// Learn a model of the running tasks, and control by it.
     Learn(Learning, SyncSender<Result<(), RuntimeError>>),
 }
 
-/// All that the keeper's thread starts with.
+/// Input of the keeper's thread.
 pub(super) struct Keeper<E: Engine> {
     pub(super) prepared: Prepared<E>,
     pub(super) options: RunOptions,
     pub(super) shared: Arc<Shared>,
     pub(super) commands: Receiver<Command<E>>,
-    /// Hears when all threads have started.
+    /// Notified when all threads have started.
     pub(super) started: SyncSender<RunHeader>,
-    /// Hears what the control thread tells.
+    /// Receives the control thread's messages.
     pub(super) watcher: Option<SyncSender<Told>>,
 }
 
-/// What is left when all threads have ended.
+/// Results of a run, after all threads have ended.
 struct Ran {
     controlled: Controlled,
     regulator: RegulatorOptions,
     record: Option<AdmissionSetup>,
-    /// What was decided about lending each exclusive core.
+    /// Decisions about lending each exclusive core.
     lending: Vec<LendingLog>,
-    /// What came of it.
+    /// Lending report of each exclusive core.
     lent: Vec<LendingReport>,
 }
 
 impl<E: Engine + 'static> Keeper<E> {
-    /// Runs to the end, and puts the machine back.
+    /// Runs to the end, and restores the machine.
     pub(super) fn run(mut self) -> Result<Finished, RuntimeError> {
         self.shared.enter();
         let result = self.keep();
@@ -200,7 +199,7 @@ impl<E: Engine + 'static> Keeper<E> {
         Ok(Finished { report, log })
     }
 
-    /// Bounds best-effort work for the run, where it is to be bounded or the loop turns its bound.
+    /// Bounds best-effort work for the run, if it has a bound or the loop sets one.
     fn bound_best_effort(&mut self, share: Share, turned: bool, cores: usize) -> Option<Protection> {
         if share == Share::ONE && !turned {
             return None;
@@ -218,7 +217,7 @@ impl<E: Engine + 'static> Keeper<E> {
         ))
     }
 
-    /// Starts every thread, obeys callers until the run ends, and collects what the threads return.
+    /// Starts every thread, executes commands until the run ends, and collects the threads' results.
     fn run_threads(&mut self, placed: Placed, mut witness: Witness<'_>) -> Result<Ran, RuntimeError> {
         let RunOptions {
             mut header,
@@ -245,7 +244,7 @@ impl<E: Engine + 'static> Keeper<E> {
             limits,
             kept,
         } = placed;
-        // Held to the end of the run: with the last of them the sweep for threads started meanwhile would end.
+        // Kept to the end of the run: dropping the last handle would end the sweep for threads that start meanwhile.
         let kept_cores: Vec<ExclusiveCore> = exclusive.iter().flat_map(Exclusive::cores).cloned().collect();
         let accountants = exclusive.as_ref().map(Exclusive::accountants).unwrap_or_default();
         let (house, update_core) = (placement.house(), placement.update_core());
@@ -294,7 +293,7 @@ impl<E: Engine + 'static> Keeper<E> {
             ward.start(tasks, &requests, &placement, exclusive)?;
             let mut feeding = None;
             if let Some(feed) = feed {
-                // The feeder first: the updater waits for it to be over.
+                // The feeder first: the updater waits for its end.
                 let feeder = at("feeder", house, Some(FEEDER_PRIORITY));
                 feeding = Some(
                     ward.group
@@ -318,7 +317,7 @@ impl<E: Engine + 'static> Keeper<E> {
                 flushing = Some(ward.group.spawn(committer, flush)?);
             }
 
-            // The control thread comes last: it reports under a header that says what all threads obtained.
+            // The control thread comes last: its report begins with a header that lists what all threads obtained.
             header.protection.extend(ward.group.ready());
             let start = LinuxOs.now() + LEAD;
             regulator.start = start;
@@ -362,7 +361,7 @@ impl<E: Engine + 'static> Keeper<E> {
             if let Some(learning) = learning {
                 ward.learn(learning)?;
             }
-            // The caller that started the runtime may have gone; it goes on without it until it is stopped.
+            // The caller that started the runtime may have gone; the run continues until it is stopped.
             let _ = self.started.send(header);
             ward.obey(&self.commands, &told, self.watcher.take(), store);
 
@@ -373,7 +372,7 @@ impl<E: Engine + 'static> Keeper<E> {
             let fed = feeding.and_then(join);
             let installed = installing.and_then(join);
             let flushed = flushing.and_then(join);
-            // What the updater installed after the last group.
+            // Updates that were installed after the last group.
             let flushed = flushed.or_else(|| group_commit.and_then(|_| store.commit_group().err()));
             ward.roster.guests.clear();
             let mut controlled = controlled.ok_or(RuntimeError::Stopped)?;
@@ -414,7 +413,7 @@ impl<E: Engine + 'static> Keeper<E> {
     }
 }
 
-/// What the keeper looks after while the run goes on.
+/// State of the keeper during the run.
 struct Ward<'scope, 'env> {
     group: ThreadGroup<'scope, 'env>,
     shared: &'scope Shared,
@@ -422,17 +421,17 @@ struct Ward<'scope, 'env> {
     threads: Vec<ScopedJoinHandle<'scope, ()>>,
     /// Callers that wait for figures.
     asking: Vec<SyncSender<Figures>>,
-    /// How a model is being learnt, if one is.
+    /// Options of the model being learnt, if any.
     learning: Option<Learning>,
     learnt: Learnt,
-    /// What the loop decides by where nothing was learnt.
+    /// Options of the loop without a learnt model.
     base: RegulatorOptions,
     base_pace: Pace,
     made_for: MadeFor,
 }
 
 impl<'scope> Ward<'scope, '_> {
-    /// Starts the tasks that were there before the run.
+    /// Starts the tasks that were added before the run.
     fn start<E: Engine + 'static>(
         &mut self,
         tasks: Vec<TaskSetup<E>>,
@@ -488,7 +487,7 @@ impl<'scope> Ward<'scope, '_> {
         Ok((id, state))
     }
 
-    /// Obeys callers until the control thread ends.
+    /// Executes commands until the control thread ends.
     fn obey<E: Engine + 'static>(
         &mut self,
         commands: &Receiver<Command<E>>,
@@ -500,7 +499,7 @@ impl<'scope> Ward<'scope, '_> {
             match commands.recv_timeout(TURN.into()) {
                 Ok(command) => self.carry_out(command),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The last handle went in one of our own threads: the run is being stopped.
+                // The last handle was dropped in one of our own threads: the run is being stopped.
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TURN.into()),
             }
             loop {
@@ -515,7 +514,7 @@ impl<'scope> Ward<'scope, '_> {
     }
 
     fn carry_out<E: Engine + 'static>(&mut self, command: Command<E>) {
-        // A caller that has gone away does not hear the answer, and the answer holds all the same.
+        // A caller that has gone away does not get the answer, but the command is still executed.
         match command {
             Command::Add(task, answer) => drop(answer.send(self.add(*task))),
             Command::Seat(name, request, thread, answer) => drop(answer.send(self.seat(name, request, thread))),
@@ -538,7 +537,7 @@ impl<'scope> Ward<'scope, '_> {
             Told::Recorded(record) => self.learnt(record),
             told => {
                 if let Some(watcher) = watcher {
-                    // A caller that watches may be slow; the run does not wait for it.
+                    // A watching caller may be slow; the run does not wait for it.
                     let _ = watcher.try_send(told);
                 }
             }
@@ -559,7 +558,7 @@ impl<'scope> Ward<'scope, '_> {
         }
     }
 
-    /// Runs one more task.
+    /// Adds a task to the run.
     fn add<E: Engine + 'static>(&mut self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
         let (seat, request, told) = self.roster.seat(&task.name, task.request())?;
         let (name, watched) = (task.name.clone(), task.watched(self.roster.goal));
@@ -581,7 +580,7 @@ impl<'scope> Ward<'scope, '_> {
         Ok(TaskHandle::new(name, state))
     }
 
-    /// Gives a thread of this process a place, beside the tasks.
+    /// Runs a thread of this process on a core, beside the tasks.
     fn seat(&mut self, name: String, request: Request, thread: Tid) -> Result<Seated, RuntimeError> {
         self.roster.guests.retain(|guest| guest.place.is_taken());
         let (seat, request, told) = self.roster.seat(&name, request)?;
@@ -602,7 +601,7 @@ impl<'scope> Ward<'scope, '_> {
         Ok(seated)
     }
 
-    /// Moves the knobs through their levels from now on.
+    /// Begins to move the knobs through their levels.
     fn learn(&mut self, learning: Learning) -> Result<(), RuntimeError> {
         let refused = |why: String| RuntimeError::Learning { why };
         if self.learning.is_some() {
@@ -622,7 +621,7 @@ impl<'scope> Ward<'scope, '_> {
         Ok(())
     }
 
-    /// The record is complete: control by what it teaches, or go on as before.
+    /// The record is complete: controls by the learnt model or, if there is none, as before.
     fn learnt(&mut self, record: Record) {
         let Some(learning) = self.learning.take() else { return };
         let pace = Pace::Period(learning.period);
@@ -643,7 +642,7 @@ impl<'scope> Ward<'scope, '_> {
         self.learnt = match law {
             Ok(kind) => Learnt::Controls(kind),
             Err(why) => {
-                // It ran with these options before.
+                // Cannot fail: the loop ran with these options before.
                 let _ = self.switch(self.base.clone(), self.base_pace, None);
                 Learnt::Failed(why)
             }
@@ -666,24 +665,24 @@ impl<'scope> Ward<'scope, '_> {
     }
 }
 
-/// The tasks of a run, and what their places follow from.
+/// The tasks of a run, and the input of their placement.
 struct Roster {
     cores: Vec<CoreId>,
     exclusive: Vec<ExclusiveCore>,
     limits: Limits,
-    /// The exclusive cores for tasks and threads that came later.
+    /// Exclusive cores for tasks and threads that come later.
     kept: Vec<CoreId>,
-    /// Threads that are not ours.
+    /// Threads of the caller, not of the runtime.
     guests: Vec<Guest>,
     bounded: Option<BestEffort>,
     goal: Goal,
     seed: u64,
     settle_s: f64,
-    /// By their numbers, ended ones included.
+    /// Indexed by number, ended tasks included.
     tasks: Vec<Kept>,
 }
 
-/// A thread that is not ours, on a core that it was given.
+/// A thread of the caller, on the core that it was given.
 struct Guest {
     name: String,
     request: Request,
@@ -692,13 +691,12 @@ struct Guest {
 }
 
 impl Drop for Guest {
-    /// Before the machine is put back, which the sweep of the thread's core would undo.
+    /// Runs before the machine is restored, because the sweep of the thread's core would undo the restored affinity.
     fn drop(&mut self) {
         self.place.give_back();
     }
 }
 
-/// A task that was started.
 struct Kept {
     name: String,
     request: Request,
@@ -712,13 +710,13 @@ impl Kept {
         self.state.ended().is_none()
     }
 
-    /// The task where it is.
+    /// The task's request, fixed to its present core.
     fn settled(&self) -> Request {
         settled(self.request, &self.seat)
     }
 }
 
-/// The request of what is in `seat`, where it is.
+/// Turns `request` into one for the class and core of `seat`.
 fn settled(request: Request, seat: &Seat) -> Request {
     let class = match (seat, request.class) {
         // An exclusive task that was refused a core.
@@ -733,8 +731,8 @@ fn settled(request: Request, seat: &Seat) -> Request {
 }
 
 impl Roster {
-    /// The place of one more task beside those that run, which stay on their cores; what it asked for in the end, and
-    /// what it was refused.
+    /// Places a new task beside the running ones, which stay on their cores. Returns its seat, the request after any
+    /// downgrade, and the refusal.
     fn seat(&self, name: &str, request: Request) -> Result<(Seat, Request, Option<Protection>), RuntimeError> {
         let refused = |why: String| RuntimeError::Task {
             name: name.to_owned(),
@@ -767,7 +765,7 @@ impl Roster {
         Ok((seat, request, told))
     }
 
-    /// A place on the first kept core that holds it, or why there is none.
+    /// Place on the first reserved core that admits the request, or the reason why none does.
     fn seat_exclusively(&self, request: Request) -> Result<Seat, String> {
         let meant = |core: &&CoreId| request.core.is_none_or(|named| named == **core);
         let mut why = "no core is kept for tasks and threads that come later".to_owned();
@@ -783,7 +781,7 @@ impl Roster {
         Err(why)
     }
 
-    /// Where `request` is beside all that runs, and why not where it asked to be.
+    /// Places `request` beside everything that runs; the first value says why it was refused what it asked for.
     fn place_beside(&self, request: Request) -> Result<(Option<Unfit>, Seat), PlaceError> {
         let mut requests = self.requests();
         let new = requests.len();
@@ -793,7 +791,7 @@ impl Roster {
         Ok((unfit.map(|(_, why)| why), placement.seats[new].clone()))
     }
 
-    /// Tasks that run, then threads that are seated, where they are.
+    /// Requests of the running tasks, then of the callers' threads, fixed to their cores.
     fn requests(&self) -> Vec<Request> {
         let guests = self.seated().map(|guest| settled(guest.request, &guest.seat));
         self.running().map(Kept::settled).chain(guests).collect()
@@ -811,7 +809,7 @@ impl Roster {
         self.tasks.iter().filter(|kept| kept.runs())
     }
 
-    /// An empty core that is kept stays so.
+    /// Places `requests`, and keeps empty reserved cores reserved.
     fn place(&self, requests: &[Request]) -> Result<Placement, PlaceError> {
         let exclusive = |request: &&Request| matches!(request.class, Class::Exclusive { .. });
         let used: Vec<CoreId> = requests
@@ -828,8 +826,8 @@ impl Roster {
         place(&all, &self.cores, &self.limits)
     }
 
-    /// Gives the real-time threads the priorities that follow from all tasks that run now. A thread whose priority is
-    /// refused keeps the one that it has: the report of its start says what it obtained.
+    /// Sets the priorities of all real-time threads anew, from all tasks that run now. A thread whose priority is
+    /// refused keeps its old one: the report of its start says what it obtained.
     fn reorder(&mut self) {
         let Ok(placement) = self.place(&self.requests()) else {
             return;
@@ -871,7 +869,7 @@ impl Roster {
         }
     }
 
-    /// What each task asks for, by its number; best-effort ones ask for nothing.
+    /// Goal of each task, by its number; `None` for best-effort ones.
     fn goals(&self) -> Vec<Option<TaskGoal>> {
         self.tasks.iter().map(|kept| kept.goal).collect()
     }
@@ -882,7 +880,7 @@ impl Roster {
     }
 }
 
-/// That a task or thread runs as a real-time one, because it has no core of its own.
+/// Report entry: a task or thread runs as a real-time one, because it has no exclusive core.
 fn no_core(name: &str, why: String) -> Protection {
     let what = format!("{name}: on a core of its own");
     let refusal = Refusal {
@@ -908,7 +906,7 @@ fn at(role: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace {
     }
 }
 
-/// What the report watches of each task.
+/// Properties of each task that the report needs.
 fn watched<E: Engine>(tasks: &[TaskSetup<E>], goal: Goal) -> Vec<Watched> {
     tasks.iter().map(|task| task.watched(goal)).collect()
 }
@@ -938,7 +936,7 @@ fn guarded(watched: bool) -> Result<(), Refusal> {
     })
 }
 
-/// Commits memory-first updates in groups until the run ends, and once more then. Returns the first error.
+/// Commits memory-first updates in groups until the run ends, then once more. Returns the first error.
 fn flush<E: Engine>(
     store: &Store<E, LinuxOs>,
     shared: &Shared,
@@ -950,7 +948,7 @@ fn flush<E: Engine>(
         wake = wake + interval;
         let going_on = sleep_until(wake, || !shared.stopping());
         match store.commit_group() {
-            // What was not written is written with the next group.
+            // Updates that were not written are written with the next group.
             Ok(_) | Err(StoreError::LockTimeout { .. } | StoreError::TooManyWaiters) => {}
             Err(error) => {
                 shared.stop();
@@ -965,13 +963,13 @@ fn flush<E: Engine>(
     }
 }
 
-/// Host time for which the hypervisor ran something else, over all cores; `None` where the kernel does not say.
+/// Host time in which the hypervisor ran something else, over all cores; `None` if the kernel does not report it.
 fn stolen() -> Option<Nanos> {
     let times = busy::read(&KernelTree::default()).ok()?;
     Some(times.iter().map(|core| core.steal).sum())
 }
 
-/// How late the probe woke, in microseconds: median, p99, maximum.
+/// Oversleep of the probe in microseconds: median, p99, maximum.
 fn oversleep_us(probe: &GapProbe) -> [f64; 3] {
     let seen = probe.summary();
     [seen.p50, seen.p99, seen.max].map(Nanos::as_micros_f64)

@@ -1,7 +1,7 @@
-//! What the thread of a job knows of it beside its split, by the kernel's accounts of the thread.
+//! Facts about a job that only its thread can read beside the split: the kernel's statistics of the thread.
 //!
-//! It was ready and another thread had the core, or it was not ready: asleep past its release, or waiting for a page, a
-//! device or a lock. Before that, it may have been busy with the job before.
+//! A late job was ready while another thread had the core, or it was not ready: asleep past its release, or waiting for
+//! a page, a device or a lock. Before that, its thread may have been busy with the previous job.
 
 use punctual_platform::linux::run_queue::RunQueue;
 use punctual_platform::linux::thread::{Faults, Tid};
@@ -9,32 +9,32 @@ use punctual_store::permit::WaitedFor;
 use punctual_units::{Nanos, Time};
 use punctual_workload::{JobOutcome, Known};
 
-/// What a job's thread tells of it beside its outcome.
+/// Facts that a job's thread reports beside its outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Beside {
     pub(super) known: Known,
-    /// The thread; none of a job without a deadline.
+    /// The job's thread; `None` for a job without a deadline.
     pub(super) thread: Option<Tid>,
-    /// Which thread it waited for longest to write.
+    /// The thread for which the job waited longest to write.
     pub(super) waited_for: Option<WaitedFor>,
 }
 
-/// The accounts of a task's thread, read at the end of each of its jobs: two system calls, no allocation.
+/// Statistics of a task's thread, read at the end of each of its jobs: two system calls, no allocation.
 #[derive(Debug)]
 pub(super) struct Accounts {
     thread: Tid,
-    /// None where the kernel keeps none.
+    /// `None` if the kernel keeps no such statistics.
     queue: Option<RunQueue>,
-    /// How long the thread had waited for its core at the end of the job before.
+    /// Total time for which the thread had waited for its core by the end of the previous job.
     waited: Nanos,
     faults: Faults,
-    /// When that ended.
+    /// End of the previous job.
     ended: Time,
     syncs: bool,
 }
 
 impl Accounts {
-    /// Of the calling thread, whose commits wait for the medium if it `syncs`.
+    /// For the calling thread; `syncs`: its commits wait for the medium.
     pub(super) fn of_this_thread(syncs: bool) -> Accounts {
         let queue = RunQueue::of_this_thread();
         Accounts {
@@ -47,7 +47,7 @@ impl Accounts {
         }
     }
 
-    /// Takes the end of a job that waited for this thread to write; what is known of it.
+    /// Returns the facts about a job that has just ended; `waited_for` is the thread that held its lock longest.
     pub(super) fn ended(&mut self, job: &JobOutcome, waited_for: Option<WaitedFor>) -> Beside {
         let waited = self.queue.as_ref().and_then(RunQueue::waited);
         let ready = waited.map(|waited| waited.saturating_sub(std::mem::replace(&mut self.waited, waited)));
@@ -57,7 +57,7 @@ impl Accounts {
         Beside {
             known: Known {
                 behind: ended.since(job.released),
-                // Waits before the release are no part of the job: `Known::spans` bounds this.
+                // Waits before the release are not part of the job: `Known::spans` bounds this.
                 ready,
                 major_faults: faults.major.saturating_sub(before.major),
                 minor_faults: faults.minor.saturating_sub(before.minor),

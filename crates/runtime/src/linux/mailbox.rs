@@ -1,11 +1,11 @@
-//! What tasks tell the control thread, without a real-time job ever waiting for an ordinary thread.
+//! Messages from tasks to the control thread, in a queue that never makes a real-time job wait for an ordinary thread.
 //!
 //! **Problem.** A general channel guards the list of its waiting threads by a lock without priority inheritance, held
-//! while the receiver is woken. An ordinary thread that loses its core there keeps it from real-time ones for as long
-//! as others run, and the next job begins late by that (decision 10 has figures). **Method.** A bounded queue under a
-//! lock with priority inheritance, held for one push or pop; the receiver is woken after it is released.
+//! while the receiver is woken. An ordinary thread that loses its core there blocks real-time ones for as long as
+//! others run, and the next job begins late by that time (decision 10 has figures). **Method.** A bounded queue under a
+//! lock with priority inheritance, held for one push or pop; the receiver is woken after the lock is released.
 //!
-//! Every order of its stores is tried by the model checker `loom` (`tests/mailbox.rs`), with a planted fault.
+//! The model checker `loom` tries every order of its stores (`tests/mailbox.rs`), also with a planted fault.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use punctual_units::Time;
 
 use super::sync::{Parker, PiMutex, Wake};
 
-/// A bounded queue that many fill and one thread empties.
+/// Bounded queue with many writers and one reader.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     letters: PiMutex<VecDeque<T>>,
@@ -22,7 +22,7 @@ pub(crate) struct Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// For so many; room for them is taken now.
+    /// A queue for `max` messages; allocates their memory now.
     pub(crate) fn new(max: usize) -> Mailbox<T> {
         Mailbox {
             letters: PiMutex::new(VecDeque::with_capacity(max)),
@@ -31,7 +31,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Puts `letter` in and wakes the reader; false where the box is full.
+    /// Appends `letter` and wakes the reader; returns false if the queue is full.
     pub(crate) fn put(&self, letter: T) -> bool {
         {
             let mut letters = self.letters.lock();
@@ -44,18 +44,18 @@ impl<T> Mailbox<T> {
         true
     }
 
-    /// The oldest one, if there is one.
+    /// Removes the oldest message, if any.
     pub(crate) fn take(&self) -> Option<T> {
         self.letters.lock().pop_front()
     }
 
-    /// The oldest one, waited for until `until`. For one thread.
+    /// Removes the oldest message, waiting for one until `until`. Only one thread may call this.
     pub(crate) fn wait(&self, until: Time) -> Option<T> {
         loop {
             if let Some(letter) = self.take() {
                 return Some(letter);
             }
-            // A wake-up may be of a letter that was taken before it was waited for.
+            // The wake-up may belong to a message that was taken before this wait.
             if self.reader.park_until(until) == Wake::TimedOut {
                 return self.take();
             }

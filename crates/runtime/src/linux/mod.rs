@@ -1,10 +1,10 @@
-//! The runtime on Linux: a service that runs tasks on real threads, takes sensor readings, and controls.
+//! The runtime on Linux: a service that runs tasks on real threads, takes sensor readings, and controls the machine.
 //!
 //! | thread       | core         | scheduling     | does                                             |
 //! |--------------|--------------|----------------|--------------------------------------------------|
-//! | keeper       | any          | ordinary       | starts the others, obeys callers, puts the machine back |
-//! | probe        | real-time    | FIFO 95        | measures what no task can be blamed for          |
-//! | control      | housekeeping | FIFO 90        | the loop: reads, decides, turns knobs            |
+//! | keeper       | any          | ordinary       | starts the others, executes commands, restores the machine |
+//! | probe        | real-time    | FIFO 95        | measures gaps that no task causes                |
+//! | control      | housekeeping | FIFO 90        | the loop: reads, decides, sets knobs             |
 //! | feeder       | housekeeping | FIFO 85        | offers recorded sensor updates to admission      |
 //! | real-time    | real-time    | FIFO 80, 79, … | jobs; the shorter the deadline the higher        |
 //! | exclusive    | the last ones | FIFO 80, 79, … | likewise, on cores that all other threads are off |
@@ -12,13 +12,13 @@
 //! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
 //! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
 //!
-//! [`Runtime`] is the handle that callers have, [`Prepared`] what a runtime starts from: tasks that are to begin
-//! together, a recording, exclusive tasks. Live sensors are offered by the caller's own threads ([`Sensor`]).
+//! [`Runtime`] is the callers' handle, [`Prepared`] the input of a runtime: tasks that begin together, a recording,
+//! exclusive tasks. The caller's own threads offer readings of live sensors ([`Sensor`]).
 //!
-//! Which core is which is decided by `punctual_cores::place`: exclusive tasks have the last cores, real-time ones the
-//! last of the others. Sensor updates are installed on the last real-time core. The probe is on the last exclusive
-//! core, without such on the last real-time one; best-effort threads run on all other cores and, while they are lent,
-//! on exclusive ones. Whatever is refused (no permission, no such core) is worked around and reported.
+//! `punctual_cores::place` assigns the cores: exclusive tasks get the last cores, real-time tasks the last of the
+//! others. Sensor updates are installed on the last real-time core. The probe runs on the last exclusive core or,
+//! without one, on the last real-time core. Best-effort threads run on all other cores and, while these are lent, on
+//! exclusive ones. Whatever is refused (no permission, no such core) is worked around and reported.
 
 mod control;
 mod events;
@@ -41,7 +41,7 @@ mod tasks;
 pub mod tenancy;
 mod witness;
 
-/// What `mailbox.rs` is made of: the model checker has its own (`tests/mailbox.rs`).
+/// The synchronization that `mailbox.rs` uses; the model checker substitutes its own (`tests/mailbox.rs`).
 mod sync {
     pub(super) use punctual_os::linux::sync::{Parker, PiMutex, Wake};
 }
@@ -78,32 +78,32 @@ use crate::figures::Watched;
 use crate::learn::Learning;
 use crate::report::{Finished, LoadReport, PlatformChoice, Progress, RunHeader, Watch};
 
-/// Of the thread that watches for gaps.
+/// SCHED_FIFO priority of the probe, the thread that measures gaps.
 pub const PROBE_PRIORITY: u8 = 95;
-/// How often the probe wakes: often enough for gaps of a few milliseconds, rarely enough to leave the core to its jobs.
+/// Period of the probe: short enough to see gaps of a few milliseconds, long enough to leave the core to its jobs.
 pub const PROBE_PERIOD: Nanos = Nanos::from_millis(1);
 const CONTROL_PRIORITY: u8 = 90;
 const FEEDER_PRIORITY: u8 = 85;
-/// Of the real-time task with the shortest deadline; the next ones follow below.
+/// SCHED_FIFO priority of the real-time task with the shortest deadline; the other tasks get the next lower ones.
 pub const TASK_PRIORITY: u8 = 80;
 const UPDATER_PRIORITY: u8 = 50;
 
-/// Between "go" and the first release, so that every thread is asleep by then.
+/// Time between "go" and the first release, so that every thread is asleep by then.
 const LEAD: Nanos = Nanos::from_millis(20);
 
-/// Without a scenario that says how often jobs come.
+/// Value of `RegulatorOptions::silence` where no scenario says how often jobs come.
 const SILENCE: Nanos = Nanos::from_secs(10);
 
-/// How long a caller that watches is left alone without a sample.
+/// Longest time without a call of a caller's watch function, even if there is no sample.
 const PATIENCE: Nanos = Nanos::from_millis(100);
 
-/// Steps of the loop that are logged of a run without a duration, the first ones: some 20 MB.
+/// Greatest number of logged steps in a run without a duration, counted from its start: some 20 MB.
 pub const STEPS_MAX: usize = 50_000;
 
-/// Samples and figures that may wait for a caller that watches: a minute at ten per second.
+/// Samples and figures that may wait for a watching caller: a minute at ten per second.
 const TOLD_MAX: usize = 720;
 
-/// What a runtime starts from: a machine, a store, the tasks that begin together, and a recording.
+/// Input of a runtime: a machine, a store, the tasks that begin together, and a recording.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -133,33 +133,34 @@ pub struct Prepared<E: Engine> {
     keep_cores: usize,
 }
 
-/// A task with everything that can be said about it.
+/// A task with all of its options.
 pub struct TaskSetup<E: Engine> {
-    /// For people.
+    /// Name in reports and of the thread.
     pub name: String,
-    /// Whether it has a deadline, and whether it has a core to itself.
+    /// Kind of the task: with or without a deadline, on a shared or an exclusive core.
     pub class: Class,
-    /// When its jobs are released.
+    /// Times at which its jobs are released.
     pub arrival: Arrival,
-    /// What releases them instead, and at most how often: see [`on_event`](TaskSetup::on_event).
+    /// Source of events that release jobs instead, and the least gap between them: see
+    /// [`on_event`](TaskSetup::on_event).
     events: Option<(EventSource, Nanos)>,
-    /// During which part of the run.
+    /// Part of the run in which the task is active.
     pub active: Active,
-    /// The core that it is to run on; `None`: one where it is placed well.
+    /// Core to run on; `None`: placement chooses one.
     pub core: Option<CoreId>,
-    /// How long a job keeps its core at most, where the caller said so.
+    /// Longest time for which a job keeps its core, if the caller knows it.
     pub execution: Option<Nanos>,
-    /// What it asks for; none asks for what the run's goal says.
+    /// Goal of the task; `None`: the run's default.
     pub goal: Option<TaskGoal>,
-    /// What its jobs work on.
+    /// Store that its jobs work on.
     pub store: Arc<Store<E, LinuxOs>>,
-    /// What a job does.
+    /// Closure that is called once per job.
     pub body: Body<E>,
     state: Arc<TaskState>,
 }
 
 impl<E: Engine> TaskSetup<E> {
-    /// A task whose jobs run `body` on `store`, for the whole run, wherever it is placed well.
+    /// A task whose jobs run `body` on `store`, for the whole run, on a core that placement chooses.
     pub fn new<R: JobResult>(
         name: impl Into<String>,
         class: Class,
@@ -182,8 +183,7 @@ impl<E: Engine> TaskSetup<E> {
         }
     }
 
-    /// A job is released by each event of `source`, at most one per `gap` in the long run: see
-    /// [`TaskBuilder::on_event`].
+    /// Releases a job at each event of `source`, at most one per `gap` in the long run: see [`TaskBuilder::on_event`].
     pub fn on_event(mut self, source: EventSource, gap: Nanos) -> TaskSetup<E> {
         self.arrival = Arrival::Periodic { period: gap };
         self.state.wake_by(source.stop());
@@ -191,7 +191,7 @@ impl<E: Engine> TaskSetup<E> {
         self
     }
 
-    /// The task as placement sees it.
+    /// The task as placement needs it.
     fn request(&self) -> Request {
         Request {
             class: self.class,
@@ -202,12 +202,12 @@ impl<E: Engine> TaskSetup<E> {
         }
     }
 
-    /// What it asks for in a run with this goal; a best-effort task asks for nothing.
+    /// Goal of the task in a run with this default; `None` for a best-effort task.
     fn asks(&self, goal: Goal) -> Option<TaskGoal> {
         self.class.deadline().map(|_| self.goal.unwrap_or(goal.tasks))
     }
 
-    /// What the report watches of it.
+    /// Properties of the task that the report needs.
     fn watched(&self, goal: Goal) -> Watched {
         Watched {
             name: self.name.clone(),
@@ -217,35 +217,36 @@ impl<E: Engine> TaskSetup<E> {
     }
 }
 
-/// How a run is controlled and for how long it lasts.
+/// How a run is controlled, and how long it lasts.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// What is known of the run before it begins; protections are added to it.
+    /// Properties of the run known in advance; protections are added to it.
     pub header: RunHeader,
-    /// The loop. `start` is filled in.
+    /// Options of the loop; the runtime fills in `start`.
     pub regulator: RegulatorOptions,
-    /// When the loop steps.
+    /// When the loop steps: at a period, or at every job.
     pub pace: Pace,
     /// Watchdog of a loop that steps at every job: it decides anyway if no job has ended for this long (`None`: never).
     pub patience: Option<Nanos>,
-    /// How long the run lasts; `None`: until it is stopped.
+    /// Duration of the run; `None`: until it is stopped.
     pub duration: Option<Nanos>,
-    /// Seeds pauses and gaps.
+    /// Seed of the random pauses and gaps.
     pub seed: u64,
     /// Whether a probe on the real-time core measures when the core itself is taken away. It uses up to 2 % of the
     /// core, above the tasks' priorities; without it there is no no-op control, and no late job is excused.
     pub probe: bool,
-    /// The CPU share of their cores that best-effort tasks together may use; 1 does not bound them.
+    /// Limit on the CPU share that all best-effort tasks together use of their cores; 1 is no limit.
     pub best_effort_share: Share,
-    /// Whether to keep a log that replays; holds all sensors' setup. It grows with the run: without a duration it is of
-    /// the first [`STEPS_MAX`] steps, and of no verdicts of admission.
+    /// Whether to keep a log that replays; holds the setup of all sensors. The log grows with the run: without a
+    /// duration it covers the first [`STEPS_MAX`] steps, and no verdicts of admission.
     pub record: Option<AdmissionSetup>,
-    /// Whether to learn a model of the tasks at first, and to control by it.
+    /// Whether to learn a model of the tasks first, and then control by it; `None`: no.
     pub learning: Option<Learning>,
 }
 
 impl<E: Engine + 'static> Prepared<E> {
-    /// A runtime without tasks on `machine`. The machine's knobs are put back when the run ends or this is dropped.
+    /// A runtime without tasks on `machine`. The machine's knobs are restored when the run ends or this value is
+    /// dropped.
     pub fn new(machine: LinuxMachine, store: Arc<Store<E, LinuxOs>>) -> Self {
         Prepared {
             machine,
@@ -258,11 +259,11 @@ impl<E: Engine + 'static> Prepared<E> {
         }
     }
 
-    /// A runtime without tasks on this machine, with the knobs that it really has: no emulated clock slows closures
-    /// down. Updates are written to the engine as often as the store says.
+    /// A runtime without tasks on this machine, with its real knobs: no emulated clock slows closures down.
+    /// Memory-first updates are written to the engine at the store's interval.
     ///
     /// # Errors
-    /// [`Refusal`] where the machine cannot be looked at at all; the report says what it merely lacks.
+    /// [`Refusal`] if the machine cannot be read at all; features that it merely lacks are in the report.
     pub fn here(store: Arc<Store<E, LinuxOs>>) -> Result<Self, Refusal> {
         let options = LinuxOptions {
             clock: ClockPreference::Real,
@@ -275,12 +276,12 @@ impl<E: Engine + 'static> Prepared<E> {
         })
     }
 
-    /// The machine.
+    /// The machine that the tasks will run on.
     pub fn machine(&self) -> &LinuxMachine {
         &self.machine
     }
 
-    /// The tasks by name, as placement sees them.
+    /// Name of each task, with its request for placement.
     fn requests(&self) -> Vec<(String, Request)> {
         let request = |task: &TaskSetup<E>| (task.name.clone(), task.request());
         self.tasks.iter().map(request).collect()
@@ -298,7 +299,7 @@ impl<E: Engine + 'static> Prepared<E> {
         self.add(TaskSetup::new(name, class, arrival, store, body))
     }
 
-    /// Adds a task of which each event of `source` releases a job, at most one per `gap` in the long run: see
+    /// Adds a task that releases a job at each event of `source`, at most one per `gap` in the long run: see
     /// [`TaskBuilder::on_event`].
     pub fn task_on_event<R: JobResult>(
         &mut self,
@@ -312,7 +313,7 @@ impl<E: Engine + 'static> Prepared<E> {
         self.add(TaskSetup::new(name, class, at_least, store, body).on_event(source, gap))
     }
 
-    /// Gives the task that was added last a goal of its own, instead of the run's.
+    /// Gives the task that was added last its own goal, instead of the run's.
     pub fn asks_for(&mut self, goal: TaskGoal) -> &mut Self {
         if let Some(task) = self.tasks.last_mut() {
             task.goal = Some(goal);
@@ -320,9 +321,9 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Tells how long a job of the task that was added last keeps its core at most, on an otherwise idle machine.
-    /// Exclusive tasks are admitted to a common core by it; one of which it is not told gets a core for itself, or
-    /// none.
+    /// Sets the longest time for which a job of the task that was added last keeps its core, on an otherwise idle
+    /// machine. Admission needs this for exclusive tasks that share a core; an exclusive task without it gets a core
+    /// alone, or none.
     pub fn takes_at_most(&mut self, execution: Nanos) -> &mut Self {
         if let Some(task) = self.tasks.last_mut() {
             task.execution = Some(execution);
@@ -330,7 +331,7 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Puts the task that was added last on `core`. Where that contradicts another task or the machine, the run is
+    /// Puts the task that was added last on `core`. If that contradicts another task or the machine, the run is
     /// refused.
     pub fn on_core(&mut self, core: CoreId) -> &mut Self {
         if let Some(task) = self.tasks.last_mut() {
@@ -339,29 +340,29 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Says what other programs have to do with exclusive cores: which of them stay, besides those that the environment
+    /// Sets the rights of other programs on exclusive cores: which of them stay, besides those that the environment
     /// names, and to which groups the cores are lent.
     pub fn neighbours(&mut self, neighbours: Neighbours) -> &mut Self {
         self.neighbours = neighbours;
         self
     }
 
-    /// Keeps so many exclusive cores for tasks and threads that come later
-    /// ([`TaskBuilder::exclusive`](TaskBuilder::exclusive)), besides those of the tasks that begin. They are not lent:
-    /// nothing says when a thread works that is not ours.
+    /// Reserves `cores` exclusive cores for tasks and threads that come later
+    /// ([`TaskBuilder::exclusive`](TaskBuilder::exclusive)), besides those of the first tasks. They are not lent,
+    /// because the runtime does not know when a foreign thread works.
     pub fn keep_cores(&mut self, cores: usize) -> &mut Self {
         self.keep_cores = cores;
         self
     }
 
-    /// Adds a task.
+    /// Adds a task with all of its options.
     pub fn add(&mut self, task: TaskSetup<E>) -> &mut Self {
         self.tasks.push(task);
         self
     }
 
-    /// Feeds recorded sensor updates into the store as they fall due; `value_bytes` (8 to the objects' capacity) is the
-    /// size of a value, which begins with the reading as a little-endian `f64`.
+    /// Feeds recorded sensor updates into the store when they are due. `value_bytes` (8 to the objects' capacity) is
+    /// the size of a value, which begins with the reading as a little-endian `f64`.
     pub fn sensors(
         &mut self,
         stream: impl Iterator<Item = SensorUpdate> + Send + 'static,
@@ -380,8 +381,8 @@ impl<E: Engine + 'static> Prepared<E> {
         self
     }
 
-    /// Options of a run that measures and reports but turns nothing (controller `open`), stepping at every job.
-    /// Set `regulator.kind` and `regulator.design` to control, or `learning`.
+    /// Options of a run that measures and reports but sets no knob (controller `open`), stepping at every job. To
+    /// control, set `regulator.kind` and `regulator.design`, or `learning`.
     pub fn options(&self, name: impl Into<String>, goal: Goal, duration: impl Into<Option<Nanos>>) -> RunOptions {
         let offers = self.machine.offers().clone();
         let header = RunHeader {
@@ -426,12 +427,11 @@ impl<E: Engine + 'static> Prepared<E> {
         }
     }
 
-    /// Starts all tasks together, and returns once they have started. Without options the run only looks on: every task
-    /// is measured against the default goal, no knob is turned, and there is no end but [`Runtime::stop`].
+    /// Starts all tasks together, and returns once they have started. Without options the run only observes: every task
+    /// is measured against the default goal, no knob is set, and the run lasts until [`Runtime::stop`].
     ///
-    /// # Errors
-    /// [`RuntimeError`] where the controller does not fit the machine, tasks cannot be placed, or the record asked for
-    /// has no bound. The machine is put back.
+    /// [`RuntimeError`] if the controller does not fit the machine, tasks cannot be placed, or the requested log has no
+    /// bound. The machine is restored.
     pub fn start(self, options: impl Into<Option<RunOptions>>) -> Result<Runtime<E>, RuntimeError> {
         let options = options
             .into()
@@ -439,10 +439,10 @@ impl<E: Engine + 'static> Prepared<E> {
         service::start(self, options, None)
     }
 
-    /// Runs until the duration is over or `watch` breaks off.
+    /// Runs until the duration is over or `watch` returns `Break`.
     ///
     /// # Errors
-    /// [`RuntimeError`] where the controller does not fit the machine, or the store failed. The machine is put back.
+    /// [`RuntimeError`] if the controller does not fit the machine, or the store failed. The machine is restored.
     pub fn run(self, options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
         let (tell, told) = sync_channel(TOLD_MAX);
         let runtime = service::start(self, options, Some(tell))?;
@@ -451,7 +451,7 @@ impl<E: Engine + 'static> Prepared<E> {
     }
 }
 
-/// Shows samples and figures to the caller that watches, until the run is over.
+/// Calls `watch` with samples and figures until the run is over.
 fn watch_told(header: &RunHeader, told: &Receiver<Told>, stop: impl Fn(), watch: Watch) {
     if watch(Progress::Started(header)) == ControlFlow::Break(()) {
         stop();

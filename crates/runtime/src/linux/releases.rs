@@ -1,4 +1,4 @@
-//! When the jobs of one task are released, and which of them wait: values in, values out.
+//! Release times of one task, and its waiting jobs: values in, values out.
 
 use std::collections::VecDeque;
 
@@ -6,29 +6,29 @@ use punctual_units::{Nanos, Time};
 use punctual_workload::Arrival;
 use rand::Rng;
 
-/// Jobs that wait behind the running one. A release beyond that is skipped: a task that cannot keep up loses jobs, not
-/// ever more time. The simulated machine has the same bound.
+/// Greatest number of jobs that wait behind the running one. Further releases are skipped: a task that cannot keep up
+/// loses jobs, but not ever more time. The simulated machine has the same bound.
 pub(super) const BACKLOG_MAX: usize = 8;
 
-/// A task that finds more than [`BACKLOG_MAX`] releases missed over at least this long has stood still: the process was
+/// A task that misses more than [`BACKLOG_MAX`] releases over at least this time has stood still: the process was
 /// stopped, or the virtual machine paused. `CLOCK_MONOTONIC` does not count a suspend of the whole machine.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
 
-/// Releases of a sporadic task that are drawn one by one to skip them.
+/// Greatest number of releases of a sporadic task that are drawn one by one in order to skip them.
 const SKIPS_MAX: u64 = 1_000_000;
 
-/// The releases of one task.
+/// Computes the releases of one task.
 #[derive(Clone, Debug)]
 pub(super) struct Releases {
     arrival: Arrival,
-    /// Released while an earlier job ran.
+    /// Releases that came while an earlier job ran.
     waiting: VecDeque<Time>,
-    /// The first one that is not known to have come.
+    /// The next release that is not known to have come.
     coming: Time,
 }
 
 impl Releases {
-    /// The releases of a run that begins at `start`.
+    /// Begins the releases of a run that starts at `start`.
     pub(super) fn new(arrival: Arrival, start: Time, rng: &mut impl Rng) -> Releases {
         Releases {
             arrival,
@@ -37,13 +37,13 @@ impl Releases {
         }
     }
 
-    /// The release of the job to run next.
+    /// Release of the job to run next.
     pub(super) fn next(&self) -> Time {
         self.waiting.front().copied().unwrap_or(self.coming)
     }
 
-    /// The job of [`next`](Releases::next) has `finished`. What was released meanwhile waits; how many releases found
-    /// no room.
+    /// Records that the job of [`next`](Releases::next) has `finished`. Releases in the meantime wait; returns the
+    /// number of releases that found no room.
     pub(super) fn ended(&mut self, finished: Time, rng: &mut impl Rng) -> u64 {
         if let Arrival::AfterCompletion { .. } = self.arrival {
             self.coming = self.arrival.next(self.coming, finished, rng);
@@ -64,7 +64,7 @@ impl Releases {
         skipped
     }
 
-    /// Lets `coming` lie after `now`; how many releases that skips.
+    /// Advances `coming` past `now`; returns the number of releases that this skips.
     fn skip_past(&mut self, now: Time, rng: &mut impl Rng) -> u64 {
         let mut skipped = 0;
         if let (Arrival::Periodic { period }, true) = (self.arrival, self.coming <= now) {
@@ -84,9 +84,9 @@ impl Releases {
         skipped
     }
 
-    /// The thread of a task that waits for [`next`](Releases::next) woke up at `now`. After a standstill all releases
-    /// up to `now` are skipped, and the next one lies in the future; how many were skipped. A burst of jobs that are
-    /// late all alike would only keep other tasks from their cores.
+    /// Records that the thread, which waited for [`next`](Releases::next), woke up at `now`. After a standstill this
+    /// skips all releases up to `now`, and the next one is in the future; returns the number skipped. A burst of jobs
+    /// that are all equally late would only keep other tasks from their cores.
     pub(super) fn resumed(&mut self, now: Time, rng: &mut impl Rng) -> u64 {
         let stood = !matches!(self.arrival, Arrival::AfterCompletion { .. }) && now.since(self.next()) >= STANDSTILL;
         if !stood {
@@ -102,7 +102,7 @@ impl Releases {
         missed
     }
 
-    /// At least a nanosecond on, so that releases come to an end.
+    /// The release after `release`, at least a nanosecond later, so that loops over releases end.
     fn after(&self, release: Time, rng: &mut impl Rng) -> Time {
         self.arrival.next(release, release, rng).max(release + Nanos(1))
     }

@@ -1,4 +1,4 @@
-//! A thread of the caller's own on an exclusive core: an audio callback of another library, a driver's thread.
+//! Runs a thread of the caller on an exclusive core: an audio callback of another library, a driver's thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,8 +9,8 @@ use punctual_units::CoreId;
 use super::shared::protection;
 use crate::report::Protection;
 
-/// A thread on the core that it was given. Dropping this, or the end of the runtime, gives the thread back its
-/// affinity, policy and priority.
+/// A thread of the caller on the core that it was given. Dropping this, or the end of the runtime, restores the
+/// thread's affinity, policy and priority.
 #[derive(Debug)]
 pub struct Seated {
     core: CoreId,
@@ -20,7 +20,7 @@ pub struct Seated {
 }
 
 impl Seated {
-    /// The core.
+    /// Core on which the thread runs.
     pub fn core(&self) -> CoreId {
         self.core
     }
@@ -30,7 +30,7 @@ impl Seated {
         self.exclusive
     }
 
-    /// What the thread obtained, and what was refused.
+    /// Protections of the thread: obtained ones, and refused ones with the reason.
     pub fn obtained(&self) -> &[Protection] {
         &self.obtained
     }
@@ -42,7 +42,7 @@ impl Drop for Seated {
     }
 }
 
-/// What is to be put back; `None` once it has been.
+/// State of the thread to restore; `None` once it has been restored.
 #[derive(Debug)]
 pub(super) struct Place(Mutex<Option<Held>>);
 
@@ -53,8 +53,8 @@ struct Held {
 }
 
 impl Place {
-    /// Seats the thread of `found` on `core`, at this priority of SCHED_FIFO. What is refused is told, and the
-    /// thread goes on without it. `told` is what was refused before.
+    /// Pins the thread of `found` to `core`, with this SCHED_FIFO priority. A refusal is reported, and the thread runs
+    /// without that protection. `told` is an earlier refusal.
     pub(super) fn seat(
         name: &str,
         found: AsFound,
@@ -81,23 +81,24 @@ impl Place {
         (place, seated)
     }
 
-    /// Whether the thread is there still.
+    /// Whether the thread is still on its core.
     pub(super) fn is_taken(&self) -> bool {
         self.held().is_some()
     }
 
-    /// Follows a change of the tasks beside it.
+    /// Sets the priority anew, after a change of the tasks beside the thread.
     pub(super) fn set_priority(&self, priority: u8) {
         if let Some(held) = &*self.held() {
             let _ = set_scheduling(held.found.thread(), Scheduling::Fifo(priority));
         }
     }
 
-    /// Once only. The core is let go as well: with the last handle on it the sweep for other threads ends.
+    /// Restores the thread, once only. Also releases the core, because dropping the last handle on it ends the sweep
+    /// for other threads.
     pub(super) fn give_back(&self) {
         let Some(held) = self.held().take() else { return };
         if let Some(core) = &held.exclusive {
-            // A thread that has ended has left.
+            // Fails for a thread that has ended, which has left the core already.
             let _ = core.leave(held.found.thread());
         }
         held.found.put_back();

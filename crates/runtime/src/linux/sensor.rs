@@ -11,16 +11,16 @@ use punctual_units::{SensorId, Time};
 
 use super::shared::Shared;
 
-/// Why a reading was not taken.
+/// Why a reading was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SensorError {
-    /// The store has no such object.
+    /// The store has no temporal object with this key.
     #[error("the store has no temporal object {key:?}: name it in StoreOptions::objects when the store is opened")]
     Unknown {
-        /// The key that was asked for.
+        /// Key in the caller's request.
         key: String,
     },
-    /// A recording numbers the readings of this store.
+    /// A recording feeds this store, and numbers its readings.
     #[error("a recording feeds this store: start a runtime without one to offer readings of live sensors")]
     Recorded,
     /// The runtime has ended, or the sensor was stopped.
@@ -28,39 +28,39 @@ pub enum SensorError {
         "the sensor has stopped: readings are taken while the runtime runs; ask it for the sensor again if it does"
     )]
     Stopped,
-    /// The store refused it, e.g. because it is longer than agreed.
+    /// The store refused the reading, for example because it is longer than agreed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A reading as bytes: a number, or bytes of the caller's own.
+/// A reading as bytes: a number, or the caller's own bytes.
 pub trait Reading {
-    /// Calls `take` with the bytes.
+    /// Calls `take` with the reading's bytes.
     fn with_bytes<T>(&self, take: impl FnOnce(&[u8]) -> T) -> T;
 }
 
-/// As eight little-endian bytes.
+/// Encoded as eight little-endian bytes.
 impl Reading for f64 {
     fn with_bytes<T>(&self, take: impl FnOnce(&[u8]) -> T) -> T {
         take(&self.to_le_bytes())
     }
 }
 
-/// As they are.
+/// The bytes themselves, unchanged.
 impl<B: AsRef<[u8]>> Reading for Bytes<B> {
     fn with_bytes<T>(&self, take: impl FnOnce(&[u8]) -> T) -> T {
         take(self.0.as_ref())
     }
 }
 
-/// Bytes of the caller's own as a reading.
+/// A reading given as the caller's own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes<B>(pub B);
 
-/// A sensor that reports while the program runs. Clones report for the same sensor, from any thread.
+/// A live sensor of one temporal object. Clones report for the same sensor, from any thread.
 ///
-/// Readings are numbered here. The share of them that the loop lets in is the knob; each one is installed, shed,
-/// superseded by a newer one, or under way ([`Store::reconcile`] checks it). The handle does not keep the runtime
+/// The store numbers the readings. The loop's knob is the share of them that is admitted; each reading is installed,
+/// shed, superseded by a newer one, or under way ([`Store::reconcile`] checks it). The handle does not keep the runtime
 /// running.
 pub struct Sensor<E: Engine> {
     store: Arc<Store<E, LinuxOs>>,
@@ -90,7 +90,7 @@ impl<E: Engine> Sensor<E> {
         }
     }
 
-    /// Offers a reading that was sampled now. Never waits for a disk; at most for another thread that offers or
+    /// Offers a reading that was sampled now. Never waits for a disk; waits at most for another thread that offers or
     /// installs.
     ///
     /// # Errors
@@ -99,16 +99,16 @@ impl<E: Engine> Sensor<E> {
         self.take(None, &reading)
     }
 
-    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`LinuxOs`]). An instant in
-    /// the future is taken for now. Readings are to be offered in the order in which they were sampled.
+    /// Offers a reading that was sampled at `sampled_at`, by the clock of the store ([`LinuxOs`]). An instant in the
+    /// future is replaced by now. Offer readings in the order in which they were sampled.
     ///
     /// # Errors
-    /// As [`offer`](Sensor::offer).
+    /// The errors of [`offer`](Sensor::offer).
     pub fn offer_sampled(&self, reading: impl Reading, sampled_at: Time) -> Result<Offered, SensorError> {
         self.take(Some(sampled_at), &reading)
     }
 
-    /// Takes no readings any more, of any clone. The object keeps its last value, which grows stale.
+    /// Refuses all further readings, from every clone. The object keeps its last value, which grows stale.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! The handle on a running runtime: any thread adds and stops tasks, offers readings, asks for figures, and ends it.
+//! The handle on a runtime: any thread can add and stop tasks, offer readings, read figures, and end the run.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,17 +28,17 @@ use crate::error::RuntimeError;
 use crate::learn::Learning;
 use crate::report::{Finished, RunHeader, TaskReport};
 
-/// Callers that may wait for the keeper at a time; more of them wait for their turn.
+/// Commands that may wait for the keeper; further callers block until one is taken.
 const COMMANDS_MAX: usize = 64;
 
-/// How long a caller waits for an answer: the keeper and the control thread answer within milliseconds, unless the
-/// machine stands still.
+/// Longest time that a caller waits for an answer: the keeper and the control thread answer within milliseconds, unless
+/// the machine stands still.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// Beside the time that learning takes, what the loop has to settle.
+/// Time for the loop to settle, added to the time that learning takes.
 const SETTLE: Nanos = Nanos::from_secs(1);
 
-/// How to start a [`Runtime`] that has no tasks yet.
+/// Options of a [`Runtime`] that begins without tasks.
 pub struct RuntimeOptions<E: Engine> {
     store: Arc<Store<E, LinuxOs>>,
     goal: Goal,
@@ -52,7 +52,8 @@ pub struct RuntimeOptions<E: Engine> {
 }
 
 impl<E: Engine> RuntimeOptions<E> {
-    /// Around `store`: no end, every task may have 1 % of its jobs late, nothing is learnt and no knob is turned.
+    /// Default options around `store`: the run has no end, each task may have 1 % of its jobs late, nothing is learnt
+    /// and no knob is set.
     pub fn new(store: Arc<Store<E, LinuxOs>>) -> Self {
         RuntimeOptions {
             store,
@@ -67,7 +68,7 @@ impl<E: Engine> RuntimeOptions<E> {
         }
     }
 
-    /// See [`Prepared::keep_cores`].
+    /// Reserves exclusive cores: see [`Prepared::keep_cores`].
     pub fn keep_cores(self, cores: usize) -> Self {
         RuntimeOptions {
             keep_cores: cores,
@@ -75,12 +76,12 @@ impl<E: Engine> RuntimeOptions<E> {
         }
     }
 
-    /// See [`Prepared::neighbours`].
+    /// Sets the rights of other programs on exclusive cores: see [`Prepared::neighbours`].
     pub fn neighbours(self, neighbours: Neighbours) -> Self {
         RuntimeOptions { neighbours, ..self }
     }
 
-    /// Ends by itself after `duration`.
+    /// Ends the runtime after `duration`, unless it is stopped earlier.
     pub fn run_for(self, duration: Nanos) -> Self {
         RuntimeOptions {
             duration: Some(duration),
@@ -88,20 +89,20 @@ impl<E: Engine> RuntimeOptions<E> {
         }
     }
 
-    /// What each task asks for that says nothing else.
+    /// Sets the goal of every task that has none of its own.
     pub fn goal(mut self, goal: TaskGoal) -> Self {
         self.goal.tasks = goal;
         self
     }
 
-    /// The least share of temporal objects to keep fresh, 0 to 1, when updates are shed. The store enforces it: it is
-    /// part of its [`AdmissionOptions`](punctual_store::updates::AdmissionOptions) as well.
+    /// Sets the least share of temporal objects to keep fresh, 0 to 1, when updates are shed. The store enforces it:
+    /// the share is also part of the store's [`AdmissionOptions`](punctual_store::updates::AdmissionOptions).
     pub fn min_fresh(mut self, share: Share) -> Self {
         self.goal.min_fresh = share;
         self
     }
 
-    /// Learns a model of the tasks that run from the start on, and controls by it; see [`Runtime::learn`].
+    /// Learns a model of the running tasks from the start, and controls by it; see [`Runtime::learn`].
     pub fn learn(self, learning: Learning) -> Self {
         RuntimeOptions {
             learning: Some(learning),
@@ -109,12 +110,12 @@ impl<E: Engine> RuntimeOptions<E> {
         }
     }
 
-    /// Leaves out the probe on the real-time core: see [`RunOptions::probe`].
+    /// Runs without the probe on the real-time core: see [`RunOptions::probe`].
     pub fn without_probe(self) -> Self {
         RuntimeOptions { probe: false, ..self }
     }
 
-    /// Bounds best-effort tasks to this share of their cores.
+    /// Limits the CPU share that best-effort tasks use of their cores.
     pub fn best_effort_share(self, share: Share) -> Self {
         RuntimeOptions {
             best_effort_share: share,
@@ -122,7 +123,7 @@ impl<E: Engine> RuntimeOptions<E> {
         }
     }
 
-    /// Leaves the jobs of the first while out of the figures; learning is left out in any case.
+    /// Excludes the jobs of this first part of the run from the figures; the time of learning is always excluded.
     pub fn start_up(self, start_up: Nanos) -> Self {
         RuntimeOptions { start_up, ..self }
     }
@@ -134,7 +135,7 @@ impl<E: Engine> From<Arc<Store<E, LinuxOs>>> for RuntimeOptions<E> {
     }
 }
 
-/// One job of a hundred may be late, and no data need be fresh.
+/// Goal for tasks without their own: one job in a hundred may be late, and no data need be fresh.
 pub(super) fn default_goal() -> Goal {
     Goal {
         tasks: TaskGoal::default(),
@@ -143,52 +144,52 @@ pub(super) fn default_goal() -> Goal {
     }
 }
 
-/// What became of learning.
+/// State or result of learning a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Learnt {
-    /// It was not asked for.
+    /// Learning was not requested.
     #[default]
     NotAsked,
-    /// The knobs go through their levels.
+    /// The knobs are visiting their levels.
     UnderWay,
-    /// A model was found, and this controller works by it.
+    /// A model was found, and this controller uses it.
     Controls(ControllerKind),
-    /// There is no model, for this reason. The runtime goes on as it did before.
+    /// No model was found, for this reason. The runtime is controlled as before.
     Failed(String),
 }
 
-/// How things stand.
+/// State of a runtime at one instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Since the start.
+    /// Time since the start of the run.
     pub running_for: Nanos,
-    /// One per task with a deadline, in the order in which they were added, ended ones included.
+    /// Reports of the tasks with a deadline, in the order in which they were added, ended ones included.
     pub tasks: Vec<TaskReport>,
-    /// What the loop is doing.
+    /// Mode of the loop at its last step.
     pub mode: ModeName,
-    /// Why the loop is in fallback.
+    /// Reason for a fallback; `None` in any other mode.
     pub fallback: Option<String>,
-    /// Where the admitted share is set.
+    /// Share of sensor readings that the controller admits, 0 to 1.
     pub admitted: Share,
-    /// Where the clock is set; `None` where it is left alone.
+    /// Clock that the controller has set; `None` if it sets none.
     pub clock: Option<Hertz>,
-    /// What sensor readings have come to since the store was opened.
+    /// Counts of sensor readings by outcome, since the store was opened.
     pub updates: Counts,
-    /// What became of learning.
+    /// State or result of learning a model.
     pub learnt: Learnt,
 }
 
 impl Figures {
-    /// The figures of the task `name`, the latest one of this name.
+    /// Report of the task `name`; if several had this name, of the latest.
     pub fn task(&self, name: &str) -> Option<&TaskReport> {
         self.tasks.iter().rev().find(|task| task.name == name)
     }
 }
 
-/// A running runtime. Clones are handles to the same one, for any thread.
+/// Handle on a running runtime. Clones are handles to the same one, for any thread.
 ///
-/// It ends when it is [stopped](Runtime::stop), when its time is over, or when the last handle is dropped; then the
-/// machine is put back. A job's closure that holds a handle keeps the runtime running until it is stopped.
+/// The runtime ends when it is [stopped](Runtime::stop), when its duration is over, or when the last handle is dropped;
+/// then the machine is restored. A job's closure that holds a handle keeps the runtime running until it is stopped.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -228,26 +229,26 @@ struct Inner<E: Engine + 'static> {
     shared: Arc<Shared>,
     commands: SyncSender<Command<E>>,
     header: RunHeader,
-    /// A recording feeds the store.
+    /// Whether a recording feeds the store.
     recorded: bool,
-    /// None once a caller has waited for it.
+    /// `None` once a caller has waited for it.
     keeper: Mutex<Option<JoinHandle<Result<Finished, RuntimeError>>>>,
 }
 
 impl<E: Engine + 'static> Drop for Inner<E> {
-    /// Stops the runtime, and waits until the machine is put back: unless one of the runtime's own threads let the last
-    /// handle go, which cannot wait for itself.
+    /// Stops the runtime, and waits until the machine is restored, unless one of the runtime's own threads drops the
+    /// last handle: that thread cannot wait for itself.
     fn drop(&mut self) {
         self.shared.stop();
         let keeper = self.keeper.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some(keeper), false) = (keeper, self.shared.is_own_thread()) {
-            // No caller is left to tell.
+            // No caller is left to receive the result.
             let _ = keeper.join();
         }
     }
 }
 
-/// Starts the keeper, and waits until it has started all others.
+/// Starts the keeper, and waits until it has started all other threads.
 pub(super) fn start<E: Engine + 'static>(
     prepared: Prepared<E>,
     mut options: RunOptions,
@@ -301,7 +302,7 @@ fn prepared_top(options: &RunOptions) -> Option<Hertz> {
     options.regulator.offers.clock().map(|clock| clock.top())
 }
 
-/// What the keeper returned. A panic of one of our own threads goes on in the caller.
+/// Result of the keeper. A panic in one of our own threads continues in the caller.
 fn join(keeper: JoinHandle<Result<Finished, RuntimeError>>) -> Result<Finished, RuntimeError> {
     keeper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -310,8 +311,8 @@ impl<E: Engine + 'static> Runtime<E> {
     /// Starts a runtime without tasks on this machine: around a store, or with [`RuntimeOptions`].
     ///
     /// # Errors
-    /// [`RuntimeError`], among others where the machine cannot be looked at at all. The report says what it merely
-    /// lacks.
+    /// [`RuntimeError`], for example if the machine cannot be read at all. Features that it merely lacks are in the
+    /// report.
     pub fn start(options: impl Into<RuntimeOptions<E>>) -> Result<Runtime<E>, RuntimeError> {
         let RuntimeOptions {
             store,
@@ -333,24 +334,24 @@ impl<E: Engine + 'static> Runtime<E> {
             ..prepared.options("tasks", goal, duration)
         };
         options.header.settle_s = start_up.as_secs_f64();
-        // Without tasks nothing is wrong, and a loop that only looks on has nothing to fall back to.
+        // Without tasks, silence is no fault; and a loop that only observes has nothing to fall back to.
         options.regulator.silence = Nanos::MAX;
         // A loop that steps at every job would read all meters a thousand times per second at 1 kHz.
         options.pace = Pace::Period(Learning::default().period);
         prepared.start(options)
     }
 
-    /// What is known since the start: what protection was asked for, and whether it was obtained.
+    /// Facts known since the start: the requested protections, and whether each was obtained.
     pub fn header(&self) -> RunHeader {
         self.inner.header.clone()
     }
 
-    /// The store.
+    /// The store around which the runtime was started.
     pub fn store(&self) -> &Arc<Store<E, LinuxOs>> {
         &self.inner.store
     }
 
-    /// A task to be added: say when its jobs come and by when they are due, and then what they do.
+    /// Begins to describe a task: first when its jobs come and when they are due, then what they do.
     ///
     /// ```no_run
     /// # use punctual_runtime::{RuntimeError, linux::Runtime};
@@ -365,22 +366,22 @@ impl<E: Engine + 'static> Runtime<E> {
         TaskBuilder::new(self, name.into())
     }
 
-    /// Runs one more task, once its thread is in its place. Threads of tasks that run get the priorities that follow
-    /// from all deadlines.
+    /// Adds a task, and returns once its thread runs on its core. Threads of running tasks get new priorities, which
+    /// follow from all deadlines.
     ///
     /// # Errors
-    /// [`RuntimeError::Task`], [`RuntimeError::Place`] or [`RuntimeError::Thread`] where it cannot run;
+    /// [`RuntimeError::Task`], [`RuntimeError::Place`] or [`RuntimeError::Thread`] if the task cannot run;
     /// [`RuntimeError::Stopped`] once the runtime has ended.
     pub fn add(&self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
         self.ask(|answer| Command::Add(Box::new(task), answer))?
     }
 
-    /// Gives a thread of this process a place, beside the tasks.
+    /// Runs a thread of this process on a core, beside the tasks.
     pub(super) fn seat(&self, name: String, request: Request, thread: Tid) -> Result<Seated, RuntimeError> {
         self.ask(|answer| Command::Seat(name, request, thread, answer))?
     }
 
-    /// The live sensor of the temporal object `key`, which the store was opened with.
+    /// Returns the live sensor of `key`, one of the temporal objects that the store was opened with.
     ///
     /// ```no_run
     /// # use punctual_runtime::{RuntimeError, linux::{Runtime, SensorError}};
@@ -391,8 +392,7 @@ impl<E: Engine + 'static> Runtime<E> {
     /// ```
     ///
     /// # Errors
-    /// [`SensorError::Unknown`] where the store has no such object, [`SensorError::Recorded`] where a recording feeds
-    /// it.
+    /// [`SensorError::Unknown`] if the store has no such object, [`SensorError::Recorded`] if a recording feeds it.
     pub fn sensor(&self, key: impl AsRef<[u8]>) -> Result<Sensor<E>, SensorError> {
         let Inner { store, shared, .. } = &*self.inner;
         if self.inner.recorded {
@@ -404,7 +404,7 @@ impl<E: Engine + 'static> Runtime<E> {
         Ok(Sensor::new(Arc::clone(store), Arc::clone(shared), SensorId(object.0)))
     }
 
-    /// How things stand now.
+    /// Figures of the run so far.
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`] once the runtime has ended.
@@ -412,35 +412,35 @@ impl<E: Engine + 'static> Runtime<E> {
         self.ask(Command::Tell)
     }
 
-    /// Learns a model of the tasks that run, and controls by it from then on: the knobs that the machine really has go
-    /// through levels within the bounds given, for some seconds. Returns at once; [`Figures::learnt`] says what came of
-    /// it. Where nothing can be learnt the runtime goes on as before.
+    /// Learns a model of the running tasks, and controls by it from then on: the machine's real knobs visit levels
+    /// within the given bounds, for some seconds. Returns at once; [`Figures::learnt`] has the result. If nothing can
+    /// be learnt, the runtime is controlled as before.
     ///
     /// # Errors
-    /// [`RuntimeError::Learning`] where the bounds leave nothing to learn from, or a model is being learnt already.
+    /// [`RuntimeError::Learning`] if the bounds leave nothing to learn from, or a model is being learnt already.
     pub fn learn(&self, learning: Learning) -> Result<(), RuntimeError> {
         self.ask(|answer| Command::Learn(learning, answer))?
     }
 
-    /// Asks all threads to end after the jobs under way, and returns at once.
+    /// Asks all threads to end after their current jobs, and returns at once.
     pub fn ask_to_stop(&self) {
         self.inner.shared.stop();
     }
 
-    /// Ends the runtime after the jobs under way, puts the machine back, and returns the report.
+    /// Ends the runtime after the current jobs, restores the machine, and returns the report.
     ///
     /// # Errors
-    /// As [`wait`](Runtime::wait).
+    /// The errors of [`wait`](Runtime::wait).
     pub fn stop(&self) -> Result<Finished, RuntimeError> {
         self.ask_to_stop();
         self.wait()
     }
 
-    /// Waits until the runtime ends, by its time or because another handle stops it, and returns the report.
+    /// Waits until the runtime ends, by its duration or because another handle stops it, and returns the report.
     ///
     /// # Errors
     /// [`RuntimeError::Within`] in one of the runtime's own threads, which cannot wait for itself;
-    /// [`RuntimeError::Stopped`] where another handle got the report. And what broke the run off.
+    /// [`RuntimeError::Stopped`] if another handle got the report; and the error that ended the run early.
     pub fn wait(&self) -> Result<Finished, RuntimeError> {
         if self.inner.shared.is_own_thread() {
             return Err(RuntimeError::Within);
@@ -449,7 +449,7 @@ impl<E: Engine + 'static> Runtime<E> {
         join(keeper.ok_or(RuntimeError::Stopped)?)
     }
 
-    /// Asks the keeper for something, and waits for the answer.
+    /// Sends a command to the keeper, and waits for the answer.
     fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command<E>) -> Result<T, RuntimeError> {
         let (answer, answered) = sync_channel(1);
         let sent = self.inner.commands.send(command(answer));
@@ -458,8 +458,7 @@ impl<E: Engine + 'static> Runtime<E> {
     }
 }
 
-/// A task that was started. Dropping the handle leaves the task alone, and the handle does not keep the runtime
-/// running.
+/// Handle on a task. Dropping it does not end the task, and it does not keep the runtime running.
 #[derive(Clone, Debug)]
 pub struct TaskHandle {
     name: String,
@@ -471,23 +470,23 @@ impl TaskHandle {
         TaskHandle { name, state }
     }
 
-    /// The task's name.
+    /// Name of the task in the report.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Asks the task to end after the job under way, and returns at once. A task that waits for an event is woken. Its
-    /// figures stay.
+    /// Asks the task to end after its current job, and returns at once. A task that waits for an event is woken. Its
+    /// figures stay in the report.
     pub fn stop(&self) {
         self.state.stop();
     }
 
-    /// How the task ended, if it has. What its closure held has been dropped then.
+    /// How the task ended, if it has; its closure has been dropped by then.
     pub fn ended(&self) -> Option<Ended> {
         self.state.ended()
     }
 
-    /// Waits for the task to end, at most so long; how it ended, if it has.
+    /// Waits at most `at_most` for the task to end; returns how it ended, if it has.
     pub fn wait(&self, at_most: Nanos) -> Option<Ended> {
         self.state.wait(at_most.into())
     }

@@ -1,4 +1,4 @@
-//! What the threads of a run share, and how each of them starts and stops.
+//! State shared by the threads of a run, and the protocol by which each of them starts and stops.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,70 +27,61 @@ use crate::report::Protection;
 /// Outcomes and checkpoints that may wait for the control thread: more than a second of the busiest scenario's jobs.
 const JOB_EVENTS_MAX: usize = 4096;
 
-/// Orders that may wait for the control thread: it takes them at once, or it is not coming back.
+/// Orders that may wait for the control thread: it takes them at once, unless it has ended.
 const ORDERS_MAX: usize = 64;
 
-/// What a job tells the control thread.
+/// Message to the control thread from a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum JobEvent {
-    /// It has come to a checkpoint.
+    /// The job has reached a checkpoint.
     Progress(JobProgress),
-    /// It is complete.
+    /// The job is complete.
     Outcome(JobOutcome, Beside),
-    /// It ended with an error.
-    Failed {
-        /// The task whose job it was.
-        task: TaskId,
-        /// When it ended.
-        at: Time,
-    },
-    /// A task has ended while the run goes on.
-    Ended {
-        /// Which.
-        task: TaskId,
-    },
+    /// The job ended with an error.
+    Failed { task: TaskId, at: Time },
+    /// A task has ended while the run continues.
+    Ended { task: TaskId },
     /// Orders wait for the control thread ([`Shared::order`]).
     Ordered,
-    /// Events found others waiting.
+    /// Events came while others were waiting, or too early.
     Events {
-        /// The task that they were to release.
+        /// Task that the events release.
         task: TaskId,
-        /// How many have no job of their own: one job served them and another one.
+        /// Number of events that have no job of their own, because they shared another event's job.
         merged: u64,
-        /// How many came more than a gap too early, and were put off.
+        /// Number of events that came more than a gap too early, and were put off.
         put_off: u64,
-        /// By when.
+        /// Instant at which the events had come.
         at: Time,
     },
     /// Releases were dropped, because too many jobs were waiting.
     Skipped {
-        /// The task that was to be released.
         task: TaskId,
-        /// How many.
+        /// Number of dropped releases.
         releases: u64,
-        /// By when.
+        /// Instant by which they were dropped.
         at: Time,
     },
 }
 
 impl JobEvent {
-    /// Whether a real-time job is complete.
+    /// Whether the event completes a real-time job.
     pub(super) fn ends_a_real_time_job(&self) -> bool {
         matches!(self, JobEvent::Outcome(outcome, _) if outcome.deadline.is_some())
     }
 }
 
-/// What the threads of a run share.
+/// State shared by the threads of a run.
 pub(super) struct Shared {
     stop: AtomicBool,
     unreported: AtomicU64,
-    /// Whether checkpoints are of interest.
+    /// Whether jobs report their checkpoints.
     within: bool,
-    /// For the control thread.
+    /// Messages to the control thread.
     pub(super) job_events: Mailbox<JobEvent>,
     /// Wakes the thread that installs sensor updates.
     pub(super) updates: Parker,
-    /// Rung at the end, for threads that wait for events.
+    /// Rings at the end of the run, for threads that wait for events.
     pub(super) over: Bell,
     /// Set once no more updates will be offered.
     pub(super) feed_over: AtomicBool,
@@ -99,35 +90,35 @@ pub(super) struct Shared {
     own: Mutex<Vec<ThreadId>>,
 }
 
-/// What the control thread is to do between two decisions.
+/// Order to the control thread, executed between two decisions.
 pub(super) enum Order {
-    /// Watch a task that was added.
+    /// Add a task to the loop and to the report.
     Watch {
         task: TaskId,
-        /// What it asks for; nothing if it has no deadline.
+        /// Goal of the task; `None` without a deadline.
         goal: Option<TaskGoal>,
-        /// Its figures; none of a best-effort task.
+        /// Empty figures of the task; `None` for a best-effort task.
         figures: Option<Box<TaskFigures>>,
         state: Arc<TaskState>,
         core: CoreId,
-        /// Its core and thread, if it is a real-time thread.
+        /// Core and thread of the task, if it is a real-time thread.
         real_time: Vec<(CoreId, Tid)>,
         obtained: Vec<Protection>,
     },
-    /// Say how things stand.
+    /// Send the state of the run.
     Tell,
     /// Decide by another regulator from now on.
     Switch {
         regulator: Box<Regulator>,
         pace: Pace,
-        /// What is to be recorded meanwhile, where it moves the knobs to learn a model.
+        /// Record to fill, if the regulator moves the knobs to learn a model.
         record: Option<Record>,
     },
 }
 
 impl Shared {
     /// # Errors
-    /// [`Refusal`] where the process may open no more descriptors.
+    /// [`Refusal`] if the process may open no more descriptors.
     pub(super) fn new(within: bool) -> Result<Shared, Refusal> {
         Ok(Shared {
             stop: AtomicBool::new(false),
@@ -142,7 +133,7 @@ impl Shared {
         })
     }
 
-    /// Whether the run is to end.
+    /// Whether the run must end.
     pub(super) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -153,15 +144,15 @@ impl Shared {
         self.over.ring();
     }
 
-    /// Tells the control thread how a job ended, or that releases were dropped, without ever waiting for it: a
-    /// transaction never waits for the controller. Where the mailbox is full, that is counted instead.
+    /// Reports to the control thread how a job ended, or that releases were dropped, without ever waiting for it: a
+    /// transaction never waits for the controller. If the mailbox is full, counts that instead.
     pub(super) fn report(&self, event: JobEvent) {
         if !self.job_events.put(event) {
             self.unreported.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Gives the control thread an order; false where it has not come to [`ORDERS_MAX`] earlier ones.
+    /// Gives the control thread an order; returns false if [`ORDERS_MAX`] earlier orders are waiting.
     pub(super) fn order(&self, order: Order) -> bool {
         {
             let mut orders = self.orders.lock();
@@ -170,12 +161,12 @@ impl Shared {
             }
             orders.push_back(order);
         }
-        // A full mailbox wakes the control thread as well.
+        // A full mailbox also wakes the control thread.
         self.job_events.put(JobEvent::Ordered);
         true
     }
 
-    /// The oldest order that was not taken yet.
+    /// Removes the oldest waiting order.
     pub(super) fn next_order(&self) -> Option<Order> {
         self.orders.lock().pop_front()
     }
@@ -186,36 +177,36 @@ impl Shared {
         own.contains(&std::thread::current().id())
     }
 
-    /// The calling thread is one of the run's own from now on.
+    /// Registers the calling thread as one of the run's own.
     pub(super) fn enter(&self) {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         own.push(std::thread::current().id());
     }
 
-    /// The calling thread ends.
+    /// Removes the calling thread, which ends, from the run's own.
     pub(super) fn leave(&self) {
         let me = std::thread::current().id();
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         own.retain(|thread| *thread != me);
     }
 
-    /// Whether jobs are to tell their checkpoints.
+    /// Whether jobs report their checkpoints.
     pub(super) fn within(&self) -> bool {
         self.within
     }
 
-    /// Hands a checkpoint to the control thread, likewise without waiting. The next one makes up for one that is lost.
+    /// Reports a checkpoint to the control thread, also without waiting. A lost one is replaced by the next.
     pub(super) fn progress(&self, progress: JobProgress) {
         self.job_events.put(JobEvent::Progress(progress));
     }
 
-    /// Outcomes that found the channel full.
+    /// Outcomes that were lost because the mailbox was full.
     pub(super) fn unreported(&self) -> u64 {
         self.unreported.load(Ordering::Relaxed)
     }
 }
 
-/// Ends the run when a thread of it panics, so that the others do not go on alone.
+/// Ends the run when one of its threads panics, so that the others do not continue alone.
 pub(super) struct StopOnPanic<'s>(pub(super) &'s Shared);
 
 impl Drop for StopOnPanic<'_> {
@@ -226,38 +217,38 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// How a thread is to run.
+/// Where and how a thread runs.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadPlace {
-    /// For people, e.g. the task's name.
+    /// Name in reports, for example the task's name.
     pub(super) role: String,
-    /// Where.
+    /// Core that the thread is pinned to.
     pub(super) core: CoreId,
-    /// SCHED_FIFO priority; none for ordinary scheduling.
+    /// SCHED_FIFO priority; `None` for ordinary scheduling.
     pub(super) priority: Option<u8>,
-    /// The group whose CPU share bounds the thread, if any.
+    /// Group whose CPU share bounds the thread, if any.
     pub(super) bounded: Option<BestEffort>,
-    /// What the thread is to the exclusive core, if there is one and it has to do with it.
+    /// The thread's role on an exclusive core; `None`: not on one.
     pub(super) tenure: Option<Tenure>,
 }
 
-/// What a thread is to an exclusive core.
+/// A thread's role on an exclusive core.
 #[derive(Clone, Debug)]
 pub(super) enum Tenure {
-    /// It works there.
+    /// Works on the core.
     Occupant(ExclusiveCore),
-    /// It has the core while that is lent.
+    /// Borrows the core while it is lent.
     Lendee(ExclusiveCore),
 }
 
-/// What a thread says once it is in its place.
+/// Report of a thread that runs on its core.
 pub(super) struct Ready {
     obtained: Vec<Protection>,
-    /// Where it runs, if it is a real-time thread now.
+    /// Core and thread, if it is a real-time thread now.
     real_time: Option<(CoreId, Tid)>,
 }
 
-/// One thread's side of the start: says what it obtained, then waits for the common start.
+/// A thread's side of the start: reports what it obtained, then waits for the common start.
 pub(super) struct ThreadStart {
     pub(super) place: ThreadPlace,
     pub(super) ready: Sender<Ready>,
@@ -265,8 +256,8 @@ pub(super) struct ThreadStart {
 }
 
 impl ThreadStart {
-    /// Places the calling thread, reports what was obtained, and waits for the start of the run. `None` where the run
-    /// was called off.
+    /// Pins and schedules the calling thread, reports what it obtained, and waits for the start of the run. `None` if
+    /// the run was cancelled.
     pub(super) fn start(self) -> Option<Started> {
         let ThreadPlace {
             role,
@@ -308,11 +299,11 @@ impl ThreadStart {
     }
 }
 
-/// A thread in its place.
+/// A thread that runs on its core.
 pub(super) struct Started {
-    /// When the run starts.
+    /// Start of the run.
     pub(super) at: Time,
-    /// To be held for as long as the thread works.
+    /// Kept for as long as the thread works.
     _lendee: Option<Lendee>,
 }
 
@@ -320,11 +311,11 @@ pub(super) struct Started {
 pub(super) struct ThreadGroup<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     ready: (Sender<Ready>, Receiver<Ready>),
-    /// One for each thread that has not been let go yet.
+    /// Senders to the threads that have not been started yet.
     go: Vec<Sender<Time>>,
-    /// Threads that have not said yet what they obtained.
+    /// Number of threads that have not reported what they obtained.
     unready: usize,
-    /// Of the threads in their places, the real-time ones.
+    /// Real-time threads among those that have reported.
     real_time: Vec<(CoreId, Tid)>,
 }
 
@@ -360,7 +351,8 @@ impl<'scope, 'env> ThreadGroup<'scope, 'env> {
         Ok(thread)
     }
 
-    /// Waits until every thread spawned so far is in its place; returns what those obtained that had not said so yet.
+    /// Waits until every thread spawned so far has reported; returns the protections of those that report for the first
+    /// time.
     pub(super) fn ready(&mut self) -> Vec<Protection> {
         let waiting = std::mem::take(&mut self.unready);
         let ready: Vec<Ready> = (0..waiting).filter_map(|_| self.ready.1.recv().ok()).collect();
@@ -368,21 +360,21 @@ impl<'scope, 'env> ThreadGroup<'scope, 'env> {
         ready.into_iter().flat_map(|ready| ready.obtained).collect()
     }
 
-    /// The real-time threads that came to their places since the last time.
+    /// Real-time threads that have reported since the last call.
     pub(super) fn take_real_time(&mut self) -> Vec<(CoreId, Tid)> {
         std::mem::take(&mut self.real_time)
     }
 
-    /// Lets every thread start at `start` that was spawned since the last time.
+    /// Starts every thread spawned since the last call, at `start`.
     pub(super) fn go(&mut self, start: Time) {
         for thread in self.go.drain(..) {
-            // A thread that has panicked does not listen any more, and is found when it is joined.
+            // A thread that has panicked does not listen any more, and is noticed when it is joined.
             let _ = thread.send(start);
         }
     }
 }
 
-/// What a thread returned. A thread that panicked takes the run down with it.
+/// Result of a thread. A panic of the thread continues in the caller.
 pub(super) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,4 +1,4 @@
-//! Saying what a task is, word by word.
+//! Builder of a task.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use super::service::{Runtime, TaskHandle};
 use super::tasks::JobResult;
 use crate::error::RuntimeError;
 
-/// A task that is being described; [`run`](TaskBuilder::run) adds it. Without a deadline it is due by the end of its
-/// period, and without a goal it may have as many late jobs as the runtime's goal says.
+/// A task under construction; [`run`](TaskBuilder::run) adds it. Without a deadline its jobs are due by the end of the
+/// period, and without a goal the runtime's goal holds.
 #[must_use = "a task runs once `run` has been called"]
 pub struct TaskBuilder<'r, E: Engine + 'static> {
     runtime: &'r Runtime<E>,
@@ -32,7 +32,7 @@ pub struct TaskBuilder<'r, E: Engine + 'static> {
     goal: Option<TaskGoal>,
     core: Option<CoreId>,
     execution: Option<Nanos>,
-    /// The first thing that was said wrongly.
+    /// Message about the first invalid option.
     wrong: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         self
     }
 
-    /// Releases a job a while after the one before has ended, drawn uniformly between two bounds.
+    /// Releases a job after the previous one has ended and a pause has passed, drawn uniformly between two bounds.
     pub fn after_pauses(mut self, pause_min: Nanos, pause_max: Nanos) -> Self {
         self.arrival = Some(Arrival::AfterCompletion { pause_min, pause_max });
         self
@@ -75,12 +75,12 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     /// Releases a job when `fd` becomes readable: an eventfd ([`Bell`](punctual_platform::linux::events::Bell)), a
     /// timerfd, a device's interrupt (`/dev/uio0`), a socket, a pipe. The caller may close `fd` afterwards.
     ///
-    /// Say with [`at_most_every`](Self::at_most_every) how far events are apart. The release is the instant at which
-    /// the thread saw the event, so the wake-up is not in the response time; a job that knows its event's own instant
-    /// tells it ([`Job::happened_at`]). The counter of an eventfd, a timerfd or a UIO device is read here, and a job
-    /// serves all events that it counts ([`Job::events`]; the report counts them as `merged`); of a socket or pipe the
-    /// job reads what came, or it is released again at once. When the other side is closed the task ends
-    /// ([`Ended::SourceClosed`](super::Ended::SourceClosed)).
+    /// Set the least gap between events with [`at_most_every`](Self::at_most_every). The release is the instant at
+    /// which the thread saw the event, so the wake-up is not in the response time; a job that knows its event's own
+    /// instant reports it ([`Job::happened_at`]). The runtime reads the counter of an eventfd, a timerfd or a UIO
+    /// device, and one job serves all events counted there ([`Job::events`]; the report counts them as `merged`). Data
+    /// of a socket or pipe must be read by the job, or it is released again at once. When the other side is closed the
+    /// task ends ([`Ended::SourceClosed`](super::Ended::SourceClosed)).
     pub fn on_event(mut self, fd: impl AsFd) -> Self {
         match EventSource::of(fd) {
             Ok(source) => self.events = Some(source),
@@ -89,36 +89,36 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         self
     }
 
-    /// Events that release jobs are at least `gap` apart, above 0: the task is admitted by it. Events may be ahead of
-    /// their gaps by one, because a wake-up may be late; one that is further ahead is put off until it is not, and
-    /// counted (`put_off`), so a device that runs wild takes no more than its part of the core.
+    /// Sets the least time between events that release jobs, above 0, which admission relies on. Events may be ahead of
+    /// their gaps by one, because a wake-up may be late; an event that is further ahead is put off until it no longer
+    /// is, and counted (`put_off`), so a runaway device takes no more than its part of the core.
     pub fn at_most_every(mut self, gap: Nanos) -> Self {
         self.gap = Some(gap);
         self
     }
 
-    /// Jobs should be complete this long after their release, above 0.
+    /// Sets the time from a job's release to its deadline, above 0.
     pub fn due_in(mut self, deadline: Nanos) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Jobs have no deadline, and get what is left of the cores that real-time tasks are not on.
+    /// Runs jobs without a deadline, on the cores without real-time tasks, with the CPU time that is left there.
     pub fn best_effort(mut self) -> Self {
         self.best_effort = true;
         self
     }
 
-    /// Runs on a core that the runtime keeps ([`RuntimeOptions::keep_cores`](super::RuntimeOptions::keep_cores)) and
-    /// that no other thread may use. Say with [`takes_at_most`](Self::takes_at_most) how long a job takes, so that
-    /// others may share the core where all deadlines hold. Where no such core can be had it runs as a real-time task,
-    /// and is told so.
+    /// Runs on a core that the runtime reserves ([`RuntimeOptions::keep_cores`](super::RuntimeOptions::keep_cores)) and
+    /// that no other thread may use. Set the execution time with [`takes_at_most`](Self::takes_at_most), so that other
+    /// exclusive tasks may share the core if all deadlines hold. If no such core is available, the task runs as a
+    /// real-time task, and the report says so.
     pub fn exclusive(mut self) -> Self {
         self.exclusive = true;
         self
     }
 
-    /// How many of its jobs may be late, in percent: `"1 %"`, above 0 and below 100.
+    /// Sets the share of its jobs that may be late, in percent: `"1 %"`, above 0 and below 100.
     pub fn late(mut self, share: &str) -> Self {
         match percent(share) {
             Some(share) => self.goal = Some(TaskGoal::Late(share)),
@@ -131,30 +131,30 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         self
     }
 
-    /// Runs on this core.
+    /// Runs the task on this core.
     pub fn on_core(mut self, core: CoreId) -> Self {
         self.core = Some(core);
         self
     }
 
-    /// A job keeps its core at most so long, on an otherwise idle machine: tasks are spread over cores by it.
+    /// Sets the longest time for which a job keeps its core, on an otherwise idle machine: placement spreads tasks over
+    /// cores by it.
     pub fn takes_at_most(mut self, execution: Nanos) -> Self {
         self.execution = Some(execution);
         self
     }
 
-    /// Puts the calling thread where such a task would run: see [`seat`](Self::seat).
+    /// Runs the calling thread where such a task would run: see [`seat`](Self::seat).
     ///
     /// # Errors
-    /// As for [`seat`](Self::seat).
+    /// The errors of [`seat`](Self::seat).
     pub fn seat_this_thread(self) -> Result<Seated, RuntimeError> {
         self.seat(Tid::current())
     }
 
-    /// Puts `thread`, of this process, where such a task would run: onto its core, at its priority. It counts in
-    /// admission with the gap and execution time that are said here; its jobs are its own, so there is no account of
-    /// them, no goal, and the core is not lent. The thread is given back when the answer is dropped or the runtime
-    /// ends.
+    /// Runs `thread`, of this process, where such a task would run: on its core, at its priority. Admission counts the
+    /// thread with the gap and execution time set here. Its jobs are not the runtime's, so there are no figures of
+    /// them, no goal, and the core is not lent. The thread is restored when the result is dropped or the runtime ends.
     ///
     /// ```no_run
     /// # use punctual_runtime::{RuntimeError, linux::{Runtime, RuntimeOptions}};
@@ -169,8 +169,8 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     /// ```
     ///
     /// # Errors
-    /// [`RuntimeError::Task`] and [`RuntimeError::Place`] as for a task; [`RuntimeError::Machine`] where this process
-    /// has no such thread; [`RuntimeError::Stopped`] once the runtime has ended.
+    /// [`RuntimeError::Task`] and [`RuntimeError::Place`] as for a task; [`RuntimeError::Machine`] if this process has
+    /// no such thread; [`RuntimeError::Stopped`] once the runtime has ended.
     pub fn seat(self, thread: Tid) -> Result<Seated, RuntimeError> {
         let wrong = |why: &str| RuntimeError::Task {
             name: self.name.clone(),
@@ -204,7 +204,7 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     /// Adds the task: `body` is called once per job, and may return nothing or a result with any error.
     ///
     /// # Errors
-    /// [`RuntimeError::Task`] says what was said wrongly, and those of [`Runtime::add`].
+    /// [`RuntimeError::Task`] names the first invalid option; also the errors of [`Runtime::add`].
     pub fn run<R: JobResult>(
         self,
         body: impl FnMut(&mut Job<'_, E>) -> R + Send + 'static,

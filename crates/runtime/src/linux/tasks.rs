@@ -1,4 +1,4 @@
-//! Task threads: release, run, report. What a closure does wrong ends at most its own task.
+//! Task threads: release, run, report. A fault in a closure ends at most its own task.
 
 use std::any::Any;
 use std::error::Error;
@@ -23,21 +23,21 @@ use super::releases::Releases;
 use super::shared::{JobEvent, Shared, ThreadStart};
 use super::tenancy::Tenancy;
 
-/// How long a thread sleeps before it looks whether it is to end.
+/// Longest sleep of a thread between checks whether it must end.
 const NAP: Nanos = Nanos::from_millis(50);
 
-/// Why a job failed.
+/// Error with which a job failed.
 pub type JobError = Box<dyn Error + Send + Sync>;
 
-/// What a task does, once per job.
+/// Closure of a task, called once per job.
 pub type Body<E> = Box<dyn FnMut(&mut Job<'_, E>) -> Result<(), JobError> + Send>;
 
-/// What a job's closure may return: nothing, or a result with any error.
+/// Result of a job's closure: nothing, or a result with any error.
 pub trait JobResult {
-    /// The same with the error in a box.
+    /// Converts the result, with the error in a box.
     ///
     /// # Errors
-    /// The closure's own.
+    /// The error that the closure returned.
     fn into_result(self) -> Result<(), JobError>;
 }
 
@@ -53,14 +53,14 @@ impl<F: Into<JobError>> JobResult for Result<(), F> {
     }
 }
 
-/// How a task ended while the runtime went on.
+/// How a task ended while the runtime continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was asked to, or its time was over.
+    /// Stopped by a caller, or its part of the run was over.
     Stopped,
-    /// No event will release it any more, for this reason: the other side of its source was closed, say.
+    /// The source of its events has ended, for this reason, for example because the other side was closed.
     SourceClosed(String),
-    /// A job panicked, with these words. The task's other jobs are not run any more.
+    /// A job panicked, with this message. The task's other jobs are not run any more.
     Panicked(String),
 }
 
@@ -74,23 +74,23 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// What a task's thread and the callers that hold its handle share.
+/// State shared by a task's thread and the callers that hold its handle.
 #[derive(Debug, Default)]
 pub(super) struct TaskState {
     stop: AtomicBool,
-    /// Wakes a thread that waits for an event.
+    /// Wakes the thread while it waits for an event.
     bell: OnceLock<Arc<Bell>>,
     thread: OnceLock<Tid>,
-    /// The first error that a job returned.
+    /// First error that a job returned.
     first_failure: OnceLock<String>,
-    /// Jobs that failed.
+    /// Number of jobs that failed.
     failed: AtomicU64,
     ended: Mutex<Option<Ended>>,
     end: Condvar,
 }
 
 impl TaskState {
-    /// Asks the thread to end after the job under way.
+    /// Asks the thread to end after the current job.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         if let Some(bell) = self.bell.get() {
@@ -98,7 +98,7 @@ impl TaskState {
         }
     }
 
-    /// `bell` wakes the thread.
+    /// Sets the bell that wakes the thread.
     pub(super) fn wake_by(&self, bell: Arc<Bell>) {
         self.bell.get_or_init(|| bell);
     }
@@ -107,7 +107,7 @@ impl TaskState {
         self.first_failure.get().map(String::as_str)
     }
 
-    /// Jobs that failed.
+    /// Number of jobs that failed.
     pub(super) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -121,14 +121,14 @@ impl TaskState {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How the task ended, in words, where a caller or a panic ended it and not the run.
+    /// How the task ended, as text, if a caller or a panic ended it and not the run.
     pub(super) fn ended_early(&self) -> Option<String> {
         self.ended()
             .filter(|how| self.stopping() || *how != Ended::Stopped)
             .map(|how| how.to_string())
     }
 
-    /// Waits for the thread to end, at most so long; how it ended, if it has.
+    /// Waits at most `at_most` for the thread to end; returns how the task ended, if it has.
     pub(super) fn wait(&self, at_most: Duration) -> Option<Ended> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.end.wait_timeout_while(ended, at_most, |ended| ended.is_none());
@@ -150,20 +150,20 @@ impl TaskState {
     }
 }
 
-/// A task, ready to run.
+/// A task, ready to run in its thread.
 pub(super) struct Running<E: Engine> {
     pub(super) id: TaskId,
     pub(super) deadline: Option<Nanos>,
     pub(super) arrival: Arrival,
-    /// What releases its jobs instead, and at most how often.
+    /// Source of events that release its jobs instead, and the least gap between them.
     pub(super) events: Option<(EventSource, Nanos)>,
     pub(super) active: Active,
     pub(super) body: Body<E>,
     pub(super) rng: Xoshiro256PlusPlus,
-    /// Of a task on an exclusive core: lends it between jobs.
+    /// Lease of the exclusive core, which lends it between jobs; `None` for other tasks.
     pub(super) tenancy: Option<Tenancy>,
     pub(super) state: Arc<TaskState>,
-    /// Of a task with a deadline, once its thread runs.
+    /// Kernel statistics of the thread, once it runs; `None` for a task without a deadline.
     pub(super) accounts: Option<Accounts>,
 }
 
@@ -181,7 +181,7 @@ impl<E: Engine> Running<E> {
             },
             None => Ended::Stopped,
         };
-        // What the closure holds is given back before a caller that waits for the end hears of it.
+        // The closure's resources are released before a caller that waits for the end is notified.
         let Running { id, body, state, .. } = self;
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(body)));
         state.end(match dropped {
@@ -220,8 +220,8 @@ impl<E: Engine> Running<E> {
         Ended::Stopped
     }
 
-    /// Likewise, of a task that events release. An exclusive core is lent until the next event may come, and is back
-    /// from then on: nothing says when it will.
+    /// Runs the jobs of a task that events release. An exclusive core is lent until the next event may come and taken
+    /// back then, because the instant of the event is unknown.
     fn jobs_on_events(
         &mut self,
         store: &Store<E, LinuxOs>,
@@ -247,7 +247,7 @@ impl<E: Engine> Running<E> {
                 }
                 going_on()
             };
-            // Until the core is to be back; an event that is early ends the lease.
+            // Waits until the core must be back; an event that comes early ends the lease.
             if let (Some(tenancy), true) = (&mut tenancy, slept) {
                 tenancy.wait(releases.next(), |until| wait(Some(until)));
             }
@@ -281,7 +281,7 @@ impl<E: Engine> Running<E> {
         }
     }
 
-    /// Runs one job, and tells its outcome; when it ended, or how it ended the task.
+    /// Runs a job and reports its outcome; returns when the job ended, or how it ended the task.
     fn job(&mut self, shared: &Shared, mut job: Job<'_, E>) -> Result<Time, Ended> {
         let body = &mut self.body;
         let result = match catch_unwind(AssertUnwindSafe(|| body(&mut job))) {
@@ -311,7 +311,7 @@ impl<E: Engine> Running<E> {
         }
     }
 
-    /// The job that panicked counts as failed.
+    /// Counts the job that panicked as failed.
     fn panicked(&self, shared: &Shared, panic: &(dyn Any + Send)) -> Ended {
         let words = words(panic);
         self.state.fail(|| format!("panicked: {words}"));
@@ -321,14 +321,14 @@ impl<E: Engine> Running<E> {
     }
 }
 
-/// What a panic said.
+/// Message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "without words".into())
 }
 
-/// Sleeps until `wake`; false where `going_on` said no before.
+/// Sleeps until `wake`; returns false as soon as `going_on` does.
 pub(super) fn sleep_until(wake: Time, going_on: impl Fn() -> bool) -> bool {
     loop {
         if !going_on() {

@@ -1,5 +1,5 @@
-//! What is known of a late job from outside of its thread: the probe on its core saw the core taken away, other threads
-//! had the core while the job was ready, a thread held the lock, the hypervisor ran other guests.
+//! Evidence about a late job from outside of its thread: the probe saw the core taken away, other threads had the core
+//! while the job was ready, a thread held the lock, or the hypervisor ran other guests.
 
 use punctual_os::{LinuxOs, Scheduling};
 use punctual_platform::linux::probe::GapProbe;
@@ -16,38 +16,38 @@ use super::shared::protection;
 use crate::causes::{CULPRITS_MAX, Evidence};
 use crate::report::{Culprit, Doing, Protection};
 
-/// Of the time, at most one in so many is spent on finding out which threads took the core from late jobs. Where more
-/// of them come, some are not looked into.
+/// At most one part in this many of the time is spent on finding the threads that took the core from late jobs. If
+/// there are more late jobs, some are not examined.
 const ONE_IN: u64 = 100;
 
-/// How long a thread's name is remembered: its number may be another's then.
+/// Lifetime of a cached thread name: the id may belong to another thread afterwards.
 const REMEMBERED: Nanos = Nanos::from_secs(1);
 
-/// Names that are remembered.
+/// Greatest number of cached names.
 const NAMES_MAX: usize = 64;
 
-/// The probe, our own real-time threads on its core, which the kernel throttles if they fill it, and which threads
-/// have the cores of our tasks.
+/// The probe, our own real-time threads on its core (which the kernel throttles if they fill it), and the sources that
+/// tell which threads have the cores of our tasks.
 pub(super) struct Witness<'p> {
     probe: Option<&'p GapProbe>,
-    /// The probe's core.
+    /// Core of the probe.
     core: CoreId,
-    /// The cores of tasks.
+    /// Core of each task.
     cores: Vec<(TaskId, CoreId)>,
     threads: Vec<Tid>,
     /// Stolen time of the probe's core at the last look, since boot.
     stolen: Option<Nanos>,
-    /// Of each core with a task that has a deadline, where the kernel tells.
+    /// Switch records of each core with a task that has a deadline, where the kernel provides them.
     switches: Vec<(CoreId, Switches)>,
     refused: bool,
-    /// When late jobs are looked into again.
+    /// Earliest time for examining the next late job.
     looks_again: Time,
     names: Vec<(Tid, String)>,
     names_since: Time,
 }
 
 impl<'p> Witness<'p> {
-    /// The witness of `core`, where `probe` runs if the kernel allowed it.
+    /// The witness of `core`, on which `probe` runs if the kernel allowed it.
     pub(super) fn new(core: CoreId, probe: Option<&'p GapProbe>) -> Witness<'p> {
         Witness {
             probe,
@@ -63,14 +63,14 @@ impl<'p> Witness<'p> {
         }
     }
 
-    /// Counts the CPU time of those of these real-time threads that have the probe's core.
+    /// Adds to the counted CPU time those of the real-time `threads` that run on the probe's core.
     pub(super) fn count(&mut self, threads: impl IntoIterator<Item = (CoreId, Tid)>) {
         let here = threads.into_iter().filter(|(core, _)| *core == self.core);
         self.threads.extend(here.map(|(_, thread)| thread));
     }
 
-    /// Takes note of a task on `core`, whose late jobs are explained if it is `judged` by a deadline. The first time
-    /// that the threads which take a core cannot be named, it is told why.
+    /// Adds a task on `core`; its late jobs are explained if it is `judged` by a deadline. Returns the reason the first
+    /// time that threads taking a core cannot be named.
     pub(super) fn watch(&mut self, task: TaskId, core: CoreId, judged: bool) -> Option<Protection> {
         self.cores.push((task, core));
         if !judged || self.refused || self.switches.iter().any(|(other, _)| *other == core) {
@@ -91,7 +91,7 @@ impl<'p> Witness<'p> {
         }
     }
 
-    /// Looks at the stolen time of the core, so that the next late job is told what was stolen from now on.
+    /// Reads the stolen time of the core; the next late job counts from here.
     pub(super) fn look(&mut self) {
         self.stolen = stolen_from(self.core);
     }
@@ -107,7 +107,7 @@ impl<'p> Witness<'p> {
             .is_some_and(|overrun| self.gap(job, job.released) >= overrun)
     }
 
-    /// The longest time for which the core was taken from all threads from `from` until the job's end.
+    /// Longest time between `from` and the job's end in which the core was taken from all threads.
     fn gap(&self, job: &JobOutcome, from: Time) -> Nanos {
         let probe = self.probe.filter(|_| self.core_of(job.task) == Some(self.core));
         probe.map_or(Nanos::ZERO, |probe| probe.longest_gap(from, job.finished))
@@ -120,13 +120,13 @@ impl<'p> Witness<'p> {
             .map(|(_, core)| *core)
     }
 
-    /// All that is known of a job that has ended.
+    /// All evidence about a job that has ended.
     pub(super) fn evidence(&mut self, job: &JobOutcome, beside: Beside) -> Evidence {
         if job.overrun().is_none() {
             return beside.known.into();
         }
         let now = LinuxOs.now();
-        // What was taken while it was behind the job before is in that span.
+        // Time taken while the previous job still ran belongs to that span.
         let begun = job.released + beside.known.behind.min(job.split.released_late);
         let looked = if now < self.looks_again {
             None
@@ -136,8 +136,8 @@ impl<'p> Witness<'p> {
             self.looks_again = after + after.since(now) * ONE_IN;
             preemptors
         };
-        // Only threads that come before the probe explain a gap of it. Where no thread is known, all time in which the
-        // job was ready may be theirs.
+        // Only threads with the probe's priority or above explain a gap of it. If no thread is known, all time in which
+        // the job was ready may be theirs.
         let outranks =
             |it: &Preemptor| it.taken.thread != IDLE && it.scheduling.is_none_or(|own| own.rank() >= PROBE_PRIORITY);
         let sum = |of: &dyn Fn(&Preemptor) -> bool| {
@@ -163,8 +163,8 @@ impl<'p> Witness<'p> {
         }
     }
 
-    /// What the hypervisor has taken from the core of `task` since the last look, in ticks of 10 ms, and looks. `None`
-    /// for a task on another core, and where the kernel does not say.
+    /// Time that the hypervisor has taken from the core of `task` since the last look, in ticks of 10 ms; looks again.
+    /// `None` for a task on another core, and if the kernel does not report it.
     fn stolen_since(&mut self, task: TaskId) -> Option<Nanos> {
         if self.core_of(task) != Some(self.core) {
             return None;
@@ -174,8 +174,8 @@ impl<'p> Witness<'p> {
         Some(self.stolen?.saturating_sub(before?))
     }
 
-    /// The threads that had the job's core while the job was ready, from `begun` on, the longest first. `None` where
-    /// that is not known.
+    /// The threads that had the job's core while the job was ready, from `begun` on, the longest first. `None` if
+    /// unknown.
     fn preemptors(&self, job: &JobOutcome, begun: Time, beside: Beside) -> Option<Vec<Preemptor>> {
         let core = self.core_of(job.task);
         let ring = self.switches.iter().find(|(other, _)| Some(*other) == core);
@@ -190,8 +190,8 @@ impl<'p> Witness<'p> {
             let known = taken.thread.0 > 0;
             let scheduling = known.then(|| scheduling(taken.thread).ok()).flatten();
             let ours = Some(taken.process) == own;
-            // How a thread is scheduled is read afterwards. One of ours may have had the priority of a thread that
-            // waited for it, and has given it back since.
+            // The scheduling policy is read afterwards. A thread of ours may have inherited the priority of a waiting
+            // thread, and has returned it since.
             let ordinary = taken.thread == IDLE || !ours && scheduling.is_some_and(|it| it.rank() == 0);
             Preemptor {
                 taken,
@@ -237,13 +237,13 @@ impl<'p> Witness<'p> {
     }
 }
 
-/// A thread that had the core of a job that was ready.
+/// A thread that had the core while a job was ready.
 struct Preemptor {
     taken: Taken,
-    /// Whether it is a thread of this process.
+    /// Whether the thread belongs to this process.
     ours: bool,
     scheduling: Option<Scheduling>,
-    /// Whether the kernel let it run in order to bound real-time threads.
+    /// Whether the kernel ran the thread in order to throttle real-time threads.
     throttles: bool,
 }
 

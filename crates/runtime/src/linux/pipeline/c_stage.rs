@@ -1,4 +1,4 @@
-//! Stages that are shared libraries: `include/punctual_stage.h` is what they are written against.
+//! Stages in shared libraries, written against `include/punctual_stage.h`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -8,53 +8,53 @@ use punctual_pipeline::{AnyStage, Failure, Frames, Head};
 use punctual_platform::linux::library::Library;
 use punctual_units::Time;
 
-/// The header's version that this program serves.
+/// Version of the header that this program serves.
 const ABI_VERSION: u32 = 1;
-/// The longest state: more is surely a mistake.
+/// Greatest length of a state, in bytes: more is surely a mistake.
 const STATE_MAX: usize = 1 << 30;
 
-/// Why a library is no stage.
+/// Why a library cannot serve as a stage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CStageError {
-    /// It cannot be loaded.
+    /// The library cannot be loaded.
     #[error("{}: cannot be loaded: {why}; name a shared library of this machine", path.display())]
     Load {
-        /// The library.
+        /// Path of the rejected library.
         path: PathBuf,
-        /// In the loader's words.
+        /// Message of the dynamic loader.
         why: String,
     },
-    /// A function is missing.
+    /// A function of the header is missing.
     #[error("{}: has no function {symbol}: build it with include/punctual_stage.h, as a stage", path.display())]
     Symbol {
-        /// The library.
+        /// Path of the rejected library.
         path: PathBuf,
-        /// The function.
+        /// Name of the missing function.
         symbol: String,
     },
-    /// It was built with another header.
+    /// The library was built with another version of the header.
     #[error(
         "{}: was built with version {version} of punctual_stage.h, and this program has version {ABI_VERSION}: build it \
          again",
         path.display()
     )]
     Version {
-        /// The library.
+        /// Path of the rejected library.
         path: PathBuf,
-        /// Its version.
+        /// Version with which it was built.
         version: u32,
     },
-    /// Its state is too long.
+    /// The state is longer than `STATE_MAX`.
     #[error("{}: has a state of {bytes} bytes, at most are {STATE_MAX}", path.display())]
     State {
-        /// The library.
+        /// Path of the rejected library.
         path: PathBuf,
-        /// The length of its state.
+        /// Length of its state, in bytes.
         bytes: usize,
     },
 }
 
-/// `struct punctual_head`.
+/// Layout of `struct punctual_head` in the header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct CHead {
@@ -63,12 +63,12 @@ struct CHead {
     due_by: u64,
 }
 
-/// `struct punctual_frames`.
+/// Layout of `struct punctual_frames` in the header.
 #[repr(C)]
 struct CFrames {
     inputs: usize,
     outputs: usize,
-    /// The step's [`Frames`].
+    /// Pointer to the step's [`Frames`].
     punctual: *mut c_void,
     count: unsafe extern "C" fn(*const CFrames, usize) -> usize,
     input: unsafe extern "C" fn(*const CFrames, usize, usize, *mut usize, *mut CHead) -> *const c_void,
@@ -77,18 +77,18 @@ struct CFrames {
     end: unsafe extern "C" fn(*mut CFrames),
 }
 
-/// The frames behind what a stage was given.
+/// Returns the frames behind the pointer that a stage was given.
 ///
 /// # Safety
-/// `frames` is what [`CStage::step`] has passed to the library, which has not returned.
+/// `frames` is the pointer that [`CStage::step`] has passed to the library, which has not returned.
 unsafe fn behind<'s>(frames: *const CFrames) -> &'s mut Frames<'s> {
     // SAFETY: by contract; the library calls from one thread, one function after the other, so that no other reference
     // is in use.
     unsafe { &mut *(*frames).punctual.cast() }
 }
 
-// SAFETY of the following: they are called by a library within its step, with what it was given (`behind`); pointers
-// that it passes are null or its own, by contract of the header.
+// SAFETY of the following: a library calls them within its step, with the pointer that it was given (`behind`);
+// pointers that it passes are null or its own, by contract of the header.
 
 unsafe extern "C" fn count(frames: *const CFrames, input: usize) -> usize {
     // SAFETY: as above.
@@ -169,7 +169,7 @@ unsafe extern "C" fn end(frames: *mut CFrames) {
     unsafe { behind(frames) }.end();
 }
 
-/// The functions of a library.
+/// Functions that a library exports.
 #[derive(Clone, Copy, Debug)]
 struct Functions {
     begin: unsafe extern "C" fn(*mut c_void),
@@ -177,17 +177,17 @@ struct Functions {
     convert: Option<unsafe extern "C" fn(u32, *const c_void, usize, *mut c_void) -> c_int>,
 }
 
-/// A function without arguments.
+/// Function without arguments, which returns a number.
 type Number<T> = unsafe extern "C" fn() -> T;
 
 /// # Safety
-/// As [`Library::function`].
+/// The contract of [`Library::function`].
 unsafe fn function<'n, F: Copy>(library: &Library, name: &'n CStr) -> Result<F, &'n CStr> {
     // SAFETY: by contract.
     unsafe { library.function(name) }.ok_or(name)
 }
 
-/// 64 bytes of a state.
+/// 64 bytes of a state, aligned to 64 bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
@@ -202,13 +202,13 @@ pub struct CStage {
 }
 
 impl CStage {
-    /// The stage in the library at `path`, before the first frame.
+    /// Loads the library at `path`; the stage is in its state before the first frame.
     ///
     /// # Safety
-    /// The library keeps what `include/punctual_stage.h` asks of it: its code is carried out in this process.
+    /// The library fulfils the contract of `include/punctual_stage.h`: its code runs in this process.
     ///
     /// # Errors
-    /// [`CStageError`] where it cannot be loaded, or is no stage of this version.
+    /// [`CStageError`] if it cannot be loaded, or is no stage of this version.
     pub unsafe fn open(path: &Path) -> Result<CStage, CStageError> {
         let load = |why| CStageError::Load { path: path.into(), why };
         // SAFETY: by contract.
@@ -217,8 +217,8 @@ impl CStage {
             path: path.into(),
             symbol: name.to_string_lossy().into_owned(),
         };
-        // SAFETY: the functions have the header's types, by contract. The version comes before all others, whose types
-        // are those of its version.
+        // SAFETY: the functions have the header's types, by contract. The version is checked first, because the types
+        // of all others depend on it.
         unsafe {
             let abi_version: Number<u32> = function(&library, c"punctual_stage_abi_version").map_err(missing)?;
             let version = abi_version();
@@ -240,7 +240,7 @@ impl CStage {
         }
     }
 
-    /// The stage of these functions; the length of its state where that is too long.
+    /// A stage of these functions; `Err` is the length of its state, if that is too long.
     fn new(functions: Functions, version: u32, bytes: usize) -> Result<CStage, usize> {
         if bytes > STATE_MAX {
             return Err(bytes);
@@ -255,7 +255,7 @@ impl CStage {
         Ok(stage)
     }
 
-    /// The length of its state.
+    /// Length of the stage's state, in bytes.
     pub fn state_bytes(&self) -> usize {
         self.bytes
     }
@@ -265,7 +265,7 @@ impl CStage {
     }
 
     fn state(&self) -> &[u8] {
-        // SAFETY: the lines are at least so many bytes, without gaps.
+        // SAFETY: the lines have at least that many bytes, without gaps.
         unsafe { std::slice::from_raw_parts(self.state.as_ptr().cast(), self.bytes) }
     }
 }
@@ -277,7 +277,7 @@ impl AnyStage for CStage {
 
     fn begin(&mut self) {
         self.state.fill(Line([0; 64]));
-        // SAFETY: the state is as long as the library has said.
+        // SAFETY: the state is as long as the library has declared.
         unsafe { (self.functions.begin)(self.memory()) };
     }
 
@@ -291,7 +291,7 @@ impl AnyStage for CStage {
                     "its saved state has {saved} bytes, and the library's has {expected}: give it another version"
                 )));
             }
-            // SAFETY: the state has as many bytes, and is no part of the saved one.
+            // SAFETY: the state has as many bytes, and does not overlap the saved one.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory().cast(), bytes.len()) };
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl AnyStage for CStage {
         let Some(convert) = self.functions.convert else {
             return refused();
         };
-        // SAFETY: both are as long as said, and aligned as the header says: a saved state begins at a line.
+        // SAFETY: both are as long as declared, and aligned as the header says: a saved state begins at a line.
         match unsafe { convert(version, bytes.as_ptr().cast(), bytes.len(), self.memory()) } {
             0 => Ok(()),
             _ => refused(),
@@ -332,7 +332,7 @@ impl AnyStage for CStage {
             make,
             end,
         };
-        // SAFETY: the state is the library's own, and what is passed lives until it returns.
+        // SAFETY: the state is the library's own, and `passed` lives until it returns.
         match unsafe { (self.functions.step)(self.memory(), &mut passed) } {
             0 => Ok(()),
             answer => Err(Failure(format!("its step answered {answer}"))),

@@ -1,6 +1,6 @@
-//! The clocks beneath a pipeline, turned by one thread of the process that started it.
+//! Sets the clocks beneath a pipeline, in one thread of the process that started it.
 //!
-//! The coordinator is a role of workers, which any kill may end: a knob wants a hand that is put back for. So the
+//! The coordinator is a role of workers, which any kill may end; but a knob needs a process that restores it. So the
 //! coordinator's rows go through shared memory to this thread. It has the machine, with its ledger and its guardian,
 //! and asks [`punctual_loop::Clocks`], which puts a regulator above the row.
 
@@ -22,28 +22,27 @@ use super::coordinator::WATTS;
 use super::panel::Panel;
 use super::shared::Shared;
 
-/// Steps of a domain that tables are made from, at most, the lowest and the highest among them: a tenth of the range is
-/// what loads wander by...
+/// Greatest number of clock steps per domain from which tables are made, the lowest and the highest among them: a tenth
+/// of the range is as much as loads vary by.
 const STEPS_MAX: usize = 10;
-/// ...and no more of all domains, squared and times the number of mappings: a table takes a worker, whose priority is
-/// that of stages, about 10 ms then.
+/// Limit on the square of all domains' steps, times the number of mappings: a table then takes a worker, whose priority
+/// is that of stages, about 10 ms.
 const WORK_MAX: usize = 1 << 16;
-/// What a share of late frames asks of the tardiness that this share of them exceeds: to be below 1, where frames are
-/// late.
+/// Limit for the tardiness that a goal's share of frames exceeds. Frames are late from 1 on.
 const LATE_BELOW: f64 = 0.9;
 
-/// How clocks are turned.
+/// Options for setting clocks.
 #[derive(Clone, Debug, Default)]
 pub struct ClockOptions {
-    /// Where the kernel's files are.
+    /// Root of the kernel's files, which tests replace.
     pub tree: KernelTree,
-    /// The stage of which frames are held to this goal by clocks above the table's row; none: rows alone set clocks.
+    /// Stage whose frames must meet this goal, by clocks above the table's row; `None`: rows alone set clocks.
     pub holds: Option<(String, TaskGoal)>,
-    /// Whether decisions are kept for a log.
+    /// Whether to keep the decisions for a log.
     pub records: bool,
 }
 
-/// What turns the clocks, for others to ask.
+/// Reads the state of the thread that sets clocks.
 #[derive(Clone, Debug)]
 pub struct ClockHand(Arc<Mutex<Told>>);
 
@@ -59,23 +58,23 @@ impl ClockHand {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The decisions so far, where they are kept.
+    /// The decisions so far, if they are kept.
     pub fn log(&self) -> Option<ClockLog> {
         self.told().log.clone()
     }
 
-    /// What the machine has refused last.
+    /// The last refusal of the machine, if any.
     pub fn refused(&self) -> Option<Refusal> {
         self.told().refused.clone()
     }
 
-    /// The clocks that are set now; none: they are as they were found.
+    /// The clocks that are set now; empty: they are as they were found.
     pub fn set(&self) -> Vec<(KnobId, Hertz)> {
         self.told().set.clone()
     }
 }
 
-/// Opens the machine of which clocks are to be turned; `machine` says which domains it has, where the caller knows.
+/// Opens the machine whose clocks are to be set; `machine` lists its domains, if the caller knows them.
 pub(super) fn open(options: &ClockOptions, shared: &Shared, machine: Option<&Cores>) -> Result<LinuxMachine, Refusal> {
     let none = |why: &str| Refusal {
         what: "setting clocks beneath the pipeline".into(),
@@ -103,7 +102,7 @@ pub(super) fn open(options: &ClockOptions, shared: &Shared, machine: Option<&Cor
     Ok(machine)
 }
 
-/// The clock domains of a pipeline's cores, in the order of its cores; `None` where a core has none.
+/// The clock domains of a pipeline's cores, in the order of its cores; `None` if a core has none.
 pub(super) fn domains_of(shared: &Shared, tree: &KernelTree) -> Option<Vec<Domain>> {
     let policies = cpufreq::policies(tree);
     let top = policies.iter().map(|(_, offer)| offer.top()).max()?;
@@ -121,20 +120,20 @@ pub(super) fn domains_of(shared: &Shared, tree: &KernelTree) -> Option<Vec<Domai
     Some(same.iter().map(domain).collect())
 }
 
-/// How many steps of each domain a table is made from.
+/// Number of steps of each domain from which a table is made.
 fn steps_max(stages: usize, cores: usize, domains: usize) -> usize {
     let mappings = cores.saturating_pow(stages as u32).clamp(1, RUNNING_MAX);
     ((WORK_MAX / mappings).isqrt() / domains.max(1)).clamp(2, STEPS_MAX)
 }
 
-/// At most `kept` of these, spread evenly by their number.
+/// At most `kept` of these, evenly spaced by index.
 fn thinned(steps: &[Hertz], kept: usize) -> impl Iterator<Item = Hertz> + '_ {
     let kept = steps.len().min(kept);
     (0..kept).map(move |number| steps[number * (steps.len() - 1) / (kept - 1).max(1)])
 }
 
-/// What a core draws at a clock, where that is not known: a part always, the rest with the third power, as voltage goes
-/// with the clock.
+/// Estimated power of a core at a clock, for machines that do not report it: a constant part, and a part that grows
+/// with the third power of the clock, because voltage follows the clock.
 fn step(clock: Hertz, top: Hertz) -> ClockStep {
     let (busy, idle) = WATTS;
     let scale = 0.1 + 0.9 * clock.ratio(top).powi(3);
@@ -145,7 +144,7 @@ fn step(clock: Hertz, top: Hertz) -> ClockStep {
     }
 }
 
-/// The thread that turns clocks. Dropping it puts them back.
+/// The thread that sets clocks. Dropping it restores them.
 #[derive(Debug)]
 pub(super) struct Turning {
     ends: Arc<AtomicBool>,
@@ -212,13 +211,13 @@ impl Drop for Turning {
         self.ends.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic in it has been printed, and has put the machine back.
+            // A panic of the thread has been printed, and has restored the machine.
             let _ = thread.join();
         }
     }
 }
 
-/// The knob and the steps of each domain of the coordinator's cores.
+/// Knob and steps of each domain of the coordinator's cores.
 fn domains(shared: &Shared, machine: &LinuxMachine, cores: &Cores) -> Vec<ClockDomain> {
     let domain = |(number, domain): (usize, &Domain)| ClockDomain {
         knob: machine
@@ -230,7 +229,7 @@ fn domains(shared: &Shared, machine: &LinuxMachine, cores: &Cores) -> Vec<ClockD
     cores.domains.iter().enumerate().map(domain).collect()
 }
 
-/// What a goal is about, and the tardiness that it asks for.
+/// The statistic that a goal limits, and its limit.
 fn asked(goal: TaskGoal) -> (TardinessOf, f64) {
     match goal {
         TaskGoal::Late(share) => (TardinessOf::Exceeded(share.get()), LATE_BELOW),
@@ -238,22 +237,22 @@ fn asked(goal: TaskGoal) -> (TardinessOf, f64) {
     }
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Turner {
     shared: Shared,
     panel: Panel,
     machine: LinuxMachine,
     clocks: Clocks,
-    /// The stage that is held to a goal, and what the goal is about.
+    /// Stage with a goal, and the statistic that the goal limits.
     watched: Option<(usize, TardinessOf)>,
     since: TardinessSince,
     hand: ClockHand,
-    /// Decisions of coordinators that were read.
+    /// Number of the coordinators' next decision to read.
     fetched: u64,
-    /// The latest row, and whether stages are on their way to it.
+    /// Steps of the latest row, and whether stages are still migrating to it.
     row: Option<Vec<u8>>,
     moves: bool,
-    /// What the machine was told last, and why it did not do so.
+    /// The last plan given to the machine, and the machine's refusal.
     plan: Plan,
     refused: Option<Refusal>,
 }
@@ -310,7 +309,7 @@ impl Turner {
         for number in 0..self.shared.cores() {
             let knob = self.machine.offers().clock_of(self.shared.core(number));
             let clock = knob.and_then(|knob| plan.get(knob)).and_then(Value::clock);
-            // Cycles are counted by it, from this moment on.
+            // Cycles are counted at this clock from now on.
             self.shared
                 .set_clock_of(number, clock.filter(|_| self.refused.is_none()));
         }
@@ -323,7 +322,7 @@ impl Turner {
     }
 }
 
-/// Whether a policy says clocks.
+/// Whether a policy's answers contain clocks.
 pub(super) fn has_rows(policy: MappingPolicy) -> bool {
     matches!(policy, MappingPolicy::Table | MappingPolicy::TableOff)
 }

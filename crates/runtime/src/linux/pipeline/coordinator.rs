@@ -1,16 +1,16 @@
-//! The coordinator: one worker asks the policy where stages are to run, and has its answer carried out.
+//! The coordinator: one worker asks the policy where stages should run, and executes the answer.
 //!
-//! **Problem.** Someone must decide for all cores, and any process may die at any instant.
+//! **Problem.** One process must decide for all cores, and any process may die at any instant.
 //!
-//! **Method.** The coordinator is a role. One word of the shared memory says which worker has it, in which epoch, and
-//! another one when that worker was last at work. A worker takes the role by comparing and swapping the word, where
-//! there was no coordinator yet, the last one has not been at work for [`STALE`], or it was this core's worker before
-//! it died. Workers have one thread: they do this between two waits.
+//! **Method.** The coordinator is a role. One word of the shared memory names the worker that has it, and the epoch;
+//! another word records when that worker was last active. A worker takes the role with a compare-and-swap of the word
+//! if there was no coordinator yet, if the last one was inactive for [`STALE`], or if it was this core's worker before
+//! that died. Workers have one thread: they do this between two waits.
 //!
-//! The new coordinator inherits nothing. Moves that were under way end by themselves (`control.rs` of
-//! `punctual-pipeline`), or are hurried up by it as by its predecessor. It sees where stages are and asks a policy that
-//! has seen nothing. One that was taken for dead and goes on finds another epoch and stops; a move that it has just
-//! announced does no harm, because any process may announce one.
+//! The new coordinator inherits nothing. Migrations under way complete by themselves (`control.rs` of
+//! `punctual-pipeline`), or the new coordinator hurries them up as its predecessor would. It reads where stages are and
+//! asks a policy without history. A coordinator that was wrongly taken for dead finds another epoch and stops; a
+//! migration that it has just announced does no harm, because any process may announce one.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,48 +32,48 @@ use super::shared::Shared;
 use super::statistics::{EVERY, FPS_LEAST, Gatherer};
 use super::{PipelineError, PipelineOptions};
 
-/// A coordinator that was not at work for so long is taken for dead. It looks every 10 ms.
+/// A coordinator inactive for this long is taken for dead. It is active every 10 ms.
 const STALE: Nanos = Nanos::from_millis(300);
-/// How long a move is tried to be begun: its target's process is started first.
+/// Time for which beginning a migration is retried: its target's process is started first.
 const TRIED: Nanos = Nanos::from_secs(3);
-/// The clock of cores that say none: cycles are nanoseconds then.
+/// Assumed clock of cores that report none: cycles then equal nanoseconds.
 pub(super) const NOMINAL: Hertz = Hertz(1_000_000_000);
-/// What a core draws at its highest clock, working and idle, where that is not known: powers are compared with each
-/// other only. By hand, after servers at rest.
+/// Assumed power of a core at its highest clock, busy and idle, if unknown: powers are only compared with each other.
+/// Chosen by hand, after servers at rest.
 pub(super) const WATTS: (f64, f64) = (1.0, 0.3);
-/// What an announced move takes, in seconds: its target spins for 500 us at most (`instance.rs`), and reads the state
+/// Cost of an announced migration, in seconds: its target spins for 500 us at most (`instance.rs`), and reads the state
 /// twice, at the 0.06 ns a byte of `punctual bench migration` (1 to 16 MiB).
 const MOVE_SECONDS: f64 = 500e-6;
 const MOVE_SECONDS_PER_BYTE: f64 = 0.12e-9;
 
-/// What a worker does besides starting processes: it measures, and decides where it is the coordinator.
+/// Duties of a worker besides starting processes: it measures and, as the coordinator, decides.
 #[derive(Debug)]
 pub(super) struct Duties {
     shared: &'static Shared,
     panel: Panel,
     core: usize,
     ground: Ground,
-    /// The numbers of the stages that may move.
+    /// Numbers of the migratable stages.
     movable: Vec<usize>,
     gatherer: Gatherer,
-    /// The role, as long as it is this worker's.
+    /// This worker's role, while it is the coordinator.
     role: Option<Role>,
-    /// What was seen of another one's at the last look.
+    /// Role of another worker at the last look.
     other: Option<Role>,
     look_at: Time,
     ask_at: Time,
     asked: Option<Asked>,
-    /// Meters of the cores, where there are any: looked for once, when a policy asks.
+    /// Thermometers of the cores, if any; searched for once, when a policy needs them.
     thermometers: Option<Option<CoreThermometers>>,
-    /// Moves that are to be begun, and since when.
+    /// Migrations to begin, and since when they have waited.
     pending: Vec<(Move, Time)>,
 }
 
-/// The policy that is asked.
+/// A policy with its history.
 #[derive(Debug)]
 struct Asked {
     coordinator: Coordinator,
-    /// Decisions so far.
+    /// Number of the next decision.
     number: u64,
 }
 
@@ -96,8 +96,8 @@ impl Duties {
         }
     }
 
-    /// Does what is due; answers how long the worker may wait until something else is. `None`: until its bell rings,
-    /// because no policy decides, statistics are not asked for, and no stage is being handed over.
+    /// Does everything that is due; returns how long the worker may wait. `None`: until its bell rings, because no
+    /// policy decides, no statistics are requested, and no handover is under way.
     pub(super) fn look(&mut self) -> Option<Nanos> {
         let now = self.shared.now();
         if !self.shared.is_watched(now) && !self.under_way() && self.pending.is_empty() {
@@ -122,7 +122,7 @@ impl Duties {
         stages.any(|stage| self.shared.control(*stage).phase != Phase::Held)
     }
 
-    /// Takes the role where it is free, keeps it where it is this worker's.
+    /// Takes the role if it is free; renews it if this worker has it.
     fn keep_role(&mut self, now: Time) {
         let (shared, said) = (self.shared, self.shared.role());
         if self.role == Some(said) {
@@ -131,7 +131,7 @@ impl Duties {
         }
         self.role = None;
         let beat = shared.desk_word(Word::Beat).load(Relaxed);
-        // One that has just taken it may not have been seen at work: it is looked at twice.
+        // A worker that has just taken the role may not have been active yet: it is checked twice.
         let stale = self.other == Some(said) && now.0.saturating_sub(beat) > STALE.0;
         let was_here = said.core == self.core;
         self.other = Some(said);
@@ -196,7 +196,7 @@ impl Duties {
         }
     }
 
-    /// The temperature of each core, where all say one and the policy asks.
+    /// Temperature of each core; empty unless the policy needs them and every core has a sensor.
     fn celsius(&mut self) -> Vec<f64> {
         if self.shared.policy() != MappingPolicy::Thermal {
             return Vec::new();
@@ -210,7 +210,7 @@ impl Duties {
         read.unwrap_or_default()
     }
 
-    /// Ends hand-overs that take too long, whatever process announced them.
+    /// Hurries handovers that take too long, whatever process announced them.
     fn hurry(&self) {
         for stage in self.movable.iter().copied() {
             let control = self.shared.control(stage);
@@ -220,7 +220,7 @@ impl Duties {
         }
     }
 
-    /// Begins the moves that can be begun. One whose target has no process yet is tried again at the next look.
+    /// Begins waiting migrations. If the target has no process yet, retries at the next look.
     fn begin_moves(&mut self, now: Time) {
         let (panel, shared, movable) = (&self.panel, self.shared, &self.movable);
         self.pending.retain(
@@ -237,7 +237,8 @@ impl Duties {
 }
 
 impl Shared {
-    /// What the pipeline's coordinators know: its stages, its cores as the options say, or as far as this machine says.
+    /// Facts for the pipeline's coordinators: its stages, and its cores as in the options or, without these, as this
+    /// machine reports them.
     pub(super) fn ground(&self, options: &PipelineOptions) -> Ground {
         let mapped = |stage: usize| Mapped {
             name: self.name(stage).into(),
@@ -272,7 +273,7 @@ impl Shared {
         }
     }
 
-    /// Cores that are alike, at the highest clock that they say: where no clock is set.
+    /// Equal cores at their common highest clock, for machines where no clock is set.
     fn cores_here(&self) -> Cores {
         let tree = KernelTree::default();
         let clocks = (0..self.cores()).map(|number| cpufreq::highest(&tree, self.core(number)));
@@ -292,40 +293,40 @@ impl Shared {
     }
 }
 
-/// The coordinator of a pipeline.
+/// The present coordinator of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoordinatorNow {
-    /// The core of its worker.
+    /// Core on which its worker runs.
     pub core: CoreId,
-    /// The number of that core among the pipeline's.
+    /// Index of that core among the pipeline's.
     pub number: usize,
-    /// The worker's process.
+    /// Process id of the worker.
     pub pid: i32,
-    /// Coordinators so far.
+    /// Number of coordinators so far.
     pub epoch: u64,
-    /// Moves that policies have had made.
+    /// Number of migrations begun by policies.
     pub moves: u64,
 }
 
-/// A setting that is out of range.
+/// Error about a setting that is out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct SettingError {
-    /// Which one.
+    /// Name of the rejected setting.
     pub key: &'static str,
-    /// Why, and what to give instead.
+    /// Reason, and the allowed range.
     pub what: String,
 }
 
-/// Frames per second that can be asked for.
+/// Allowed rates, in frames per second.
 const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e6;
-/// How often a policy can be asked.
+/// Allowed periods of the policy.
 const PERIODS: std::ops::RangeInclusive<Nanos> = EVERY..=Nanos::from_secs(60);
-/// How long a user's move can hold.
+/// Greatest time for which a user's migration can hold.
 const HOLD_MAX: Nanos = Nanos::from_secs(24 * 3600);
 
 impl Panel {
-    /// Which worker decides; `None` until one does.
+    /// The worker that decides; `None` until one does.
     pub fn coordinator(&self) -> Option<CoordinatorNow> {
         let (shared, Role { epoch, core }) = (self.shared(), self.shared().role());
         (epoch > 0).then(|| CoordinatorNow {
@@ -337,12 +338,12 @@ impl Panel {
         })
     }
 
-    /// The policy that decides where stages run.
+    /// Policy that decides where stages run.
     pub fn policy(&self) -> MappingPolicy {
         self.shared().policy()
     }
 
-    /// What the policy would need and this machine has not, and what it does instead.
+    /// Feature that the policy needs and this machine lacks, with the replacement.
     pub fn lacks(&self) -> Option<Refusal> {
         let shared = self.shared();
         let cores = (0..shared.cores()).map(|number| shared.core(number));
@@ -366,10 +367,10 @@ impl Panel {
         }
     }
 
-    /// Has another policy decide, from the next period on.
+    /// Changes the policy, from the next period on.
     ///
     /// # Errors
-    /// [`SettingError`] where it cannot: too many stages.
+    /// [`SettingError`] if the policy cannot be used: too many stages.
     pub fn set_policy(&self, policy: MappingPolicy) -> Result<(), SettingError> {
         let checked = self.shared().ground(&PipelineOptions::default()).check(policy);
         checked.map_err(|why| SettingError {
@@ -380,15 +381,15 @@ impl Panel {
         Ok(())
     }
 
-    /// Frames per second that are asked for; `None`: as they come.
+    /// Requested frames per second; `None`: as they come.
     pub fn rate(&self) -> Option<f64> {
         self.shared().rate()
     }
 
-    /// Asks for so many frames per second: policies count on them, and sources that look follow.
+    /// Requests a rate in frames per second: policies rely on it, and sources that read it follow.
     ///
     /// # Errors
-    /// [`SettingError`] where it is not between 0.001 and a million.
+    /// [`SettingError`] if it is not between 0.001 and a million.
     pub fn set_rate(&self, fps: f64) -> Result<(), SettingError> {
         if !RATES.contains(&fps) {
             return Err(SettingError {
@@ -400,19 +401,19 @@ impl Panel {
         Ok(())
     }
 
-    /// Has policies leave all stages alone for so long after a user has moved one.
+    /// Sets how long policies leave all stages alone after a user has migrated one.
     ///
     /// # Errors
-    /// [`SettingError`] where it is longer than a day.
+    /// [`SettingError`] if it is longer than a day.
     pub fn set_hold(&self, hold: Nanos) -> Result<(), SettingError> {
         let what = || format!("{hold}: give at most {HOLD_MAX}");
         self.set_span("hold", Word::Hold, hold, hold <= HOLD_MAX, what)
     }
 
-    /// Has the policy asked so often.
+    /// Sets the period at which the policy is asked.
     ///
     /// # Errors
-    /// [`SettingError`] where it is not between 10 ms and a minute.
+    /// [`SettingError`] if it is not between 10 ms and a minute.
     pub fn set_period(&self, period: Nanos) -> Result<(), SettingError> {
         let what = || format!("{period}: give {} to {}", PERIODS.start(), PERIODS.end());
         self.set_span("period", Word::Period, period, PERIODS.contains(&period), what)
@@ -433,14 +434,14 @@ impl Panel {
         Ok(())
     }
 
-    /// The decisions from number `from` on, and the number of the next one. The last 64 are kept: of six seconds at the
+    /// The decisions from number `from` on, and the number of the next one. The last 64 are kept: six seconds at the
     /// usual period.
     pub fn decisions(&self, from: u64) -> (Vec<MappingDecision>, u64) {
         self.shared().fetch_decisions(from)
     }
 }
 
-/// Checks a pipeline's first policy, and writes the settings down.
+/// Checks a pipeline's first policy, and stores the settings.
 pub(super) fn set_up(
     shared: &Shared,
     ground: &Ground,

@@ -1,5 +1,4 @@
-//! What decides where stages run, in shared memory: settings that users change, the worker that decides, and what was
-//! measured.
+//! Coordinator data in shared memory: settings that users change, the worker that decides, and the measurements.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -10,78 +9,78 @@ use punctual_units::{Hertz, Nanos, Time};
 
 use super::shared::{CORES_MAX, Shared};
 
-/// How long the policy leaves all stages alone after a user has moved one, unless a user says otherwise.
+/// Default time for which policies leave all stages alone after a user has migrated one.
 pub const HOLD: Nanos = Nanos::from_secs(10);
-/// How often the policy is asked, unless a user says otherwise.
+/// Default period at which the policy is asked.
 pub const PERIOD: Nanos = Nanos::from_millis(100);
 
-/// For how long statistics are kept up after they were asked for.
+/// Time for which statistics are maintained after a request.
 const WATCHED: Nanos = Nanos::from_secs(3);
 
-/// Words of the desk.
+/// Single words of the coordinator data.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(super) enum Word {
-    /// See [`Role`].
+    /// Packed [`Role`] of the coordinator.
     Role,
-    /// When the coordinator was last seen at work.
+    /// When the coordinator was last active.
     Beat,
-    /// The number of the policy.
+    /// Index of the policy in `MappingPolicy::ALL`.
     Policy,
-    /// Frames per second that are asked for, as a double; 0: as they come.
+    /// Requested frames per second, as a double; 0: as they come.
     Rate,
-    /// How long a user's move holds, in nanoseconds.
+    /// Time for which a user's migration holds, in nanoseconds.
     Hold,
-    /// When a user last moved a stage; 0: never.
+    /// When a user last migrated a stage; 0: never.
     UserMoved,
-    /// How often the policy is asked, in nanoseconds.
+    /// Period of the policy, in nanoseconds.
     Period,
     /// Frames per second that leave the pipeline, as a double.
     Fps,
-    /// Moves that the policy has had made.
+    /// Number of migrations begun by policies.
     Moves,
-    /// Decisions that were noted.
+    /// Number of decisions logged.
     Decisions,
-    /// Whether the caller's process turns clocks: 1.
+    /// 1 if the caller's process sets clocks, else 0.
     Turned,
-    /// When a user or the program last asked for statistics; 0: never.
+    /// When a user or the program last requested statistics; 0: never.
     Watched,
 }
 
-/// The clock of each core in hertz, 0 where it is not known.
+/// Clock of each core in hertz, 0 if unknown.
 const CLOCKS: usize = 16;
-/// Words of each stage.
+/// Words of each stage's measurements.
 const STAGES: usize = 64;
 const STAGE_WORDS: usize = 8;
-/// Decisions: the places, and the words of each.
+/// Log of decisions: number of places, and words of each.
 const DECISIONS: usize = STAGES + punctual_pipeline::STAGES_MAX * STAGE_WORDS;
 const PLACES: usize = 64;
 const PLACE_WORDS: usize = 64;
-/// How long the process of each slot of each stage has run, as far as that was counted.
+/// CPU time of the process in each slot of each stage, as counted so far.
 const COUNTED: usize = DECISIONS + PLACES * PLACE_WORDS;
-/// A decision's first word tells that it is whole, the second one its length.
+/// Bytes for a decision: a place's first word marks it as complete, the second is its length.
 const PLACE_BYTES: usize = (PLACE_WORDS - 2) * 8;
 
-/// What is measured of a stage.
+/// Measurements of a stage.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(super) enum Measured {
-    /// The share of a core that its process takes, as a double.
+    /// Share of a core that the stage's process uses, as a double.
     Load,
-    /// The time that its processes have run, in nanoseconds.
+    /// CPU time of all its processes so far, in nanoseconds.
     Cpu,
-    /// Bytes of memory of its process.
+    /// Resident memory of its process, in bytes.
     Memory,
-    /// The cycles per second that its process takes, as a double.
+    /// Cycles per second that its process uses, as a double.
     Cycles,
 }
 
-/// Which worker is the coordinator.
+/// The worker that is the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Role {
-    /// Counts the coordinators; 0: there was none.
+    /// Number of coordinators so far; 0: none yet.
     pub(super) epoch: u64,
-    /// The number of its core.
+    /// Index of the worker's core.
     pub(super) core: usize,
 }
 
@@ -115,7 +114,7 @@ impl Shared {
         Role::of(self.desk_word(Word::Role).load(Acquire))
     }
 
-    /// Makes the worker of `core` the coordinator after `before`; `None` where another one was first.
+    /// Makes the worker of `core` the coordinator after `before`; `None` if another worker was first.
     pub(super) fn take_role(&self, before: Role, core: usize) -> Option<Role> {
         let next = Role {
             epoch: before.epoch + 1,
@@ -137,7 +136,7 @@ impl Shared {
         self.ring_workers();
     }
 
-    /// Frames per second that are asked for, where any are.
+    /// Requested frames per second, if any.
     pub(super) fn rate(&self) -> Option<f64> {
         Some(self.double(Word::Rate)).filter(|rate| *rate > 0.0)
     }
@@ -150,7 +149,7 @@ impl Shared {
         Nanos(self.desk_word(word).load(Relaxed))
     }
 
-    /// Whether a user has moved a stage a short while before `now`.
+    /// Whether a user has migrated a stage within the hold time before `now`.
     pub(super) fn is_held(&self, now: Time) -> bool {
         let moved = self.desk_word(Word::UserMoved).load(Relaxed);
         moved != 0 && now.0.saturating_sub(moved) < self.span_of(Word::Hold).0
@@ -162,7 +161,7 @@ impl Shared {
         self.policy() != MappingPolicy::None || (watched != 0 && now.0.saturating_sub(watched) < WATCHED.0)
     }
 
-    /// Has workers keep statistics up for a while; they hear of it where they did not.
+    /// Makes workers maintain statistics for `WATCHED`; wakes them if they did not.
     pub(super) fn watch(&self, now: Time) {
         let watched = self.is_watched(now);
         self.desk_word(Word::Watched).store(now.0, Relaxed);
@@ -184,30 +183,30 @@ impl Shared {
         &self.desk()[STAGES + stage * STAGE_WORDS + what as usize]
     }
 
-    /// What was counted of the process in a slot, in nanoseconds.
+    /// CPU time counted for the process in a slot, in nanoseconds.
     pub(super) fn counted(&self, stage: usize, slot: u8) -> &AtomicU64 {
         &self.desk()[COUNTED + stage * SLOTS_MAX + usize::from(slot) % SLOTS_MAX]
     }
 
-    /// Counts that the process in a slot has run for `ran` since it began. That process and its worker count it: what
-    /// one of them has counted, the other one does not count again.
+    /// Records that the process in a slot has run for `ran` since it began. Both the process and its worker call this;
+    /// time that one has counted is not counted again.
     pub(super) fn count_ran(&self, stage: usize, slot: u8, ran: Nanos) {
         let before = self.counted(stage, slot).fetch_max(ran.0, Relaxed);
         let since = ran.0.saturating_sub(before);
         self.measured(stage, Measured::Cpu).fetch_add(since, Relaxed);
     }
 
-    /// The share of a core that a stage's process takes.
+    /// Share of a core that a stage's process uses.
     pub(super) fn load(&self, stage: usize) -> f64 {
         f64::from_bits(self.measured(stage, Measured::Load).load(Relaxed))
     }
 
-    /// The cycles per second that a stage's process takes.
+    /// Cycles per second that a stage's process uses.
     pub(super) fn cycles(&self, stage: usize) -> f64 {
         f64::from_bits(self.measured(stage, Measured::Cycles).load(Relaxed))
     }
 
-    /// Whether a hand is there that turns clocks, as rows of a table say.
+    /// Whether a thread sets clocks by the rows of a table.
     pub(super) fn turns_clocks(&self) -> bool {
         self.desk_word(Word::Turned).load(Relaxed) == 1
     }
@@ -224,8 +223,8 @@ impl Shared {
         self.desk()[CLOCKS + core % CORES_MAX].store(clock.map_or(0, |clock| clock.0), Relaxed);
     }
 
-    /// Notes a decision for those that fetch it in time: the last 64 are kept. One too long for its place is left out,
-    /// which shows as a gap.
+    /// Logs a decision for readers that fetch it in time: the last 64 are kept. A decision too long for its place is
+    /// omitted, which shows as a gap.
     pub(super) fn log_decision(&self, decision: &MappingDecision) {
         let mut bytes = [0u8; PLACE_BYTES];
         let Ok(length) = postcard::to_slice(decision, &mut bytes).map(|used| used.len()) else {
@@ -238,7 +237,7 @@ impl Shared {
         for (word, eight) in place[2..].iter().zip(bytes.as_chunks().0) {
             word.store(u64::from_le_bytes(*eight), Relaxed);
         }
-        // Tells that it is whole.
+        // Marks the decision as complete.
         place[0].store(number + 1, Release);
     }
 
@@ -246,8 +245,7 @@ impl Shared {
         &self.desk()[DECISIONS + (number as usize % PLACES) * PLACE_WORDS..][..PLACE_WORDS]
     }
 
-    /// The decisions from number `from` on, and the number of the next one. Those that were written over before are
-    /// left out.
+    /// The decisions from number `from` on, and the number of the next one. Overwritten decisions are omitted.
     pub(super) fn fetch_decisions(&self, from: u64) -> (Vec<MappingDecision>, u64) {
         let count = self.desk_word(Word::Decisions).load(Acquire);
         let first = from.max(count.saturating_sub(PLACES as u64));
@@ -261,7 +259,7 @@ impl Shared {
             let words = place[2..].iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
             let length = (place[1].load(Relaxed) as usize).min(PLACE_BYTES);
             let bytes: Vec<u8> = words.take(length).collect();
-            // Written over meanwhile: it is lost.
+            // Overwritten meanwhile: the decision is lost.
             if place[0].load(Acquire) == number + 1 {
                 fetched.extend(postcard::from_bytes::<MappingDecision>(&bytes));
             }

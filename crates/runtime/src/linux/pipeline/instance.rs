@@ -1,4 +1,4 @@
-//! A process that may have one stage: it sleeps, prepares itself, carries out steps, yields.
+//! A process that may own one stage: it sleeps, prepares itself, executes steps, yields.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,19 +11,19 @@ use super::planted::Point;
 use super::shared::{Besides, End, Note, Shared};
 use super::statistics::OwnCount;
 
-/// How long an announced target spins for the stage before it sleeps: longer than an owner is between two steps, and
-/// shorter than what waits for this core would notice.
+/// Time for which an announced target spins for the stage before it sleeps: longer than an owner needs between two
+/// steps, and shorter than work waiting for this core would notice.
 const SPIN: Nanos = Nanos::from_micros(500);
 
-/// How long a process without the stage sleeps at most. It is alone at its bell, and rung for all that it is to do, so
-/// that no wake-up is lost; this is a bound all the same.
+/// Longest sleep of a process without the stage. No other process waits at its bell, which rings for every request, so
+/// no wake-up is lost; this is a safety bound.
 const SLEEPS: Nanos = Nanos::from_secs(60);
 
-/// Exit codes of such a process.
+/// Exit codes of the process.
 pub(super) const DONE: i32 = 0;
-/// It does not read the state that it is to go on from.
+/// The process cannot read the state that it should continue from.
 pub(super) const REFUSES: i32 = 4;
-/// Its stage cannot go on.
+/// The stage cannot continue.
 pub(super) const FAILS: i32 = 5;
 
 /// A process in a slot of a stage.
@@ -34,14 +34,14 @@ pub(super) struct Instance<'s> {
     pub(super) body: Box<dyn AnyStage>,
 }
 
-/// How a spell of having the stage ended.
+/// How a period of owning the stage ended.
 enum Spell {
     Yielded,
     Ends,
 }
 
 impl Instance<'_> {
-    /// Lives until it is not wanted any more, or the pipeline ends.
+    /// Runs until the process is no longer wanted, or the pipeline ends.
     pub(super) fn live(mut self) -> ! {
         loop {
             let (shared, bell) = (self.shared, self.shared.slot_bell(self.stage, self.slot));
@@ -67,7 +67,7 @@ impl Instance<'_> {
         }
     }
 
-    /// Reads what it will need while the owner goes on, says that it is ready, and spins until it has the stage.
+    /// Reads ahead what the owner needs, reports that it is ready, and spins until it owns the stage.
     fn prepare(&mut self) {
         let shared = self.shared;
         if Runner::try_state(&shared.layout, &shared.region, self.stage, self.body.as_mut()).is_err() {
@@ -90,7 +90,7 @@ impl Instance<'_> {
         }
     }
 
-    /// Carries out steps until the process is asked to yield.
+    /// Executes steps until the process is asked to yield.
     fn have(&mut self, control: Control) -> Spell {
         let (shared, stage) = (self.shared, self.stage);
         let woke = shared.now();
@@ -104,7 +104,7 @@ impl Instance<'_> {
             shared.at(Point::Committed);
             shared.ring_stage(neighbour);
         };
-        // The process before may have died between its last commit and the bells.
+        // The previous owner may have died between its last commit and its rings.
         runner.ring_neighbours(&mut ring);
         let (bell, checkpoint) = (shared.stage_bell(stage), shared.checkpoint(stage));
         let (step_began, mut own) = (shared.note(stage, Note::StepBegan), OwnCount::default());
@@ -139,13 +139,13 @@ impl Instance<'_> {
     fn besides(&self, word: u64) {
         let (shared, began) = (self.shared, self.shared.now());
         if let Some(Besides::Pin(core)) = Besides::of(word) {
-            // A refusal leaves it where it is, which the log does not hide: the core is looked at afterwards.
+            // If this is refused, the process stays where it is, and the log shows it: the core is read afterwards.
             let _ = thread::pin(shared.core(core));
         }
         shared.log_besides(self.stage, self.slot, began);
     }
 
-    /// Yields the stage where it is asked to.
+    /// Yields the stage if it was asked to.
     fn leave(&self) -> Spell {
         let shared = self.shared;
         shared.at(Point::Asked);
@@ -154,13 +154,13 @@ impl Instance<'_> {
             shared.at(Point::Yielded);
             shared.ring(shared.slot_bell(self.stage, next.owner));
             let target = shared.slot(self.stage, next.owner);
-            // A process that was started for the stage takes the place of this one.
+            // A process that was started for this handover replaces this one.
             if target.fresh {
                 let own = shared.slot(self.stage, self.slot);
                 let stays = target.version != own.version && shared.is_kept(self.slot);
                 shared.set_slot(self.stage, self.slot, |slot| slot.wanted = stays);
             }
-            // Where none is in the slot yet, its worker starts one.
+            // If no process is in the target slot yet, its worker starts one.
             if target.pid == 0 {
                 shared.set_slot(self.stage, next.owner, |slot| slot.wanted = true);
                 shared.ring(shared.worker_bell(shared.core_of(next.owner)));
@@ -171,10 +171,10 @@ impl Instance<'_> {
 }
 
 impl Shared {
-    /// Counts the time of a step that began at `began`; answers when it ended.
+    /// Adds the time of a step that began at `began`; returns when it ended.
     pub(super) fn count_time(&self, stage: usize, began: Time) -> Time {
         let (busy, now) = (self.note(stage, Note::Busy), self.now());
-        // One process writes it at a time.
+        // Only one process writes the word at a time.
         busy.store(busy.load(Relaxed) + now.since(began).0, Relaxed);
         now
     }

@@ -1,4 +1,4 @@
-//! Why a stage cannot go on, as its process says before it ends.
+//! Reason why a stage cannot continue, written by its process before it ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,11 +6,11 @@ use punctual_pipeline::LAST_WORDS_MAX;
 
 use super::shared::{Note, Shared};
 
-/// Says that a process writes, or has died while it wrote.
+/// Value while a process writes, or after it died while writing.
 const CLAIMED: u64 = u64::MAX;
 
 impl Shared {
-    /// Writes down why a stage cannot go on; of several that fail at once, one is heard.
+    /// Records why a stage cannot continue; of several that fail at once, only one is recorded.
     pub(super) fn say_last(&self, stage: usize, why: &str) {
         let words = self.layout.last_words(&self.region);
         let claimed = words[0].compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed);
@@ -22,7 +22,7 @@ impl Shared {
         words[0].store((stage as u64 + 1) << 32 | end as u64, Ordering::Release);
     }
 
-    /// Why a stage could not go on.
+    /// Reason why a stage could not continue.
     pub(super) fn why_failed(&self, stage: usize) -> String {
         let words = self.layout.last_words(&self.region);
         let said = words[0].load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! What happened to stages: hand-overs and restarts, in shared memory, a bounded number of them until they are fetched.
+//! Log of handovers and restarts in shared memory, of bounded length: old entries are overwritten.
 
 use std::sync::atomic::Ordering;
 
@@ -8,45 +8,45 @@ use super::shared::{Note, Shared};
 
 /// Words of an entry.
 const ENTRY: usize = 8;
-/// The first entry's place is for the count.
+/// Offset of the first entry; the first word of the log is the count.
 const FIRST: usize = ENTRY;
 
-/// Why a stage has another process.
+/// Reason why a stage has another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It began.
+    /// The stage began to run.
     Began,
-    /// It was moved or replaced.
+    /// The stage was migrated or replaced.
     Moved,
-    /// Its process died.
+    /// The previous process died.
     Died,
 }
 
-/// A stage got another process.
+/// Log entry: a stage got another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
-    /// The stage's number.
+    /// Number of the stage in the graph.
     pub stage: usize,
-    /// Why.
+    /// Reason for the handover.
     pub cause: Cause,
-    /// The slot of the new process.
+    /// Slot of the new process.
     pub slot: u8,
-    /// From the announcement until the old process was asked to yield; zero where it was not announced.
+    /// Time from the announcement until the old process was asked to yield; zero without an announcement.
     pub lead: Nanos,
-    /// From then until it yielded, between two steps.
+    /// Time from that request until the old process yielded, between two steps.
     pub freeze: Nanos,
-    /// From then (or from the kill, where the process was killed on purpose) until the new process was awake.
+    /// Time from there (or from a deliberate kill) until the new process was awake.
     pub wake: Nanos,
-    /// From then until it had read the state.
+    /// Time from there until the new process had read the state.
     pub copy: Nanos,
-    /// The time in which no process could carry out steps: `wake` and `copy`.
+    /// Time in which no process could execute steps: `wake` and `copy`.
     pub blackout: Nanos,
-    /// When the new process could go on.
+    /// When the new process could continue.
     pub at: Time,
 }
 
 impl Shared {
-    /// Notes that the process in `slot`, awake since `woke`, has the stage and its state.
+    /// Logs that the process in `slot`, awake since `woke`, owns the stage and has its state.
     pub(super) fn log_taken(&self, stage: usize, slot: u8, woke: Time) {
         let now = self.now();
         let stamp = |note| self.take_stamp(stage, note);
@@ -55,7 +55,7 @@ impl Shared {
         let (cause, from) = match (killed, yielded) {
             (Some(killed), _) => (2, killed),
             (_, Some(yielded)) => (1, yielded),
-            // Its process died by itself: when is not known.
+            // The process died by itself; when is unknown.
             _ if self.control(stage).epoch > 1 => (2, woke),
             _ => (0, woke),
         };
@@ -74,7 +74,7 @@ impl Shared {
         ]);
     }
 
-    /// Notes that the owner has done, at a checkpoint and since `began`, what it was asked to besides.
+    /// Logs that the owner served an extra request at a checkpoint, from `began` until now.
     pub(super) fn log_besides(&self, stage: usize, slot: u8, began: Time) {
         let now = self.now().0;
         let (what, span) = (
@@ -92,12 +92,12 @@ impl Shared {
         for (word, value) in log[at + 1..].iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
-        // Tells that the entry is whole.
+        // Marks the entry as complete.
         log[at].store(number as u64 + 1, Ordering::Release);
     }
 
-    /// The entries from number `from` on that are whole, and the number of the next one. Those that were written over
-    /// before they were fetched are left out.
+    /// The complete entries from number `from` on, and the number of the next one. Entries overwritten before the call
+    /// are omitted.
     pub(super) fn fetch_log(&self, from: u64) -> (Vec<Handover>, u64) {
         let log = self.layout.log(&self.region);
         let places = ((log.len() - FIRST) / ENTRY) as u64;

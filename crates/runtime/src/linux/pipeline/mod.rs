@@ -1,7 +1,7 @@
 //! A pipeline on Linux: a process for each stage on each core, a worker for each core, and the caller's own process.
 //!
-//! The caller's program is its own worker: it runs itself again, and [`Pipeline::start`] then serves in place of
-//! starting. So a program calls it before it does anything else that a worker should not do, with the same graph.
+//! A worker is the caller's program, executed again: [`Pipeline::start`] then serves as a worker instead of starting.
+//! So a program must call it with the same graph, before it does anything that a worker should not do.
 //!
 //! ```text
 //!   the caller's process: pinned stages in its threads, the supervisor
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! All of them die with the process above them, and the memory with the last of them: after a kill of any of them no
-//! process and no mapping is left. Which process has a stage is said by one word ([`punctual_pipeline::Control`]).
+//! process and no mapping is left. One word names the process that owns a stage ([`punctual_pipeline::Control`]).
 
 mod c_stage;
 mod clocks;
@@ -63,64 +63,64 @@ use shared::Shared;
 /// Why a pipeline does not start, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
-    /// The machine does not allow it.
+    /// The machine refused something that the pipeline needs.
     #[error(transparent)]
     Machine(#[from] Refusal),
-    /// The shared memory cannot be had.
+    /// The shared memory is not available, or unusable.
     #[error("{0}")]
     Memory(String),
-    /// It is another pipeline's.
+    /// The shared memory belongs to another pipeline.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A stage does not go on from its state.
+    /// A stage cannot continue from its saved state.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// Cores that are not there, or too many.
+    /// The requested cores do not exist, or are too many.
     #[error("cores {asked}: {why}")]
     Cores {
-        /// What was asked for.
+        /// Cores in the request, as a list.
         asked: String,
-        /// What is wrong.
+        /// Reason for the refusal, with the allowed cores.
         why: String,
     },
-    /// A stage of the graph that the program does not make.
+    /// The program does not make a stage of the graph.
     #[error("no stage \"{0}\" is made by this program: name it in the function that makes stages")]
     NoSuchStage(String),
-    /// A stage cannot go on.
+    /// A stage cannot continue; its name, and the reason.
     #[error("stage \"{0}\" cannot go on: {1}")]
     Failed(String, String),
-    /// A policy that cannot be asked about these stages and cores.
+    /// The policy cannot decide about these stages and cores.
     #[error(transparent)]
     Policy(#[from] MappingError),
-    /// Workers that end before they serve.
+    /// Workers end before they serve.
     #[error(
         "{0} workers in a row ended as soon as they were started: the program must call Pipeline::start with the same \
          graph when it is run again with the same arguments, before it opens what only one process can have"
     )]
     NoWorker(u32),
-    /// A thread or process that the system has no room for.
+    /// The system refused a thread or process.
     #[error("{what}: {why}; raise the limits on processes and threads (ulimit -u)")]
     Start {
-        /// What was to be started.
+        /// Purpose of the thread or process.
         what: &'static str,
-        /// In the system's words.
+        /// The system's error, with its error number.
         why: std::io::Error,
     },
 }
 
-/// The environment variable that tells a process of a pipeline what it is.
+/// Environment variable with the role of a process of a pipeline.
 const ROLE: &str = "PUNCTUAL_PIPELINE_ROLE";
-/// The one that tells it which pipeline.
+/// Environment variable with the tag of the process's pipeline.
 const TAG: &str = "PUNCTUAL_PIPELINE_TAG";
 
-/// What a process of a pipeline is.
+/// Role of a process of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Role {
     Worker { core: usize },
     Instance { core: usize, stage: usize, slot: u8 },
 }
 
-/// What all processes of a pipeline are told.
+/// Facts that every process of a pipeline is given.
 #[derive(Clone, Debug, Default)]
 struct Kin {
     /// The process that starts this one, and with which it ends.
@@ -129,7 +129,7 @@ struct Kin {
     tag: String,
 }
 
-/// What tells a process that this one starts its role.
+/// Environment variables that give a process its role.
 fn environment(shared: &Shared, role: &Role, kin: &Kin) -> [(&'static str, OsString); 2] {
     let (pid, descriptor) = (std::process::id(), shared.descriptor());
     let (parent, priority) = (kin.parent, kin.priority.unwrap_or(0));
@@ -142,7 +142,7 @@ fn environment(shared: &Shared, role: &Role, kin: &Kin) -> [(&'static str, OsStr
     [(ROLE, said.into()), (TAG, kin.tag.clone().into())]
 }
 
-/// The role that the environment tells: memory (process and descriptor), parent, priority, role.
+/// The role from the environment: memory (process and descriptor), parent, priority, role.
 fn said_role() -> Option<(i32, i32, i32, Option<u8>, Role)> {
     let said = std::env::var(ROLE).ok()?;
     let numbers: Option<Vec<i64>> = said.split(' ').map(|number| number.parse().ok()).collect();
@@ -159,37 +159,37 @@ fn said_role() -> Option<(i32, i32, i32, Option<u8>, Role)> {
     Some((rest[0] as i32, rest[1] as i32, rest[2] as i32, priority, role))
 }
 
-/// The tag of the pipeline that this process was started for; `None` where it was started by a user. A program with
-/// several pipelines asks it which graph to start.
+/// The tag of the pipeline for which this process was started; `None` if a user started it. A program with several
+/// pipelines needs it to know which graph to start.
 pub fn told() -> Option<String> {
     said_role()?;
     Some(std::env::var(TAG).unwrap_or_default())
 }
 
-/// How a pipeline runs.
+/// Options of a pipeline; the defaults suit most programs.
 #[derive(Clone, Debug, Default)]
 pub struct PipelineOptions {
-    /// The cores of its stages; none: all that this process may use, up to 8.
+    /// Cores of the stages; empty: all that this process may use, up to 8.
     pub cores: Vec<CoreId>,
-    /// The real-time priority of its processes (`SCHED_FIFO`), where that is allowed.
+    /// Real-time priority of the processes (`SCHED_FIFO`), where that is allowed.
     pub priority: Option<u8>,
-    /// Tells pipelines of one program apart: what [`told`] answers in the processes of this one.
+    /// Distinguishes the pipelines of one program; [`told`] returns it in this pipeline's processes.
     pub tag: String,
-    /// The number of the core, among `cores`, that each stage begins on; missing ones on the first.
+    /// First core of each stage, as an index in `cores`; missing entries mean the first core.
     pub placement: Vec<usize>,
-    /// What decides where stages run from then on.
+    /// Policy that decides where stages run from then on.
     pub policy: MappingPolicy,
-    /// Frames per second that are asked for, which policies count on; none: those that come.
+    /// Requested frames per second, which policies rely on; `None`: as they come.
     pub rate: Option<f64>,
-    /// The clocks and powers of the cores, for policies that ask for them; none: as far as the machine says.
+    /// Clocks and powers of the cores, for policies that need them; `None`: as far as the machine reports them.
     pub machine: Option<Cores>,
-    /// How clocks are turned by the rows of a table; none: they are left as they are.
+    /// How clocks are set by the rows of a table; `None`: they stay as they are.
     pub clocks: Option<ClockOptions>,
-    /// The longest that a step may take: a process that takes longer is killed, and the step is done again. None: 5 s.
+    /// Longest time of a step: a process that takes longer is killed, and the step is repeated. `None`: 5 s.
     pub step_max: Option<Nanos>,
 }
 
-/// [`PipelineOptions::step_max`] where the caller says nothing.
+/// Default of the option [`PipelineOptions::step_max`].
 const STEP_MAX: Nanos = Nanos::from_secs(5);
 
 /// A running pipeline. Dropping it ends it.
@@ -198,18 +198,18 @@ pub struct Pipeline {
     shared: Shared,
     supervisor: Supervisor,
     ground: Ground,
-    /// What turns clocks, or why nothing does. Clocks are put back after all processes have ended.
+    /// The thread that sets clocks, or why there is none. Clocks are restored after all processes have ended.
     clocks: Option<Result<Turning, Refusal>>,
 }
 
 impl Pipeline {
-    /// Starts the stages that may move, on these cores. `bodies` makes each stage, and is asked in every process.
+    /// Starts the migratable stages on these cores. `bodies` makes each stage, and is called in every process.
     ///
     /// In a process that a pipeline of this program has started, this serves and does not return. No other thread may
     /// run there yet: call it first in `main`.
     ///
     /// # Errors
-    /// [`PipelineError`].
+    /// [`PipelineError`] says what to change.
     pub fn start(graph: Graph, options: &PipelineOptions, bodies: Bodies) -> Result<Pipeline, PipelineError> {
         serve_if_told(&graph, options, &bodies)?;
         let cores = chosen(&options.cores)?;
@@ -225,7 +225,7 @@ impl Pipeline {
                 shared.set_slot(stage, at as u8, |slot| slot.wanted = true);
             }
         }
-        // Before there are other threads: its guardian is forked.
+        // Before other threads start, because this forks the guardian.
         let machine = { options.clocks.as_ref() }.map(|clocks| {
             let opened = clocks::open(clocks, &shared, options.machine.as_ref());
             (clocks, opened)
@@ -249,15 +249,15 @@ impl Pipeline {
         })
     }
 
-    /// A stage that stays in this process, to be carried out by a thread of the caller's.
+    /// A stage that stays in this process; a thread of the caller executes it.
     ///
     /// # Errors
-    /// [`PipelineError::NoSuchStage`] where there is no such stage, or it may move.
+    /// [`PipelineError::NoSuchStage`] if there is no such stage, or it may migrate.
     pub fn pinned(&self, name: &str) -> Result<Pinned, PipelineError> {
         Pinned::new(&self.shared, name)
     }
 
-    /// What turns the clocks beneath it, or why nothing does; `None` where that was not asked for.
+    /// Reader of the thread that sets clocks, or why there is none; `None` if clocks were not requested.
     ///
     /// # Errors
     /// [`Refusal`]: the machine has no clocks that can be set.
@@ -271,18 +271,18 @@ impl Pipeline {
         )
     }
 
-    /// What its coordinators know: with their decisions, a log that can be replayed.
+    /// Facts given to its coordinators: together with their decisions, a log that can be replayed.
     pub fn ground(&self) -> &Ground {
         &self.ground
     }
 
-    /// How late the frames were that a stage took; `None` where there is no such stage.
+    /// Tardiness of the frames that a stage took; `None` if there is no such stage.
     pub fn tardiness(&self, name: &str) -> Option<TardinessFigures> {
         let stage = self.shared.graph.number(name)?;
         Some(self.shared.layout.tardiness(&self.shared.region, stage).figures())
     }
 
-    /// Frames that a stage has made, at all outputs; 0 where there is no such stage.
+    /// Frames that a stage has made, at all outputs; 0 if there is no such stage.
     pub fn made(&self, name: &str) -> u64 {
         let shared = &self.shared;
         let Some(stage) = shared.graph.number(name) else {
@@ -294,7 +294,7 @@ impl Pipeline {
             .sum()
     }
 
-    /// Frames that were dropped before a stage, at all inputs; 0 where there is no such stage.
+    /// Frames that were dropped before a stage, at all inputs; 0 if there is no such stage.
     pub fn dropped(&self, name: &str) -> u64 {
         let shared = &self.shared;
         let Some(stage) = shared.graph.number(name) else {
@@ -306,7 +306,7 @@ impl Pipeline {
             .sum()
     }
 
-    /// Whether all stages without outputs have ended: no frame will be delivered any more.
+    /// Whether all stages without outputs have ended: no further frame will be delivered.
     pub fn sinks_have_ended(&self) -> bool {
         let shared = &self.shared;
         let mut sinks = shared
@@ -315,34 +315,33 @@ impl Pipeline {
         sinks.all(|stage| shared.layout.has_ended(&shared.region, stage))
     }
 
-    /// Something to ask and tell it by beside the supervisor, for another thread. It is of use as long as the pipeline
-    /// runs.
+    /// A control panel of the pipeline for another thread. It works while the pipeline runs.
     pub fn panel(&self) -> Panel {
         Panel::new(&self.shared)
     }
 
-    /// What moves stages, and tells about them.
+    /// Supervisor of the workers; also the control panel of the pipeline.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
 
-    /// Ends it: all processes have ended when this returns.
+    /// Ends the pipeline: all processes have ended when this returns.
     ///
     /// # Errors
-    /// [`PipelineError::Failed`] where it had ended because a stage could not go on.
+    /// [`PipelineError::Failed`] if the pipeline had ended because a stage could not continue.
     pub fn end(self) -> Result<(), PipelineError> {
         self.supervisor.end()
     }
 }
 
-/// Serves as a worker or as a process of a stage, where the environment says so.
+/// Serves as a worker or as a process of a stage, if the environment gives such a role.
 fn serve_if_told(graph: &Graph, options: &PipelineOptions, bodies: &Bodies) -> Result<(), PipelineError> {
     let Some((pid, descriptor, parent, priority, role)) = said_role() else {
         return Ok(());
     };
     let tag = told().unwrap_or_default();
     leave_signals_to_parent();
-    // Programs that a stage starts are none of this pipeline.
+    // Programs that a stage starts do not belong to this pipeline.
     // SAFETY: a process of a pipeline has one thread here: the caller starts none before.
     unsafe {
         std::env::remove_var(ROLE);

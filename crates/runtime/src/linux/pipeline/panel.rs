@@ -1,5 +1,5 @@
-//! What can be asked of a running pipeline: where its stages are, and that one moves, is replaced or is killed. By the
-//! process that started it, or by another one of the same user (`registry.rs`).
+//! Control panel of a running pipeline: shows where its stages are, and migrates, replaces or kills them. For the
+//! process that started it, or another one of the same user (`registry.rs`).
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -14,28 +14,28 @@ use super::desk::Word;
 use super::log::Handover;
 use super::shared::{Besides, End, Note, Shared};
 
-/// How long a target may take to get ready: to be executed, and to read the state.
+/// Longest time for a target to get ready: to be executed, and to read the state.
 const PREPARES: Nanos = Nanos::from_secs(3);
-/// How long an owner that was asked may be in one step.
+/// Longest time for an owner that was asked to yield to end its step.
 const YIELDS: Nanos = Nanos::from_secs(5);
 
-/// How a stage gets to another core.
+/// Mechanism that migrates a stage to another core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Its process runs there from now on (sched_setaffinity(2)): no other process takes part.
+    /// Pins the same process to the other core (sched_setaffinity(2)): no other process takes part.
     Affinity,
-    /// A process that sleeps there has it next.
+    /// A process that sleeps on the other core owns the stage next.
     Replica,
-    /// That process is woken, and reads what it will need, before the stage is asked for.
+    /// The sleeping process is woken, and reads ahead, before the owner is asked to yield.
     Announced,
-    /// A process is started there when the old one has yielded: as the paper's recreation.
+    /// A new process starts there after the old one has yielded: the paper's recreation.
     Recreate,
-    /// A process is started there, and ready, before the old one yields.
+    /// A new process is started there, and ready, before the old one yields.
     RecreateAhead,
 }
 
 impl Mechanism {
-    /// All, the baseline first.
+    /// All mechanisms, the baseline first.
     pub const ALL: [Mechanism; 5] = [
         Mechanism::Affinity,
         Mechanism::Replica,
@@ -44,7 +44,7 @@ impl Mechanism {
         Mechanism::RecreateAhead,
     ];
 
-    /// Of a process of that version, by this mechanism. `Affinity` hands nothing over.
+    /// Request for a process of that version, by this mechanism. Unused for `Affinity`, which needs no handover.
     fn wish(self, version: Version) -> Wish {
         Wish {
             announced: matches!(self, Mechanism::Announced | Mechanism::RecreateAhead),
@@ -53,7 +53,7 @@ impl Mechanism {
         }
     }
 
-    /// As users write it.
+    /// Name of the mechanism on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Mechanism::Affinity => "affinity",
@@ -65,70 +65,70 @@ impl Mechanism {
     }
 }
 
-/// Why a stage is not moved.
+/// Why a stage was not migrated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
-    /// It stays where it was started.
+    /// The stage is pinned: it stays where it was started.
     #[error("stage \"{0}\" is pinned: it stays in the process that started the pipeline")]
     Pinned(String),
-    /// There is no such stage.
+    /// The graph has no such stage.
     #[error("no stage is called \"{0}\"; stages are: {1}")]
     NoStage(String, String),
-    /// There is no such core.
+    /// The pipeline has no such core.
     #[error("core {0} is none of the pipeline's: {1}")]
     NoCore(CoreId, String),
-    /// The new program cannot be told to the workers.
+    /// The new program cannot be announced to the workers.
     #[error("{0}")]
     Program(String),
-    /// Another hand-over is under way.
+    /// Another handover of the stage is under way.
     #[error("stage \"{0}\" is being handed over: try again")]
     Busy(String),
-    /// The process that is to have it is not there yet.
+    /// The target process does not exist yet; it is being started.
     #[error("stage \"{0}\" has no process on core {1} yet: try again")]
     NotReady(String, CoreId),
 }
 
-/// A stage now.
+/// State of a stage at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageNow {
-    /// Its name.
+    /// Name of the stage in the graph.
     pub name: String,
-    /// The core that its process runs on; `None` of a pinned one.
+    /// Core on which its process runs; `None` for a pinned stage.
     pub core: Option<CoreId>,
-    /// That process; 0: none at this instant.
+    /// Process id of the owner; 0: none at this instant.
     pub pid: i32,
-    /// Steps done.
+    /// Steps that it has done.
     pub steps: u64,
-    /// Time in steps.
+    /// Total time spent in steps.
     pub busy: Nanos,
-    /// Processes that died while they had it.
+    /// Processes that died while they owned the stage.
     pub restarts: u64,
-    /// Those of them that were killed because a step took too long.
+    /// Of these, processes killed because a step took too long.
     pub hung: u64,
-    /// How often it was replaced by a process of another program, as far as that program goes on.
+    /// How often the stage was replaced by a process of another program, without failed replacements.
     pub version: u16,
 }
 
-/// A queue now: an edge of the graph.
+/// State of a queue, an edge of the graph, at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueNow {
-    /// The number of the stage that makes its frames.
+    /// Number of the stage that makes its frames.
     pub from: usize,
-    /// The number of the stage that takes them.
+    /// Number of the stage that takes them.
     pub to: usize,
-    /// Frames that wait.
+    /// Frames that wait in the queue.
     pub waiting: u64,
-    /// Frames that it holds at most.
+    /// Capacity of the queue, in frames.
     pub slots: u32,
-    /// Frames that were dropped because it was full, or because they were late.
+    /// Frames dropped because the queue was full, or because they were late.
     pub dropped: u64,
 }
 
-/// A running pipeline, to be asked and told.
+/// Control panel of a running pipeline.
 #[derive(Debug)]
 pub struct Panel {
     shared: Shared,
-    /// The number of the next entry of the log.
+    /// Number of the next entry of the log to read.
     fetched: Mutex<u64>,
 }
 
@@ -144,19 +144,19 @@ impl Panel {
         &self.shared
     }
 
-    /// The cores of the pipeline.
+    /// Cores of the pipeline, in its order.
     pub fn cores(&self) -> Vec<CoreId> {
         (0..self.shared.cores())
             .map(|number| self.shared.core(number))
             .collect()
     }
 
-    /// Whether it runs still.
+    /// Whether the pipeline still runs.
     pub fn runs(&self) -> bool {
         self.shared.end() == End::Runs
     }
 
-    /// All stages, in the order of the graph.
+    /// State of all stages, in the order of the graph.
     pub fn stages(&self) -> Vec<StageNow> {
         let note = |stage, note| self.shared.note(stage, note).load(Ordering::Relaxed);
         let now = |stage: usize| {
@@ -175,7 +175,7 @@ impl Panel {
         self.shared.stages().map(now).collect()
     }
 
-    /// All queues, in the order of the graph's edges. Each is looked at by itself, while frames go on.
+    /// State of all queues, in the order of the graph's edges. Each is read separately, while frames move.
     pub fn queues(&self) -> Vec<QueueNow> {
         let (layout, region) = (&self.shared.layout, &self.shared.region);
         let links = self.shared.graph.links().iter();
@@ -192,7 +192,7 @@ impl Panel {
         now.collect()
     }
 
-    /// Hand-overs and restarts since the last call, or since the beginning.
+    /// Handovers and restarts since the last call, or since the beginning.
     pub fn handovers(&self) -> Vec<Handover> {
         let mut from = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
         let (fetched, next) = self.shared.fetch_log(*from);
@@ -200,8 +200,8 @@ impl Panel {
         fetched
     }
 
-    /// Has processes sleep on all cores, one of each stage, ready to have it next; with `spares` two, so that the death
-    /// of one finds another one on its core. Answers whether all are there.
+    /// Keeps a sleeping process of each stage ready on every core; with `spares` two, so that the death of one finds
+    /// another on its core. Returns whether all exist already.
     pub fn keep_replicas(&self, spares: bool) -> bool {
         let shared = &self.shared;
         let kept = if spares { shared.slots() } else { shared.cores() as u8 };
@@ -217,15 +217,15 @@ impl Panel {
         there
     }
 
-    /// Whether a stage is being handed over.
+    /// Whether a handover of the stage is under way.
     ///
     /// # Errors
-    /// [`MoveError`] where there is no such stage, or it is pinned.
+    /// [`MoveError`] if there is no such stage, or it is pinned.
     pub fn is_under_way(&self, name: &str) -> Result<bool, MoveError> {
         Ok(self.shared.control(self.find(name)?).phase != Phase::Held)
     }
 
-    /// Moves a stage to a core, and returns before it is there.
+    /// Migrates a stage to a core; returns before it is there.
     ///
     /// # Errors
     /// [`MoveError`]; nothing is changed then.
@@ -234,13 +234,13 @@ impl Panel {
         let number = (0..self.shared.cores()).find(|number| self.shared.core(*number) == core);
         let cores = self.cores().iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
         let number = number.ok_or(MoveError::NoCore(core, cores))?;
-        // The policy leaves stages alone for a while now.
+        // The policy leaves stages alone for the hold time from now on.
         let moved = self.shared.desk_word(Word::UserMoved);
         moved.store(self.shared.now().0, Ordering::Relaxed);
         self.move_to(stage, number, mechanism)
     }
 
-    /// Moves a stage to the core of that number of the pipeline's.
+    /// Migrates a stage to the core of that index among the pipeline's.
     pub(super) fn move_to(&self, stage: usize, number: usize, mechanism: Mechanism) -> Result<(), MoveError> {
         let owner = self.shared.control(stage).owner;
         if mechanism == Mechanism::Affinity {
@@ -253,11 +253,10 @@ impl Panel {
         self.hand_over(stage, number as u8, mechanism.wish(self.shared.versions(stage).now))
     }
 
-    /// Has the process of a stage log a hand-over in which nothing happens, at its next checkpoint: the control of a
-    /// measurement.
+    /// Makes the process of a stage log an empty handover at its next checkpoint: the control of a measurement.
     ///
     /// # Errors
-    /// [`MoveError`] where there is no such stage, or it is the caller's own.
+    /// [`MoveError`] if there is no such stage, or it is the caller's own.
     pub fn no_op(&self, name: &str) -> Result<(), MoveError> {
         self.besides(self.find(name)?, Besides::Nothing);
         Ok(())
@@ -270,12 +269,13 @@ impl Panel {
         self.shared.ring_stage(stage);
     }
 
-    /// Has a process of another program take a stage over, on the same core: a new version, or this one again. It is
-    /// started at the first call, which answers [`MoveError::NotReady`]; the old process goes on until the new one has
-    /// read the stage's state. One that does not start, refuses the state or dies before is given up.
+    /// Replaces a stage's process by one of another program, on the same core: a new version, or the present one again.
+    /// The first call starts the program and returns [`MoveError::NotReady`]; the old process continues until the new
+    /// one has read the stage's state. A program that does not start, refuses the state or dies before that is
+    /// abandoned.
     ///
     /// # Errors
-    /// [`MoveError`]; the old process goes on then.
+    /// [`MoveError`]; the old process continues then.
     pub fn replace(&self, name: &str, program: &Path) -> Result<(), MoveError> {
         let stage = self.find(name)?;
         let refused = |why: PipelineError| MoveError::Program(why.to_string());
@@ -328,7 +328,7 @@ impl Panel {
                 Err(MoveError::NotReady(shared.name(stage).to_owned(), shared.core(core)))
             }
             Granted::Go(slot, next) => {
-                // Another request, or a death, may have come between.
+                // Another request, or a death, may have come in between.
                 if !shared.change_slot(stage, target, said, slot) {
                     return Err(busy());
                 }
@@ -337,7 +337,7 @@ impl Panel {
                 } else {
                     Note::AskedAt
                 };
-                // What a hand-over that came to nothing has left is none of this one's.
+                // Stamps left by a handover that failed do not belong to this one.
                 for left in [Note::AnnouncedAt, Note::AskedAt, Note::YieldedAt] {
                     shared.take_stamp(stage, left);
                 }
@@ -353,8 +353,8 @@ impl Panel {
         }
     }
 
-    /// Ends a hand-over that takes too long: a target that does not get ready is given up, an owner that does not yield
-    /// is killed, and the target has the stage then.
+    /// Ends a handover that takes too long: a target that does not get ready is abandoned; an owner that does not yield
+    /// is killed, and the target then owns the stage.
     pub(super) fn hurry(&self, stage: usize, control: Control) {
         let shared = &self.shared;
         let since = |note| {
@@ -374,10 +374,10 @@ impl Panel {
         }
     }
 
-    /// Kills the process that has a stage; whether there was one.
+    /// Kills the process that owns a stage; returns whether there was one.
     ///
     /// # Errors
-    /// [`MoveError`] where there is no such stage, or it is the caller's own.
+    /// [`MoveError`] if there is no such stage, or it is the caller's own.
     pub fn kill(&self, name: &str) -> Result<bool, MoveError> {
         let stage = self.find(name)?;
         let pid = self.shared.slot(stage, self.shared.control(stage).owner).pid;
@@ -387,7 +387,7 @@ impl Panel {
         Ok(process.kill())
     }
 
-    /// Kills the worker of a core; whether there was one.
+    /// Kills the worker of a core; returns whether there was one.
     pub fn kill_worker(&self, number: usize) -> bool {
         let shared = &self.shared;
         for stage in shared.migratable() {

@@ -6,7 +6,7 @@ use punctual_units::{Nanos, Time};
 use super::PipelineError;
 use super::shared::{End, Shared};
 
-/// Such a stage: a thread of the caller's carries out its steps.
+/// A pinned stage: a thread of the caller executes its steps.
 #[derive(Debug)]
 pub struct Pinned {
     shared: Shared,
@@ -27,7 +27,8 @@ impl Pinned {
         })
     }
 
-    /// One step, where frames and room are there; see [`Runner::turn`]. Once the pipeline ends it is [`Turn::Ended`].
+    /// Does one step if frames and room are available; see [`Runner::turn`]. Returns [`Turn::Ended`] once the pipeline
+    /// ends.
     pub fn turn(&mut self, body: &mut dyn AnyStage) -> Turn {
         let began = self.now();
         let turn = self.step(body, began);
@@ -35,7 +36,8 @@ impl Pinned {
         turn
     }
 
-    /// The same for a stage whose steps wait for what is outside: the time that they tell does not count as work.
+    /// Like `Pinned::turn`, for a stage whose steps wait for files or pipes: the time that `waited` returns does not
+    /// count as work.
     pub(super) fn turn_less<S: AnyStage>(&mut self, body: &mut S, waited: impl Fn(&S) -> Nanos) -> Turn {
         let began = self.now();
         let turn = self.step(body, began);
@@ -57,7 +59,7 @@ impl Pinned {
         }
     }
 
-    /// Counts the work of a turn that began at `began`, and ends the pipeline where the stage cannot go on.
+    /// Counts the work of a turn that began at `began`, and ends the pipeline if the stage cannot continue.
     fn account(&mut self, turn: &Turn, began: Time) {
         let (shared, stage) = (&self.shared, self.stage);
         match (turn, &mut self.runner) {
@@ -70,7 +72,7 @@ impl Pinned {
         }
     }
 
-    /// Ends the stage: it takes and makes nothing any more, and the stages before it do not wait for it.
+    /// Ends the stage: it takes and makes nothing further, and the stages before it do not wait for it.
     pub fn end(&mut self, body: &mut dyn AnyStage) -> Turn {
         if let Err(refused) = self.take(body) {
             return Turn::Failed(refused);
@@ -90,7 +92,7 @@ impl Pinned {
         Ok(())
     }
 
-    /// How often the stage's bell has rung: to be asked before a turn, for [`Pinned::wait`].
+    /// Number of rings of the stage's bell: read it before a turn, for [`Pinned::wait`].
     pub fn heard(&self) -> u32 {
         self.shared.stage_bell(self.stage).heard()
     }
@@ -100,10 +102,10 @@ impl Pinned {
         self.shared.wait(self.shared.stage_bell(self.stage), heard, at_most);
     }
 
-    /// Carries out steps until the stage has ended, waiting for frames and for room.
+    /// Executes steps until the stage has ended, waiting for frames and for room.
     ///
     /// # Errors
-    /// [`Failure`] where it cannot go on.
+    /// [`Failure`] if the stage cannot continue.
     pub fn run(&mut self, body: &mut dyn AnyStage) -> Result<(), Failure> {
         loop {
             let heard = self.heard();
@@ -116,7 +118,7 @@ impl Pinned {
         }
     }
 
-    /// How many frames wait at an input.
+    /// Number of frames that wait at an input.
     ///
     /// # Panics
     /// Where there is no such input.
@@ -124,8 +126,7 @@ impl Pinned {
         self.shared.layout.waiting(&self.shared.region, self.stage, port).0
     }
 
-    /// What comes with the next frame of an input, where one waits there. A stage whose edge drops frames may take
-    /// another one.
+    /// Metadata of the next frame that waits at an input, if any. A stage whose edge drops frames may take another one.
     ///
     /// # Panics
     /// Where there is no such input.
@@ -133,7 +134,7 @@ impl Pinned {
         self.shared.layout.next(&self.shared.region, self.stage, port)
     }
 
-    /// Whether no more frames will come to an input than those that wait there.
+    /// Whether no frames will follow those that wait at an input.
     ///
     /// # Panics
     /// Where there is no such input.
@@ -141,7 +142,7 @@ impl Pinned {
         self.shared.layout.waiting(&self.shared.region, self.stage, port).1
     }
 
-    /// Frames that it has made at an output.
+    /// Number of frames that the stage has made at an output.
     ///
     /// # Panics
     /// Where there is no such output.
@@ -149,12 +150,12 @@ impl Pinned {
         self.shared.layout.made(&self.shared.region, self.stage, port)
     }
 
-    /// Whether the pipeline runs still.
+    /// Whether the pipeline still runs.
     pub fn runs(&self) -> bool {
         self.shared.end() == End::Runs
     }
 
-    /// The pipeline's clock.
+    /// Current time of the pipeline's clock.
     pub fn now(&self) -> Time {
         self.shared.now()
     }

@@ -1,4 +1,4 @@
-//! Kills at chosen points of a hand-over, for the tests: what a kill at random meets once in thousands of times.
+//! Kills at chosen points of a handover, for tests: a random kill hits such a point once in thousands of times.
 //!
 //! Without debug assertions there are no such points.
 
@@ -11,30 +11,30 @@ use super::shared::Shared;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Point {
-    /// A target has read the state, and has not said that it is ready.
+    /// A target has read the state, and has not reported that it is ready.
     Prepared = 1,
-    /// It has said so, and the owner does not know.
+    /// The target has reported that, and the owner does not know it yet.
     Ready,
-    /// The owner knows that it is asked.
+    /// The owner knows that it is asked to yield.
     Asked,
-    /// The owner has yielded, and the target does not know.
+    /// The owner has yielded, and the target does not know it yet.
     Yielded,
-    /// The target has the stage, and has done no step of it.
+    /// The target owns the stage, and has done no step of it.
     Taken,
-    /// A step is committed, and the neighbours do not know.
+    /// A step is committed, and the neighbours do not know it yet.
     Committed,
     /// A worker is about to start a process.
     Starts,
-    /// A worker has started one, and has not said so.
+    /// A worker has started a process, and has not recorded that.
     Started,
-    /// A worker has heard of a death, and has not said so.
+    /// A worker was notified of a death, and has not recorded that.
     Reaped,
-    /// A worker has said so, and the stage has no other process yet.
+    /// A worker has recorded the death, and the stage has no other process yet.
     Buried,
 }
 
 impl Point {
-    /// All.
+    /// All points, in the order of their numbers.
     pub const ALL: [Point; 10] = [
         Point::Prepared,
         Point::Ready,
@@ -50,19 +50,19 @@ impl Point {
 }
 
 impl Panel {
-    /// Has the next process die that comes to `point`.
+    /// Kills the next process that reaches `point`.
     pub fn plant_kill(&self, point: Point) {
         self.shared().planted().store(point as u64, Ordering::Release);
     }
 
-    /// Whether no kill is planted that has not happened.
+    /// Whether a kill is planted that has not happened yet.
     pub fn has_planted_kill(&self) -> bool {
         self.shared().planted().load(Ordering::Acquire) != 0
     }
 }
 
 impl Shared {
-    /// Ends this process, where a kill is planted at `point`.
+    /// Kills this process if a kill is planted at `point`.
     #[inline]
     pub(super) fn at(&self, point: Point) {
         if !cfg!(debug_assertions) || self.planted().load(Ordering::Relaxed) != point as u64 {

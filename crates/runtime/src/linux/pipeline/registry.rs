@@ -1,4 +1,5 @@
-//! Which pipelines run: a file for each in the folder of run-time data, so that other processes of this user find them.
+//! Registry of running pipelines: a file for each in the folder of run-time data, so that other processes of this user
+//! find them.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,15 +15,15 @@ use super::PipelineError;
 use super::panel::Panel;
 use super::shared::Shared;
 
-/// The folder of the files, in that of run-time data.
+/// Folder of the files, inside that of run-time data.
 const FOLDER: &str = "pipelines";
-/// Files that are looked at.
+/// Greatest number of files that are read.
 const FILES_MAX: usize = 1024;
 
-/// A pipeline that runs.
+/// A running pipeline, as found in the registry.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Running {
-    /// The process that has started it.
+    /// Id of the process that has started it.
     pub process: i32,
     started: u64,
     descriptor: i32,
@@ -30,15 +31,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// What its graph is called.
+    /// Name of the pipeline's graph.
     pub fn name(&self) -> &str {
         self.graph.name()
     }
 
-    /// What it can be asked and told by.
+    /// Opens a control panel of the pipeline.
     ///
     /// # Errors
-    /// [`PipelineError`] where it has ended, or is another user's.
+    /// [`PipelineError`] if the pipeline has ended, or belongs to another user.
     pub fn panel(&self) -> Result<Panel, PipelineError> {
         let shared = Shared::open(self.graph.clone(), self.process, self.descriptor)?;
         Ok(Panel::new(&shared))
@@ -52,7 +53,7 @@ impl Running {
     }
 }
 
-/// The pipelines of this user that run. Files of others that have ended are removed.
+/// Running pipelines of this user. Removes the files of pipelines that have ended.
 pub fn running() -> Vec<Running> {
     let files = fs::read_dir(recovery::folder().join(FOLDER))
         .into_iter()
@@ -60,7 +61,7 @@ pub fn running() -> Vec<Running> {
         .flatten();
     let read = |path: &Path| {
         let running: Option<Running> = postcard::from_bytes(&fs::read(path).ok()?).ok();
-        // One that cannot be read is of another version, or is being written.
+        // An unreadable file belongs to another version, or is being written.
         let lives = running
             .as_ref()
             .map_or_else(|| is_of_living(path), |running| running.id().lives());
@@ -75,14 +76,14 @@ pub fn running() -> Vec<Running> {
     found
 }
 
-/// Whether the process lives after which a file is named.
+/// Whether the process in the file's name is alive.
 fn is_of_living(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let pid = name.split('-').next().and_then(|pid| pid.parse().ok());
     pid.and_then(ProcessId::of).is_some()
 }
 
-/// The file of a pipeline, which goes with this value.
+/// Registry file of a pipeline; dropping this value removes it.
 #[derive(Debug)]
 pub(super) struct Registered(PathBuf);
 
@@ -99,7 +100,7 @@ impl Registered {
         fs::create_dir_all(&folder)?;
         let bytes = postcard::to_stdvec(&running).map_err(io::Error::other)?;
         let path = folder.join(format!("{}-{}", running.process, running.descriptor));
-        // Written beside its place: another process reads it whole or not at all.
+        // Written to a temporary file first: another process reads the whole file or nothing.
         let beside = path.with_extension("new");
         let mut file = { fs::OpenOptions::new() }
             .write(true)
@@ -115,7 +116,7 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // One that stays is removed by the next process that looks.
+        // If this fails, the next process that reads the registry removes the file.
         let _ = fs::remove_file(&self.0);
     }
 }

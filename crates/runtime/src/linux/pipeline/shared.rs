@@ -1,4 +1,4 @@
-//! What all processes of a running pipeline share, and how they wait for each other.
+//! Memory that all processes of a running pipeline share, and the bells by which they wait for each other.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,49 +17,49 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::PipelineError;
 
-/// Cores of one pipeline: each has slots for two processes of a stage.
+/// Greatest number of cores of one pipeline; each has slots for two processes of a stage.
 pub const CORES_MAX: usize = 8;
-/// The longest that the process of a stage waits for its neighbours before it looks again. A process that was declared
-/// dead and goes on wakes at the same bell as the one that has the stage now, and strikes what that one has said, that
-/// it waits. A wake-up that is lost so costs this much at most, and ten looks a second where nothing flows.
+/// Longest wait of a stage's process for its neighbours before it looks again. A process that was wrongly declared dead
+/// waits at the same bell as the new owner, and may clear the flag that says that the owner waits. Such a lost wake-up
+/// costs at most this time, and the bound costs ten looks a second where no frames move.
 pub(super) const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
 
-/// Makes the stage of that name as it is before the first frame; `None`: there is no such stage.
+/// Makes the stage of that name, in its state before the first frame; `None`: there is no such stage.
 pub type Bodies = Arc<dyn Fn(&str) -> Option<Box<dyn AnyStage>> + Send + Sync>;
 
-/// Words that the processes share.
+/// Words of the pipeline in shared memory.
 const END: usize = 0;
 const CORES: usize = 1;
 const CORE: usize = 2;
-/// The process of each worker.
+/// Process id of each worker.
 const WORKER: usize = CORE + CORES_MAX;
-/// When each worker looked last.
+/// When each worker was last active.
 const LOOKED: usize = WORKER + CORES_MAX;
-/// The longest that a step may take, in nanoseconds.
+/// Longest time of a step, in nanoseconds.
 const STEP_MAX: usize = LOOKED + CORES_MAX;
-/// See `planted.rs`.
+/// Point of a planted kill: see `planted.rs`.
 const PLANTED: usize = STEP_MAX + 1;
-/// In how many slots of a stage processes sleep that nothing asked for yet.
+/// Number of slots of each stage in which sleeping processes are kept ready.
 const KEEPS: usize = PLANTED + 1;
-/// The programs of versions, from number 1 on: how many bytes the path has, and the path.
+/// Programs of versions, from number 1 on: length of the path in bytes, and the path.
 const PROGRAMS: usize = KEEPS + 1;
-/// The longest path, in bytes.
+/// Greatest length of a path, in bytes.
 const PROGRAM_MAX: usize = 256;
-/// Words of a program.
+/// Words of one program.
 const PROGRAM_WORDS: usize = 1 + PROGRAM_MAX / 8;
-/// Programs at a time: those of all versions in force, and of the ones before them.
+/// Greatest number of programs at a time: those of all versions in force, and of the previous ones.
 const PROGRAMS_MAX: u8 = 24;
 
 /// How a pipeline ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Not yet.
+    /// The pipeline still runs.
     Runs,
-    /// Its last stage has ended, or the caller wants it to.
+    /// The last stage has ended, or the caller wants the end.
     Asked,
     /// Workers end as soon as they are started.
     NoWorker,
-    /// This stage cannot go on.
+    /// The stage of this number cannot continue.
     Failed(usize),
 }
 
@@ -83,7 +83,7 @@ impl End {
     }
 }
 
-/// What is noted of one stage.
+/// Words about one stage, for its processes.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(super) enum Note {
@@ -92,32 +92,32 @@ pub(super) enum Note {
     AnnouncedAt,
     AskedAt,
     YieldedAt,
-    /// Deaths in a row without a step between.
+    /// Consecutive deaths without a step in between.
     Deaths,
-    /// Steps at the last death.
+    /// Number of steps at the last death.
     StepsAtDeath,
     Restarts,
     Moves,
-    /// What its owner is to do at its next checkpoint, besides: see [`Besides`].
+    /// Extra request to the owner for its next checkpoint: see [`Besides`].
     Besides,
-    /// Time in steps, in nanoseconds.
+    /// Total time in steps, in nanoseconds.
     Busy,
-    /// See [`Versions`].
+    /// Packed [`Versions`] of the stage.
     Versions,
-    /// Steps when the version in force took over.
+    /// Number of steps when the version in force took over.
     StepsAtVersion,
-    /// When the step under way began; zero between steps.
+    /// When the current step began; zero between steps.
     StepBegan,
-    /// Processes that were killed because a step took too long.
+    /// Number of processes killed because a step took too long.
     Hung,
 }
 
-/// What an owner does at a checkpoint without giving the stage away: the baselines of moving.
+/// Request that an owner serves at a checkpoint without yielding the stage: the baselines of migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Besides {
-    /// It moves itself to the core of this number of the pipeline's.
+    /// Pin the process to the core of this index among the pipeline's.
     Pin(usize),
-    /// Nothing, which is logged as the others are: the control of a measurement.
+    /// Do nothing, but log it as the others: the control of a measurement.
     Nothing,
 }
 
@@ -138,7 +138,7 @@ impl Besides {
     }
 }
 
-/// The shared memory of a pipeline, and what lies in it.
+/// The shared memory of a pipeline, with its graph and layout.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) graph: Arc<Graph>,
@@ -154,7 +154,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Memory for a new pipeline on these cores.
+    /// Creates memory for a new pipeline on these cores.
     pub(super) fn create(graph: Graph, cores: &[CoreId]) -> Result<Shared, PipelineError> {
         let layout = Layout::new(&graph);
         let memory = SharedMemory::create("punctual-pipeline", layout.bytes())?;
@@ -168,7 +168,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// The memory of a running pipeline, by a descriptor of its process.
+    /// Opens the memory of a running pipeline, by a descriptor of its process.
     pub(super) fn open(graph: Graph, pid: i32, descriptor: i32) -> Result<Shared, PipelineError> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let file = { OpenOptions::new() }.read(true).write(true).open(&path);
@@ -184,8 +184,8 @@ impl Shared {
         memory.populate();
         let memory = Arc::new(memory);
         let kept = Arc::clone(&memory) as Arc<_>;
-        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; no other code writes
-        // there than the pipeline's.
+        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; only the pipeline's code
+        // writes there.
         let region = unsafe { Region::of(memory.base(), memory.bytes(), kept) };
         Shared {
             graph: Arc::new(graph),
@@ -195,7 +195,7 @@ impl Shared {
         }
     }
 
-    /// By which descriptor of this process others open the memory.
+    /// Descriptor of this process through which others open the memory.
     pub(super) fn descriptor(&self) -> i32 {
         self.memory.as_fd().as_raw_fd()
     }
@@ -212,7 +212,7 @@ impl Shared {
         0..self.graph.stages().len()
     }
 
-    /// The stages that have processes of their own.
+    /// The stages that have their own processes.
     pub(super) fn migratable(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.stages().filter(|stage| self.graph.stages()[*stage].migratable)
     }
@@ -221,12 +221,12 @@ impl Shared {
         self.graph.stages().get(stage).map_or("", |spec| spec.name.as_str())
     }
 
-    /// How many cores it has.
+    /// Number of the pipeline's cores.
     pub(super) fn cores(&self) -> usize {
         (self.words()[CORES].load(Ordering::Relaxed) as usize).clamp(1, CORES_MAX)
     }
 
-    /// The core of that number of the pipeline's.
+    /// The core of that index among the pipeline's.
     pub(super) fn core(&self, number: usize) -> CoreId {
         CoreId(self.words()[CORE + number % CORES_MAX].load(Ordering::Relaxed) as u32)
     }
@@ -235,7 +235,7 @@ impl Shared {
         End::of(self.words()[END].load(Ordering::Acquire))
     }
 
-    /// Has the pipeline end, for the first reason that is given, and wakes all of its threads.
+    /// Ends the pipeline, for the first reason given, and wakes all of its threads.
     pub(super) fn end_by(&self, end: End) {
         let runs = End::Runs.word();
         let _ = self.words()[END].compare_exchange(runs, end.word(), Ordering::AcqRel, Ordering::Relaxed);
@@ -246,12 +246,12 @@ impl Shared {
         (0..self.cores()).for_each(|core| self.ring(self.worker_bell(core)));
     }
 
-    /// The process of a worker; 0 until it is there.
+    /// Process id of a worker; 0 until it has started.
     pub(super) fn worker(&self, core: usize) -> &AtomicU64 {
         &self.words()[WORKER + core % CORES_MAX]
     }
 
-    /// The number of the program at that path, which is told to all processes.
+    /// Registers the program at `path` for all processes; returns its number.
     pub(super) fn add_program(&self, path: &Path) -> Result<u8, PipelineError> {
         let bytes = path.as_os_str().as_bytes();
         let refused = |why: String| Err(PipelineError::Memory(why));
@@ -280,7 +280,7 @@ impl Shared {
         Ok(number)
     }
 
-    /// The program of that number.
+    /// Path of the program with that number.
     pub(super) fn program(&self, number: u8) -> PathBuf {
         let path = |words: &[AtomicU64]| {
             let length = (words[0].load(Ordering::Acquire) as usize).min(PROGRAM_MAX);
@@ -299,7 +299,7 @@ impl Shared {
         &self.words()[PROGRAMS + number * PROGRAM_WORDS..][..PROGRAM_WORDS]
     }
 
-    /// Whether a stage is, was, or is about to be of that program.
+    /// Whether a stage or slot uses that program, or the previous version of a stage did.
     fn is_in_use(&self, program: u8) -> bool {
         let of_stage = |stage: usize| {
             let versions = self.versions(stage);
@@ -311,17 +311,17 @@ impl Shared {
         self.stages().any(of_stage)
     }
 
-    /// The point at which a process dies; see `planted.rs`.
+    /// Point at which the next process dies; see `planted.rs`.
     pub(super) fn planted(&self) -> &AtomicU64 {
         &self.words()[PLANTED]
     }
 
-    /// When a worker looked last at what it has to do.
+    /// When a worker was last active.
     pub(super) fn looked(&self, core: usize) -> &AtomicU64 {
         &self.words()[LOOKED + core % CORES_MAX]
     }
 
-    /// The longest that a step may take.
+    /// Longest time of a step.
     pub(super) fn step_max(&self) -> Nanos {
         Nanos(self.words()[STEP_MAX].load(Ordering::Relaxed))
     }
@@ -340,12 +340,12 @@ impl Shared {
         u64::from(slot) < self.words()[KEEPS].load(Ordering::Relaxed)
     }
 
-    /// The versions of a stage.
+    /// Current and previous version of a stage.
     pub(super) fn versions(&self, stage: usize) -> Versions {
         Versions::of(self.note(stage, Note::Versions).load(Ordering::Acquire))
     }
 
-    /// Said by the process that has the stage, or by the worker of one that has died.
+    /// Sets the versions; called by the process that owns the stage, or by the worker of one that has died.
     pub(super) fn set_versions(&self, stage: usize, versions: Versions) {
         if self.versions(stage) == versions {
             return;
@@ -354,7 +354,7 @@ impl Shared {
         self.note(stage, Note::StepsAtVersion).store(steps, Ordering::Relaxed);
         self.note(stage, Note::Versions)
             .store(versions.word(), Ordering::Release);
-        // Those of the version before end.
+        // Wakes processes of the previous version, so that they end.
         (0..self.slots()).for_each(|slot| self.ring(self.slot_bell(stage, slot)));
     }
 
@@ -362,12 +362,12 @@ impl Shared {
         self.layout.shared_bell(&self.region, core)
     }
 
-    /// Slots of each stage: two on each core, so that a new version can be ready beside the old one.
+    /// Number of slots of each stage: two on each core, so that a new version can be ready beside the old one.
     pub(super) fn slots(&self) -> u8 {
         (2 * self.cores()) as u8
     }
 
-    /// The number of the core that a slot is on.
+    /// Index of the core that a slot belongs to.
     pub(super) fn core_of(&self, slot: u8) -> usize {
         usize::from(slot) % self.cores()
     }
@@ -376,7 +376,7 @@ impl Shared {
         Slot::of(self.layout.slot(&self.region, stage, slot).load(Ordering::Acquire))
     }
 
-    /// Changes what is said of a slot.
+    /// Applies `change` to a slot's word.
     pub(super) fn set_slot(&self, stage: usize, slot: u8, change: impl Fn(&mut Slot)) {
         let word = self.layout.slot(&self.region, stage, slot);
         let changed = |word| {
@@ -387,7 +387,7 @@ impl Shared {
         let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, changed);
     }
 
-    /// Says `next` of a slot, of which `before` was said; whether that was so still.
+    /// Changes a slot's word from `before` to `next`; returns false if the word was no longer `before`.
     pub(super) fn change_slot(&self, stage: usize, slot: u8, before: Slot, next: Slot) -> bool {
         let word = self.layout.slot(&self.region, stage, slot);
         let (before, next) = (before.word(), next.word());
@@ -404,9 +404,9 @@ impl Shared {
     }
 
     /// Gives the stages of a core, whose processes have died with their worker, to processes that are ready on other
-    /// cores. A stage for which there is none waits for the next worker.
+    /// cores. A stage without such a process waits for the next worker.
     ///
-    /// The kernel may not have come to killing them yet: one that is still in a step cannot commit it.
+    /// The kernel may not have killed the old processes yet: one that is still in a step cannot commit it.
     pub(super) fn leave_core(&self, core: usize) {
         for stage in self.migratable() {
             let owner = self.control(stage).owner;
@@ -430,7 +430,7 @@ impl Shared {
         Control::of(self.layout.control(&self.region, stage).load(Ordering::Acquire))
     }
 
-    /// Changes the control word as `change` says; answers what it says then, `None` where `change` does.
+    /// Applies `change` to the control word; returns the new word, or `None` if `change` does.
     pub(super) fn change_control(&self, stage: usize, change: impl Fn(Control) -> Option<Control>) -> Option<Control> {
         let word = self.layout.control(&self.region, stage);
         let changed = |word| change(Control::of(word)).map(Control::word);
@@ -444,7 +444,7 @@ impl Shared {
             .store(control.word(), Ordering::Release);
     }
 
-    /// What the process of a stage looks at between two steps.
+    /// The words that the process of a stage reads between two steps.
     pub(super) fn checkpoint(&self, stage: usize) -> Checkpoint<'_> {
         Checkpoint {
             control: self.layout.control(&self.region, stage),
@@ -457,12 +457,12 @@ impl Shared {
         &self.layout.notes(&self.region, stage)[note as usize]
     }
 
-    /// Notes that something happened now.
+    /// Sets a note to the present time.
     pub(super) fn stamp(&self, stage: usize, note: Note) {
         self.note(stage, note).store(self.now().0, Ordering::Relaxed);
     }
 
-    /// The instant of a note, which is struck.
+    /// Time in a note, which is cleared.
     pub(super) fn take_stamp(&self, stage: usize, note: Note) -> Option<Time> {
         Some(Time(self.note(stage, note).swap(0, Ordering::Relaxed))).filter(|at| *at != Time::ZERO)
     }
@@ -478,7 +478,7 @@ impl Shared {
         self.ring(self.stage_bell(stage));
     }
 
-    /// Waits until the bell rings again.
+    /// Waits until the bell rings again, for at most `at_most` or, without it, `LOOK_AGAIN`.
     pub(super) fn wait(&self, bell: Bell<'_>, heard: u32, at_most: Option<Nanos>) {
         bell.waits(true);
         if bell.heard() == heard {

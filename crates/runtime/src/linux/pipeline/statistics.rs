@@ -1,15 +1,15 @@
-//! What stages cost, in shared memory: while a policy or a user asks, the process of each stage counts the time that it
-//! has run, between two steps, a hundred times a second at most. Each worker looks at the counts of its core a hundred
-//! times a second, and any process that may open the pipeline reads what came of it.
+//! Costs of stages, in shared memory. While a policy or a user asks for them, the process of each stage records its CPU
+//! time between two steps, at most a hundred times a second. Each worker reads the records of its core a hundred times
+//! a second, and any process that may open the pipeline reads the results.
 //!
-//! **Method.** A stage's *load* is the share of a core that its process takes, by its CPU clock, over about the last
-//! half second: it counts what the stage does and what being woken takes, and leaves out the time that other work has
+//! **Method.** A stage's *load* is the share of a core that its process uses, by its CPU clock, over about the last
+//! half second: it includes the stage's work and the cost of being woken, and excludes the time in which other work has
 //! the core. Pinned stages are threads of the caller's process: their load is their time in steps. Time for each frame
 //! is the load over the rate of frames that leave the pipeline.
 //!
-//! A process asks for its own CPU clock where it is awake anyway, so that a worker reads 16 stages without a system
-//! call. It asks the clock of another process only where that has not counted for [`QUIET_MAX`] looks: in a long step,
-//! or without frames.
+//! A process reads its own CPU clock when it is awake anyway, so that a worker reads 16 stages without a system call.
+//! The worker reads the clock of another process only if that process has not recorded its time for [`QUIET_MAX`]
+//! looks: in a long step, or without frames.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,26 +26,26 @@ use super::desk::{Measured, Word};
 use super::panel::Panel;
 use super::shared::{Note, Shared};
 
-/// How often a worker looks, and a process counts.
+/// Period at which a worker looks, and a process records its time.
 pub(super) const EVERY: Nanos = Nanos::from_millis(10);
-/// Looks in a row at which a process has not counted, until its worker asks for its CPU clock.
+/// Number of consecutive looks without a record from a process, after which its worker reads its CPU clock.
 const QUIET_MAX: u32 = 5;
-/// A worker that has not looked for so long begins anew: statistics were not asked for meanwhile.
+/// A worker that has not looked for this long begins anew: statistics were not requested meanwhile.
 const LONG_AGO: Nanos = Nanos::from_millis(500);
-/// The time constant of what is averaged.
+/// Time constant of the averages.
 const AVERAGED: Nanos = Nanos::from_millis(500);
-/// How often memory and clocks are read: the kernel answers in text.
+/// Period of reading memory and clocks: the kernel answers in text.
 const READ_EVERY: Nanos = Nanos::from_secs(2);
 
-/// The process of a stage counts its own time.
+/// Records the CPU time of a stage's process, in that process.
 #[derive(Debug, Default)]
 pub(super) struct OwnCount {
-    /// The hundredth of a second in which it counted last.
+    /// The period, numbered from zero on the clock, in which it last recorded.
     last: u64,
 }
 
 impl OwnCount {
-    /// Counts at `now`, where statistics are asked for and it has not in this hundredth of a second.
+    /// Records the CPU time at `now`, if statistics are requested and this period has no record yet.
     pub(super) fn look(&mut self, shared: &Shared, stage: usize, slot: u8, now: Time) {
         let this = now.0 / EVERY.0;
         if this == self.last || !shared.is_watched(now) {
@@ -58,27 +58,27 @@ impl OwnCount {
     }
 }
 
-/// What was seen of a stage's process at the last look.
+/// State of a stage's process at the last look.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     slot: u8,
-    /// 0 of a pinned stage.
+    /// Process id; 0 for a pinned stage.
     pid: i32,
     ran: Nanos,
-    /// Looks in a row at which `ran` was the same.
+    /// Number of consecutive looks at which `ran` was the same.
     quiet: u32,
 }
 
-/// What one look is worth in an average.
+/// Weight of one look in an average.
 #[derive(Clone, Copy, Debug)]
 struct Look {
-    /// The time since the look before.
+    /// Time since the previous look.
     since: Nanos,
     weight: f64,
 }
 
 impl Look {
-    /// The look of that number since the worker began anew: the first ones are worth as much as each other.
+    /// Weight of look `number` since the worker began anew: the first ones count equally.
     fn new(since: Nanos, number: u64) -> Look {
         let weight = -(-since.as_secs_f64() / AVERAGED.as_secs_f64()).exp_m1();
         Look {
@@ -92,12 +92,12 @@ impl Look {
 #[derive(Debug)]
 pub(super) struct Gatherer {
     core: usize,
-    /// What was seen of each stage whose process was on this core at the last look.
+    /// State of each stage whose process was on this core at the last look.
     before: Vec<Option<Seen>>,
     /// Steps of the stage at which frames leave.
     left: u64,
     looked: Time,
-    /// Looks since it began anew.
+    /// Number of looks since the worker began anew.
     looks: u64,
     read_at: Time,
     tree: KernelTree,
@@ -116,7 +116,7 @@ impl Gatherer {
         }
     }
 
-    /// Measures what has run since the last look. The coordinator's worker also measures what is of no core: the rate
+    /// Measures the time since the last look. The coordinator's worker also measures what belongs to no core: the rate
     /// of frames, and pinned stages.
     pub(super) fn look(&mut self, shared: &Shared, coordinates: bool, now: Time) {
         let since = now.since(std::mem::replace(&mut self.looked, now));
@@ -139,7 +139,7 @@ impl Gatherer {
         }
     }
 
-    /// The slot and the process to be measured, if it is this worker's to measure; 0 for a pinned stage.
+    /// Slot and process id to measure, if this worker measures the stage; 0 for a pinned stage.
     fn process(&self, shared: &Shared, stage: usize, coordinates: bool) -> Option<(u8, i32)> {
         if !shared.graph.stages()[stage].migratable {
             return coordinates.then_some((0, 0));
@@ -152,7 +152,7 @@ impl Gatherer {
     fn look_at_frames(&mut self, shared: &Shared, look: Look) {
         let left = shared.layout.steps(&shared.region, shared.last_stage());
         let frames = left.saturating_sub(std::mem::replace(&mut self.left, left));
-        // A worker that has just become the coordinator, or has not looked for long, has not counted before.
+        // A worker that has just become the coordinator, or has not looked for long, has no previous count.
         if self.looks > 0 && (frames < left || left == 0) {
             average(
                 shared.desk_word(Word::Fps),
@@ -164,7 +164,7 @@ impl Gatherer {
 
     fn read(&self, shared: &Shared) {
         let core = shared.core(self.core);
-        // One that is set is known to the hand that sets it.
+        // A clock that is set is recorded by the thread that sets it.
         if !(shared.turns_clocks() && has_rows(shared.policy())) {
             shared.set_clock_of(self.core, cpufreq::current(&self.tree, core));
         }
@@ -177,8 +177,8 @@ impl Gatherer {
     }
 }
 
-/// Averages what a stage's process has run since the last look. One that was not seen then begins anew, from what it
-/// has run by now.
+/// Averages the CPU time of a stage's process since the last look. A process that was not seen then begins anew, from
+/// its CPU time so far.
 fn measure(shared: &Shared, stage: usize, (slot, pid): (u8, i32), before: Option<Seen>, look: Look) -> Seen {
     let known = before.filter(|seen| (seen.slot, seen.pid) == (slot, pid));
     let asks = pid != 0 && known.is_none_or(|seen| seen.quiet >= QUIET_MAX);
@@ -197,58 +197,58 @@ fn measure(shared: &Shared, stage: usize, (slot, pid): (u8, i32), before: Option
     Seen { slot, pid, ran, quiet }
 }
 
-/// Notes that a stage's process has run for `ran` since the last look.
+/// Records that a stage's process has run for `ran` since the last look.
 fn note(shared: &Shared, stage: usize, ran: Nanos, look: Look) {
     let share = ran.as_secs_f64() / look.since.as_secs_f64();
     average(shared.measured(stage, Measured::Load), share, look.weight);
-    // Of the clock at this moment: an average of loads would mix clocks after each change.
+    // At the present clock: an average of loads would mix clocks after each change.
     let clock = shared.clock_of(shared.core_of(shared.control(stage).owner));
     let cycles = share * clock.unwrap_or(NOMINAL).0 as f64;
     average(shared.measured(stage, Measured::Cycles), cycles, look.weight);
 }
 
 /// Moves the double in `word` towards `value` by the share `weight`. One process writes it at a time; two that do,
-/// around a move, lose one value.
+/// around a migration, lose one value.
 fn average(word: &AtomicU64, value: f64, weight: f64) {
     let average = f64::from_bits(word.load(Relaxed));
     word.store((average + weight * (value - average)).to_bits(), Relaxed);
 }
 
-/// A stage of which statistics tell.
+/// Costs of one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageStatistics {
-    /// Its name.
+    /// Name of the stage in the graph.
     pub name: String,
-    /// The core that its process runs on; `None` of a pinned one.
+    /// Core on which its process runs; `None` for a pinned stage.
     pub core: Option<CoreId>,
-    /// The share of a core that it takes, over about the last half second.
+    /// Share of a core that the stage uses, over about the last half second.
     pub load: f64,
-    /// The time of a core for each frame that leaves the pipeline; `None` where none does.
+    /// CPU time for each frame that leaves the pipeline; `None` if none does.
     pub frame_time: Option<Nanos>,
-    /// The same in cycles, where the clock of its core can be read.
+    /// CPU cycles for each frame that leaves the pipeline; `None` if the clock of its core cannot be read.
     pub frame_cycles: Option<u64>,
-    /// The time that its processes have run; zero of a pinned stage, whose thread is the caller's.
+    /// Total CPU time of its processes; zero for a pinned stage, whose thread belongs to the caller.
     pub ran: Nanos,
-    /// Memory of its process in bytes, pages that it shares with others included; 0 of a pinned one.
+    /// Resident memory of its process in bytes, including pages shared with others; 0 for a pinned stage.
     pub memory_bytes: u64,
-    /// Frames that wait at each of its inputs now.
+    /// Number of frames that wait at each of its inputs now.
     pub waiting: Vec<u64>,
-    /// Processes that died while they had it.
+    /// Number of processes that died while they owned the stage.
     pub restarts: u64,
 }
 
-/// What a pipeline costs, now.
+/// Present costs of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
-    /// Frames per second that leave it, over about the last half second.
+    /// Frames per second that leave the pipeline, over about the last half second.
     pub fps: f64,
-    /// All stages, in the order of the graph.
+    /// Costs of all stages, in the order of the graph.
     pub stages: Vec<StageStatistics>,
 }
 
 impl Panel {
-    /// What the stages cost. Each is read by itself, while frames go on. Where no policy decides, workers measure for
-    /// three seconds after this was called: an answer after longer than that is of the time before.
+    /// Costs of the stages, each read separately while frames move. If no policy decides, workers measure for three
+    /// seconds after this call: statistics requested later than that describe the earlier time.
     pub fn statistics(&self) -> Statistics {
         let shared = self.shared();
         shared.watch(shared.now());
@@ -263,11 +263,11 @@ impl Panel {
     }
 }
 
-/// Each process is measured several times in that time.
+/// Time for the first measurement: each process is measured several times within it.
 const FIRST: Duration = Duration::from_millis(100);
 
 impl Panel {
-    /// What the stages cost, for one that asks once: waits for a tenth of a second where nothing was measured before.
+    /// Costs of the stages, for a single request: waits for a tenth of a second if nothing was measured before.
     pub fn measure(&self) -> Statistics {
         if !self.shared().is_watched(self.shared().now()) {
             self.shared().watch(self.shared().now());
@@ -285,7 +285,7 @@ impl Shared {
         last.unwrap_or(stages.len() - 1)
     }
 
-    /// Cycles of a stage for each frame; nanoseconds where its core does not say its clock.
+    /// Cycles of a stage for each frame; nanoseconds if its core does not report its clock.
     pub(super) fn frame_cycles(&self, stage: usize, fps: f64) -> u64 {
         (self.cycles(stage) / fps) as u64
     }
@@ -319,5 +319,5 @@ impl Shared {
     }
 }
 
-/// Fewer frames per second are none: an average that falls never gets to zero.
+/// Lower rates count as no frames: an average that falls never reaches zero.
 pub(super) const FPS_LEAST: f64 = 0.01;

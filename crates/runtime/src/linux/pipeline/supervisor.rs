@@ -17,23 +17,23 @@ use super::shared::{End, Shared};
 use super::watchdog::Watchdog;
 use super::{Kin, PipelineError, PipelineOptions, Role, environment};
 
-/// How often the supervisor looks whether a worker hangs. Of a death it hears at once.
+/// Period at which the supervisor checks for hanging workers. It is notified of a death at once.
 const LOOK: Nanos = Nanos::from_secs(1);
-/// A worker that has not looked for so long hangs: it looks once a second at least.
+/// A worker inactive for this long hangs: a live one is active at least once a second.
 const HANGS: Nanos = Nanos::from_secs(5);
-/// A worker that ends sooner has not begun to serve...
+/// A worker that ends sooner than this has not begun to serve.
 const AT_ONCE: Duration = Duration::from_millis(200);
-/// ...and so many in a row tell that none will.
+/// Number of consecutive such workers after which the pipeline ends.
 const FAILED_STARTS_MAX: u32 = 20;
 
-/// Starts and watches what runs. What can be asked of the pipeline is in [`Panel`].
+/// Starts and watches the workers. Requests to the pipeline are in [`Panel`].
 #[derive(Debug)]
 pub struct Supervisor {
     panel: Panel,
     shared: Shared,
     ends: Arc<AtomicBool>,
     watch: Mutex<Option<JoinHandle<()>>>,
-    /// Others find the pipeline as long as this is there.
+    /// Other processes find the pipeline as long as this exists.
     _registered: Option<Registered>,
 }
 
@@ -64,7 +64,7 @@ impl Supervisor {
             shared: shared.clone(),
             ends,
             watch: Mutex::new(Some(watch)),
-            // Where no file can be written, the pipeline runs all the same, and others do not find it.
+            // If no file can be written, the pipeline still runs, but others do not find it.
             _registered: Registered::new(shared).ok(),
         })
     }
@@ -74,7 +74,7 @@ impl Supervisor {
         self.ends.store(true, Ordering::Release);
         let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(watch) = watch {
-            // A panic in it has been printed.
+            // A panic of the thread has been printed.
             let _ = watch.join();
         }
         match self.shared.end() {
@@ -90,7 +90,7 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // What failed was told, or the caller does not want to know.
+        // A failure was reported before, or the caller does not want to know it.
         let _ = self.end();
     }
 }
@@ -98,12 +98,12 @@ impl Drop for Supervisor {
 /// The worker of a core.
 struct Worker {
     child: Option<Child>,
-    /// Readable once it has ended.
+    /// Becomes readable once the worker has ended.
     watch: Option<OwnedFd>,
     begun: Instant,
-    /// Workers in a row that ended at once.
+    /// Number of consecutive workers that ended at once.
     failed: u32,
-    /// Over when it looked last.
+    /// Watches the time at which the worker was last active.
     looks: Watchdog,
 }
 
@@ -125,7 +125,7 @@ impl Worker {
         child.is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Starts another one in its place; whether there is still hope.
+    /// Starts another worker in its place; returns false after too many failed starts.
     fn replace(&mut self, shared: &Shared, core: usize, options: &PipelineOptions) -> bool {
         let at_once = self.begun.elapsed() < AT_ONCE;
         let failed = if at_once { self.failed + 1 } else { 0 };
@@ -136,7 +136,7 @@ impl Worker {
         failed < FAILED_STARTS_MAX
     }
 
-    /// Whether it lives, and has not looked for so long that it will not again.
+    /// Whether the worker is alive, but inactive for longer than `HANGS`.
     fn hangs(&mut self, shared: &Shared, core: usize, since: Nanos) -> bool {
         let looked = shared.looked(core).load(Ordering::Relaxed);
         self.child.is_some() && self.looks.look(looked, since, LOOK) > HANGS
@@ -154,7 +154,7 @@ fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
         let since = now.since(std::mem::replace(&mut looked, now));
         for (core, worker) in workers.iter_mut().enumerate() {
             if worker.hangs(shared, core, since) {
-                // One that has ended meanwhile is reaped below.
+                // A process that has ended meanwhile is reaped below.
                 let process = ProcessId::of(shared.worker(core).load(Ordering::Relaxed) as i32);
                 let _ = process.is_some_and(ProcessId::kill);
             }
@@ -176,7 +176,7 @@ fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
             wait_any(&watched, LOOK);
         }
     }
-    // Not one could be started.
+    // No worker could be started.
     if !ends.load(Ordering::Acquire) {
         shared.end_by(End::NoWorker);
     }

@@ -1,8 +1,8 @@
-//! Telling what hangs from what was stopped together with the one that looks.
+//! Distinguishes a process that hangs from one that was stopped together with its watcher.
 
 use punctual_units::Nanos;
 
-/// For how long a value has stayed the same while the one that looks ran.
+/// Measures how long a value has stayed the same while the watcher ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watchdog {
     value: u64,
@@ -10,9 +10,9 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Looks at the value, `since` after the last look; answers for how long it has stayed the same. Of a look that
-    /// comes late, twice the time counts after which it should have come: where a machine was suspended, or a terminal
-    /// stopped all processes, whatever is looked at had no time to go on either.
+    /// Compares the value, `since` after the last call; returns how long it has stayed the same. A late call counts at
+    /// most `2 * every`: if a machine was suspended, or a terminal stopped all processes, the watched process had no
+    /// time to run either.
     pub(super) fn look(&mut self, value: u64, since: Nanos, every: Nanos) -> Nanos {
         if value == self.value {
             self.stayed += since.min(every * 2);

@@ -1,7 +1,7 @@
 //! A worker: the process of one core that starts the stages' processes there, and replaces those that die.
 //!
-//! It has one thread, so that it can fork: a copy of a small process that has everything mapped is there sooner than a
-//! program that is executed. Its stages are made before, and never carry out a step here.
+//! It has one thread, so that it can fork: a copy of a small process that has everything mapped starts sooner than an
+//! executed program. Its stages are made before, and never execute a step here.
 
 use std::collections::HashMap;
 use std::os::unix::process::CommandExt;
@@ -20,27 +20,28 @@ use super::shared::{Bodies, End, Note, Shared};
 use super::watchdog::Watchdog;
 use super::{Kin, PipelineOptions, Role, environment};
 
-/// Deaths of a stage in a row, without a step between, until the pipeline ends: one that dies at every frame is broken.
+/// Greatest number of consecutive deaths of a stage, without a step in between: a stage that dies at every frame is
+/// broken, and ends the pipeline.
 const DEATHS_MAX: u64 = 16;
-/// Such deaths until a new version gives way to the one before.
+/// Number of such deaths after which a new version is replaced by the previous one.
 const DEATHS_OF_A_VERSION_MAX: u64 = 3;
-/// A worker looks once a second at least, which tells that it does not hang...
+/// Longest period of a worker's looks, which also prove that it does not hang.
 const LOOK_MAX: Nanos = Nanos::from_secs(1);
-/// ...and five times in the longest that a step may take, but no more often than this.
+/// Shortest period of the looks; between these bounds, a worker looks five times in the longest time of a step.
 const LOOK_MIN: Nanos = Nanos::from_millis(10);
 const LOOKS_OF_A_STEP: u64 = 5;
-/// How long a worker waits for the processes of the one before it.
+/// Longest time that a worker waits for the processes of its predecessor to die.
 const LAST_ONES: Nanos = Nanos::from_secs(1);
 
-/// Serves the core of that number until the pipeline ends.
+/// Serves the core of that index until the pipeline ends.
 pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, options: &PipelineOptions) -> ! {
     die_with(kin.parent);
-    // Refusals were told by the process that started this one.
+    // The process that started this one has reported refusals.
     let _ = thread::pin(shared.core(core));
     if let Some(priority) = kin.priority {
         let _ = punctual_os::linux::thread::real_time(priority);
     }
-    // The word is waited for until the process ends.
+    // Leaked, because the kernel writes to the bell's word until the process ends.
     let shared: &'static Shared = Box::leak(Box::new(shared));
     count_ended_children(shared.worker_bell(core).count);
     let own = std::process::id() as i32;
@@ -68,18 +69,18 @@ struct Worker {
     core: usize,
     own: i32,
     tag: String,
-    /// Each stage as it is before the first frame.
+    /// The stages, in their state before the first frame.
     bodies: HashMap<usize, Box<dyn AnyStage>>,
-    /// Processes by number.
+    /// Processes by process id.
     children: HashMap<i32, Instanced>,
     duties: Duties,
 }
 
-/// A process of this worker's.
+/// A process that this worker has started.
 struct Instanced {
     stage: usize,
     slot: u8,
-    /// Over the beginning of the step under way.
+    /// Watches the beginning of the current step.
     step: Watchdog,
 }
 
@@ -91,9 +92,9 @@ impl Worker {
         all.filter(move |(_, slot)| shared.core_of(*slot) == core)
     }
 
-    /// Goes on where another worker of this core has died, and the kernel kills its processes. The stages that they
-    /// had get another epoch, so that one which is still in a step cannot commit it: also one of which the worker had
-    /// no time to say that it was started.
+    /// Continues after another worker of this core has died; the kernel kills that worker's processes. Their stages get
+    /// another epoch, so that a process still in a step cannot commit it, even if the worker died before it recorded
+    /// the process.
     fn take_over(&mut self) {
         for (stage, slot) in self.own_slots() {
             let pid = self.shared.slot(stage, slot).pid;
@@ -115,7 +116,7 @@ impl Worker {
         loop {
             let heard = bell.heard();
             let now = self.shared.now();
-            // A death rings, too. What it does besides, by the clock, wakes it more often, where it is asked to.
+            // A death rings, too. The duties wake the worker more often if a policy or statistics need it.
             if rung != Some(heard) || now.since(looked) >= every {
                 self.look(now.since(looked), now, every);
                 (looked, rung) = (now, Some(heard));
@@ -126,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// Reaps, starts and watches what it is to.
+    /// Reaps, starts and checks the worker's processes.
     fn look(&mut self, since: Nanos, now: Time, every: Nanos) {
         self.shared.looked(self.core).store(now.0, Relaxed);
         while let Some(ended) = reap() {
@@ -138,7 +139,7 @@ impl Worker {
                 self.kill_those_that_hang(since, every);
             }
             _ if self.children.is_empty() => exit_now(0),
-            // They end by themselves, but for one that hangs, or is no program of ours.
+            // Processes end by themselves, unless one hangs or runs a foreign program.
             _ => {
                 for process in self.children.keys().filter_map(|pid| ProcessId::of(*pid)) {
                     process.kill();
@@ -159,7 +160,7 @@ impl Worker {
             if child.step.look(in_step, since, every) > shared.step_max() && in_step != 0 {
                 began.store(0, Relaxed);
                 shared.note(stage, Note::Hung).fetch_add(1, Relaxed);
-                // One that has ended meanwhile is reaped.
+                // A process that has ended meanwhile is reaped.
                 let _ = ProcessId::of(*pid).is_some_and(ProcessId::kill);
             }
         }
@@ -167,18 +168,18 @@ impl Worker {
 
     fn start_wanted(&mut self) {
         for (stage, slot) in self.own_slots() {
-            // Refused (too many processes): tried again at the next look.
+            // Refused (too many processes): retried at the next look.
             let _ = self.start(stage, slot);
         }
     }
 
-    /// Starts the process of a slot, where one is wanted and none is there.
+    /// Starts the process of a slot, if one is wanted and none exists.
     fn start(&mut self, stage: usize, slot: u8) -> std::io::Result<()> {
         let (shared, said) = (self.shared, self.shared.slot(stage, slot));
         let Some(start) = starts(shared.control(stage), slot, said, shared.versions(stage).now) else {
             return Ok(());
         };
-        // Before the process looks at it. Another request came between: the next look will find it.
+        // Before the process reads it. On a concurrent request, the next look starts the process.
         if !shared.change_slot(stage, slot, said, start) {
             return Ok(());
         }
@@ -214,7 +215,7 @@ impl Worker {
         }
     }
 
-    /// Starts the slot's process as a program.
+    /// Starts the slot's process by executing its program.
     fn execute(&self, stage: usize, slot: u8, program: u8) -> std::io::Result<i32> {
         let role = Role::Instance {
             core: self.core,
@@ -231,8 +232,7 @@ impl Worker {
             .args(std::env::args_os().skip(1))
             .envs(environment(self.shared, &role, &kin));
         let own = self.own;
-        // SAFETY: two plain system calls between fork and exec. What is set holds for the program that is executed,
-        // too.
+        // SAFETY: two plain system calls between fork and exec. Their settings hold for the executed program, too.
         unsafe {
             command.pre_exec(move || {
                 die_with(own);
@@ -253,8 +253,8 @@ impl Worker {
         self.gone(stage, slot, ended.code);
     }
 
-    /// What becomes of the stage of a process that has ended, by itself with `code` or not. One that ended because it
-    /// was not needed may have been asked for meanwhile, or have the stage by now.
+    /// Handles the end of a process, which exited with `code` or was killed. A process that ended as not needed may
+    /// have been asked for meanwhile, or own the stage by now.
     fn gone(&mut self, stage: usize, slot: u8, code: Option<i32>) {
         let shared = self.shared;
         shared.at(Point::Reaped);
@@ -271,14 +271,14 @@ impl Worker {
             Some(REFUSES) => Death::Refused,
             _ => Death::Died,
         };
-        // Before the slot is said to be empty: a hand-over that finds it empty is one for the next process, and goes
-        // on whatever this one did.
+        // Before the slot is marked empty: a handover that finds it empty is meant for the next process, and continues
+        // whatever this one did.
         if runs {
             let spare = self.spare(stage, slot);
             shared.change_control(stage, |control: Control| buried(control, slot, how, spare));
         }
         shared.at(Point::Buried);
-        // The next process of the slot has run for no time yet.
+        // The next process of the slot has no CPU time yet.
         shared.counted(stage, slot).store(0, Relaxed);
         let now = shared.versions(stage).now;
         shared.set_slot(stage, slot, |it| {
@@ -290,15 +290,15 @@ impl Worker {
         }
         let said = shared.slot(stage, slot);
         shared.change_control(stage, |control| emptied(control, slot, said));
-        // Whatever died: the one that has the stage now may have missed a bell, or is to be started.
+        // In any case: the present owner may have missed a ring, or must be started.
         let owner = shared.control(stage).owner;
         shared.ring(shared.slot_bell(stage, owner));
         shared.ring(shared.worker_bell(shared.core_of(owner)));
         let _ = self.start(stage, slot);
     }
 
-    /// The slot that has the stage when the process in `slot` has died: another one of this core where a process is
-    /// ready there, else the same, once a process is in it again.
+    /// Slot that owns the stage after the process in `slot` has died: another one of this core with a ready process,
+    /// else the same slot, once it has a process again.
     fn spare(&self, stage: usize, slot: u8) -> u8 {
         let shared = self.shared;
         let others = self.own_slots().filter(|(of, other)| *of == stage && *other != slot);
@@ -306,8 +306,8 @@ impl Worker {
         { others }.find(ready).map_or(slot, |(_, other)| other)
     }
 
-    /// Counts a death of a stage's process; whether there were too many without a step between. A version that has
-    /// done no step yet gives way to the one before.
+    /// Counts a death of a stage's process; returns whether there were too many without a step in between. A version
+    /// that has done no step yet is replaced by the previous one.
     fn too_often(&self, stage: usize) -> bool {
         let note = |note| self.shared.note(stage, note);
         let steps = self.shared.layout.steps(&self.shared.region, stage);

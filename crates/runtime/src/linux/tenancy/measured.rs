@@ -1,4 +1,4 @@
-//! What lending a core costs here, measured before it is needed.
+//! Measures the cost of lending a core, before it is needed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,29 +12,30 @@ use serde::Serialize;
 
 use super::occupy;
 
-/// Leases on which costs are measured, and that count while a core is in use: by nearest rank their 99th percentile is
-/// the third longest.
+/// Number of measured leases, and of recent leases that count while a core is in use: by nearest rank their 99th
+/// percentile is the third longest.
 const ROUNDS: usize = 200;
-/// The share of leases that may take longer than the policy reckons with: what is late then is late by the rest only.
+/// Quantile of the costs that the policy expects; a slower lease is late only by the difference.
 const QUANTILE: f64 = 0.99;
-/// How long each of them lasts: several times what handing over takes, so that others come to run.
+/// Length of a measured lease: several times the time of lending, so that borrowers come to run.
 const LEASE: Nanos = Nanos::from_millis(1);
-/// Before the control: the core is idle again.
+/// Pause before a control measurement, after which the core is idle again.
 const PAUSE: Nanos = Nanos::from_micros(200);
 
-/// What lending was measured to cost, on the occupant's thread.
+/// Measured costs of lending, on the occupant's thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LendingMeasured {
-    /// From the decision to lend until a lendee ran on the core, in the order of measurement; as long as the lease
-    /// where none came. None where nothing was lent.
+    /// Times from the decision to lend until a borrower ran on the core, in the order of measurement; the length of the
+    /// lease if none came. Empty if nothing was lent.
     pub hand_over: Vec<Nanos>,
-    /// Waking up at a given instant and taking the core back, from that instant to the end of the call, likewise.
+    /// Times for waking up at a given instant and taking the core back, from that instant to the end of the call, in
+    /// the same order.
     pub take_back: Vec<Nanos>,
-    /// The no-op control: waking up and taking back what was not lent, likewise.
+    /// Times of the no-op control: waking up and taking back a core that was not lent, in the same order.
     pub control: Vec<Nanos>,
 }
 
-/// A lendee that never rests, and tells when it came to the core.
+/// A borrower that never rests, and records when it came to the core.
 #[derive(Debug)]
 struct Visitor {
     core: CoreId,
@@ -44,7 +45,7 @@ struct Visitor {
 }
 
 impl Visitor {
-    /// Until it is stopped, on a thread that is a lendee of its core.
+    /// Spins until it is stopped, on a thread that is a borrower of its core.
     fn visit(&self) {
         while !self.stop.load(Ordering::Acquire) {
             if self.came.load(Ordering::Acquire) == 0 && thread::current_core() == Some(self.core) {
@@ -53,15 +54,15 @@ impl Visitor {
         }
     }
 
-    /// When it came, since it was asked for last.
+    /// When it came, since the last call.
     fn came(&self) -> Option<Time> {
         Some(Time(self.came.swap(0, Ordering::AcqRel))).filter(|came| *came > Time(0))
     }
 }
 
 impl LendingMeasured {
-    /// Measures on the calling thread, which is to be pinned to `core` and real-time; takes half a second. `visitor`
-    /// has it lent meanwhile; without one only the control is measured.
+    /// Measures on the calling thread, which must be pinned to `core` and real-time; takes half a second. The core is
+    /// lent to `visitor` meanwhile; without a visitor only the control is measured.
     fn measure(core: &ExclusiveCore, visitor: Option<&Visitor>) -> Result<LendingMeasured, Refusal> {
         let mut measured = LendingMeasured::default();
         let from = |asked: Time| -> Result<Nanos, Refusal> {
@@ -83,7 +84,7 @@ impl LendingMeasured {
         Ok(measured)
     }
 
-    /// The figures of several measurements together.
+    /// Joins the samples of several measurements.
     pub fn merged<'m>(all: impl IntoIterator<Item = &'m LendingMeasured>) -> LendingMeasured {
         let mut merged = LendingMeasured::default();
         for one in all {
@@ -94,32 +95,32 @@ impl LendingMeasured {
         merged
     }
 
-    /// What the policy decides by: 99th percentiles, of these figures until leases in use have taken their place.
+    /// Costs for the policy: 99th percentiles, of these samples until those of real leases have replaced them.
     pub fn costs(&self) -> LearntCosts {
         LearntCosts::new(&self.hand_over, &self.take_back, Share::clamped(QUANTILE), ROUNDS)
     }
 
-    /// What waking up on time takes, at the 99th percentile: every job pays it.
+    /// Time for waking up at a given instant, at the 99th percentile: every job pays it.
     pub fn waking(&self) -> Nanos {
         quantile(&self.control, QUANTILE)
     }
 
-    /// What taking back costs above the control, at the 99th percentile.
+    /// Time for taking the core back above the control, at the 99th percentile.
     pub fn take_back_above_control(&self) -> Nanos {
         quantile(&self.take_back, QUANTILE).saturating_sub(self.waking())
     }
 }
 
-/// The percentile of figures in any order; zero of none.
+/// Quantile `q` of samples in any order; zero without samples.
 pub fn quantile(figures: &[Nanos], q: f64) -> Nanos {
     percentile(figures.iter().copied(), q).unwrap_or(Nanos::ZERO)
 }
 
-/// Measures what lending `core` costs, on a thread of its own that occupies it at `priority`; where it is not to be
-/// `lent`, what waking up on it takes.
+/// Measures the cost of lending `core`, on a new thread that occupies it at `priority`; if it will not be `lent`, only
+/// the time for waking up on it.
 ///
 /// # Errors
-/// [`Refusal`] where the kernel refuses that thread or its place, or the core cannot be lent.
+/// [`Refusal`] if the kernel refuses that thread or its core, or the core cannot be lent.
 pub fn measure_lending(core: &ExclusiveCore, priority: u8, lent: bool) -> Result<LendingMeasured, Refusal> {
     let visitor = Visitor {
         core: core.obtained().core,

@@ -1,9 +1,9 @@
-//! The occupants of an exclusive core: lending it between their jobs, and what came of that.
+//! The occupants of an exclusive core: lending it between their jobs, and statistics of lending.
 //!
-//! **When the kernel refuses.** A core that was not lent, or not given back, is not lent again: what this machine does
-//! with it is not known any more. One that was not given back is asked for again, a few times at once and then before
-//! every job; until it comes the jobs run beside other threads. The report has both, with the kernel's answer and the
-//! number of such jobs.
+//! **When the kernel refuses.** A core that could not be lent, or taken back, is not lent again: its state on this
+//! machine is no longer known. Taking back is tried again, a few times at once and then before every job; until it
+//! succeeds the jobs run beside other threads. The report has both, with the kernel's answer and the number of such
+//! jobs.
 
 mod measured;
 mod observer;
@@ -23,15 +23,15 @@ use crate::report::{LendingReport, Quantiles};
 pub use self::measured::{LendingMeasured, measure_lending, quantile};
 pub use self::observer::Observer;
 
-/// How often taking back is tried at once: a write that is refused for a passing reason (`EBUSY`) is not so twice.
+/// Attempts to take a core back at once: a write that is refused for a passing reason (`EBUSY`) is not refused twice.
 const TRIES: u32 = 3;
-/// The latest leases of which the report has the cost of taking back; a movie has fewer.
+/// Number of leases, from the first, whose time for taking back is kept; a movie has fewer.
 const TOLD: usize = 4096;
 
-/// Decisions about a core that a log holds: 10 minutes of 50 jobs a second.
+/// Greatest number of logged decisions about a core: 10 minutes of 50 jobs a second.
 const LOGGED_MAX: usize = 1 << 16;
 
-/// A place on an exclusive core that is lent while none of its occupants has a job.
+/// An occupant's lease of an exclusive core, which is lent while no occupant has a job.
 #[derive(Debug)]
 pub struct Tenancy {
     home: Arc<Home>,
@@ -39,35 +39,35 @@ pub struct Tenancy {
     alone: bool,
 }
 
-/// What became of lending one core.
+/// Statistics of lending one core.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// For how long it was lent.
+    /// Total time for which the core was lent.
     pub lent: Nanos,
-    /// For how much of it the core was looked at...
+    /// Part of the lent time in which the use of the core was observed.
     pub watched: Nanos,
-    /// ...and ran something in at least so much of that.
+    /// Least part of the observed time in which the core ran something.
     pub used: Nanos,
-    /// How often.
+    /// Number of times that the core was lent.
     pub leases: u64,
-    /// What taking it back took, from the instant asked for; of the first 4096 leases.
+    /// Times for taking the core back, from the instant asked for; of the first 4096 leases.
     pub take_back: Vec<Nanos>,
-    /// Leases that ended after the release for which the core was called back.
+    /// Number of leases that ended after the release for which the core was called back.
     pub late: u64,
-    /// What the kernel refused first.
+    /// First refusal of the kernel, if any.
     pub refused: Option<Refusal>,
-    /// Releases before which the core was asked for and not given back: their jobs run beside other threads.
+    /// Number of releases at which the core was not given back in time: their jobs run beside other threads.
     pub beside: u64,
 }
 
 impl Account {
-    /// The part of the leases in which the core ran something, at least; none where it was not looked at.
+    /// Least share of the lent time in which the core ran something; `None` if it was not observed.
     pub fn used_share(&self) -> Option<Share> {
         (self.watched > Nanos::ZERO).then(|| Share::clamped(self.used.ratio(self.watched)))
     }
 }
 
-/// What the occupants of a core share. An occupant that is about to work passes the lock first, so none works while
+/// State shared by the occupants of a core. An occupant that is about to work takes the lock first, so none works while
 /// another lends.
 #[derive(Debug)]
 struct Home {
@@ -81,26 +81,26 @@ struct Ledger {
     costs: LearntCosts,
     usage: Usage,
     useful: bool,
-    /// What the core was lent and idle in all, at the last look.
+    /// Total time lent and total time idle, at the last observation.
     looked: Option<(Nanos, Nanos)>,
     lease: Option<Lent>,
-    /// The kernel has not given the core back.
+    /// Whether the kernel has failed to give the core back.
     astray: bool,
     account: Account,
-    /// The decisions so far, as many as there is room for: none where no log is kept.
+    /// Decisions so far, as many as there is room for: none if no log is kept.
     log: LendingLog,
 }
 
-/// The lease that is on.
+/// The current lease of the core.
 #[derive(Clone, Copy, Debug)]
 struct Lent {
     since: Time,
-    /// What handing over took.
+    /// Time that lending took.
     hand_over: Nanos,
 }
 
 impl Tenancy {
-    /// Lends `core` at these costs, for its only occupant.
+    /// Lease for the only occupant of `core`, at these costs.
     pub fn new(core: ExclusiveCore, costs: LearntCosts) -> Tenancy {
         Tenancy {
             me: 0,
@@ -109,7 +109,7 @@ impl Tenancy {
         }
     }
 
-    /// Likewise for so many occupants; each of them is to wait by its own.
+    /// Leases for several occupants; each occupant must wait through its own.
     pub fn shared(core: ExclusiveCore, costs: LearntCosts, occupants: usize) -> Vec<Tenancy> {
         let home = Arc::new(Home::new(core, costs, occupants));
         let place = |me| Tenancy {
@@ -120,14 +120,14 @@ impl Tenancy {
         (0..occupants).map(place).collect()
     }
 
-    /// Sleeps until `release` with `sleep`, which says whether to go on; the core is lent meanwhile where the policy
-    /// says so.
+    /// Calls `sleep` until `release`; meanwhile the core is lent if the policy says so. `sleep` returns whether to
+    /// continue.
     pub fn wait(&mut self, release: Time, mut sleep: impl FnMut(Time) -> bool) -> bool {
         let Home { core, ledger } = &*self.home;
         let call = {
             let mut ledger = ledger.lock();
             ledger.leave(core, self.me, release);
-            // Another one's job may end, and lend, before this one's release.
+            // Another occupant's job may end, and lend the core, before this release.
             let call = ledger.tenants.is_lent() || ledger.astray || !self.alone;
             call.then(|| ledger.tenants.call_at(release))
         };
@@ -136,7 +136,7 @@ impl Tenancy {
         going_on && sleep(release)
     }
 
-    /// Reads what becomes of lending the core, also once all its occupants are gone.
+    /// Reader of the core's lending statistics, valid also after its occupants have ended.
     pub fn accountant(&self) -> Accountant {
         Accountant(Arc::clone(&self.home))
     }
@@ -149,27 +149,27 @@ impl Drop for Tenancy {
     }
 }
 
-/// Reads what becomes of lending a core.
+/// Reads the lending statistics of a core.
 #[derive(Clone, Debug)]
 pub struct Accountant(Arc<Home>);
 
 impl Accountant {
-    /// Which core.
+    /// Number of the core that is lent.
     pub fn core(&self) -> CoreId {
         self.0.core.obtained().core
     }
 
-    /// Takes a look at the core: it has been idle for `idle` since any instant that stays the same.
+    /// Records an observation of the core: its idle time is `idle`, measured from a fixed instant.
     pub fn observe(&self, idle: Nanos, now: Time) {
         self.0.ledger.lock().observe(idle, now);
     }
 
-    /// So far.
+    /// Copy of the statistics so far.
     pub fn account(&self) -> Account {
         self.0.ledger.lock().account.clone()
     }
 
-    /// Keeps a log from now on. The room is taken at once: no job is to wait for memory.
+    /// Begins a log. Its memory is allocated at once, because no job may wait for memory.
     pub fn record(&self) {
         self.0.ledger.lock().log.decisions.reserve_exact(LOGGED_MAX);
     }
@@ -179,7 +179,7 @@ impl Accountant {
         self.0.ledger.lock().log.clone()
     }
 
-    /// What came of it, in figures.
+    /// Statistics of lending, for the report.
     pub fn report(&self) -> LendingReport {
         let account = self.account();
         let us = |q| quantile(&account.take_back, q).as_micros_f64();
@@ -197,7 +197,7 @@ impl Accountant {
         }
     }
 
-    /// What lending cost, in words; nothing where nothing was lent.
+    /// Summary of lending as text; `None` if the core was never lent.
     pub fn told(&self) -> Option<String> {
         let account = self.account();
         let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| quantile(&account.take_back, q));
@@ -214,7 +214,7 @@ impl Accountant {
         })
     }
 
-    /// What is to be said of it; nothing where nothing went wrong.
+    /// Problems with lending as text; `None` if there were none.
     pub fn trouble(&self) -> Option<String> {
         let Account { refused, beside, .. } = self.account();
         let core = self.0.core.obtained().core;
@@ -257,7 +257,7 @@ impl Home {
 }
 
 impl Ledger {
-    /// Once lending was refused no occupant leaves any more: the core stays with its occupants.
+    /// Once lending was refused, no occupant leaves the core any more.
     fn leave(&mut self, core: &ExclusiveCore, tenant: usize, release: Time) {
         if self.account.refused.is_some() || !core.lendable() {
             return;
@@ -271,7 +271,8 @@ impl Ledger {
         }
     }
 
-    /// The core has been idle for `idle` in all. Whether it was used while it was lent decides on the next leases.
+    /// Records that the core has been idle for `idle` in total. Whether it was used while lent decides on the next
+    /// leases.
     fn observe(&mut self, idle: Nanos, now: Time) {
         let lent = self.account.lent + self.lease.map_or(Nanos::ZERO, |lease| now.since(lease.since));
         let Some((lent_before, idle_before)) = self.looked.replace((lent, idle)) else {
@@ -287,7 +288,7 @@ impl Ledger {
         }
     }
 
-    /// Decides, and logs the decision where there is room.
+    /// Decides, and logs the decision if there is room.
     fn step(&mut self, tenant: usize, event: TenantEvent, now: Time) -> bool {
         let answer = self.tenants.step(tenant, event, now);
         let LendingLog { decisions, lost, .. } = &mut self.log;
@@ -321,7 +322,7 @@ impl Ledger {
                     hand_over: since.since(now),
                 });
             }
-            // Half of it may have been done: it is taken back like one that was lent.
+            // Lending may have been half done: the core is taken back as if it were lent.
             Err(refusal) => {
                 self.account.refused.get_or_insert(refusal);
                 self.astray = true;
@@ -329,7 +330,7 @@ impl Ledger {
         }
     }
 
-    /// `tenant` is about to work at `release` and asked to be woken at `asked`.
+    /// `tenant` is about to work at `release`, and had asked to be woken at `asked`.
     fn call(&mut self, core: &ExclusiveCore, tenant: usize, asked: Option<Time>, release: Time) {
         let lease = match self.step(tenant, TenantEvent::Called, LinuxOs.now()) {
             true => self.lease.take(),
@@ -368,10 +369,10 @@ impl Ledger {
     }
 }
 
-/// Enters `core` with the calling thread, which is pinned there, at the real-time `priority`.
+/// Makes the calling thread an occupant of `core`, pins it there, and gives it the real-time `priority`.
 ///
 /// # Errors
-/// [`Refusal`] where one of the three is not granted.
+/// [`Refusal`] if one of the three is not granted.
 pub fn occupy(core: &ExclusiveCore, priority: u8) -> Result<(), Refusal> {
     core.enter(Tid::current())?;
     thread::pin(core.obtained().core)?;

@@ -1,4 +1,4 @@
-//! Watches whether cores that are lent are used.
+//! Observes whether lent cores are used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +10,11 @@ use punctual_units::{Clock, Nanos};
 
 use super::Accountant;
 
-/// How long a window of `cores::Usage` is: 25 times the unit of the kernel's figures.
+/// Length of a window of `cores::Usage`: 25 times the resolution of the kernel's figures.
 const WINDOW: Nanos = Nanos::from_millis(250);
 
-/// A thread that looks at the cores of `accountants` in every window, until it is dropped. It is an ordinary thread: no
-/// lease waits for it.
+/// A thread that observes the cores of `accountants` in every window, until it is dropped. It has ordinary priority,
+/// because no lease waits for it.
 #[derive(Debug)]
 pub struct Observer {
     stop: Arc<AtomicBool>,
@@ -22,7 +22,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Begins to watch. Without the thread, which the kernel may refuse, cores are lent as if they were used.
+    /// Begins to observe. Without the thread, which the kernel may refuse, cores are lent as if they were used.
     pub fn start(accountants: Vec<Accountant>) -> Observer {
         let stop = Arc::new(AtomicBool::new(accountants.is_empty()));
         let stopped = Arc::clone(&stop);
@@ -47,7 +47,7 @@ fn look(accountants: &[Accountant]) {
     for accountant in accountants {
         let times = times.iter().find(|times| times.core == accountant.core());
         if let Some(times) = times {
-            // What other guests of the host took was not used by lendees either.
+            // Time that other guests of the host took was not used by borrowers either.
             accountant.observe(times.idle + times.steal, LinuxOs.now());
         }
     }
@@ -58,7 +58,7 @@ impl Drop for Observer {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic in it has been printed.
+            // A panic of the thread has been printed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The stages at the two ends of a pipe: they keep nothing, because a pipe cannot be read twice.
+//! The stages at the two ends of a pipe. They have no state to save, because a pipe cannot be read twice.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -11,20 +11,21 @@ use punctual_units::{Clock, Nanos, Time};
 
 use super::{LOOK, Orders};
 
-/// Frames under way in a program whose times are kept. Of one that holds more, later ones bear the times of these.
+/// Greatest number of frames under way in a program whose times are kept. Beyond that the oldest times are dropped, and
+/// frames get the times of later ones.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// Nanoseconds of the step under way in which it waited for what is outside.
+/// Nanoseconds of the current step in which it waited for the pipe or file.
 pub(super) type Waited = Arc<AtomicU64>;
 
-/// A stage that hands on what can be read.
+/// A stage that passes on the bytes that it reads.
 pub(super) struct Reading {
     pub(super) from: Box<dyn Read + Send>,
     pub(super) stamps: Stamps,
-    /// Frames so far, also of programs before this one.
+    /// Number of frames so far, including those of previous programs.
     pub(super) frames: u64,
     pub(super) waited: Waited,
-    /// Nothing more can be read.
+    /// Whether the end of the stream was reached.
     pub(super) closed: bool,
     pub(super) failure: Option<String>,
 }
@@ -41,27 +42,27 @@ impl Reading {
         }
     }
 
-    /// Goes on with what another program writes.
+    /// Continues with the output of another program.
     pub(super) fn reopen(&mut self, from: Box<dyn Read + Send>) {
         (self.from, self.closed) = (from, false);
     }
 }
 
-/// Where the times of frames come from.
+/// Source of the times of frames.
 pub(super) enum Stamps {
-    /// From the clock.
+    /// The clock, when the frame was read.
     Clock {
         period: Nanos,
         deadline: Nanos,
         next: Time,
         orders: Arc<Orders>,
     },
-    /// From the frames that the program was given.
+    /// The frames that the program was given.
     Given(Given),
 }
 
 impl Stamps {
-    /// Waits until the next frame may begin, or sources are to end; answers for how long.
+    /// Waits until the next frame may begin, or sources must end; returns the time waited.
     fn pace(&mut self) -> Nanos {
         let began = LinuxOs.now();
         if let Stamps::Clock {
@@ -77,7 +78,7 @@ impl Stamps {
         LinuxOs.now().since(began)
     }
 
-    /// Whether no frame is to be read any more, although there may be one.
+    /// Whether to stop reading, even if more could be read.
     fn are_over(&self) -> bool {
         matches!(self, Stamps::Clock { orders, .. } if orders.sources_end())
     }
@@ -100,7 +101,7 @@ impl Stamps {
     }
 }
 
-/// The times of the frames that a program was given and has not answered.
+/// Times of the frames that a program was given and has not answered.
 #[derive(Clone, Debug)]
 pub(super) struct Given(Arc<Mutex<(VecDeque<Head>, Head)>>);
 
@@ -120,7 +121,7 @@ impl Given {
         it.0.push_back(head);
     }
 
-    /// Those of the oldest one; of the last one again where none is left.
+    /// Removes the oldest times; returns the last ones again if none are left.
     fn next(&self) -> Head {
         let mut it = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         it.1 = it.0.pop_front().unwrap_or(it.1);
@@ -176,14 +177,14 @@ impl AnyStage for Reading {
 /// A stage that writes its frames.
 pub(super) struct Feeding {
     pub(super) to: Box<dyn Write + Send>,
-    /// Keeps their times, for a program that answers.
+    /// Receives the frames' times, for a program that answers.
     pub(super) given: Option<Given>,
-    /// Frames that were written.
+    /// Number of frames written.
     pub(super) frames: u64,
-    /// Frames that were not.
+    /// Number of frames not written, because the pipe was closed.
     pub(super) refused: u64,
     pub(super) waited: Waited,
-    /// Nothing more can be written.
+    /// Whether the reader has closed the pipe.
     pub(super) closed: bool,
     pub(super) failure: Option<String>,
 }
@@ -201,7 +202,7 @@ impl Feeding {
         }
     }
 
-    /// Goes on with what another program reads.
+    /// Continues with the input of another program.
     pub(super) fn reopen(&mut self, to: Box<dyn Write + Send>) {
         (self.to, self.closed) = (to, false);
     }
@@ -236,7 +237,7 @@ impl AnyStage for Feeding {
                 Ok(false) => self.refused += 1,
                 Err(why) => {
                     (self.closed, self.refused) = (true, self.refused + 1);
-                    // A program that takes no more says by its exit status whether it has failed.
+                    // The exit status of a program that takes no more tells whether it has failed.
                     if why.kind() != std::io::ErrorKind::BrokenPipe {
                         self.failure = Some(why.to_string());
                     }

@@ -1,15 +1,15 @@
 //! Programs with pipes, and files, as pinned stages.
 //!
 //! A program reads frames from its standard input and writes frames to its standard output; the pipes hold plain bytes.
-//! What it writes is cut into frames of the edge's size, the last one shorter. So `rtl_sdr`, `sox`, `gzip` and `aplay`
-//! are stages as they are.
+//! Its output is cut into frames of the edge's size, the last one shorter. So `rtl_sdr`, `sox`, `gzip` and `aplay` work
+//! as stages without change.
 //!
-//! **Terms.** One that only writes is a source, one that only reads is a sink. One in the middle is two stages of the
-//! graph, because nothing says how many frames it makes of one, and when: a *feeding* one, which ends where its input
-//! does, and a *reading* one. **Threads.** Each program has a thread that starts it, feeds or reads it and waits for
-//! its end; one in the middle has a second one that reads. The kernel kills the program with its thread. **Back
-//! pressure.** A program that does not read lets its pipe fill up; then its thread waits, the edge before it fills up,
-//! and the stage before it waits in turn. No worker is concerned.
+//! **Terms.** A program that only writes is a source, one that only reads is a sink. A program in the middle is two
+//! stages of the graph, because it is unknown how many frames it makes of one, and when: a *feeding* stage, which ends
+//! where its input does, and a *reading* stage. **Threads.** Each program has a thread that starts it, feeds or reads
+//! it and waits for its end; a program in the middle has a second thread that reads. The kernel kills the program with
+//! its thread. **Back pressure.** A program that does not read lets its pipe fill up; then its thread waits, the edge
+//! before it fills up, and the stage before it waits in turn. No worker is concerned.
 
 mod halves;
 mod program;
@@ -25,101 +25,101 @@ use punctual_units::Nanos;
 use super::{Pipeline, PipelineError};
 use program::Served;
 
-/// What a stage's frames come from or go to.
+/// Source or destination of a pinned stage's frames.
 pub enum Peer {
     /// A program with its arguments.
     Program(Vec<String>),
-    /// A file, or other bytes: of a source.
+    /// A file, or other bytes, for a source.
     From(Box<dyn Read + Send>),
-    /// Likewise: of a sink.
+    /// A file, or another byte stream, for a sink.
     To(Box<dyn Write + Send>),
 }
 
-/// A program or a file, with the stages of the graph that it stands behind.
+/// A program or a file, with the stages of the graph that it implements.
 pub struct Piped {
-    /// For people.
+    /// Name in messages and reports.
     pub name: String,
-    /// The pinned stage whose frames it gets.
+    /// Pinned stage whose frames it receives.
     pub takes: Option<String>,
-    /// The pinned stage that hands on what it makes.
+    /// Pinned stage that passes on its output.
     pub makes: Option<String>,
-    /// The program or file.
+    /// The program or file itself.
     pub peer: Peer,
-    /// Of a source: at least so much time between the beginnings of two frames.
+    /// For a source: least time between the beginnings of two frames.
     pub period: Option<Nanos>,
-    /// Of a source: how long after its capture a frame is due. Frames of a program in the middle bear the times of the
-    /// input frame of their number.
+    /// For a source: time from a frame's capture until it is due. Frames of a program in the middle have the times of
+    /// the input frame with the same number.
     pub deadline: Option<Nanos>,
-    /// Of a source or sink: a program that fails is started again, up to [`RESTARTS_MAX`] times without a frame
-    /// between. Frames may be missing then; how many a sink refused is told.
+    /// For a source or sink: whether a program that fails is started again, up to [`RESTARTS_MAX`] times without a
+    /// frame in between. Frames may be lost then; the report counts those that a sink refused.
     pub restart: bool,
 }
 
-/// Restarts of a program in a row, without a frame between, until it counts as failed.
+/// Greatest number of consecutive restarts of a program without a frame in between; beyond that it has failed.
 pub const RESTARTS_MAX: u32 = 16;
 
-/// How long a thread waits, for a program, for frames or for their time, until it looks for orders.
+/// Longest time for which a thread waits, for a program, for frames or for their time, before it checks for orders.
 const LOOK: Nanos = Nanos::from_millis(50);
 
-/// Why a program is no stage, or is none any more.
+/// Why a program cannot serve as a stage, or no longer can.
 #[derive(Debug, thiserror::Error)]
 pub enum PipeError {
-    /// It does not start.
+    /// The program does not start.
     #[error("stage \"{name}\": the program `{program}` does not start: {why}; install it, or name it with its folder")]
     Start {
-        /// The stage.
+        /// Name of the stage.
         name: String,
-        /// The program.
+        /// Program that was to be started.
         program: String,
-        /// In the system's words.
+        /// The system's error, with its error number.
         why: std::io::Error,
     },
-    /// It has failed.
+    /// The program ended with a failure.
     #[error("stage \"{name}\": its program `{program}` {how}")]
     Ended {
-        /// The stage.
+        /// Name of the stage.
         name: String,
         /// The program with its arguments.
         program: String,
-        /// With which exit status.
+        /// Exit status or signal, as text.
         how: String,
     },
     /// A file or pipe cannot be read or written.
     #[error("stage \"{name}\": {why}")]
     Bytes {
-        /// The stage.
+        /// Name of the stage.
         name: String,
-        /// In the system's words.
+        /// Message of the system's error.
         why: String,
     },
-    /// The stage cannot go on, or is none of the graph.
+    /// The stage cannot continue, or is not in the graph.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
 }
 
-/// What became of one program or file.
+/// Report on one program or file.
 #[derive(Debug)]
 pub struct PipeReport {
-    /// The name of its [`Piped`].
+    /// Name given in its [`Piped`].
     pub name: String,
-    /// How often it was started again.
+    /// Number of times that the program was started again.
     pub restarts: u64,
     /// Frames that a sink's program did not take, because it ended meanwhile.
     pub refused: u64,
-    /// Whether it had to be killed, because it went on when the stream was over.
+    /// Whether the program had to be killed, because it still ran when the stream was over.
     pub killed: bool,
-    /// Why it has failed, if it has.
+    /// Reason of a failure; `None`: it did not fail.
     pub failure: Option<PipeError>,
 }
 
-/// What the threads are told.
+/// Orders to the threads of programs.
 #[derive(Debug, Default)]
 struct Orders {
-    /// Sources are to end; what is under way goes on to the sinks.
+    /// Sources must end; frames under way continue to the sinks.
     end_sources: AtomicBool,
-    /// All are to end.
+    /// All programs must end.
     stop: AtomicBool,
-    /// A program has failed.
+    /// Set once a program has failed.
     failed: AtomicBool,
 }
 
@@ -133,7 +133,7 @@ impl Orders {
     }
 }
 
-/// Programs and files that are the ends, or in the middle, of a running pipeline.
+/// Programs and files at the ends, or in the middle, of a running pipeline.
 #[derive(Debug)]
 pub struct Pipes {
     threads: Vec<JoinHandle<PipeReport>>,
@@ -141,10 +141,10 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// Starts all programs, each in a thread of its own.
+    /// Starts all programs, each in its own thread.
     ///
     /// # Errors
-    /// [`PipeError`] where one of them does not start, or its stages are not there; none runs then.
+    /// [`PipeError`] if one of them does not start, or its stages do not exist; none runs then.
     pub fn start(pipeline: &Pipeline, piped: Vec<Piped>) -> Result<Pipes, PipeError> {
         let mut pipes = Pipes {
             threads: Vec::new(),
@@ -176,7 +176,7 @@ impl Pipes {
                 what: "the thread of a program",
                 why,
             })?;
-        // A thread that ends without a word has panicked, which was printed.
+        // A thread that ends without a message has panicked, which was printed.
         let started = started.recv().unwrap_or(Ok(()));
         self.threads.push(thread);
         started
@@ -192,15 +192,15 @@ impl Pipes {
         self.orders.failed.load(Ordering::Relaxed)
     }
 
-    /// Ends the sources: what is under way goes on to the sinks.
+    /// Ends the sources: frames under way continue to the sinks.
     pub fn end_sources(&self) {
         self.orders.end_sources.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all that is left, and tells what became of each, in the order in which they were given.
+    /// Ends all programs that are left, and reports on each, in the order in which they were given.
     pub fn finish(self) -> Vec<PipeReport> {
         self.orders.stop.store(true, Ordering::Relaxed);
-        // A panic in a thread has been printed.
+        // A panic of a thread has been printed.
         self.threads
             .into_iter()
             .filter_map(|thread| thread.join().ok())

@@ -19,7 +19,7 @@ use super::{LOOK, Orders, Peer, PipeError, PipeReport, Piped, RESTARTS_MAX};
 use crate::linux::pipeline::pinned::Pinned;
 use crate::linux::pipeline::shared::{End, Shared};
 
-/// How long a program that has closed a pipe is given to end, so that its exit status tells why.
+/// Time for a program that has closed a pipe to end, so that its exit status is known.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A program or file with its stages.
@@ -34,15 +34,15 @@ pub(super) struct Served {
 /// Why a half takes no further step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Over {
-    /// Its stage has ended, or the pipeline.
+    /// The stage or the pipeline has ended.
     Stage,
     /// The pipe is closed at the other end, or its program has ended, or the thread was ordered to end.
     Closed,
-    /// The stage cannot go on.
+    /// The stage cannot continue.
     Failed(String),
 }
 
-/// What is done when a program has ended.
+/// Action after a program has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Again,
@@ -50,8 +50,8 @@ enum Next {
     Failed,
 }
 
-/// What is done about a program that ended `well`, or because it was ordered to. `over`: no frame is left for it.
-/// `in_vain`: starts in a row that have not brought a frame.
+/// Action after a program ended `well`, or because it was ordered to. `over`: no frame is left for it. `in_vain`:
+/// number of consecutive starts without a frame.
 fn next(well: bool, over: bool, restart: bool, in_vain: u32) -> Next {
     match () {
         () if well => Next::Done,
@@ -61,7 +61,7 @@ fn next(well: bool, over: bool, restart: bool, in_vain: u32) -> Next {
 }
 
 impl Served {
-    /// Serves until the stream is over. A program that does not start is told to `started`, as one that does.
+    /// Serves until the stream is over. Sends to `started` whether the program started.
     pub(super) fn serve(mut self, started: &SyncSender<Result<(), PipeError>>) -> PipeReport {
         let mut report = PipeReport {
             name: self.piped.name.clone(),
@@ -152,10 +152,10 @@ impl Served {
 
 /// An end of a pipe as a stage.
 trait Half: AnyStage {
-    /// Whether nothing goes through it any more.
+    /// Whether the pipe is closed.
     fn closed(&self) -> bool;
 
-    /// For how long the last step has waited.
+    /// Time for which the last step has waited.
     fn waited(&self) -> Nanos;
 }
 
@@ -179,7 +179,7 @@ impl Half for Feeding {
     }
 }
 
-/// Carries out steps until the pipe is closed, the stage or pipeline has ended, or `gone` while it waits.
+/// Executes steps until the pipe is closed, the stage or pipeline has ended, or `gone` returns true while it waits.
 fn turns<H: Half>(pinned: &mut Pinned, half: &mut H, mut gone: impl FnMut() -> bool) -> Over {
     loop {
         let heard = pinned.heard();
@@ -199,9 +199,9 @@ struct Life<'s> {
     served: &'s Served,
     command: Vec<String>,
     child: Child,
-    /// Frames that have passed through its pipes, also through those of the programs before it.
+    /// Number of frames that have passed through its pipes, including those of previous programs.
     frames: u64,
-    /// Starts in a row that have not brought a frame.
+    /// Number of consecutive starts without a frame.
     in_vain: u32,
 }
 
@@ -234,7 +234,7 @@ impl<'s> Life<'s> {
             if let Over::Failed(why) = over {
                 break Err(self.served.bytes(why));
             }
-            // One that has closed its output, or was ordered to end, has nothing more to say.
+            // A program that has closed its output, or was ordered to end, writes nothing more.
             let status = match orders.sources_end() {
                 true => None,
                 false => self.wait(Some(GRACE)),
@@ -292,7 +292,7 @@ impl<'s> Life<'s> {
                 over => self.after(status, over == Over::Stage, feeder.frames, report).map(drop),
             };
             feeding.end(&mut feeder);
-            // A panic in it has been printed.
+            // A panic of the thread has been printed.
             (ended, reads.join().ok())
         });
         match reads {
@@ -309,8 +309,8 @@ impl<'s> Life<'s> {
         turns(feeding, half, gone)
     }
 
-    /// Closes its input, and waits until it has ended. One that has closed its input itself may go on; its stage has
-    /// ended then. `None`: it had to be killed.
+    /// Closes the program's input, and waits until it has ended. A program that has closed its input itself may still
+    /// run; its stage has ended then. `None`: it had to be killed.
     fn fed(&mut self, over: &Over, feeding: &mut Pinned, half: &mut Feeding) -> Option<ExitStatus> {
         half.reopen(Box::new(io::sink()));
         if *over == Over::Closed {
@@ -326,11 +326,11 @@ impl<'s> Life<'s> {
         status
     }
 
-    /// Waits until the program has ended, until all are ordered to end, or for so long.
+    /// Waits until the program has ended, until all are ordered to end, or for `at_most`.
     fn wait(&mut self, at_most: Option<Duration>) -> Option<ExitStatus> {
         let since = Instant::now();
         loop {
-            // A child that cannot be waited for has been: it is gone.
+            // A child that cannot be waited for has been reaped already.
             let gone = || ExitStatus::from_raw(0);
             match self.child.try_wait().unwrap_or_else(|_| Some(gone())) {
                 Some(status) => return Some(status),
@@ -349,7 +349,7 @@ impl<'s> Life<'s> {
         let _ = self.child.wait();
     }
 
-    /// What becomes of a program that has ended so (`None`: it was killed, as it was to be): whether it runs again.
+    /// Handles the end of a program (`None`: it was killed on purpose); returns whether it runs again.
     fn after(
         &mut self,
         status: Option<ExitStatus>,
@@ -400,8 +400,8 @@ impl<'s> Life<'s> {
     }
 }
 
-/// Starts the program, with pipes where its stages are. A source has nothing to read, and a sink writes where this
-/// process does.
+/// Starts the program, with pipes where its stages are. A source gets an empty input; a sink writes to the standard
+/// output of this process.
 fn start(served: &Served, command: &[String]) -> Result<Child, PipeError> {
     let (program, arguments) = command
         .split_first()
