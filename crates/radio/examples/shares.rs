@@ -1,4 +1,4 @@
-//! Which stage has which share of the receiver's work, and what do rings and saved states add? Times over a whole
+//! Measures each stage's share of the receiver's work, and the cost of rings and saved states. Times over a whole
 //! recording: of each stage alone, of the receiver in one thread, and of the graph in one thread.
 //!
 //! `cargo run -p punctual-radio --example shares [-- FRAME]` with FRAME in IQ samples, 250 by default. The time of each
@@ -141,7 +141,7 @@ fn print_table(rows: &[Row], options: &Options) {
     );
 }
 
-/// The receiver, and the same stages with rings between them and their states saved at each step.
+/// Times the receiver, and the same stages with rings between them and their states saved at each step.
 fn print_whole(iq: &[[u8; 2]], options: &Options) -> Result<(), Box<dyn Error>> {
     let frames = iq.len().div_ceil(options.frame) as f64;
     let graph = graph(options)?;

@@ -1,4 +1,4 @@
-//! When do processes pay? Frames a second of the radio in one thread, and in processes on two cores, at full speed.
+//! Compares the radio in one thread with the radio in processes on two cores: frames a second, at full speed.
 //!
 //! `cargo run -p punctual-radio --example throughput [-- FRAME [ordinary]]` with FRAME in IQ samples, 250 (1 ms) by
 //! default. The channel filter, about half of the work, has one core, and all other stages the other. The best of
@@ -31,17 +31,17 @@ mod linux {
     use punctual_runtime::linux::pipeline::{Pinned, Pipeline, PipelineOptions};
 
     const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm/station.cu8.zst");
-    /// In a pipeline of its own each.
+    /// Number of rounds; each starts its own pipeline.
     const ROUNDS: usize = 3;
-    /// Of the recording, in each round.
+    /// Repetitions of the recording in each round.
     const TIMES: usize = 5;
     const PRIORITY: u8 = 10;
-    /// The longest that the processes of a pipeline take to start.
+    /// Longest time for the processes of a pipeline to start.
     const PATIENCE: Duration = Duration::from_secs(10);
 
     pub fn main() -> Result<(), Box<dyn Error>> {
         let frame = std::env::args().nth(1).map_or(Ok(250), |frame| frame.parse())?;
-        // Threads that this one starts inherit it.
+        // Before other threads start, because they inherit the priority.
         if priority().is_some() && real_time(PRIORITY).is_err() {
             eprintln!("SCHED_FIFO is not allowed here (ulimit -r): ordinary processes");
         }
@@ -50,7 +50,7 @@ mod linux {
             ..Options::default()
         };
         let graph = graph(&options)?;
-        // In the processes of a pipeline, this serves.
+        // In the processes of a pipeline, this call serves and does not return.
         start(&graph, &options)?.end()?;
         let mut iq = Vec::new();
         Recording::open(Path::new(STATION))?.copy_to(&mut iq)?;
@@ -88,7 +88,7 @@ mod linux {
         Ok(Pipeline::start(graph.clone(), &run, bodies)?)
     }
 
-    /// Seconds from the first frame in to the last one out.
+    /// Seconds from the first frame in to the last frame out.
     fn flow(graph: &Graph, options: &Options, iq: &[u8]) -> Result<f64, Box<dyn Error>> {
         let pipeline = start(graph, options)?;
         let (mut source, sink) = (pipeline.pinned(SOURCE)?, pipeline.pinned(SINK)?);

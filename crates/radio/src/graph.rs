@@ -6,9 +6,9 @@ use crate::options::{AUDIO_TAPS, BAND_TAPS, CHANNEL_TAPS, IQ_BYTES, OptionError,
 use crate::receive::equalizer_band;
 use crate::stages::{Demodulator, LowPass, Sum};
 
-/// The first stage, which is pinned: a [`crate::stages::Source`].
+/// Name of the first stage, which is pinned: a [`crate::stages::Source`].
 pub const SOURCE: &str = "source";
-/// The last stage, which is pinned: a [`crate::stages::Sink`].
+/// Name of the last stage, which is pinned: a [`crate::stages::Sink`].
 pub const SINK: &str = "sink";
 
 const LOW_PASS: &str = "low-pass";
@@ -19,24 +19,25 @@ const SUM: &str = "sum";
 const COMPLEX_BYTES: usize = 8;
 const SOUND_BYTES: usize = 4;
 
-/// Room for counters and single samples, of the ends too.
+/// Bytes of state for counters and single samples, also of the source and the sink.
 pub(crate) const COUNTERS: usize = 64;
 
-/// Why a graph of these options is none.
+/// Why these options do not make a graph.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RadioError {
-    /// An option is wrong.
+    /// An option is out of range.
     #[error(transparent)]
     Option(#[from] OptionError),
-    /// The rings are wrong: too short, for example.
+    /// The graph is invalid, for example because its rings are too short.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
-/// `source`, `low-pass`, `demodulator`, `band-1` to `band-N`, `sum`, `sink`; a step of each takes and makes one frame.
+/// Builds the graph: `source`, `low-pass`, `demodulator`, `band-1` to `band-N`, `sum`, `sink`; a step of each takes and
+/// makes one frame.
 ///
 /// # Errors
-/// [`RadioError`] where the options do not make one.
+/// [`RadioError`] if the options do not make a graph.
 pub fn graph(options: &Options) -> Result<Graph, RadioError> {
     options.check()?;
     let bands = options.gains.len();
@@ -72,7 +73,7 @@ pub fn graph(options: &Options) -> Result<Graph, RadioError> {
         .build()?)
 }
 
-/// A stage of one input and output, which keeps at most so many samples of sound.
+/// A stage with one input and one output, whose state holds at most `samples` samples of sound.
 pub(crate) fn filter(name: &str, samples: usize) -> StageSpec {
     let bytes = SOUND_BYTES * samples + COUNTERS;
     StageSpec::new(name).takes(&[1]).makes(&[1]).state(bytes)
@@ -82,11 +83,11 @@ fn band_name(number: usize) -> String {
     format!("band-{}", number + 1)
 }
 
-/// The stage of this name in [`graph`], but for source and sink, which hold a file or a device: see
+/// Makes the stage of this name in [`graph`], except source and sink, which hold a file or a device: see
 /// [`crate::stages::Source`] and [`crate::stages::Sink`].
 ///
 /// # Errors
-/// [`OptionError`] where the options are wrong, or name no such stage.
+/// [`OptionError`] if an option is out of range, or there is no such stage.
 pub fn stage(name: &str, options: &Options) -> Result<Box<dyn AnyStage>, OptionError> {
     options.check()?;
     match name {

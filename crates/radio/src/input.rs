@@ -1,4 +1,4 @@
-//! Recordings: frames of IQ samples from a file, a packed file or a pipe.
+//! Recordings: frames of IQ samples from a file, a compressed file or a pipe.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -9,47 +9,47 @@ use thiserror::Error;
 
 use crate::options::IQ_BYTES;
 
-/// Bytes that are copied or thrown away at a time.
+/// Bytes that are copied or discarded at a time.
 const COPY: usize = 1 << 16;
 
-/// A recording that cannot be read to its end.
+/// Why a recording cannot be read to its end.
 #[derive(Debug, Error)]
 pub enum InputError {
-    /// The system refuses.
+    /// The system refuses to read the recording.
     #[error("{}: {why}", path.display())]
     Read {
-        /// The recording; `-` for the standard input.
+        /// Path of the recording; `-` for the standard input.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error, with its error number.
         why: io::Error,
     },
-    /// A name that ends in `.zst` on something else.
+    /// The name ends in `.zst`, but the content is not compressed by zstd.
     #[error("{}: is not packed by zstd, or its beginning is damaged; fetch it again", .0.display())]
     NotPacked(PathBuf),
-    /// A packed file that breaks off.
+    /// A compressed file is damaged or truncated.
     #[error("{}: is damaged, or ends too early: it cannot be unpacked to its end; fetch it again", .0.display())]
     Damaged(PathBuf),
-    /// Half of an IQ sample at the end.
+    /// The recording ends with half of an IQ sample.
     #[error(
         "{}: ends within an IQ sample: {bytes} bytes are an odd number, and each sample has two; cut the last byte off",
         path.display()
     )]
     Odd {
-        /// The recording.
+        /// Path of the recording; `-` for the standard input.
         path: PathBuf,
-        /// Its length.
+        /// Length of the recording, in bytes.
         bytes: u64,
     },
-    /// No sample at all.
+    /// The recording has no sample.
     #[error("{}: is empty; needed are IQ samples as rtl_sdr writes them, 250,000 a second", .0.display())]
     Empty(PathBuf),
 }
 
-/// IQ samples that are read frame by frame.
+/// A source of IQ samples that are read frame by frame.
 pub struct Recording {
     path: PathBuf,
     source: Source,
-    /// Read or passed over so far.
+    /// Bytes read or skipped so far.
     bytes: u64,
 }
 
@@ -60,8 +60,8 @@ enum Source {
 }
 
 impl Recording {
-    /// The recording at `path`: unsigned bytes, I before Q; packed by zstd where the name ends in `.zst`; the standard
-    /// input for `-`.
+    /// Opens the recording at `path`: unsigned bytes, I before Q; compressed by zstd if the name ends in `.zst`; the
+    /// standard input for `-`.
     ///
     /// # Errors
     /// [`InputError::Read`] and [`InputError::NotPacked`].
@@ -85,7 +85,7 @@ impl Recording {
         })
     }
 
-    /// A recording that comes from `reader`; messages name it `path`.
+    /// A recording whose bytes come from `reader`; messages name it `path`.
     pub fn from_reader(path: &Path, reader: Box<dyn Read + Send>) -> Recording {
         Recording {
             path: path.into(),
@@ -94,11 +94,10 @@ impl Recording {
         }
     }
 
-    /// Reads a frame and tells how many bytes of it there are, an even number: all of `frame`, whose length is even,
-    /// fewer at the end of the recording, 0 after it.
+    /// Reads a frame and returns its length in bytes, an even number: all of `frame`, whose length is even, fewer at
+    /// the end of the recording, 0 after it.
     ///
-    /// # Errors
-    /// [`InputError`] where the recording cannot be read or is empty; where it ends within a sample, once all whole
+    /// [`InputError`] if the recording cannot be read or is empty; if it ends within a sample, only after all whole
     /// samples have been read.
     pub fn read(&mut self, frame: &mut [u8]) -> Result<usize, InputError> {
         let mut filled = 0;
@@ -121,11 +120,11 @@ impl Recording {
         Ok(filled - filled % IQ_BYTES)
     }
 
-    /// Copies all that is left to `to`, plain, and tells how many bytes: to be sure of a recording before a run, and to
-    /// have it where a process that takes over finds its place at once.
+    /// Copies the rest to `to`, uncompressed, and returns its length in bytes: this checks a recording before a run,
+    /// and lets a process that takes over find its position at once.
     ///
     /// # Errors
-    /// Those of [`Recording::read`]; [`InputError::Read`] where `to` takes no more.
+    /// The errors of [`Recording::read`]; [`InputError::Read`] if `to` takes no more.
     pub fn copy_to(&mut self, to: &mut dyn Write) -> Result<u64, InputError> {
         let (mut room, begin) = (vec![0; COPY], self.bytes);
         loop {
@@ -137,13 +136,13 @@ impl Recording {
         }
     }
 
-    /// Goes on after `bytes`, as far as the recording has them: for a process that takes over. A plain file is not read
-    /// for it.
+    /// Skips `bytes`, or as many as the recording has: for a process that takes over. A plain file is not read for
+    /// that.
     ///
     /// # Errors
     /// [`InputError::Read`] and [`InputError::Damaged`].
     pub fn skip(&mut self, bytes: u64) -> Result<(), InputError> {
-        // A named pipe has no places to go to.
+        // A named pipe cannot seek.
         if let Source::File(file) = &mut self.source
             && file.seek(SeekFrom::Start(self.bytes.saturating_add(bytes))).is_ok()
         {
@@ -179,7 +178,7 @@ impl Recording {
         }
     }
 
-    /// At the end: whether what was unpacked is what was packed.
+    /// At the end: compares the checksum of the decompressed bytes with the stored one.
     fn checked_end(&self) -> Result<usize, InputError> {
         let Source::Packed(decoder) = &self.source else {
             return Ok(0);

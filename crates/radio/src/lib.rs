@@ -1,10 +1,9 @@
-//! What does a radio compute? An FM receiver as stages of a pipeline: filters, input, sound files, and how good the
-//! sound is.
+//! An FM receiver as stages of a pipeline: filters, input, sound files, and the quality of the sound.
 //!
 //! - [`filters`]: taps by the window method, filters on streams, discriminator, de-emphasis.
 //! - [`stages`]: the channel's low-pass, the demodulator, the bands of an equalizer and their sum.
 //! - [`receive`]: all stages in one thread, the reference for every pipeline of them.
-//! - [`graph`] and [`stage`]: the same as a pipeline; [`streamit`] is another graph of such stages.
+//! - [`graph`] and [`stage`]: the same stages as a pipeline; [`streamit`] is another graph of such stages.
 //! - [`Recording`]: frames from a file or a pipe.
 //! - [`sound`]: 16-bit sound, in files and pipes.
 //! - [`quality`]: delay, correlation and signal-to-noise ratio against the true sound.

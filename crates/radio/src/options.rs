@@ -1,4 +1,4 @@
-//! What a receiver can be told, and what follows from it.
+//! Options of a receiver, and the quantities that follow from them.
 
 use punctual_pipeline::WhenFull;
 use thiserror::Error;
@@ -9,14 +9,14 @@ pub const IQ_RATE: u32 = 250_000;
 pub const DECIMATION: u32 = 10;
 /// Samples per second of the sound.
 pub const AUDIO_RATE: u32 = IQ_RATE / DECIMATION;
-/// How far a station's carrier moves at full scale, in hertz (ITU-R BS.450).
+/// Deviation of a station's carrier at full scale, in hertz (ITU-R BS.450).
 pub const DEVIATION: f64 = 75_000.0;
 /// Bytes of one IQ sample as received: I, then Q, one byte each.
 pub const IQ_BYTES: usize = 2;
 
-/// Most bands.
+/// Greatest number of bands of the equalizer.
 pub const BANDS_MAX: usize = 16;
-/// Longest frame: 10 s of IQ samples.
+/// Greatest length of a frame: 10 s of IQ samples.
 pub const FRAME_MAX: usize = 10 * IQ_RATE as usize;
 /// Greatest gain of a band, and least with the opposite sign, in decibels.
 pub const GAIN_MAX: f64 = 40.0;
@@ -24,17 +24,17 @@ pub const GAIN_MAX: f64 = 40.0;
 /// The channel filter. Carson's rule gives a mono station 2 (75 + 15) kHz; the neighbours are 100 kHz away.
 pub(crate) const CHANNEL_TAPS: usize = 81;
 pub(crate) const CHANNEL_CUTOFF: f64 = 95_000.0;
-/// The filter before decimation. Its number of taps is even: with the discriminator's half sample, the delay of all
-/// that comes before the bands is a whole number of sound samples, 29.
+/// The filter before decimation. Its number of taps is even: with the discriminator's half sample, the total delay
+/// before the bands is a whole number of sound samples, 29.
 pub(crate) const AUDIO_TAPS: usize = 500;
 pub(crate) const AUDIO_CUTOFF: f64 = 11_500.0;
 /// A band's filter: 8 ms of delay, edges 200 Hz wide.
 pub(crate) const BAND_TAPS: usize = 401;
-/// Between the bands lie frequencies that divide this range evenly by the ear's measure.
+/// Range of the cutoffs, in hertz; the bands divide it into equal parts on a logarithmic scale.
 const BANDS_FROM: f64 = 200.0;
 const BANDS_UPTO: f64 = 11_000.0;
 
-/// A receiver.
+/// Options of a receiver, with defaults for a live one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// IQ samples of a frame, a multiple of [`DECIMATION`], at most [`FRAME_MAX`].
@@ -43,9 +43,9 @@ pub struct Options {
     pub gains: Vec<f64>,
     /// The time constant of the station's pre-emphasis in microseconds: 50 in most countries, 75 in America and Korea.
     pub emphasis: f64,
-    /// Frames between two stages.
+    /// Capacity of each queue between two stages, in frames.
     pub slots: u32,
-    /// What becomes of frames that come while the first queue is full. All other stages wait.
+    /// Policy for frames that arrive while the first queue is full. All other stages wait.
     pub full: WhenFull,
 }
 
@@ -62,47 +62,47 @@ impl Default for Options {
     }
 }
 
-/// Options of which no receiver can be made.
+/// Why these options do not make a receiver.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum OptionError {
-    /// Frames that are empty, too long, or end within a sample of sound.
+    /// The frame is empty, too long, or ends within a sample of sound.
     #[error(
         "a frame of {0} IQ samples: take a multiple of {DECIMATION}, the IQ samples of a sample of sound, of at most \
          {FRAME_MAX}"
     )]
     Frame(usize),
-    /// Too few or too many bands.
+    /// The number of bands is out of range.
     #[error("{0} bands: take 1 to {BANDS_MAX}")]
     Bands(usize),
-    /// A gain out of bounds.
+    /// The gain of a band is out of range.
     #[error("the gain of band {band} is {gain} dB: take -{GAIN_MAX} to {GAIN_MAX}")]
     Gain {
-        /// Which band, from 1.
+        /// Number of the band, from 1.
         band: usize,
-        /// Its gain in decibels.
+        /// Gain of the band, in decibels.
         gain: f64,
     },
-    /// A time constant that no station has.
+    /// The time constant of the pre-emphasis is out of range.
     #[error("a pre-emphasis of {0} us: take 50 (Europe) or 75 (America), at least 0, at most 1000")]
     Emphasis(f64),
-    /// Frames of the second graph that are empty or too long.
+    /// The frame of the second graph is empty or too long.
     #[error("a frame of {0} outputs: take 1 to 1048576")]
     Outputs(usize),
-    /// A stage that the receiver does not have.
+    /// The receiver has no such stage.
     #[error("no stage is called \"{name}\"; there are {there}")]
     Stage {
-        /// What was asked for.
+        /// Name of the requested stage.
         name: String,
-        /// What there is.
+        /// Text that lists the existing stages.
         there: String,
     },
 }
 
 impl Options {
-    /// Looks whether a receiver can be made of them.
+    /// Checks that the options make a receiver.
     ///
     /// # Errors
-    /// [`OptionError`] of the first option that is wrong.
+    /// [`OptionError`] names the first option that is out of range.
     pub fn check(&self) -> Result<(), OptionError> {
         if self.frame == 0 || !self.frame.is_multiple_of(DECIMATION as usize) || self.frame > FRAME_MAX {
             return Err(OptionError::Frame(self.frame));
@@ -120,19 +120,19 @@ impl Options {
         Ok(())
     }
 
-    /// Samples of sound that a frame becomes.
+    /// Number of sound samples that a frame becomes.
     pub fn sound(&self) -> usize {
         self.frame / DECIMATION as usize
     }
 
-    /// Samples of sound by which a receiver delays: the channel filter, the discriminator and the filter before
-    /// decimation, then the bands.
+    /// Delay of a receiver in sound samples: the channel filter, the discriminator and the filter before decimation,
+    /// then the bands.
     pub fn delay(&self) -> usize {
         let iq = (CHANNEL_TAPS - 1) + (AUDIO_TAPS - 1) + 1;
         iq / 2 / DECIMATION as usize + (BAND_TAPS - 1) / 2
     }
 
-    /// The frequencies between the bands in hertz, one fewer than there are bands.
+    /// Frequencies between the bands in hertz, one fewer than there are bands.
     pub fn cutoffs(&self) -> Vec<f64> {
         let bands = self.gains.len() as f64;
         let octaves = libm::log2(BANDS_UPTO / BANDS_FROM);

@@ -1,4 +1,4 @@
-//! How good is received sound? Against the sound that the station was made from.
+//! Quality of received sound, compared with the sound that the station was made from.
 
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
@@ -6,49 +6,49 @@ use thiserror::Error;
 
 use crate::options::AUDIO_RATE;
 
-/// Left out at both ends, where filters begin and end: 0.1 s.
+/// Samples excluded at both ends, where filters begin and end: 0.1 s.
 const EDGE: usize = AUDIO_RATE as usize / 10;
 
-/// Longest sound that is compared, in samples: 10 minutes.
+/// Greatest length of compared sound, in samples: 10 minutes.
 const SAMPLES_MAX: usize = 600 * AUDIO_RATE as usize;
 
-/// How sound compares to its reference.
+/// Result of comparing sound with its reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quality {
-    /// By how many samples it is later than its reference, negative where it is earlier: where their cross-correlation
-    /// is greatest.
+    /// Delay of the sound behind its reference in samples, negative if it is earlier: where the cross-correlation is
+    /// greatest.
     pub delay_samples: i64,
     /// Pearson's correlation at that delay, -1 to 1.
     pub correlation: f64,
-    /// Power of what is a multiple of the reference over the power of the rest, in decibels.
+    /// Power of the part that is a multiple of the reference, over the power of the rest, in decibels.
     pub snr_db: f64,
 }
 
-/// Sound that cannot be compared.
+/// Why sound cannot be compared.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum QualityError {
-    /// Too short or too long.
+    /// The sound or the reference is too short or too long.
     #[error("{what} has {samples} samples: 0.3 s to 10 min can be compared, {} to {SAMPLES_MAX} samples", 3 * EDGE)]
     Length {
-        /// Sound or reference.
+        /// Which of the two: the sound or the reference.
         what: &'static str,
-        /// Its length.
+        /// Number of its samples at `AUDIO_RATE`.
         samples: usize,
     },
-    /// Nothing to compare.
+    /// The sound or the reference is constant, so there is nothing to compare.
     #[error("{0} is silent from beginning to end, so there is nothing to compare")]
     Silent(&'static str),
-    /// Two sounds that hardly overlap.
+    /// The two overlap too little at their best delay.
     #[error("the sound fits its reference best {0} samples late, where less than 0.3 s of both overlap")]
     Apart(i64),
 }
 
 /// Compares `sound` to the `reference` that it should be a delayed copy of, both at [`AUDIO_RATE`].
 ///
-/// 0.1 s at either end of their overlap is left out.
+/// Excludes 0.1 s at either end of their overlap.
 ///
 /// # Errors
-/// [`QualityError`] where there is too little to compare.
+/// [`QualityError`] if there is too little to compare.
 pub fn quality(sound: &[f32], reference: &[f32]) -> Result<Quality, QualityError> {
     for (what, samples) in [("the sound", sound), ("the reference", reference)] {
         if !(3 * EDGE..=SAMPLES_MAX).contains(&samples.len()) {
@@ -72,7 +72,7 @@ pub fn quality(sound: &[f32], reference: &[f32]) -> Result<Quality, QualityError
     })
 }
 
-/// Where the cross-correlation is greatest.
+/// Delay with the greatest cross-correlation.
 fn delay(sound: &[f32], reference: &[f32]) -> i64 {
     let size = (sound.len() + reference.len()).next_power_of_two();
     let mut planner = FftPlanner::new();
@@ -101,7 +101,7 @@ fn delay(sound: &[f32], reference: &[f32]) -> i64 {
     }
 }
 
-/// What both have in common at this delay, without its ends.
+/// The overlap of both at this delay, without its ends.
 fn overlap<'s>(sound: &'s [f32], reference: &'s [f32], delay: i64) -> Option<(&'s [f32], &'s [f32])> {
     let skip = delay.unsigned_abs() as usize;
     let (sound, reference) = match delay {

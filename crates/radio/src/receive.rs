@@ -6,7 +6,7 @@ use crate::filters::band;
 use crate::options::{AUDIO_RATE, BAND_TAPS, IQ_BYTES, OptionError, Options};
 use crate::stages::{Band, Demodulator, DemodulatorState, FilterState, LowPass, LowPassState, Sum};
 
-/// A receiver: the stages one after the other, and their states.
+/// A receiver that runs all stages in turn, with their states.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     low_pass: (LowPass, LowPassState),
@@ -19,10 +19,10 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver before the first frame.
+    /// A receiver in its state before the first frame.
     ///
     /// # Errors
-    /// [`OptionError`] where none can be made of the options.
+    /// [`OptionError`] if the options do not make a receiver.
     pub fn new(options: &Options) -> Result<Receiver, OptionError> {
         options.check()?;
         let low_pass = LowPass::new();
@@ -42,7 +42,7 @@ impl Receiver {
         })
     }
 
-    /// Receives a frame of at most as many IQ samples as the options say, and adds its sound to `sound`.
+    /// Receives a frame of at most as many IQ samples as the options set, and adds its sound to `sound`.
     pub fn frame(&mut self, frame: &[[u8; IQ_BYTES]], sound: &mut Vec<f32>) {
         let iq = &mut self.iq[..frame.len()];
         self.low_pass.0.filter(&mut self.low_pass.1, frame, iq);
@@ -56,14 +56,14 @@ impl Receiver {
     }
 }
 
-/// The bands of a receiver, the lowest first; the options are good.
+/// Bands of a receiver, the lowest first; the options must have been checked.
 pub fn equalizer(options: &Options) -> Vec<Band> {
     (0..options.gains.len())
         .map(|number| equalizer_band(number, options))
         .collect()
 }
 
-/// One of the bands, its number from 0; the options are good, and there is such a band.
+/// Band `number`, from 0; the options must have been checked, and the band must exist.
 pub(crate) fn equalizer_band(number: usize, options: &Options) -> Band {
     let taps = band(number, BAND_TAPS, &options.cutoffs(), AUDIO_RATE.into());
     Band::new(
@@ -73,7 +73,7 @@ pub(crate) fn equalizer_band(number: usize, options: &Options) -> Band {
     )
 }
 
-/// The sound of a whole recording, full scale 1, by the stages of the pipeline in one thread, frame by frame.
+/// Sound of a whole recording, full scale 1, by the stages of the pipeline in one thread, frame by frame.
 ///
 /// ```
 /// use punctual_radio::{Options, receive};
@@ -82,7 +82,7 @@ pub(crate) fn equalizer_band(number: usize, options: &Options) -> Band {
 /// ```
 ///
 /// # Errors
-/// [`OptionError`] where no receiver can be made of the options.
+/// [`OptionError`] if the options do not make a receiver.
 pub fn receive(recording: &[[u8; IQ_BYTES]], options: &Options) -> Result<Vec<f32>, OptionError> {
     let mut receiver = Receiver::new(options)?;
     let mut sound = Vec::with_capacity(recording.len() / 10 + 1);

@@ -1,4 +1,4 @@
-//! Samples in a saved state: one run of bytes, where a list would be saved number by number at each step.
+//! Serializes the samples of a state as one run of bytes; a list would be serialized number by number at each step.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Sound of 16 bits, mono, at [`AUDIO_RATE`]: files, pipes, fingerprints.
+//! 16-bit mono sound at [`AUDIO_RATE`]: files, pipes, fingerprints.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,47 +16,48 @@ const SPEC: hound::WavSpec = hound::WavSpec {
     sample_format: hound::SampleFormat::Int,
 };
 
-/// Longest sound file that is read, in samples: an hour.
+/// Greatest length of a sound file that is read, in samples: an hour.
 const SAMPLES_MAX: u32 = 3600 * AUDIO_RATE;
 
-/// Longest sound file that is written, in samples: its header has 32 bits for the bytes. 23 h 51 min.
+/// Greatest length of a sound file that is written, in samples: its header has 32 bits for the length in bytes. 23 h 51
+/// min.
 const FILE_MAX: u32 = u32::MAX / 2 - 1024;
-/// The header of a file tells its length so far as often, in samples: what a kill leaves can be played.
+/// Interval in samples at which a file's header is updated, so that a file left by a kill can be played.
 const HEADER_EVERY: u32 = AUDIO_RATE;
 
-/// A sound file or pipe that fails.
+/// Why a sound file or pipe fails.
 #[derive(Debug, Error)]
 pub enum SoundError {
-    /// A file that cannot be written or read.
+    /// The file cannot be written or read.
     #[error("{}: {why}", path.display())]
     File {
-        /// The file; `-` for the standard output.
+        /// Path of the file; `-` for the standard output.
         path: PathBuf,
-        /// What the library or system says.
+        /// The error of the library or the system.
         why: hound::Error,
     },
-    /// A sound file that has become as long as one can be.
+    /// The file has reached the greatest length of the format.
     #[error("{}: is full: a WAV file holds 23 h 51 min; write to the standard output (-) and cut there", .0.display())]
     Full(PathBuf),
-    /// A sound file of another kind.
+    /// The file is not mono, of 16 bits and at `AUDIO_RATE`, or is longer than an hour.
     #[error(
         "{}: {channels} channels of {bits} bits at {rate} Hz; needed is mono, 16 bits, {AUDIO_RATE} Hz, of an hour at most",
         path.display()
     )]
     Kind {
-        /// The file.
+        /// Path of the rejected file.
         path: PathBuf,
-        /// How many channels it has.
+        /// Number of its channels.
         channels: u16,
-        /// Bits of a sample.
+        /// Number of bits of a sample.
         bits: u16,
-        /// Samples per second.
+        /// Sample rate of the file, in hertz.
         rate: u32,
     },
 }
 
 impl SoundError {
-    /// Whether no process reads the pipe any more.
+    /// Whether the error means that no process reads the pipe any more.
     pub fn is_gone(&self) -> bool {
         let SoundError::File { why, .. } = self else {
             return false;
@@ -65,30 +66,30 @@ impl SoundError {
     }
 }
 
-/// A sample of full scale 1 in 16 bits: rounded, and cut off beyond full scale.
+/// Converts a sample of full scale 1 to 16 bits: rounds, and clips beyond full scale.
 pub fn quantized(sample: f32) -> i16 {
-    // The cast saturates, and makes 0 of NaN.
+    // The cast saturates, and turns NaN into 0.
     libm::rintf(sample * f32::from(i16::MAX)) as i16
 }
 
-/// A sample of 16 bits as a part of full scale, -1 to 1.
+/// Converts a 16-bit sample to a part of full scale, -1 to 1.
 pub fn scaled(sample: i16) -> f32 {
     f32::from(sample) / f32::from(i16::MAX)
 }
 
-/// The fingerprint of sound: SHA-256 of its samples of 16 bits, the lower byte first.
+/// Fingerprint of sound: SHA-256 of its 16-bit samples, the lower byte first.
 #[derive(Clone, Debug, Default)]
 pub struct Fingerprint(Sha256);
 
 impl Fingerprint {
-    /// Takes more sound in.
+    /// Adds the next part of the sound.
     pub fn add(&mut self, sound: &[f32]) {
         for &sample in sound {
             self.0.update(quantized(sample).to_le_bytes());
         }
     }
 
-    /// Of all that was taken in: 64 hexadecimal digits.
+    /// Fingerprint of everything added: 64 hexadecimal digits.
     pub fn digits(&self) -> String {
         self.0
             .clone()
@@ -99,11 +100,11 @@ impl Fingerprint {
     }
 }
 
-/// Where sound is written: a WAV file, or the standard output as a WAV stream of unknown length.
+/// Destination of sound: a WAV file, or the standard output as a WAV stream of unknown length.
 pub enum Sound {
-    /// A file, whose header tells its length in the end.
+    /// A file, whose header gets its length at the end.
     File(PathBuf, Box<hound::WavWriter<BufWriter<File>>>),
-    /// A pipe, and the bytes of the samples that are written at once.
+    /// A pipe, and a buffer for the bytes of one write.
     Pipe(Box<dyn Write + Send>, Vec<u8>),
 }
 
@@ -111,7 +112,7 @@ impl Sound {
     /// Writes to the file at `path`; to the standard output for `-`.
     ///
     /// # Errors
-    /// [`SoundError::File`] where it cannot be created.
+    /// [`SoundError::File`] if it cannot be created.
     pub fn create(path: &Path) -> Result<Sound, SoundError> {
         if path == Path::new("-") {
             return Sound::pipe(Box::new(io::stdout()));
@@ -120,20 +121,20 @@ impl Sound {
         Ok(Sound::File(path.into(), Box::new(writer)))
     }
 
-    /// Writes to a pipe, beginning with a header that gives the greatest length: players read on until the pipe ends.
+    /// Writes to a pipe, beginning with a header that states the greatest length: players read on until the pipe ends.
     ///
     /// # Errors
-    /// [`SoundError::File`] where the pipe takes nothing.
+    /// [`SoundError::File`] if the pipe takes nothing.
     pub fn pipe(mut pipe: Box<dyn Write + Send>) -> Result<Sound, SoundError> {
         pipe.write_all(&stream_header())
             .map_err(|why| failed(Path::new("-"))(why.into()))?;
         Ok(Sound::Pipe(pipe, Vec::new()))
     }
 
-    /// Writes samples of full scale 1. A pipe gets them at once.
+    /// Writes samples of full scale 1; a pipe gets them at once.
     ///
     /// # Errors
-    /// [`SoundError::File`], for example of a full disk, or where no process reads the pipe any more.
+    /// [`SoundError::File`], for example on a full disk, or if no process reads the pipe any more.
     pub fn write(&mut self, sound: &[f32]) -> Result<(), SoundError> {
         match self {
             Sound::File(path, writer) => {
@@ -160,7 +161,7 @@ impl Sound {
     /// Ends the sound: completes a file's header.
     ///
     /// # Errors
-    /// [`SoundError::File`] where that fails.
+    /// [`SoundError::File`] if that fails.
     pub fn finish(self) -> Result<(), SoundError> {
         match self {
             Sound::File(path, writer) => writer.finalize().map_err(failed(&path)),
@@ -174,8 +175,8 @@ fn failed(path: &Path) -> impl FnOnce(hound::Error) -> SoundError {
     move |why| SoundError::File { path, why }
 }
 
-/// The header of a WAV file (Microsoft, RIFF 1.0) of the greatest length that there is: almost 24 hours. What comes
-/// after it is still played by programs that do not look at the length of a pipe.
+/// Header of a WAV file (Microsoft, RIFF 1.0) with the greatest possible length: almost 24 hours. Programs that ignore
+/// the length of a pipe play on after it.
 fn stream_header() -> Vec<u8> {
     let bytes = SPEC.bits_per_sample / 8;
     let longest = u32::MAX - 1;
@@ -196,21 +197,21 @@ fn stream_header() -> Vec<u8> {
     .concat()
 }
 
-/// A whole WAV file of sound of full scale 1.
+/// A whole WAV file, from sound of full scale 1.
 pub fn wav(sound: &[f32]) -> Vec<u8> {
     let mut bytes = stream_header();
     let length = 2 * sound.len() as u32;
-    // The two lengths of the header: of all that comes after the first one, and of the samples.
+    // The two lengths in the header: bytes after the first length, and bytes of the samples.
     bytes[4..8].copy_from_slice(&(length + 36).to_le_bytes());
     bytes[40..44].copy_from_slice(&length.to_le_bytes());
     bytes.extend(sound.iter().flat_map(|&sample| quantized(sample).to_le_bytes()));
     bytes
 }
 
-/// The sound in a WAV file, full scale 1.
+/// Reads the sound of a WAV file, full scale 1.
 ///
 /// # Errors
-/// [`SoundError`] where it cannot be read, or is not mono, of 16 bits, at [`AUDIO_RATE`].
+/// [`SoundError`] if it cannot be read, or is not mono, of 16 bits, at [`AUDIO_RATE`].
 pub fn read(path: &Path) -> Result<Vec<f32>, SoundError> {
     let reader = hound::WavReader::open(path).map_err(failed(path))?;
     let spec = reader.spec();

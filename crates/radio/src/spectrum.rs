@@ -1,4 +1,4 @@
-//! How loud is which pitch? For the live view and the page.
+//! Spectra of the sound and of the input, for the live view and the page.
 
 use std::f32::consts::PI;
 use std::fmt;
@@ -15,17 +15,17 @@ const SIZE: usize = 2048;
 /// Lowest pitch shown, in hertz.
 const FROM: f32 = 40.0;
 
-/// Quieter than this is shown as this, in decibels below full scale: 16-bit sound has no more.
+/// Least level shown, in decibels below full scale: 16-bit sound has no more.
 const FLOOR: f32 = -96.0;
 
-/// What a carrier of full scale has more than a sine in one half of the transform, in decibels: four times the power.
+/// Level of a full-scale carrier above a sine, in one half of the transform, in decibels: four times the power.
 const CARRIER: f32 = 6.020_6;
 
-/// Measures the power of the last sound in bands that are equally wide to the ear.
+/// Measures the power of the latest sound in bands of equal width on a logarithmic scale.
 #[derive(Clone)]
 pub struct Spectrum {
     fft: Arc<dyn Fft<f32>>,
-    /// The first line of each band, and one past the last.
+    /// First line of each band, and one past the last.
     edges: Vec<usize>,
     window: Vec<f32>,
     values: Vec<Complex<f32>>,
@@ -33,10 +33,10 @@ pub struct Spectrum {
 }
 
 impl Spectrum {
-    /// Samples that are looked at: the last ones of what is given.
+    /// Number of samples in a measurement, the last ones given.
     pub const SAMPLES: usize = SIZE;
 
-    /// For so many bands, at most 64, between 40 Hz and half of [`AUDIO_RATE`].
+    /// A spectrum of `bands` bands, at most 64, between 40 Hz and half of [`AUDIO_RATE`].
     pub fn new(bands: usize) -> Spectrum {
         let bands = bands.clamp(1, 64);
         let fft = FftPlanner::new().plan_fft_forward(SIZE);
@@ -50,15 +50,15 @@ impl Spectrum {
         }
     }
 
-    /// The frequencies between which the bands lie, in hertz, one more than there are bands.
+    /// Edges of the bands in hertz, one more than there are bands.
     pub fn edges(&self) -> impl Iterator<Item = f32> {
         self.edges
             .iter()
             .map(|&line| line as f32 * AUDIO_RATE as f32 / SIZE as f32)
     }
 
-    /// The power of each band in decibels, 0 for a sine of full scale, at least -96; of the last
-    /// [`Spectrum::SAMPLES`] samples, silence before them.
+    /// Measures the power of each band in decibels: 0 for a sine of full scale, at least -96. Covers the last
+    /// [`Spectrum::SAMPLES`] samples, with silence before them.
     pub fn measure(&mut self, sound: &[f32], powers: &mut Vec<f32>) {
         let sound = &sound[sound.len().saturating_sub(SIZE)..];
         self.values.fill(Complex::default());
@@ -84,7 +84,7 @@ impl fmt::Debug for Spectrum {
     }
 }
 
-/// Measures the power of what the receiver got, along its frequencies.
+/// Measures the power of the received signal along its frequencies.
 #[derive(Clone)]
 pub struct InputSpectrum {
     fft: Arc<dyn Fft<f32>>,
@@ -95,12 +95,11 @@ pub struct InputSpectrum {
 }
 
 impl InputSpectrum {
-    /// Samples that are looked at: the last ones of what is given.
+    /// Number of samples in a measurement, the last ones given.
     pub const SAMPLES: usize = SIZE;
 
-    /// For so many lines, a power of two of at most 2048, from half of [`crate::IQ_RATE`] below the station to half
-    /// of it
-    /// above.
+    /// A spectrum of `lines` lines, a power of two of at most 2048, from half of [`crate::IQ_RATE`] below the station
+    /// to half of it above.
     pub fn new(lines: usize) -> InputSpectrum {
         let fft = FftPlanner::new().plan_fft_forward(SIZE);
         let scratch = vec![Complex::default(); fft.get_inplace_scratch_len()];
@@ -113,8 +112,8 @@ impl InputSpectrum {
         }
     }
 
-    /// The power of each line in decibels, 0 for a carrier of full scale, at least -96; of the last
-    /// [`InputSpectrum::SAMPLES`] samples as received, none before them.
+    /// Measures the power of each line in decibels: 0 for a carrier of full scale, at least -96. Covers the last
+    /// [`InputSpectrum::SAMPLES`] samples as received, with no signal before them.
     pub fn measure(&mut self, input: &[[u8; IQ_BYTES]], powers: &mut Vec<f32>) {
         let input = &input[input.len().saturating_sub(SIZE)..];
         self.values.fill(Complex::default());
@@ -144,7 +143,7 @@ impl fmt::Debug for InputSpectrum {
     }
 }
 
-/// Lines between the bands: each band has at least one, so the lowest are wider than even.
+/// Lines between the bands: each band has at least one, so the lowest are wider than on an even scale.
 fn edges(bands: usize) -> Vec<usize> {
     let per_line = AUDIO_RATE as f32 / SIZE as f32;
     let (first, last) = (FROM / per_line, SIZE as f32 / 2.0);
@@ -157,8 +156,8 @@ fn edges(bands: usize) -> Vec<usize> {
     edges
 }
 
-/// Half a sine of full scale has the power 1/2, and the window keeps 3/8 of all power; a sine's is in both halves of
-/// the transform, of which one is looked at.
+/// Power of `lines` in decibels of full scale. A sine of full scale has the power 1/2, and the window keeps 3/8 of all
+/// power; half of a sine's power is in the half of the transform that is measured.
 fn decibels(lines: &[Complex<f32>]) -> f32 {
     let power: f32 = lines.iter().map(Complex::norm_sqr).sum();
     let full = 0.25 * 0.375 * (SIZE * SIZE) as f32;

@@ -1,9 +1,9 @@
 //! The radio of StreamIt's benchmarks as a second graph: the shape of its work, from `FMRadio.str`.
 //!
-//! A benchmark of computing, and no receiver: what it calls demodulation multiplies neighbouring samples, and its bands
-//! of 55 to 1760 Hz lie within the first millionth of a rate of 250 MHz. Two differences: where StreamIt waits for the
-//! first 64 samples, filters here begin with silence; and taking the difference of two low-passes and weighting it are
-//! one stage. So there are 35 stages, with source and sink.
+//! A benchmark of computation, not a receiver: its demodulator multiplies neighbouring samples, and its bands of 55 to
+//! 1760 Hz lie within the first millionth of a rate of 250 MHz. Two differences: where StreamIt waits for the first 64
+//! samples, filters here begin with silence; and the difference of two low-passes and its weight are one stage. So
+//! there are 35 stages, with source and sink.
 
 use punctual_pipeline::{AnyStage, EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, State, WhenFull, erase};
 use serde::{Deserialize, Serialize};
@@ -13,30 +13,30 @@ use crate::graph::{COUNTERS, RadioError, SINK, SOURCE, filter};
 use crate::options::OptionError;
 use crate::stages::{Filter, Sum, each_frame, samples_mut};
 
-/// Samples per second.
+/// Sample rate, in hertz.
 const RATE: f64 = 250e6;
-/// Where the first low-pass ends, in hertz.
+/// Cutoff of the first low-pass, in hertz.
 const CUTOFF: f64 = 108e6;
-/// Taps of every filter.
+/// Number of taps of every filter.
 const TAPS: usize = 64;
-/// Inputs per output of the first low-pass.
+/// Number of inputs per output of the first low-pass.
 const EVERY: u32 = 5;
-/// Of the demodulator.
+/// Constants of the demodulator's gain.
 const AMPLITUDE: f64 = 27_000.0;
 const BANDWIDTH: f64 = 10_000.0;
 /// Weights of the bands, the lowest band's first.
 const WEIGHTS: [f32; 10] = [1.1, 1.3, 1.5, 1.7, 1.9, 1.9, 1.7, 1.5, 1.3, 1.1];
 
-/// Outputs of a frame, at most.
+/// Greatest number of outputs in a frame.
 const FRAME_MAX: usize = 1 << 20;
 
-/// The edge below band `number`, in hertz: 55 Hz and half an octave for each.
+/// Lower edge of band `number` in hertz: 55 Hz, and half an octave more for each.
 fn edge_below(number: usize) -> f64 {
     55.0 * libm::exp2(number as f64 / 2.0)
 }
 
-/// `source`, `low-pass`, `demodulator`, for each of ten bands `low-N`, `high-N` and `difference-N`, `sum`, `sink`; a
-/// frame ends as `outputs` samples.
+/// Builds the graph: `source`, `low-pass`, `demodulator`, for each of ten bands `low-N`, `high-N` and `difference-N`,
+/// `sum`, `sink`. A frame ends as `outputs` samples.
 ///
 /// # Errors
 /// [`RadioError`] for empty or very long frames, and for rings that are too short.
@@ -75,8 +75,8 @@ pub fn graph(outputs: usize, slots: u32) -> Result<Graph, RadioError> {
         .build()?)
 }
 
-/// The stage of this name in [`graph`], but for the sink; `None`: there is none. The source counts up in `frames`
-/// frames of `outputs` samples each, at their end.
+/// Makes the stage of this name in [`graph`], except the sink; `None` for other names. The source counts up in `frames`
+/// frames, each of which ends as `outputs` samples.
 pub fn stage(name: &str, outputs: usize, frames: u64) -> Option<Box<dyn AnyStage>> {
     match name {
         SOURCE => return Some(erase(Counter { outputs, frames })),
@@ -104,7 +104,7 @@ fn band_low_pass(edge: usize) -> Box<dyn AnyStage> {
     erase(Filter::<TAPS>::new(&sinc_taps(TAPS, edge_below(edge), RATE), 0.0, 1))
 }
 
-/// The gain times the arctangent of the product of each sample and the one before it.
+/// Multiplies the gain by the arctangent of the product of each sample and the previous one.
 struct Product;
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -135,7 +135,7 @@ impl Stage for Product {
     }
 }
 
-/// Counts up, as far as single precision does, and then again.
+/// Counts up as far as single precision allows, and then from 0 again.
 struct Counter {
     outputs: usize,
     frames: u64,

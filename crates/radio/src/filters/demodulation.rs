@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 /// Samples over which the carrier's power is averaged: 4 ms at 250,000 samples/s.
 const POWER_SAMPLES: f32 = 1000.0;
 
-/// The least mean power of a carrier, in squared steps of the converter. What an idle converter makes (one half in
+/// Least mean power of a carrier, in squared steps of the converter. The output of an idle converter (one half in
 /// either part) has 0.5; weaker carriers drown in rounding. Set by hand.
 const POWER_MIN: f32 = 1.0;
 
-/// Below this the de-emphasis is silent: 24 bits have a step of 1e-7, and numbers below 1e-38 are slow.
+/// Outputs of the de-emphasis below this become zero: 24 bits have a step of 1e-7, and numbers below 1e-38 are slow.
 const SILENCE: f32 = 1e-15;
 
-/// A quadrature discriminator: the angle from each sample to the next, silent without a carrier.
+/// A quadrature discriminator: the angle from each sample to the next, zero without a carrier.
 ///
 /// Its outputs belong half a sample before their inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Discriminator {
 }
 
 impl Discriminator {
-    /// Before the first sample.
+    /// State before the first sample.
     pub const START: Discriminator = Discriminator {
         before: [0.0; 2],
         power: 0.0,
@@ -50,7 +50,7 @@ pub struct DeEmphasis {
 }
 
 impl DeEmphasis {
-    /// Before the first sample.
+    /// State before the first sample.
     pub const START: DeEmphasis = DeEmphasis {
         input: 0.0,
         output: 0.0,
@@ -63,7 +63,7 @@ impl DeEmphasis {
         [(1.0 / (1.0 + k)) as f32, ((1.0 - k) / (1.0 + k)) as f32]
     }
 
-    /// The output for `input`.
+    /// Filters one sample and returns the output.
     pub fn step(&mut self, [b, a]: [f32; 2], input: f32) -> f32 {
         let output = b * (input + self.input) - a * self.output;
         self.input = input;
@@ -72,7 +72,7 @@ impl DeEmphasis {
     }
 }
 
-/// What turns radians per sample into full scale: 1.0 where the carrier is `deviation` hertz away.
+/// Factor from radians per sample to full scale: 1.0 where the carrier is `deviation` hertz away.
 pub fn full_scale(rate: f64, deviation: f64) -> f32 {
     (rate / (2.0 * PI * deviation)) as f32
 }

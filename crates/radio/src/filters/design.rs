@@ -4,32 +4,32 @@ use std::f64::consts::PI;
 
 use thiserror::Error;
 
-/// Most taps of a filter: 65 ms of audio.
+/// Greatest number of taps of a filter: 65 ms of audio.
 pub const TAPS_MAX: usize = 1 << 14;
 
-/// A filter that does not exist.
+/// Why a filter cannot be designed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum TapsError {
-    /// No taps, or too many.
+    /// The number of taps is zero or too large.
     #[error("a filter has 1 to {TAPS_MAX} taps, not {0}")]
     Number(usize),
-    /// A frequency outside of the band.
+    /// A cutoff is outside of the band.
     #[error("a cutoff lies above 0 and below half of the {rate} samples/s, not at {cutoff} Hz")]
     Cutoff {
-        /// What was asked for, in hertz.
+        /// Rejected cutoff, in hertz.
         cutoff: f64,
-        /// Samples per second.
+        /// Sample rate of the filter, in hertz.
         rate: f64,
     },
-    /// Cutoffs that do not rise.
+    /// The cutoffs do not rise.
     #[error("the cutoffs of bands rise; {0} Hz does not lie above the one before it")]
     Order(f64),
-    /// Bands of a length that delays by half a sample.
+    /// The number of taps of a band is even, which would delay it by half a sample.
     #[error("bands that sum to a pure delay have an odd number of taps, not {0}")]
     Even(usize),
 }
 
-/// The taps of a linear-phase low-pass: a sinc in a Hamming window, of gain 1 at 0 Hz; `cutoff` and `rate` in hertz.
+/// Taps of a linear-phase low-pass: a sinc in a Hamming window, of gain 1 at 0 Hz; `cutoff` and `rate` in hertz.
 ///
 /// The delay is `(taps - 1) / 2` samples. Source: `scipy.signal.firwin(taps, cutoff, fs=rate)`, with which it agrees.
 ///
@@ -47,7 +47,7 @@ pub fn low_pass(taps: usize, cutoff: f64, rate: f64) -> Result<Vec<f64>, TapsErr
     Ok(taps.iter().map(|tap| tap / gain).collect())
 }
 
-/// The same, whose gain at 0 Hz the window has changed.
+/// Taps of a sinc in a Hamming window, not normalized: the window changes the gain at 0 Hz.
 pub(crate) fn sinc_taps(taps: usize, cutoff: f64, rate: f64) -> Vec<f64> {
     let (middle, width) = ((taps - 1) as f64 / 2.0, 2.0 * cutoff / rate);
     (0..taps)
@@ -58,21 +58,21 @@ pub(crate) fn sinc_taps(taps: usize, cutoff: f64, rate: f64) -> Vec<f64> {
 /// Filters for the bands between 0 Hz, the `cutoffs` and half of `rate`, one more than there are cutoffs: see [`band`].
 ///
 /// # Errors
-/// Those of [`band`].
+/// The errors of [`band`].
 pub fn bands(taps: usize, cutoffs: &[f64], rate: f64) -> Result<Vec<Vec<f64>>, TapsError> {
     (0..=cutoffs.len())
         .map(|number| band(number, taps, cutoffs, rate))
         .collect()
 }
 
-/// The filter of band `number`, from 0: the difference of two low-passes, of the last band that of a pure delay and a
+/// Filter of band `number`, from 0: the difference of two low-passes; for the last band, that of a pure delay and a
 /// low-pass. So all bands together are a pure delay of `(taps - 1) / 2` samples.
 ///
 /// # Errors
-/// Those of [`low_pass`], [`TapsError::Order`] and [`TapsError::Even`].
+/// The errors of [`low_pass`], [`TapsError::Order`] and [`TapsError::Even`].
 ///
 /// # Panics
-/// Where `number` is greater than the number of cutoffs.
+/// If `number` is greater than the number of cutoffs.
 pub fn band(number: usize, taps: usize, cutoffs: &[f64], rate: f64) -> Result<Vec<f64>, TapsError> {
     assert!(number <= cutoffs.len(), "one band more than cutoffs");
     if taps.is_multiple_of(2) {
@@ -92,7 +92,7 @@ pub fn band(number: usize, taps: usize, cutoffs: &[f64], rate: f64) -> Result<Ve
     Ok(upper.iter().zip(&lower).map(|(upper, lower)| upper - lower).collect())
 }
 
-/// The taps of a pure delay of `(taps - 1) / 2` samples.
+/// Taps of a pure delay of `(taps - 1) / 2` samples.
 fn delay(taps: usize) -> Result<Vec<f64>, TapsError> {
     if !(1..=TAPS_MAX).contains(&taps) {
         return Err(TapsError::Number(taps));
@@ -105,7 +105,7 @@ fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { libm::sin(PI * x) / (PI * x) }
 }
 
-/// The symmetric Hamming window; 1 for a single tap.
+/// Symmetric Hamming window; 1 for a single tap.
 fn hamming(tap: usize, taps: usize) -> f64 {
     if taps == 1 {
         return 1.0;

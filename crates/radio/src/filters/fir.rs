@@ -1,4 +1,4 @@
-//! A filter of finite impulse response on a stream that comes in frames.
+//! A filter of finite impulse response, on a stream that comes in frames.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,16 +7,16 @@ use crate::saved::Samples;
 /// Samples that are filtered at a time: with the line before them they stay in the first-level cache.
 const BLOCK: usize = 256;
 
-/// Partial sums of one output. The compiler turns them into vector instructions, and their order is part of the result:
-/// it depends on the number of taps alone.
+/// Number of partial sums of one output. The compiler turns them into vector instructions, and their order is part of
+/// the result: it depends on the number of taps alone.
 const LANES: usize = 16;
 
-/// The last inputs of a [`Fir`], and where it is between two outputs: all that it remembers.
+/// State of a [`Fir`]: its last inputs, and its position between two outputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// The oldest first.
+    /// In order of time, the oldest first.
     past: Samples,
-    /// Inputs that pass before the next output.
+    /// Number of inputs before the next output.
     wait: u32,
 }
 
@@ -26,7 +26,7 @@ pub struct Fir {
     /// In the order of the samples that they are multiplied with, the oldest first.
     taps: Vec<f32>,
     every: u32,
-    /// The line, then the block under way.
+    /// The line, then the current block.
     work: Vec<f32>,
 }
 
@@ -42,7 +42,7 @@ impl Fir {
         }
     }
 
-    /// The line before the first sample: silence.
+    /// Line before the first sample: silence.
     pub fn line(&self) -> Line {
         Line {
             past: Samples(vec![0.0; self.taps.len() - 1]),
@@ -50,17 +50,17 @@ impl Fir {
         }
     }
 
-    /// Whether `line` is one of this filter's.
+    /// Whether `line` fits this filter.
     pub fn takes(&self, line: &Line) -> bool {
         line.past.0.len() + 1 == self.taps.len() && line.wait < self.every
     }
 
-    /// The greatest number of outputs that `inputs` samples make.
+    /// Greatest number of outputs that `inputs` samples make.
     pub fn outputs_max(&self, inputs: usize) -> usize {
         inputs.div_ceil(self.every as usize)
     }
 
-    /// Filters `input` and tells how many samples of `output`, at least [`Fir::outputs_max`] long, it has set.
+    /// Filters `input`; returns how many samples of `output`, at least [`Fir::outputs_max`] long, it has set.
     pub fn run(&mut self, line: &mut Line, input: &[f32], output: &mut [f32]) -> usize {
         let mut made = 0;
         for block in input.chunks(BLOCK) {
@@ -86,7 +86,7 @@ impl Fir {
     }
 }
 
-/// The sum of products, in lanes that are added pairwise at the end.
+/// Sum of products, in lanes that are added pairwise at the end.
 fn dot(taps: &[f32], samples: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let ((taps, last_taps), (samples, last_samples)) = (taps.as_chunks::<LANES>(), samples.as_chunks::<LANES>());

@@ -1,7 +1,7 @@
-//! What the stages compute: filters from their design, one sample after the other.
+//! Filters, from their design to their output, one sample after the other.
 //!
-//! Every result is the same to the last bit however a signal is cut into frames, and on every processor: sums have one
-//! order, and sine, cosine and arctangent come from `libm`, not from the system.
+//! Every result is the same to the last bit however a signal is cut into frames, and on every processor: sums have a
+//! fixed order, and sine, cosine and arctangent come from `libm`, not from the system.
 
 mod demodulation;
 mod design;

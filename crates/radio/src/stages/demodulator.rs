@@ -19,7 +19,7 @@ pub struct Demodulator {
     block: [f32; BLOCK],
 }
 
-/// What the demodulator remembers of the samples before a frame.
+/// State of the demodulator between two frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DemodulatorState {
     discriminator: Discriminator,
@@ -28,7 +28,7 @@ pub struct DemodulatorState {
 }
 
 impl Demodulator {
-    /// For stations whose pre-emphasis has a time constant of `emphasis` microseconds; 0 for none.
+    /// A demodulator for stations whose pre-emphasis has a time constant of `emphasis` microseconds; 0 for none.
     pub fn new(emphasis: f64) -> Demodulator {
         let taps = low_pass(AUDIO_TAPS, AUDIO_CUTOFF, IQ_RATE.into()).expect("constants that fit each other");
         Demodulator {
@@ -39,8 +39,8 @@ impl Demodulator {
         }
     }
 
-    /// Demodulates `input`, whose values are steps of the converter, and tells how many samples of sound it has made,
-    /// at most one for each [`DECIMATION`] samples and one more; full scale is 1.
+    /// Demodulates `input`, whose values are steps of the converter; returns the number of sound samples made, at most
+    /// one for each [`DECIMATION`] inputs and one more. Full scale is 1.
     pub fn filter(&mut self, state: &mut DemodulatorState, input: &[[f32; 2]], output: &mut [f32]) -> usize {
         let mut made = 0;
         for input in input.chunks(BLOCK) {

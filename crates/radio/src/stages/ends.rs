@@ -1,4 +1,4 @@
-//! Where frames come from and go: stages that are pinned, because a recording and a loudspeaker are in one place.
+//! Source and sink of frames: pinned stages, because a recording and a loudspeaker are in one place.
 
 use punctual_pipeline::{Failure, Frames, Head, Stage, State};
 use serde::{Deserialize, Serialize};
@@ -9,22 +9,22 @@ use crate::options::{IQ_BYTES, Options};
 
 /// Reads a recording, frame by frame.
 ///
-/// A process that takes over opens the recording anew and passes over what has been handed on; of a pipe, it goes on
-/// with what comes.
+/// A process that takes over opens the recording anew and skips the part that was passed on; from a pipe, it continues
+/// with the bytes that come.
 pub struct Source<S> {
     recording: Recording,
-    /// Bytes of a frame.
+    /// Length of a frame, in bytes.
     bytes: usize,
     stamp: S,
     complain: Option<Complain>,
-    /// Bytes that `recording` is past.
+    /// Position in `recording`, in bytes.
     position: u64,
 }
 
-/// Gets to know why a recording cannot be read on.
+/// Callback that receives the error of a recording.
 type Complain = Box<dyn FnMut(InputError)>;
 
-/// How far the source is.
+/// Position of the source in its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceState {
     frames: u64,
@@ -32,8 +32,8 @@ pub struct SourceState {
 }
 
 impl<S: FnMut(u64) -> Head> Source<S> {
-    /// Reads `recording`, of which nothing has been read, in the frames of `options`. `stamp` gets the number of each
-    /// frame, from 0, once it is read: it may wait, and answers when the frame was captured and is due.
+    /// Reads `recording`, from its beginning, in the frames of `options`. `stamp` gets the number of each frame, from
+    /// 0, once it is read: it may wait, and returns when the frame was captured and is due.
     pub fn new(recording: Recording, options: &Options, stamp: S) -> Source<S> {
         Source {
             recording,
@@ -44,8 +44,8 @@ impl<S: FnMut(u64) -> Head> Source<S> {
         }
     }
 
-    /// Ends the stream where the recording cannot be read on, once `complain` knows why: what was read before is heard
-    /// to its end. Without it, such a recording ends the pipeline at once.
+    /// Ends the stream if the recording cannot be read further, after calling `complain`: the part that was read is
+    /// still played to its end. Without this, such a recording ends the pipeline at once.
     #[must_use]
     pub fn ending(self, complain: impl FnMut(InputError) + 'static) -> Source<S> {
         Source {
@@ -54,7 +54,7 @@ impl<S: FnMut(u64) -> Head> Source<S> {
         }
     }
 
-    /// The next frame's bytes; 0 at the end.
+    /// Reads the next frame; returns its length in bytes, 0 at the end.
     fn read(&mut self, state: &SourceState, room: &mut [u8]) -> Result<usize, InputError> {
         let missing = state.bytes.saturating_sub(self.position);
         if missing > 0 {
@@ -99,19 +99,19 @@ impl<S: FnMut(u64) -> Head> Stage for Source<S> {
     }
 }
 
-/// Hands the sound on.
+/// Passes the sound to a callback.
 pub struct Sink<D> {
     deliver: D,
 }
 
-/// How much the sink has handed on.
+/// Number of frames that the sink has passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SinkState {
     frames: u64,
 }
 
 impl<D: FnMut(Head, &[f32]) -> Result<(), Failure>> Sink<D> {
-    /// Gives what comes with each frame, and its samples of full scale 1, to `deliver`.
+    /// Calls `deliver` with each frame's metadata, and its samples of full scale 1.
     pub fn new(deliver: D) -> Sink<D> {
         Sink { deliver }
     }

@@ -7,8 +7,8 @@ use super::frames::{FOREIGN, each_frame};
 use crate::filters::{Fir, Line};
 use crate::options::BAND_TAPS;
 
-/// A filter of so many taps. The number is part of the type, because it is part of the state's version: a filter cannot
-/// go on from the line of another one.
+/// A filter of `TAPS` taps. Their number is part of the type, because it is part of the state's version: a filter
+/// cannot continue from the line of one with another length.
 #[derive(Clone, Debug)]
 pub struct Filter<const TAPS: usize> {
     fir: Fir,
@@ -17,15 +17,16 @@ pub struct Filter<const TAPS: usize> {
 /// A band of the equalizer.
 pub type Band = Filter<BAND_TAPS>;
 
-/// The last samples before a frame. It does not depend on the taps' values: gains may change with an upgrade.
+/// State of a filter: the last samples before a frame. It does not depend on the taps' values: gains may change with an
+/// upgrade.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FilterState<const TAPS: usize>(Line);
 
 impl<const TAPS: usize> Filter<TAPS> {
-    /// A filter of these `taps`, its gain in decibels, that keeps the first output and each `every`-th after it.
+    /// A filter of these `taps`, with a gain in decibels, that keeps the first output and each `every`-th after it.
     ///
     /// # Panics
-    /// Where there are not as many taps as its type says.
+    /// If the number of taps differs from `TAPS`.
     pub fn new(taps: &[f64], gain: f64, every: u32) -> Filter<TAPS> {
         assert_eq!(taps.len(), TAPS, "taps of a filter");
         let gain = libm::pow(10.0, gain / 20.0);
@@ -35,7 +36,7 @@ impl<const TAPS: usize> Filter<TAPS> {
         }
     }
 
-    /// Filters `input` and tells how many samples of `output` it has set.
+    /// Filters `input`; returns how many samples of `output` it has set.
     pub fn filter(&mut self, state: &mut FilterState<TAPS>, input: &[f32], output: &mut [f32]) -> usize {
         self.fir.run(&mut state.0, input, output)
     }

@@ -1,13 +1,13 @@
-//! Frames as numbers.
+//! Conversion between frames and samples.
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use punctual_pipeline::{Failure, Frames};
 
-/// Why a stage refuses a state.
+/// Error text of a stage that refuses a state.
 pub(crate) const FOREIGN: &str = "its state is of a stage of another size: begin the stream anew";
 
-/// Makes, of each frame at input 0, one at output 0: `work` gets both and tells how many samples it has set. What comes
-/// with the frame goes along.
+/// Makes a frame at output 0 from each frame at input 0: `work` gets both and returns how many samples it has set. The
+/// metadata of the frame is kept.
 pub(crate) fn each_frame<I, O>(
     frames: &mut Frames<'_>,
     mut work: impl FnMut(&[I], &mut [O]) -> usize,
@@ -24,12 +24,12 @@ where
     Ok(())
 }
 
-/// The samples in a frame.
+/// Samples in a frame.
 pub(crate) fn samples<T: AnyBitPattern>(frame: &[u8]) -> Result<&[T], Failure> {
     bytemuck::try_cast_slice(frame).map_err(|why| misfit::<T>(frame.len(), why))
 }
 
-/// Room for the samples of a frame.
+/// Buffer for the samples of a frame.
 pub(crate) fn samples_mut<T: AnyBitPattern + NoUninit>(frame: &mut [u8]) -> Result<&mut [T], Failure> {
     let bytes = frame.len();
     bytemuck::try_cast_slice_mut(frame).map_err(|why| misfit::<T>(bytes, why))

@@ -1,4 +1,4 @@
-//! Stages of several inputs, whose frames are joined sample by sample.
+//! Stages with several inputs, whose frames are joined sample by sample.
 
 use punctual_pipeline::{Failure, Frames, Stage};
 
@@ -11,12 +11,12 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Of so many inputs, at least one.
+    /// A sum of `ports` inputs, at least one, with equal weights.
     pub fn new(ports: usize) -> Sum {
         Sum::weighted(&vec![1.0; ports])
     }
 
-    /// Of as many inputs as there are weights, at least one.
+    /// A sum of as many inputs as there are weights, at least one.
     pub fn weighted(weights: &[f32]) -> Sum {
         assert!(!weights.is_empty(), "a sum has inputs");
         Sum {
@@ -24,8 +24,8 @@ impl Sum {
         }
     }
 
-    /// Adds `input`, of the `port`, to `output`, which holds the inputs before it; the first one replaces what is
-    /// there.
+    /// Adds `input`, of the `port`, to `output`, which holds the sum of the ports before it; port 0 overwrites
+    /// `output`.
     pub fn add(&self, port: usize, input: &[f32], output: &mut [f32]) {
         let weight = self.weights[port];
         for (sum, sample) in output.iter_mut().zip(input) {
@@ -57,7 +57,7 @@ impl Stage for Sum {
     }
 }
 
-/// A frame that must be there and as long as that of the first port.
+/// The frame of `port`; an error unless it exists and is as long as that of the first port.
 fn same<'s>(frames: &Frames<'s>, port: usize, number: usize, length: usize) -> Result<&'s [u8], Failure> {
     let there = number < frames.count(port);
     let input = there.then(|| frames.input(port, number));

@@ -1,4 +1,4 @@
-//! A stage of any size: for what moving a state costs.
+//! A stage with adjustable work and state size, for measuring the cost of migration.
 
 use punctual_pipeline::{Failure, Frames, Stage, State};
 use serde::{Deserialize, Serialize};
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use super::frames::FOREIGN;
 use crate::saved::Samples;
 
-/// Hands frames on as they are, with so much work for each and a state so large.
+/// Passes frames on unchanged, with a fixed amount of work for each and a state of a fixed size.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     values: usize,
     multiply_adds: u64,
 }
 
-/// Numbers that each frame changes: those of the frames so far, and no others, so that a lost or doubled frame shows.
+/// State that every frame changes, as a function of the frames so far alone, so that a lost or doubled frame shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadState {
     frames: u64,
@@ -21,12 +21,12 @@ pub struct LoadState {
 }
 
 impl Load {
-    /// Largest state, in bytes: 64 MiB.
+    /// Greatest length of the state, in bytes: 64 MiB.
     pub const STATE_MAX: usize = 64 << 20;
-    /// Most work for a frame: a second or so.
+    /// Greatest number of multiply-adds for a frame: about a second.
     pub const WORK_MAX: u64 = 1 << 30;
 
-    /// With a state of `state_bytes`, rounded up to 4 and at most [`Load::STATE_MAX`], and so many multiply-adds for
+    /// A load with a state of `state_bytes`, rounded up to 4 and at most [`Load::STATE_MAX`], and `multiply_adds` for
     /// each frame, at most [`Load::WORK_MAX`].
     pub fn new(state_bytes: usize, multiply_adds: u64) -> Load {
         Load {
@@ -35,7 +35,7 @@ impl Load {
         }
     }
 
-    /// The work for one frame: the numbers change in turn, each pulled towards the frame's number.
+    /// Does the work for one frame: the numbers change in turn, each pulled towards the frame's number.
     pub fn work(self, state: &mut LoadState) {
         let towards = (state.frames % 1024) as f32;
         let length = state.values.0.len() as u64;
@@ -54,7 +54,7 @@ impl Load {
 }
 
 impl LoadState {
-    /// Differs where a frame was lost, doubled or came out of order.
+    /// Value that differs if a frame was lost, doubled or out of order.
     pub fn fingerprint(&self) -> u64 {
         let mix = |sum: u64, value: &f32| sum.rotate_left(7) ^ u64::from(value.to_bits());
         self.values.0.iter().fold(self.frames, mix)

@@ -1,4 +1,4 @@
-//! The channel filter: bytes as received become complex samples of the wanted station alone.
+//! The channel filter: received bytes become complex samples of the wanted station alone.
 
 use punctual_pipeline::{Failure, Frames, Stage, State};
 use serde::{Deserialize, Serialize};
@@ -7,13 +7,13 @@ use super::frames::{FOREIGN, each_frame};
 use crate::filters::{Fir, Line, low_pass};
 use crate::options::{CHANNEL_CUTOFF, CHANNEL_TAPS, IQ_BYTES, IQ_RATE};
 
-/// IQ samples that are taken apart at a time.
+/// IQ samples that are split into parts at a time.
 const BLOCK: usize = 256;
 
-/// What the converter makes of no signal, in its steps.
+/// Output of the converter without a signal, in its steps.
 const ZERO: f32 = 127.5;
 
-/// The channel filter.
+/// Low-pass that selects the station at 0 Hz.
 #[derive(Clone, Debug)]
 pub struct LowPass {
     fir: Fir,
@@ -21,7 +21,7 @@ pub struct LowPass {
     filtered: [[f32; BLOCK]; 2],
 }
 
-/// The last samples before a frame.
+/// State of the channel filter: the last samples before a frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LowPassState {
     re: Line,
@@ -29,7 +29,7 @@ pub struct LowPassState {
 }
 
 impl LowPass {
-    /// The filter for a station at 0 Hz.
+    /// A filter for the station at 0 Hz, with an empty line.
     pub fn new() -> LowPass {
         let taps = low_pass(CHANNEL_TAPS, CHANNEL_CUTOFF, IQ_RATE.into()).expect("constants that fit each other");
         LowPass {

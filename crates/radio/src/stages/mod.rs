@@ -1,4 +1,4 @@
-//! The stages: what each keeps between frames, and what it makes of one.
+//! The stages: the state of each between frames, and its work on a frame.
 
 mod demodulator;
 mod ends;
@@ -16,8 +16,8 @@ pub use join::Sum;
 pub use load::{Load, LoadState};
 pub use low_pass::{LowPass, LowPassState};
 
-/// The version of a state: its format's, and the number of taps, because a filter cannot go on from the line of another
-/// one.
+/// Version of a state: that of its format, and the number of taps, because a filter cannot continue from the line of
+/// one with another length.
 const fn version(format: u16, taps: usize) -> u32 {
     assert!(taps < 1 << 16);
     (format as u32) << 16 | taps as u32
