@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 pub struct Hertz(pub u64);
 
 impl Hertz {
-    /// `mhz` megahertz.
+    /// Converts megahertz to hertz.
     pub const fn from_mhz(mhz: u64) -> Self {
         Hertz(mhz * 1_000_000)
     }
 
-    /// `khz` kilohertz: the unit of the kernel's cpufreq files.
+    /// Converts kilohertz, the unit of the kernel's cpufreq files, to hertz.
     pub const fn from_khz(khz: u64) -> Self {
         Hertz(khz * 1_000)
     }
@@ -25,7 +25,7 @@ impl Hertz {
         self.0 as f64 * 1e-6
     }
 
-    /// `self / top`: how fast this clock is against another, 1 at the same speed.
+    /// Speed of this clock relative to `top`: `self / top`, 1 at the same speed.
     pub fn ratio(self, top: Hertz) -> f64 {
         self.0 as f64 / top.0 as f64
     }

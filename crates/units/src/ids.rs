@@ -47,14 +47,14 @@ id!(
     Seq(u64)
 );
 
-/// The number of an entry of a federation's log: 1 is the first, each is one more than the one before. 0 is that of an
+/// Number of an entry of a federation's log: the first is 1, each next one is greater by one. 0 is the number of an
 /// empty log, and of a store to which no entry has been applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Before the first entry.
+    /// Revision before the first entry.
     pub const ZERO: Revision = Revision(0);
 
     /// The revision of the entry after this one.
@@ -70,15 +70,15 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The name of something that was made while a federation runs: which source made it, in which boot, and as which one
-/// of that boot. A source counts its boots and keeps the count, so that no name comes twice, whatever it forgot.
+/// Unique name of an item made while a federation runs: its source, the source's boot, and the number within that boot.
+/// A source counts its boots and stores the count, so that no name occurs twice, whatever the source forgot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Made {
-    /// What made it: the number of a node.
+    /// Number of the node that made the item.
     pub source: u32,
-    /// Which start of the source, from 1.
+    /// Number of the source's start, from 1.
     pub boot: u64,
-    /// Which one of that boot, from 1.
+    /// Number of the item within that boot, from 1.
     pub sequence: u64,
 }
 

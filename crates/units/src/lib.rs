@@ -1,7 +1,8 @@
-//! In which unit? Quantities that carry it, ids that cannot be mixed up, the one-method clock, and mean and percentile.
+//! Quantities that carry their unit, ids that cannot be mixed up, the one-method clock, and mean and percentile.
 //!
-//! All rooms of the workspace use these instead of bare numbers: a [`Time`] is an instant, a [`Nanos`] a span, and the
-//! compiler keeps them apart. All arithmetic saturates: a late or lying meter must never make a policy panic.
+//! All crates of the workspace use these instead of bare numbers: a [`Time`] is an instant, a [`Nanos`] a span, and the
+//! compiler keeps them apart. Arithmetic on instants and spans saturates: a late or wrong meter must never make a
+//! policy panic.
 
 mod hertz;
 mod ids;

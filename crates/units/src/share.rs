@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "f64", into = "f64")]
 pub struct Share(f64);
 
-/// A number that is no share: outside of 0..=1, or NaN.
+/// Error for a number outside of 0..=1, or NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutOfRange(pub f64);
 
@@ -28,12 +28,12 @@ impl fmt::Display for OutOfRange {
 impl std::error::Error for OutOfRange {}
 
 impl Share {
-    /// Nothing.
+    /// Share of an empty part, 0.
     pub const ZERO: Share = Share(0.0);
-    /// The whole.
+    /// Share of the whole, 1.
     pub const ONE: Share = Share(1.0);
 
-    /// `value` as a share.
+    /// Converts `value` to a share.
     ///
     /// # Errors
     /// [`OutOfRange`] outside of 0..=1 and for NaN.
@@ -54,7 +54,7 @@ impl Share {
         }
     }
 
-    /// `part / whole`; [`Share::ONE`] for an empty whole, because nothing is missing from it.
+    /// Computes `part / whole`; [`Share::ONE`] for an empty whole, because nothing is missing from it.
     pub fn of(part: usize, whole: usize) -> Share {
         if whole == 0 {
             Share::ONE

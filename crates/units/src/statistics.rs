@@ -1,9 +1,9 @@
-//! Mean and percentile: one definition of each, for every room.
+//! Mean and percentile: one definition of each, for the whole workspace.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
-/// The mean; none of nothing.
+/// Arithmetic mean; `None` without values.
 ///
 /// ```
 /// assert_eq!(punctual_units::mean([1.0, 2.0, 6.0]), Some(3.0));
@@ -14,8 +14,8 @@ pub fn mean<V: Borrow<f64>>(values: impl IntoIterator<Item = V>) -> Option<f64> 
     (count > 0).then(|| sum / count as f64)
 }
 
-/// The percentile by nearest rank: the smallest value that at least `share` of the values (0 to 1) do not exceed; none
-/// of nothing. Values that cannot be compared (a float that is not a number) stand anywhere.
+/// Percentile by nearest rank: the smallest value that at least `share` of the values (0 to 1) do not exceed; `None`
+/// without values. Values that do not compare (NaN) may be sorted anywhere.
 ///
 /// ```
 /// assert_eq!(punctual_units::percentile([30, 10, 20], 0.5), Some(20));
@@ -26,7 +26,7 @@ pub fn percentile<V: PartialOrd + Copy>(values: impl IntoIterator<Item = V>, sha
     percentile_of_rising(&rising, share)
 }
 
-/// [`percentile`] of values that rise already.
+/// Like [`percentile`], for values that are already in rising order.
 pub fn percentile_of_rising<V: Copy>(rising: &[V], share: f64) -> Option<V> {
     let rank = (share * rising.len() as f64).ceil() as usize;
     rising.get(rank.clamp(1, rising.len().max(1)) - 1).copied()

@@ -1,4 +1,4 @@
-//! Instants, spans and the clock that hands out instants.
+//! Instants, spans, and the clock that returns instants.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};
@@ -21,27 +21,27 @@ pub struct Nanos(pub u64);
 pub struct Time(pub u64);
 
 impl Nanos {
-    /// No time at all.
+    /// Empty span, 0 ns.
     pub const ZERO: Nanos = Nanos(0);
-    /// The longest span; used for "without bound".
+    /// Longest span; used for "without bound".
     pub const MAX: Nanos = Nanos(u64::MAX);
 
-    /// `micros` microseconds.
+    /// Converts microseconds to nanoseconds; saturates at `Nanos::MAX`.
     pub const fn from_micros(micros: u64) -> Self {
         Nanos(micros.saturating_mul(1_000))
     }
 
-    /// `millis` milliseconds.
+    /// Converts milliseconds to nanoseconds; saturates at `Nanos::MAX`.
     pub const fn from_millis(millis: u64) -> Self {
         Nanos(millis.saturating_mul(1_000_000))
     }
 
-    /// `secs` seconds.
+    /// Converts seconds to nanoseconds; saturates at `Nanos::MAX`.
     pub const fn from_secs(secs: u64) -> Self {
         Nanos(secs.saturating_mul(1_000_000_000))
     }
 
-    /// `secs` seconds, rounded to the nanosecond; negative values and NaN become zero.
+    /// Converts seconds, rounded to the nanosecond; negative values and NaN become zero.
     pub fn from_secs_f64(secs: f64) -> Self {
         Nanos((secs * 1e9).round() as u64) // float-to-int casts saturate
     }
@@ -61,17 +61,17 @@ impl Nanos {
         self.0 as f64 * 1e-3
     }
 
-    /// `self - other`, or zero where `other` is longer.
+    /// Computes `self - other`, or zero if `other` is longer.
     pub const fn saturating_sub(self, other: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(other.0))
     }
 
-    /// The span multiplied by a non-negative factor; negative factors and NaN give zero.
+    /// Multiplies by a non-negative factor; negative factors and NaN give zero.
     pub fn scaled(self, factor: f64) -> Nanos {
         Nanos((self.0 as f64 * factor).round() as u64)
     }
 
-    /// `self / other` as a plain ratio; infinite where `other` is zero.
+    /// Ratio `self / other`; if `other` is zero, infinite, or NaN for two zeros.
     pub fn ratio(self, other: Nanos) -> f64 {
         self.0 as f64 / other.0 as f64
     }
@@ -134,12 +134,12 @@ impl fmt::Display for Nanos {
 }
 
 impl Time {
-    /// The clock's origin.
+    /// Origin of the clock: boot on Linux, the run's start in `sim`.
     pub const ZERO: Time = Time(0);
-    /// An instant that never comes; used for "no deadline".
+    /// Instant that never comes; used for "no deadline".
     pub const MAX: Time = Time(u64::MAX);
 
-    /// The span since `earlier`, or zero where `earlier` lies later.
+    /// Span since `earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Time) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -164,19 +164,19 @@ impl Sub<Nanos> for Time {
     }
 }
 
-/// Where instants come from. Policies never hold a clock: they are handed `now`.
+/// Source of instants. Policies never hold a clock: they are given `now`.
 pub trait Clock {
-    /// The current instant. Never runs backwards.
+    /// Current instant; never runs backwards.
     fn now(&self) -> Time;
 
-    /// The current instant of a clock that goes on while the machine is suspended: for ages only, and never compared
-    /// with a deadline. As [`now`](Clock::now) where the machine is never suspended.
+    /// Current instant of a clock that runs on while the machine is suspended: for ages only, never compared with a
+    /// deadline. Equals [`now`](Clock::now) on a machine that is never suspended.
     fn since_boot(&self) -> Time {
         self.now()
     }
 
-    /// A stamp for measuring short spans within one thread: only the difference of two stamps means anything, and not
-    /// to the last few tens of nanoseconds. Cheaper than [`now`](Clock::now) where the machine allows.
+    /// Stamp for measuring short spans within one thread: only the difference of two stamps has a meaning, and is off
+    /// by a few tens of nanoseconds. Cheaper than [`now`](Clock::now) where the machine allows.
     fn stamp(&self) -> Time {
         self.now()
     }
@@ -210,7 +210,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// A clock that stands still until told to move: for tests and for the simulated machine.
+/// A clock that stands still until it is moved: for tests and for the simulated machine.
 ///
 /// Clones share the same instant.
 ///
