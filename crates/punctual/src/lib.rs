@@ -1,4 +1,4 @@
-//! What does a program of one's own need to keep soft real-time work on time? One dependency, one `use` line:
+//! The front crate: keeps a program's soft real-time work on time, with one dependency and one `use` line:
 //!
 //! ```no_run
 //! use punctual::{ObjectSpec, Runtime, in_folder, ms};
@@ -16,7 +16,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Beside transactions the store has iterators, values that belong together, histories and watches (docs/store.md):
+//! Besides transactions, the store has iterators, values that belong together, histories and watches (docs/store.md):
 //!
 //! ```
 //! use punctual::store::StoreError;
@@ -49,11 +49,11 @@
 //! }
 //! ```
 //!
-//! What most programs need is here at the top. Everything else is in the rooms, under their names: [`store`]
-//! (deadlines, freshness, admission of updates), [`engines`] (where bytes live), [`runtime`] (threads and reports),
-//! [`control`] (identification and laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`] (clock and
-//! waits), [`workload`] and [`units`]. Streams of frames through several processes are in [`pipelines`]. A virtual
-//! clock for tests of your own is in `punctual-testing`.
+//! The top level has everything that most programs need. All else is in the crates below, under their names: [`store`]
+//! (deadlines, freshness, admission of updates), [`engines`] (storage of bytes), [`runtime`] (threads and reports),
+//! [`control`] (identification and control laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`]
+//! (clock and waits), [`workload`] and [`units`]. Streams of frames through several processes are in [`pipelines`]. A
+//! virtual clock for a program's own tests is in `punctual-testing`.
 
 // Programs of others depend on this crate.
 #![warn(missing_docs)]
@@ -95,38 +95,38 @@ pub use punctual_workload::{Arrival, Class, ControllerKind, Goal, TaskGoal};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Pipelines of stages that move to other cores, are replaced and start again while frames flow: what a stage is, and
-/// how a pipeline of them runs. See the example `pipeline` and docs/pipelines.md.
+/// Pipelines of stages that migrate to other cores, are replaced and restarted while frames flow: the interface of a
+/// stage, and the runtime of a pipeline. See the example `pipeline` and docs/pipelines.md.
 #[cfg(target_os = "linux")]
 pub mod pipelines {
     pub use punctual_pipeline::*;
     pub use punctual_runtime::linux::pipeline::*;
 }
 
-/// The store of a program on this machine: on LMDB and Linux, unless others are named.
+/// The store of a program on this machine: on LMDB and Linux, unless the type parameters say otherwise.
 pub type Store<E = Lmdb, O = LinuxOs> = punctual_store::Store<E, O>;
 
-/// Notes of what changes in such a store, see [`store::watch`].
+/// Notices of changes in such a store, see [`store::watch`].
 pub type Watch<O = LinuxOs> = punctual_store::watch::Watch<O>;
 
-/// So many milliseconds.
+/// Converts milliseconds to a span, for periods and deadlines.
 pub const fn ms(milliseconds: u64) -> Nanos {
     Nanos::from_millis(milliseconds)
 }
 
-/// Opens the store in `folder` on LMDB; a folder that is missing is made.
+/// Opens the store in `folder` on LMDB; creates the folder if it is missing.
 ///
 /// # Errors
-/// [`StoreError`], among others where the folder is in use by another program, damaged or read-only.
+/// [`StoreError`], for example if the folder is in use by another program, damaged or read-only.
 pub fn in_folder(folder: impl AsRef<Path>, options: impl Into<StoreOptions>) -> Result<Arc<Store>, StoreError> {
     let engine = LmdbOptions::default().open(folder)?;
     Ok(Arc::new(Store::open(engine, LinuxOs, options.into())?))
 }
 
-/// A store in memory: gone with the program, for tests and for data that need not survive it.
+/// Opens a store in memory, which is gone with the program: for tests, and for data that need not survive it.
 ///
 /// # Errors
-/// [`StoreError`] where two objects of `options` have one key.
+/// [`StoreError`] if two objects of `options` have the same key.
 pub fn in_memory(options: impl Into<StoreOptions>) -> Result<Arc<Store<Memory>>, StoreError> {
     Ok(Arc::new(Store::open(Memory::default(), LinuxOs, options.into())?))
 }
