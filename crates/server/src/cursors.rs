@@ -1,27 +1,29 @@
-//! Where a SCAN goes on.
+//! Cursors of SCAN.
 //!
-//! Clients take a cursor for a number, and the store goes on behind a key. So the server keeps the last key of each
-//! scan under a number, in [`CURSORS_MAX`] places that are taken in turns: a scan that stays away for so many others is
-//! told to begin anew.
 //!
-//! Behind a process that keeps the numbers of its clients' scans, and asks any node, a cursor is the key itself, in
+//! Clients take a cursor for a number, but the store continues a scan behind a key. So the server keeps the last key of
+//! each scan under a number, in [`CURSORS_MAX`] slots that are reused in turn: a scan whose slot was reused gets an
+//! error and has to begin anew.
+//!
+//!
+//! For a process that keeps the numbers of its clients' scans itself and asks any node, a cursor is the key, in
 //! hexadecimal digits.
 
 use std::sync::{Mutex, PoisonError};
 
-/// How many cursors are kept.
+/// The most cursors that the server keeps.
 pub const CURSORS_MAX: usize = 4096;
 
 /// The cursors of all scans.
 #[derive(Debug)]
 pub enum Cursors {
-    /// Numbers.
+    /// Cursors are numbers of keys kept here.
     Numbered(Mutex<Kept>),
-    /// Keys.
+    /// Cursors are keys, spelled in hexadecimal digits.
     Spelled,
 }
 
-/// The last keys of scans.
+/// The last keys of scans, in slots that are reused in turn.
 #[derive(Debug, Default)]
 pub struct Kept {
     issued: u64,
@@ -35,7 +37,7 @@ impl Default for Cursors {
 }
 
 impl Cursors {
-    /// The cursor of the scan whose last key was `key`; never 0.
+    /// Makes the cursor of the scan whose last key was `key`; never 0.
     pub fn name(&self, key: Vec<u8>) -> Vec<u8> {
         match self {
             Cursors::Numbered(kept) => {
@@ -46,10 +48,10 @@ impl Cursors {
         }
     }
 
-    /// The last key of a scan; none for one that begins.
+    /// Returns the last key of a scan; `None` for cursor 0, which begins one.
     ///
     /// # Errors
-    /// What a client is told whose cursor was not given, or is forgotten.
+    /// The error reply: the cursor was never issued, or its slot was reused.
     pub fn find(&self, cursor: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
         let invalid = "ERR invalid cursor";
         match self {
@@ -90,7 +92,7 @@ impl Kept {
     }
 }
 
-/// A key as a cursor of [`Cursors::Spelled`].
+/// Spells a key as a cursor of [`Cursors::Spelled`].
 pub fn spell(key: &[u8]) -> Vec<u8> {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).map_or(b'0', |digit| digit as u8);
     key.iter()
@@ -98,7 +100,7 @@ pub fn spell(key: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// The key that a cursor spells.
+/// Returns the key that a cursor spells; `None` if it is no such cursor.
 pub fn unspell(cursor: &[u8]) -> Option<Vec<u8>> {
     let digit = |text: u8| char::from(text).to_digit(16).map(|digit| digit as u8);
     let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?);

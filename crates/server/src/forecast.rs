@@ -1,13 +1,14 @@
-//! Which work still ends in time? What commands take is learned from what they took.
+//! Which jobs still end in time? The cost of each command is learned from its past runs.
 //!
-//! **Problem.** Where more comes than is served, a queue in the order of deadlines serves each request at the last
-//! moment: begun in time, answered too late. And those for which there is no turn hear so only once their time is over.
+//! **Problem.** Under overload, a queue in the order of deadlines serves each request at the last moment: begun in
+//! time, answered too late. And requests that get no turn are answered only once their time is over.
 //!
-//! **Method.** [`Costs`] has what a command takes a thread, each by its verb, and what a turn of writes takes. What
-//! waits is summed up by deadline ([`Ahead`]). Work with a deadline is refused as it comes, where that which is served
-//! before it takes longer than it has; and it is begun only as long as it can still end in time. A part of each
-//! request's time ([`RESERVE`]) is kept for what no thread of the pool sees: sockets, the event loop, the way to the
-//! client. While anything waits the threads are busy, so that a reserve costs no work that would be done otherwise.
+//! **Method.** [`Costs`] has the time that a command takes a thread, by verb, and the time that a turn of writes takes.
+//! The time of waiting jobs is summed up by deadline ([`Ahead`]). A job with a deadline is refused on arrival if the
+//! jobs served before it take longer than it has; and it begins only while it can still end in time. A part of each
+//! request's time ([`RESERVE`]) is kept for the work that no thread of the pool sees: sockets, the event loop, the
+//! network to the client. While anything waits the threads are busy, so a reserve costs no work that would be done
+//! otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,24 +17,25 @@ use punctual_units::{Nanos, Time};
 
 use crate::commands::{TABLE, Verb};
 
-/// One part in so many of a request's time is kept for its ways.
+/// Divisor: a request's time over this is kept for sockets, event loop and network.
 pub const RESERVE: u64 = 20;
-/// Reads that one thread takes together are forecast to take so long: none waits longer for those behind it.
+/// Reads that one thread takes together are forecast to take at most this long: no reply waits longer for reads behind
+/// it.
 pub const TOGETHER: Nanos = Nanos::from_millis(1);
-/// One part in so many of what is known is replaced by what a command takes now.
+/// Divisor: a new sample has this part of the average.
 const LEARNED: u64 = 16;
-/// Deadlines are told apart to 2^24 ns, 17 ms.
+/// Deadlines are resolved to 2^24 ns, 17 ms.
 const TICK: u32 = 24;
 
-/// What is kept of `time` for the ways of a request.
+/// The part of `time` that is kept for sockets, event loop and network.
 pub fn reserve(time: Nanos) -> Nanos {
     Nanos(time.0 / RESERVE)
 }
 
-/// What commands take, learned; nothing at first, so that each is tried.
+/// Learned costs of commands; zero at first, so that each command is tried.
 #[derive(Debug)]
 pub struct Costs {
-    /// Nanoseconds, by verb.
+    /// Cost in nanoseconds, by verb.
     each: [AtomicU64; TABLE.len()],
     turn: AtomicU64,
 }
@@ -47,7 +49,7 @@ impl Default for Costs {
     }
 }
 
-/// Threads that learn at once lose a sample of one of them, which does not matter.
+/// Moves an average towards `taken`. Threads that learn at once may lose a sample, which does not matter.
 fn follow(known: &AtomicU64, taken: Nanos) {
     let before = known.load(Ordering::Relaxed);
     let after = before - before / LEARNED + taken.0.min(u64::MAX / 2) / LEARNED;
@@ -55,28 +57,28 @@ fn follow(known: &AtomicU64, taken: Nanos) {
 }
 
 impl Costs {
-    /// What a command of this verb takes a thread.
+    /// Time that a command of this verb takes a thread.
     pub fn of(&self, verb: Verb) -> Nanos {
         Nanos(self.each[verb as usize].load(Ordering::Relaxed))
     }
 
-    /// A command of this verb took so long.
+    /// Adds a sample for a command of this verb.
     pub fn learn(&self, verb: Verb, taken: Nanos) {
         follow(&self.each[verb as usize], taken);
     }
 
-    /// What a turn of writes takes, up to its commit.
+    /// Time that a turn of writes takes, up to its commit.
     pub fn turn(&self) -> Nanos {
         Nanos(self.turn.load(Ordering::Relaxed))
     }
 
-    /// A turn of writes took so long.
+    /// Adds a sample for a turn of writes.
     pub fn learn_turn(&self, taken: Nanos) {
         follow(&self.turn, taken);
     }
 
-    /// The last instant to begin a command that was read at `arrived`; [`Time::MAX`] is no deadline. One that is alone
-    /// is tried whatever it takes: else what was dear once would never be tried again.
+    /// The last instant to begin a command that was read at `arrived`; [`Time::MAX`] is no deadline. A command that is
+    /// alone is tried whatever it costs: a command that was expensive once would never be tried again otherwise.
     pub fn begin_by(&self, verb: Verb, arrived: Time, deadline: Time, is_alone: bool) -> Time {
         if deadline == Time::MAX {
             return deadline;
@@ -86,15 +88,15 @@ impl Costs {
     }
 }
 
-/// Work with a deadline that waits in one lane: what it takes, by deadline.
+/// Forecast time of the jobs with a deadline that wait in one lane, by deadline.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// Nanoseconds and pieces, by tick.
+    /// Nanoseconds and number of jobs, by tick.
     ticks: BTreeMap<u64, (u64, usize)>,
 }
 
 impl Ahead {
-    /// A piece lines up.
+    /// Adds a job that begins to wait.
     pub fn add(&mut self, deadline: Time, cost: Nanos) {
         if deadline < Time::MAX {
             let tick = self.ticks.entry(deadline.0 >> TICK).or_default();
@@ -102,7 +104,7 @@ impl Ahead {
         }
     }
 
-    /// A piece that was added leaves.
+    /// Removes a job that was added.
     pub fn remove(&mut self, deadline: Time, cost: Nanos) {
         let at = deadline.0 >> TICK;
         if let Some((sum, pieces)) = self.ticks.get_mut(&at) {
@@ -114,8 +116,8 @@ impl Ahead {
         }
     }
 
-    /// What the pieces take that are served before one of that deadline; not more than `enough`, and a piece beyond it,
-    /// where they take more.
+    /// Forecast time of the jobs that are served before a job of this deadline. Counting stops once the sum exceeds
+    /// `enough`.
     pub fn before(&self, deadline: Time, enough: Nanos) -> Nanos {
         let mut sum = 0u64;
         for (cost, _) in self.ticks.range(..=deadline.0 >> TICK).map(|(_, tick)| tick) {

@@ -1,17 +1,18 @@
-//! Patterns of keys and channels, as Redis has them: `*`, `?`, `[a-c]`, `[^a]`, and `\` before a byte that is meant.
+//! Patterns of keys and channels, as in Redis: `*`, `?`, `[a-c]`, `[^a]`, and `\` before a literal byte.
 
-/// The longest pattern that clients may give, in bytes.
+/// The longest pattern that clients may send, in bytes.
 pub const PATTERN_MAX: usize = 1024;
 
-/// The most steps that [`matches()`] takes for each byte of a text: the bytes behind a star up to the next one, because
-/// at a mismatch they are tried anew from the next byte on. What stands before the first star is looked at once.
+/// The most steps that [`matches()`] takes for each byte of a text: the longest part behind a star, up to the next star
+/// or the end, because at a mismatch it is tried anew from the next byte on. The part before the first star is tried
+/// once.
 pub fn steps(pattern: &[u8]) -> usize {
     let behind_stars = pattern.split(|byte| *byte == b'*').skip(1);
     behind_stars.map(|part| part.len() + 1).max().unwrap_or(1)
 }
 
-/// Whether all of `text` matches `pattern`. Takes at most pattern times text steps, whatever they are: at a mismatch
-/// only the last `*` takes one byte more.
+/// Whether all of `text` matches `pattern`. Takes at most pattern times text steps, because at a mismatch only the last
+/// `*` takes one byte more.
 ///
 /// ```
 /// use punctual_server::glob::matches;
@@ -24,7 +25,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
 
 fn counting(pattern: &[u8], text: &[u8], tried: &mut usize) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Behind the last star, and the text that it has not taken.
+    // The pattern's index behind the last star, and the text's index up to which that star matches.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() || p < pattern.len() {
         *tried += 1;
@@ -52,7 +53,7 @@ fn counting(pattern: &[u8], text: &[u8], tried: &mut usize) -> bool {
     true
 }
 
-/// Where the pattern goes on if what stands at `p` matches `byte`.
+/// Returns the pattern's next index if the element at `p` matches `byte`.
 fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     match pattern.get(p)? {
         b'?' => Some(p + 1),
@@ -62,7 +63,7 @@ fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
             let not = pattern.get(at) == Some(&b'^');
             at += usize::from(not);
             let mut found = false;
-            // A set without an end goes to the end of the pattern.
+            // A set without `]` ends with the pattern.
             while let Some(first) = pattern.get(at) {
                 match first {
                     b']' => {

@@ -1,4 +1,4 @@
-//! What INFO and CLIENT LIST say.
+//! The texts of INFO and CLIENT LIST.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::tasks::TasksNow;
 use crate::work::{Counts, Stage};
 
-/// What the server knows of itself.
+/// The server's state, for INFO.
 pub struct About<'a> {
     pub port: u16,
     pub threads: usize,
@@ -29,11 +29,11 @@ pub struct About<'a> {
     pub durability: Durability,
     pub trouble: Option<String>,
     pub counts: &'a Counts,
-    /// Of tasks beside the server, where there are any.
+    /// State of the tasks beside the server, if there are any.
     pub tasks: Option<&'a TasksNow>,
 }
 
-/// The sections that are asked for; all where none is named.
+/// Writes the sections in `wanted`; all if it is empty.
 pub fn text(about: &About<'_>, wanted: &[String]) -> String {
     let is_wanted = |name: &str| {
         let all = ["all", "everything", "default"];
@@ -57,7 +57,7 @@ pub fn text(about: &About<'_>, wanted: &[String]) -> String {
         "Server",
         &[
             ("punctual_version", env!("CARGO_PKG_VERSION").into()),
-            // The version whose commands these are: clients look at it.
+            // The Redis version whose commands these are; clients check it.
             ("redis_version", "7.0.0".into()),
             ("redis_mode", "standalone".into()),
             ("process_id", std::process::id().to_string()),
@@ -129,7 +129,7 @@ pub fn text(about: &About<'_>, wanted: &[String]) -> String {
     text
 }
 
-/// As CONFIG and the command line have it.
+/// Name of a durability for CONFIG and the command line.
 pub fn durability(durability: Durability) -> &'static str {
     match durability {
         Durability::Durable => "durable",
@@ -138,7 +138,7 @@ pub fn durability(durability: Durability) -> &'static str {
     }
 }
 
-/// A connection's line of CLIENT LIST.
+/// Writes the line of a connection in CLIENT LIST.
 pub fn client(session: &Session, address: &str, here: &str, age_s: u64, idle_s: u64, unsent: usize) -> String {
     format!(
         "id={} addr={address} laddr={here} name={} age={age_s} idle={idle_s} db=0 sub={} psub={} multi={} omem={unsent} \

@@ -1,15 +1,15 @@
 //! Which bytes on which socket? A store served to any client of Redis; no policy.
 //!
 //! **Problem.** A store in a process is reached by that process alone. Clients on other machines, in other languages,
-//! speak RESP, and expect to be answered in time, or told at once that they will not be.
+//! speak RESP. They expect an answer in time, or at once the answer that there will be none in time.
 //!
 //! **Method.** One thread, the event loop ([`node`]), owns all sockets: it parses ([`resp`]), keeps each connection's
-//! state ([`session`]) and never calls the store. What asks the store goes to a fixed pool of threads, which take it
-//! earliest deadline first ([`queue`]) and put what waits together into one transaction ([`work`]). A connection has
-//! one piece of work on the pool at a time, so its replies come in the order of its requests.
+//! state ([`session`]) and never calls the store. Requests for the store go to a fixed pool of threads, which take them
+//! earliest deadline first ([`queue`]) and put waiting ones together into one transaction ([`work`]). A connection has
+//! one job on the pool at a time, so its replies come in the order of its requests.
 //!
-//! **Bounds.** Connections, bytes of a request, requests that wait, bytes of replies that are not taken, time for half
-//! a request: each has a name and is told when it is met.
+//! **Bounds.** Connections, bytes of a request, requests that wait, bytes of unread replies, time for half a request:
+//! each bound has a name, and the client gets an error that names it.
 
 pub mod commands;
 pub mod cursors;

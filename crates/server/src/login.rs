@@ -1,4 +1,4 @@
-//! Which user is a connection, and how does it say so? `AUTH` and `HELLO`; pure.
+//! Which user is a connection, and how does it prove that? `AUTH` and `HELLO`; pure.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ const HELLO_WITHOUT_AUTH: &str = "NOAUTH HELLO must be called with the client al
      version at the same time";
 /// The longest name of a connection or a library, in bytes.
 const NAME_MAX: usize = 256;
-/// So many wrong passwords, and a connection ends.
+/// Number of wrong passwords after which a connection is closed.
 pub const WRONG_PASSWORDS_MAX: u32 = 3;
 
-/// What a client says that it is. Its password is shown by no `Debug`.
+/// A client's claim to be a user. `Debug` does not show its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// The user of that name, if there is one.
+    /// Index of the user of that name; `None` if there is no such user.
     pub user: Option<usize>,
-    /// The password.
+    /// The password, cut off one byte beyond the longest.
     pub password: Vec<u8>,
 }
 
@@ -34,31 +34,31 @@ impl fmt::Debug for Claimed {
     }
 }
 
-/// What a request to be let in came to.
+/// Outcome of `AUTH` or `HELLO` before any slow check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// It is let in.
+    /// The connection is admitted.
     Admitted,
-    /// Its password is to be checked first, which takes a tenth of a second.
+    /// The password has to be checked first, which takes a tenth of a second.
     ToCheck(Claimed),
 }
 
-/// What HELLO asks for.
+/// The arguments of HELLO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// The protocol from now on.
+    /// Protocol version from now on.
     pub version: Version,
-    /// What the client calls itself.
+    /// The connection's new name; `None` keeps its name.
     pub name: Option<String>,
-    /// The name and the password of a user.
+    /// User name and password of the option AUTH.
     pub auth: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Greeting {
-    /// Reads HELLO, of a client that speaks `version` so far.
+    /// Parses HELLO from a client that speaks `version` so far.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The error reply.
     pub fn read(request: &Request, version: Version) -> Result<Greeting, String> {
         let mut greeting = Greeting {
             version,
@@ -97,10 +97,10 @@ impl Greeting {
     }
 }
 
-/// A name of at most 256 printable characters without a blank.
+/// Checks a name: at most 256 printable characters of ASCII, no blank.
 ///
 /// # Errors
-/// What the client is told, `refused`.
+/// The error reply, with the text `refused`.
 pub fn plain(text: &[u8], refused: &str) -> Result<String, String> {
     match std::str::from_utf8(text) {
         Ok(name) if name.len() <= NAME_MAX && name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name.into()),
@@ -108,7 +108,7 @@ pub fn plain(text: &[u8], refused: &str) -> Result<String, String> {
     }
 }
 
-/// Which user a connection is.
+/// The user of a connection, if it has logged in.
 #[derive(Clone, Debug, Default)]
 pub struct Login {
     users: Arc<Users>,
@@ -117,7 +117,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// A connection that has just come, to a server with these users.
+    /// State of a new connection to a server with these users.
     pub fn new(users: Arc<Users>) -> Login {
         Login {
             users,
@@ -125,12 +125,12 @@ impl Login {
         }
     }
 
-    /// Whether it has still to say which user it is.
+    /// Whether the connection has yet to log in.
     pub fn is_stranger(&self) -> bool {
         self.user.is_none() && !self.users.is_empty()
     }
 
-    /// How much of a request is taken from it, if `admitted` is how much of one that was let in.
+    /// Bounds of a request: `admitted` once the connection has logged in, `Bounds::STRANGER` before.
     pub fn bounds(&self, admitted: &'static Bounds) -> &'static Bounds {
         if self.is_stranger() {
             &Bounds::STRANGER
@@ -139,16 +139,16 @@ impl Login {
         }
     }
 
-    /// The name of its user; Redis' name for all where there are no users.
+    /// Name of the connection's user; `default`, as in Redis, where there are no users.
     pub fn user(&self) -> &str {
         let user = self.user.and_then(|user| self.users.get(user));
         user.map_or("default", |user| &user.name)
     }
 
-    /// Whether its user may say this.
+    /// Whether the connection's user may send this command.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The error reply.
     pub fn allowed(&self, command: &Command, request: &Request) -> Result<(), String> {
         if self.users.is_empty() {
             return Ok(());
@@ -162,10 +162,10 @@ impl Login {
         }
     }
 
-    /// Whether its user has a right, whatever the key.
+    /// Whether the connection's user has a right, whatever the key.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The error reply.
     pub fn has(&self, right: Right, name: &str) -> Result<(), String> {
         if self.users.is_empty() {
             return Ok(());
@@ -180,10 +180,10 @@ impl Login {
         }
     }
 
-    /// `AUTH [NAME] PASSWORD`.
+    /// Carries out `AUTH [NAME] PASSWORD`, as far as that needs no slow check.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The error reply.
     pub fn auth(&mut self, request: &Request) -> Result<Entry, String> {
         if request.len() > 3 {
             return Err("ERR syntax error".into());
@@ -197,10 +197,10 @@ impl Login {
         })
     }
 
-    /// What HELLO says of users.
+    /// Carries out the AUTH option of HELLO, as far as that needs no slow check.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The error reply.
     pub fn hello(&mut self, greeting: &Greeting) -> Result<Entry, String> {
         match &greeting.auth {
             Some(_) if self.users.is_empty() => Err(NO_USERS.into()),
@@ -210,10 +210,10 @@ impl Login {
         }
     }
 
-    /// The user of that name, if the password is known to be right; else what is to be checked.
+    /// Admits the user if this password was right before; otherwise returns the claim to be checked.
     fn claim(&mut self, name: &[u8], password: &[u8]) -> Entry {
         let user = self.users.find(name);
-        // Longer than any: wrong whatever it is.
+        // Longer passwords are wrong anyway: one byte too many is enough to fail.
         let password = &password[..password.len().min(PASSWORD_MAX + 1)];
         match user {
             Some(known) if self.users.remembers(known, password) => {
@@ -227,10 +227,10 @@ impl Login {
         }
     }
 
-    /// A password was checked: `user` is right, or it was wrong.
+    /// Takes the result of a password check: `user`, or `None` for a wrong password.
     ///
     /// # Errors
-    /// What the client is told of a wrong one.
+    /// The error reply to a wrong password.
     pub fn judged(&mut self, user: Option<usize>) -> Result<(), String> {
         match user {
             Some(_) => {
@@ -244,7 +244,7 @@ impl Login {
         }
     }
 
-    /// The same connection, as if it had said nothing yet; but wrong passwords count on.
+    /// State of the same connection before it logged in; wrong passwords still count.
     pub fn stranger(&self) -> Login {
         Login {
             user: None,
@@ -252,19 +252,19 @@ impl Login {
         }
     }
 
-    /// Whether the connection is to end, because it guesses.
+    /// Whether the connection is to be closed, because it guesses passwords.
     pub fn is_guessing(&self) -> bool {
         self.wrong_passwords >= WRONG_PASSWORDS_MAX
     }
 }
 
-/// Whether it is a line of what a browser sends. A page that a person of this machine looks at can have it send the
-/// rest of an HTTP request as it likes, and loopback keeps it out as little as it keeps any program out.
+/// Whether this is a line of an HTTP request. A page open in a browser on this machine can make it send the body of an
+/// HTTP request as it likes, and loopback keeps a browser out as little as any other program.
 pub fn is_http(request: &Request) -> bool {
     let name = request.argument(0);
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// What a client of HTTP is told.
+/// The error reply to a client of HTTP.
 pub const NO_HTTP: &str =
     "ERR this is HTTP, and here is a store: the connection ends, and nothing that follows is carried out";

@@ -1,7 +1,7 @@
 //! Figures for Prometheus: a page of text on a port of this machine alone, of a server or of any other program.
 //!
-//! A thread of its own serves one reader at a time, so that no reader costs the event loop anything: what that knows
-//! alone (connections, bytes) it leaves in `Figures` a few times a second.
+//! A thread of its own serves one reader at a time, so that no reader costs the event loop anything. Values that only
+//! the event loop knows (connections, bytes) it stores in `Figures` a few times a second.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -18,16 +18,16 @@ use punctual_units::Nanos;
 use crate::pool::Shared;
 use crate::work::{Counts, Stage};
 
-/// How long a reader may take for its request, and for each part of the page.
+/// Time limit for a reader's request, and for each part of the page.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The longest request that is read.
+/// The longest request that is read, in bytes.
 const REQUEST_MAX: usize = 8 << 10;
-/// The most objects whose ages are told one by one; of all, the oldest is told.
+/// The most objects with an age of their own on the page; the greatest age of all is always shown.
 pub const OBJECTS_SHOWN_MAX: usize = 100;
-/// How often a thread that waits for readers looks whether the server ends.
+/// How often the thread looks for readers, and whether the server ends.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What the event loop knows.
+/// Values of the event loop, which it stores a few times a second.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub connections: AtomicU64,
@@ -41,7 +41,7 @@ pub(crate) struct Figures {
     pub patterns: AtomicU64,
 }
 
-/// What does not change while a server runs.
+/// Limits of a server, which do not change while it runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub connections: usize,
@@ -49,35 +49,35 @@ pub(crate) struct Limits {
     pub bytes: usize,
 }
 
-/// A port that is taken and not served yet.
+/// A port that is bound but not served yet.
 #[derive(Debug)]
 pub struct Page {
     listener: TcpListener,
 }
 
 impl Page {
-    /// Takes a port of this machine.
+    /// Binds a port of this machine.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn bind(address: SocketAddr) -> io::Result<Page> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Page { listener })
     }
 
-    /// Where.
+    /// The address that was bound.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves what `text` tells on a thread of its own until `stop`.
+    /// Serves `text` on a thread of its own until `stop`.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// The system refuses to start a thread.
     pub fn serve(
         self,
         text: impl Fn() -> String + Send + 'static,
@@ -86,7 +86,7 @@ impl Page {
         let serve = move || {
             while !stop.load(Ordering::SeqCst) {
                 match self.listener.accept() {
-                    // A reader that goes away, or takes too long, has its reasons.
+                    // A reader that leaves or is too slow is no fault of the server.
                     Ok((stream, _)) => drop(answer(stream, &text)),
                     Err(_) => std::thread::sleep(LOOK_EVERY),
                 }
@@ -104,7 +104,7 @@ fn answer(mut stream: TcpStream, page: impl FnOnce() -> String) -> io::Result<()
     let mut request = Vec::new();
     let mut piece = [0; 1024];
     let begin = Instant::now();
-    // A byte now and then would hold the port for ever.
+    // Bounded as a whole: a reader that sends a byte now and then would hold the port without limit.
     while begin.elapsed() < PATIENCE {
         let count = match stream.read(&mut piece) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -138,7 +138,7 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// Writes one figure, with what it is; samples are labels in braces, or nothing, and a value.
+/// Writes one figure with its help and type; a sample is its labels in braces, or nothing, and a value.
 pub fn figure(page: &mut String, name: &str, kind: &str, help: &str, samples: &[(String, f64)]) {
     let _ = writeln!(page, "# HELP punctual_{name} {help}\n# TYPE punctual_{name} {kind}");
     for (labels, value) in samples {
@@ -150,7 +150,7 @@ fn plain(value: u64) -> Vec<(String, f64)> {
     vec![(String::new(), value as f64)]
 }
 
-/// The figures of requests, from the counts alone.
+/// Writes the figures of requests, from the counters.
 pub(crate) fn requests(page: &mut String, counts: &Counts) {
     let outcome = |outcome: &str, count: &AtomicU64| (format!("{{outcome=\"{outcome}\"}}"), load(count) as f64);
     figure(
@@ -332,7 +332,7 @@ pub(crate) fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &
     page
 }
 
-/// A key as it stands between the quotes of a label.
+/// Escapes a key for use between the quotes of a label.
 pub fn label(key: &[u8]) -> String {
     let text = String::from_utf8_lossy(key);
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")

@@ -1,4 +1,4 @@
-//! The threads that call the store.
+//! The pool of threads that call the store, its queue, and the threads beside it that store values and report changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,27 +15,27 @@ use crate::forecast::{Ahead, TOGETHER, reserve};
 use crate::queue::{Lane, Open, Queue};
 use crate::work::{Counts, Done, Job, Spent, TAKEN_MAX, Temporal, Worker};
 
-/// The most changes that wait to be told. What does not fit is counted by the store's watch.
+/// The most changes that wait for the event loop; the store's watch counts those beyond as missed.
 const CHANGES_MAX: usize = 4096;
-/// How long a thread waits that has nothing else to do before it looks whether the server ends.
+/// How often an idle thread looks whether the server ends.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
-/// How often records that are due are looked for where no thread writes.
+/// How often the keeper removes expired records.
 const SWEEP_EVERY: Nanos = Nanos::from_secs(1);
 
-/// A change of a key that is to be told.
+/// A change of a key, to be reported to subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A record was set.
+    /// A record was set; its key.
     Set(Vec<u8>),
-    /// A record was removed.
+    /// A record was removed; its key.
     Removed(Vec<u8>),
-    /// A temporal object has got a value.
+    /// A temporal object has a new value; its key.
     Updated(Vec<u8>),
-    /// So many were missed.
+    /// This many changes were missed, because the event loop was behind.
     Missed(u64),
 }
 
-/// What the pool and the event loop share.
+/// State that the pool and the event loop share.
 pub struct Shared<E: Engine, O: Os> {
     pub store: Arc<Store<E, O>>,
     pub os: O,
@@ -43,38 +43,38 @@ pub struct Shared<E: Engine, O: Os> {
     pub cursors: Cursors,
     temporal: Temporal,
     state: O::Lock<State>,
-    /// One for each thread.
+    /// The parker of each thread of the pool, and last the keeper's.
     parkers: Vec<O::Parker>,
     done: O::Lock<Vec<Done>>,
     told: O::Lock<Vec<Told>>,
     stopping: AtomicBool,
-    /// A thread of the pool has panicked: the server ends.
+    /// Whether a thread of the pool has panicked; then the server ends.
     failed: AtomicBool,
-    /// One TSET at a time looks whether its value is the newest, and installs it.
+    /// Lock around "is this value the newest?" and its installation, for TSET.
     newest: O::Lock<()>,
-    /// The thread that hears of changes, once a connection wants to.
+    /// The thread that reports changes of keys, once a connection subscribes to them.
     listener: Mutex<Option<JoinHandle<()>>>,
     /// Temporal objects by key, for figures.
     objects: Mutex<Vec<(Vec<u8>, ObjectId)>>,
-    /// Why the keeper could not write temporal objects, last time.
+    /// Why the keeper last failed to write temporal objects or to remove expired records.
     pub trouble: Mutex<Option<String>>,
     /// Wakes the event loop.
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 struct State {
-    /// Each with what it is forecast to take.
+    /// Jobs, each with the time that it is forecast to take.
     queue: Queue<(Job, Nanos)>,
-    /// By lane.
+    /// Work that waits, by lane.
     ahead: [Ahead; 2],
-    /// Whether a thread has work that may write.
+    /// Whether a thread has taken jobs of the lane for writes.
     writing: bool,
-    /// Threads without work.
+    /// Threads without work, by number.
     idle: Vec<usize>,
 }
 
 impl State {
-    /// The next work, and what it is forecast to take.
+    /// Takes the next job, with its forecast time.
     fn pop(&mut self, open: Open) -> Option<(Job, Nanos)> {
         let (job, cost) = self.queue.pop(open)?;
         self.ahead[job.work.lane() as usize].remove(job.work.deadline(), cost);
@@ -82,20 +82,19 @@ impl State {
     }
 }
 
-/// How a pool is made.
+/// Settings of a pool.
 pub struct PoolOptions {
     pub threads: usize,
-    /// The most pieces of work that wait.
+    /// The most jobs that wait.
     pub queue_max: usize,
     pub temporal: Temporal,
-    /// The temporal objects that there are.
+    /// Keys of the temporal objects that the store has already.
     pub objects: Vec<Vec<u8>>,
 }
 
-/// The threads.
 pub struct Pool(Vec<JoinHandle<()>>);
 
-/// Tells of a panic of the thread that has it.
+/// Reports a panic of the thread that owns it: sets `failed` and wakes the event loop.
 struct Watchman<'s, E: Engine, O: Os>(&'s Shared<E, O>);
 
 impl<E: Engine, O: Os> Drop for Watchman<'_, E, O> {
@@ -108,10 +107,10 @@ impl<E: Engine, O: Os> Drop for Watchman<'_, E, O> {
 }
 
 impl<E: Engine + 'static, O: Os> Shared<E, O> {
-    /// Starts the threads.
+    /// Starts the threads of the pool and the keeper.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// The system refuses to start a thread.
     pub fn start(
         store: Arc<Store<E, O>>,
         options: &PoolOptions,
@@ -159,7 +158,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         Ok((shared, Pool(threads)))
     }
 
-    /// Queues work; what does not fit, or cannot end in time, is given back, with the time after which it may.
+    /// Queues jobs. Returns those that do not fit or cannot end in time, each with the time after which to try again.
     pub fn submit(&self, jobs: &mut Vec<Job>) -> Vec<(Job, Nanos)> {
         let mut refused = Vec::new();
         let waited = Nanos(self.counts.waited.load(Ordering::Relaxed));
@@ -171,7 +170,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
             if job.work.has_begun() {
                 state.queue.push_again(lane, deadline, (job, cost));
             } else {
-                // What has a command without a deadline is never late as a whole.
+                // A job that holds a command without a deadline is never late as a whole.
                 let last = job.work.last_deadline();
                 let time = last.since(now).saturating_sub(reserve(last.since(now)));
                 let time = time.saturating_sub(cost * self.threads() as u64);
@@ -195,36 +194,36 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         refused
     }
 
-    /// How many threads carry out work.
+    /// Number of threads that carry out jobs; the keeper's parker does not count.
     fn threads(&self) -> usize {
         (self.parkers.len() - 1).max(1)
     }
 
-    /// All temporal objects that are known by their keys.
+    /// Temporal objects with their keys: those given at the start, and those that TSET has made.
     pub fn objects(&self) -> Vec<(Vec<u8>, ObjectId)> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How much work waits.
+    /// Number of jobs that wait.
     pub fn waiting(&self) -> usize {
         self.state.lock().queue.len()
     }
 
-    /// What was done since the last call.
+    /// Takes all results since the last call.
     pub fn take_done(&self, done: &mut Vec<Done>) {
         std::mem::swap(&mut *self.done.lock(), done);
     }
 
-    /// What was told since the last call.
+    /// Takes all changes since the last call.
     pub fn take_told(&self) -> Vec<Told> {
         std::mem::take(&mut *self.told.lock())
     }
 
-    /// Has all threads end: each after the command that it has in the store. What waits is forgotten.
+    /// Ends all threads, each after the command that it has in the store; drops the jobs that wait.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         while let Some(job) = self.state.lock().pop(Open::Both) {
-            drop(job); // not while the lock is held, because arguments take up to 32 MiB
+            drop(job); // without the lock, because arguments take up to 32 MiB
         }
         self.parkers.iter().for_each(Park::unpark);
     }
@@ -233,8 +232,8 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Whether a thread of the pool has panicked. What it had begun is undone and not answered, and whether it has the
-    /// one lane of writes is not known: no more can be promised to any client.
+    /// Whether a thread of the pool has panicked. Its commands are undone and never answered, and it may still hold the
+    /// lane for writes: the server can promise nothing more to any client.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::SeqCst)
     }
@@ -281,8 +280,8 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         }
     }
 
-    /// The next work for thread `me`, more of its kind, and whether no other work waited; else the thread counts as
-    /// idle.
+    /// Takes the next job for thread `me`, more of the same lane, and whether no other job waited; `None`: the thread
+    /// is idle now.
     fn take(&self, me: usize) -> Option<(Vec<Job>, Lane, bool)> {
         let mut state = self.state.lock();
         let open = if state.writing {
@@ -301,7 +300,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         let is_alone = state.queue.is_empty();
         let mut commands = first.work.commands();
         let mut jobs = vec![first];
-        // Writers share a commit. Readers leave some to the other threads.
+        // Jobs that write share a commit. Jobs that read are shared out among the threads.
         let share = match lane {
             Lane::Write => usize::MAX,
             Lane::Read => state.queue.len() / self.threads(),
@@ -319,7 +318,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         Some((jobs, lane, is_alone))
     }
 
-    /// Writes temporal objects to the engine, and removes what is due.
+    /// Writes temporal objects to the engine every interval, and removes expired records every `SWEEP_EVERY`.
     fn keep(&self) {
         let _watch = Watchman(self);
         let parker = &self.parkers[self.parkers.len() - 1];
@@ -345,7 +344,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
     }
 
-    /// Has changes told from now on.
+    /// Starts the thread that reports changes of keys, if it does not run yet.
     fn listen(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.is_some() {
@@ -363,7 +362,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
                     Some(Change::Updated { key, .. }) => Told::Updated(key.to_vec()),
                     Some(Change::Missed { changes }) => Told::Missed(changes),
                 };
-                // The event loop is behind: so is this thread, and the watch counts what it misses.
+                // While the event loop is behind, this thread waits, and the watch counts the changes that it misses.
                 while shared.told.lock().len() >= CHANGES_MAX && !shared.is_stopping() {
                     shared.os.sleep(Nanos::from_millis(1));
                 }
@@ -384,11 +383,11 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         Ok(())
     }
 
-    /// Waits for all threads, after [`stop`](Shared::stop).
+    /// Waits for all threads to end, after [`stop`](Shared::stop).
     pub fn join(&self, pool: Pool) {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         for thread in pool.0.into_iter().chain(listener) {
-            // A thread that panicked has said so; the others end in order all the same.
+            // The panic of a thread was reported by its `Watchman`.
             drop(thread.join());
         }
     }

@@ -1,8 +1,8 @@
-//! The thread that checks passwords: neither the event loop nor the threads of the store wait for it.
+//! The thread that checks passwords, so that neither the event loop nor the threads of the store wait for it.
 //!
-//! A check costs a tenth of a second of a core by intention. So what strangers can make this thread do is bounded:
-//! after a wrong password it rests for `REST` times as long as the check took, and what finds [`CLAIMS_MAX`] before
-//! it is told to come again.
+//! A check costs a tenth of a second of a core by intention. So the work that strangers can cause is bounded: after a
+//! wrong password the thread rests for `REST` times as long as the check took, and a client that finds [`CLAIMS_MAX`]
+//! claims waiting is asked to come again.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,47 +11,47 @@ use std::time::{Duration, Instant};
 use crate::users::Users;
 use crate::work::Handle;
 
-/// The most passwords that wait to be checked; a connection has one at a time.
+/// The most passwords that wait to be checked; a connection has at most one.
 pub const CLAIMS_MAX: usize = 64;
-/// Wrong passwords take at most a fifth of a core.
+/// Rest after a wrong password, in check times: wrong passwords take at most a fifth of a core.
 const REST: u32 = 4;
-/// The longest rest: four times what a check with the most rounds takes, and longer.
+/// The longest rest, more than four times a check with the most rounds.
 const REST_MAX: Duration = Duration::from_secs(60);
 
-/// How long it rests after a wrong password whose check took so long.
+/// Rest after a wrong password whose check took `took`.
 fn rest(took: Duration) -> Duration {
     (took * REST).min(REST_MAX)
 }
 
-/// A client says which user it is.
+/// A connection's claim to be a user, with a password to check.
 pub struct Claim {
-    /// Which connection says so.
+    /// The connection that makes the claim.
     pub connection: Handle,
-    /// None of that name if `None`.
+    /// Index of the user; `None` where no user has the name.
     pub user: Option<usize>,
-    /// The password.
+    /// The password as the client sent it.
     pub password: Vec<u8>,
 }
 
-/// What came of a claim.
+/// Result of a password check.
 pub struct Judged {
-    /// Which connection has made the claim.
+    /// The connection that made the claim.
     pub connection: Handle,
-    /// Which user it is; `None` where the password was wrong.
+    /// Index of the user; `None` where the password was wrong.
     pub user: Option<usize>,
 }
 
-/// The thread, which ends when this is dropped.
+/// Handle of the thread, which ends when this is dropped.
 pub struct Prover {
     claims: SyncSender<Claim>,
     judged: Arc<Mutex<Vec<Judged>>>,
 }
 
 impl Prover {
-    /// Starts the thread; `wake` is called when something was judged.
+    /// Starts the thread; it calls `wake` after each result.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// The system refuses to start a thread.
     pub fn start(users: Arc<Users>, wake: impl Fn() + Send + 'static) -> std::io::Result<Prover> {
         let (claims, taken) = sync_channel::<Claim>(CLAIMS_MAX);
         let judged = Arc::new(Mutex::new(Vec::new()));
@@ -71,17 +71,17 @@ impl Prover {
                 }
             }
         };
-        // Nothing waits for its end: it has no part of the store.
+        // Detached: the thread has no part of the store.
         std::thread::Builder::new().name("serve-prover".into()).spawn(prove)?;
         Ok(Prover { claims, judged })
     }
 
-    /// Has a claim judged; whether there was room.
+    /// Queues a claim; returns whether there was room.
     pub fn ask(&self, claim: Claim) -> bool {
         self.claims.try_send(claim).is_ok()
     }
 
-    /// What was judged since the last call.
+    /// Takes all results since the last call.
     pub fn take(&self) -> Vec<Judged> {
         std::mem::take(&mut *self.judged.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,8 +1,8 @@
-//! Which work is next: earliest deadline first, first come first served among equals. Pure.
+//! Which job is next? Earliest deadline first, first come first served among equals. Pure.
 //!
-//! Work without a deadline is last, and yet gets one turn in [`ORDINARY_EVERY`] while it waits, as writers of the store
-//! do. Work that writes has a lane of its own, because one thread at a time can write: other threads pass it over
-//! meanwhile, in place of waiting behind that one.
+//! Jobs without a deadline are last, and yet get one turn in [`ORDINARY_EVERY`] while they wait, as writers of the
+//! store do. Jobs that write have a lane of their own, because one thread at a time can write: meanwhile other threads
+//! take jobs that read, in place of waiting.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,25 +10,25 @@ use std::collections::{BinaryHeap, VecDeque};
 pub use punctual_store::permit::ORDINARY_EVERY;
 use punctual_units::Time;
 
-/// What work does.
+/// The threads that may take a job at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// It reads: any number of threads at a time.
+    /// Jobs that read: any number of threads at a time.
     Read,
-    /// It may write: one thread at a time.
+    /// Jobs that may write: one thread at a time.
     Write,
 }
 
-/// Which lanes a thread takes work from.
+/// The lanes from which a thread takes jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// Both.
+    /// The next job of either lane.
     Both,
-    /// This one.
+    /// The next job of this lane only.
     Only(Lane),
 }
 
-/// A bounded queue.
+/// A queue of bounded length, ordered by deadline and arrival.
 ///
 /// ```
 /// use punctual_server::queue::{Lane, Open, Queue};
@@ -47,7 +47,7 @@ pub struct Queue<T> {
     length: usize,
     capacity: usize,
     arrived: u64,
-    /// How many turns in a row were of work with a deadline while some without waited.
+    /// Number of turns in a row that went to jobs with a deadline while others waited.
     passed: u32,
 }
 
@@ -57,7 +57,7 @@ struct Waiting<T> {
     ordinary: VecDeque<(u64, T)>,
 }
 
-/// Ordered by deadline and arrival.
+/// A job with a deadline, ordered by deadline and arrival.
 #[derive(Debug)]
 struct Urgent<T> {
     order: (Time, u64),
@@ -82,7 +82,7 @@ impl<T> Ord for Urgent<T> {
 }
 
 impl<T> Queue<T> {
-    /// Room for `capacity` pieces of work.
+    /// Makes a queue with room for `capacity` jobs.
     pub fn new(capacity: usize) -> Queue<T> {
         let lane = || Waiting {
             urgent: BinaryHeap::new(),
@@ -97,20 +97,20 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How much work waits.
+    /// Number of jobs that wait, in both lanes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether none does.
+    /// Whether no job waits in either lane.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Lines up; [`Time::MAX`] is no deadline.
+    /// Adds a job; [`Time::MAX`] is no deadline.
     ///
     /// # Errors
-    /// The work, where the queue is full.
+    /// The job itself, where the queue is full.
     pub fn push(&mut self, lane: Lane, deadline: Time, work: T) -> Result<(), T> {
         if self.length >= self.capacity {
             return Err(work);
@@ -119,8 +119,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Lines up again, though the queue be full: work of which a part is done, and which left its place to others
-    /// meanwhile. There is no more of it than connections.
+    /// Adds a job that is partly done and left its slot to others meanwhile, even to a full queue. There are at most as
+    /// many of them as connections.
     pub fn push_again(&mut self, lane: Lane, deadline: Time, work: T) {
         self.length += 1;
         self.arrived += 1;
@@ -133,7 +133,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The next work of the lanes that are open.
+    /// Takes the next job of the open lanes.
     pub fn pop(&mut self, open: Open) -> Option<T> {
         let is_open = |lane: usize| match open {
             Open::Both => true,
@@ -156,7 +156,7 @@ impl<T> Queue<T> {
             (Some(lane), _) => (lane, true),
             (None, lane) => (lane?, false),
         };
-        // Work of a lane that is not open now keeps its claim.
+        // A lane that is closed now keeps its claim to the turn of jobs without a deadline.
         let passes_some = is_urgent && self.lanes.iter().any(|lane| !lane.ordinary.is_empty());
         self.passed = if passes_some { self.passed.saturating_add(1) } else { 0 };
         self.length -= 1;

@@ -1,4 +1,4 @@
-//! What one connection has said so far, and where each request of its is carried out. Pure.
+//! The state of one connection's conversation, and where each of its requests is carried out. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use crate::work::Flushing;
 
 /// The most commands between MULTI and EXEC.
 pub const QUEUED_MAX: usize = 4096;
-/// The most bytes of their arguments.
+/// The most bytes of all arguments between MULTI and EXEC.
 pub const QUEUED_BYTES_MAX: usize = 32 << 20;
-/// The most keys of WATCH, and the most bytes of keys and values.
+/// The most keys that a connection watches.
 pub const WATCHED_MAX: usize = 1024;
-/// See [`WATCHED_MAX`].
+/// The most bytes of watched keys and values.
 pub const WATCHED_BYTES_MAX: usize = 4 << 20;
-/// The most channels and patterns of a connection.
+/// The most channels and patterns that a connection subscribes to.
 pub const SUBSCRIPTIONS_MAX: usize = 1024;
-/// The longest message of PUBLISH, in bytes: each that hears it gets a copy.
+/// The longest message of PUBLISH, in bytes: each subscriber gets a copy.
 pub const MESSAGE_MAX: usize = 1 << 20;
-/// The most names or patterns that COMMAND and CONFIG answer to.
+/// The most names or patterns in one COMMAND or CONFIG.
 const NAMES_MAX: usize = 1024;
-/// About what an entry of a list takes beside its bytes.
+/// Estimated overhead of an entry in a list, in bytes.
 const ENTRY_BYTES: usize = 64;
 /// The longest deadline, in milliseconds: a day.
 pub const DEADLINE_MS_MAX: i64 = 86_400_000;
 
-/// A command that asks the store.
+/// A command for the store, with its arguments and its deadline.
 #[derive(Debug)]
 pub struct Asked {
-    /// What.
+    /// Entry of the command in `TABLE`.
     pub command: &'static Command,
-    /// With which arguments.
+    /// The arguments, the name first.
     pub request: Request,
-    /// Until when; [`Time::MAX`] without a deadline.
+    /// Instant after which the command is late; [`Time::MAX`] without a deadline.
     pub deadline: Time,
-    /// When the server read it.
+    /// When the server read the request.
     pub arrived: Time,
-    /// How far it has come, of a command that is done in several steps.
+    /// Progress of FLUSHDB between its steps; `None` before the first.
     pub flushing: Option<Flushing>,
 }
 
 impl Asked {
-    /// A command that nothing has been done of.
+    /// Makes a command that has not begun.
     pub fn new(command: &'static Command, request: Request, deadline: Time, arrived: Time) -> Asked {
         Asked {
             command,
@@ -60,107 +60,107 @@ impl Asked {
         }
     }
 
-    /// How many bytes it takes.
+    /// Bytes of the arguments and of this entry.
     pub fn bytes(&self) -> usize {
         self.request.bytes() + size_of::<Asked>() - size_of::<Request>()
     }
 }
 
-/// A key and the value that it had.
+/// A key and its value when WATCH read it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// The key.
+    /// The key as the client gave it.
     pub key: Vec<u8>,
-    /// Its record.
+    /// The record's bytes; `None` if there was no record.
     pub value: Option<Vec<u8>>,
 }
 
 impl Watched {
-    /// How many bytes it takes.
+    /// Bytes of key and value, with the overhead of an entry.
     pub fn bytes(&self) -> usize {
         self.key.len() + self.value.as_ref().map_or(0, Vec::len) + ENTRY_BYTES
     }
 }
 
-/// What is to be done about a request.
+/// How the event loop goes on with a request.
 #[derive(Debug)]
 pub enum Step {
-    /// Nothing: its reply is written.
+    /// Nothing is left to do: the reply is written.
     Answered,
-    /// To say that it is late; nothing is written. When it was read.
+    /// The request's deadline has passed; no reply is written. Holds when the request was read.
     Late(Time),
-    /// Its reply is written, and the connection is to be closed.
+    /// The reply is written; close the connection once it is sent.
     Close,
-    /// The connection is as new: what it subscribed to is to be forgotten. Its reply is written.
+    /// The session is to be reset and its subscriptions removed; the reply is written.
     Reset,
-    /// One command, on the pool.
+    /// Carry out one command on the pool.
     Ask(Asked),
-    /// All of a transaction, on the pool.
+    /// Carry out MULTI's commands on the pool if the watched records are unchanged, by the deadline.
     Exec(Vec<Asked>, Vec<Watched>, Time),
-    /// The values of keys, on the pool.
+    /// Read the values of keys for WATCH on the pool, by the deadline.
     Watch(Request, Time),
-    /// To subscribe to channels (or patterns).
+    /// Subscribe to channels (`true`: patterns).
     Subscribe(Request, bool),
-    /// To end that; with no names, for all.
+    /// Unsubscribe from channels (`true`: patterns); from all, if the request names none.
     Unsubscribe(Request, bool),
-    /// To tell a channel's subscribers.
+    /// Send a message to a channel's subscribers.
     Publish(Request),
-    /// To list all connections.
+    /// Reply with a line for each connection.
     List,
-    /// To describe this connection.
+    /// Reply with the line of this connection.
     Describe,
-    /// To describe the server.
+    /// Reply with the server's figures.
     Info(Request),
-    /// To check a password, and then to say what came of this request.
+    /// Check a password, then answer this request.
     Claim(Claimed, Request),
 }
 
-/// What a session knows of the server.
+/// Settings of the server that sessions report.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// What CONFIG GET answers.
+    /// Names and values for CONFIG GET.
     pub config: BTreeMap<&'static str, String>,
 }
 
-/// What one connection has said so far.
+/// State of one connection's conversation.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// Its number.
+    /// Number of the connection, from 1.
     pub id: u64,
-    /// What it called itself.
+    /// Name given by CLIENT SETNAME or HELLO; empty at first.
     pub name: String,
-    /// Its library and that one's version.
+    /// Name and version of the client's library, from CLIENT SETINFO.
     pub library: (String, String),
-    /// The protocol that it speaks.
+    /// The protocol version of replies.
     pub version: Version,
-    /// What each of its requests gets, unless it says otherwise.
+    /// Time that each request has from its arrival, unless DEADLINE gives another; `None`: no deadline.
     pub time_left: Option<Nanos>,
-    /// The channels that it hears.
+    /// The channels that the connection subscribes to.
     pub channels: BTreeSet<Vec<u8>>,
-    /// The patterns of channels that it hears.
+    /// The patterns of channels that the connection subscribes to.
     pub patterns: BTreeSet<Vec<u8>>,
-    /// Its last command.
+    /// Name of the last command, for CLIENT LIST.
     pub last: &'static str,
-    /// The bytes of channels and patterns, here and where subscribers are looked for.
+    /// Bytes of channels and patterns, here and in the event loop's table of subscribers.
     heard: usize,
     multi: Option<Multi>,
     watched: Vec<Watched>,
     watched_bytes: usize,
-    /// Which user it is.
+    /// The user of the connection.
     pub login: Login,
 }
 
-/// What stands between MULTI and EXEC.
+/// Commands between MULTI and EXEC.
 #[derive(Debug, Default)]
 struct Multi {
     queued: Vec<Asked>,
     bytes: usize,
-    /// A command was refused: EXEC does nothing.
+    /// Whether a command was refused; then EXEC does nothing.
     broken: bool,
 }
 
 impl Session {
-    /// A new connection.
+    /// Makes the session of a new connection.
     pub fn new(id: u64) -> Session {
         Session {
             id,
@@ -169,7 +169,7 @@ impl Session {
         }
     }
 
-    /// A new connection to a server with these users.
+    /// Makes the session of a new connection to a server with these users.
     pub fn of(id: u64, users: Arc<Users>) -> Session {
         Session {
             login: Login::new(users),
@@ -177,12 +177,12 @@ impl Session {
         }
     }
 
-    /// How much of a request is taken from it.
+    /// Bounds of the connection's next request.
     pub fn bounds(&self) -> &'static Bounds {
         self.login.bounds(&Bounds::ADMITTED)
     }
 
-    /// A password was checked: `user` is right, or it was wrong. Answers the request that gave it.
+    /// Takes the result of a password check (`None`: wrong), and answers the request that gave the password.
     pub fn judged(&mut self, request: &Request, user: Option<usize>, out: &mut Vec<u8>) {
         let value = match self.login.judged(user) {
             Ok(()) => self.admitted(request),
@@ -191,7 +191,7 @@ impl Session {
         self.say(&value, out);
     }
 
-    /// What AUTH or HELLO answers once its password was right.
+    /// Reply to AUTH or HELLO once the user is admitted.
     fn admitted(&mut self, request: &Request) -> Value {
         if request.argument(0).eq_ignore_ascii_case(b"auth") {
             return Value::ok();
@@ -199,22 +199,22 @@ impl Session {
         Greeting::read(request, self.version).map_or_else(Value::Error, |greeting| self.greet(greeting))
     }
 
-    /// How many channels and patterns it hears.
+    /// Number of channels and patterns that the connection subscribes to.
     pub fn subscriptions(&self) -> usize {
         self.channels.len() + self.patterns.len()
     }
 
-    /// How many commands MULTI has queued; -1 outside of it.
+    /// Number of commands that MULTI has queued; -1 outside of MULTI.
     pub fn queued(&self) -> i64 {
         self.multi.as_ref().map_or(-1, |multi| multi.queued.len() as i64)
     }
 
-    /// How many bytes it keeps: what MULTI has queued, what WATCH has read, and what it hears.
+    /// Bytes kept for MULTI's commands, WATCH's records and the subscriptions.
     pub fn kept(&self) -> usize {
         self.heard + self.watched_bytes + self.multi.as_ref().map_or(0, |multi| multi.bytes)
     }
 
-    /// Hears a channel or pattern from now on.
+    /// Adds a subscription to a channel (`patterns`: to a pattern).
     pub fn hear(&mut self, name: &[u8], patterns: bool) {
         let names = if patterns {
             &mut self.patterns
@@ -226,7 +226,7 @@ impl Session {
         }
     }
 
-    /// Hears it no more.
+    /// Removes a subscription to a channel (`patterns`: to a pattern).
     pub fn unhear(&mut self, name: &[u8], patterns: bool) {
         let names = if patterns {
             &mut self.patterns
@@ -238,10 +238,10 @@ impl Session {
         }
     }
 
-    /// WATCH has read.
+    /// Adds the records that WATCH has read.
     pub fn watch(&mut self, read: Vec<Watched>) {
         for watched in read {
-            // The value of the first WATCH counts.
+            // A key that is watched already keeps its first value.
             if !self.watched.iter().any(|known| known.key == watched.key) {
                 self.watched_bytes += watched.bytes();
                 self.watched.push(watched);
@@ -254,7 +254,7 @@ impl Session {
         std::mem::take(&mut self.watched)
     }
 
-    /// How many keys and bytes WATCH may add.
+    /// How many more keys and bytes WATCH may add.
     pub fn watch_room(&self) -> (usize, usize) {
         (
             WATCHED_MAX.saturating_sub(self.watched.len()),
@@ -262,7 +262,8 @@ impl Session {
         )
     }
 
-    /// What is to be done about a request that arrived at `arrived`; it is `now`.
+    /// Parses a request that arrived at `arrived`, answers it if it needs neither store nor event loop, and returns how
+    /// to go on.
     pub fn step(
         &mut self,
         mut request: Request,
@@ -291,7 +292,7 @@ impl Session {
             return self.refuse(&error, out);
         }
         self.last = command.name;
-        // What belongs to an EXEC has that one's deadline.
+        // A command queued by MULTI has the deadline of EXEC.
         let is_queued = self.multi.is_some() && !matches!(command.verb, Verb::Exec | Verb::Discard);
         if now > deadline && !is_queued && self.multi.is_none() {
             return Step::Late(arrived);
@@ -306,7 +307,7 @@ impl Session {
         }
     }
 
-    /// Whether `request` is one command for the store, so that it may go there with those before it.
+    /// Whether `request` is a single command for the store, so that it may join the job of the commands before it.
     pub fn asks(&self, request: &Request) -> bool {
         let behind = if request.argument(0).eq_ignore_ascii_case(b"deadline") {
             2
@@ -317,7 +318,7 @@ impl Session {
         self.multi.is_none() && commands::find(request.argument(behind)).is_some_and(is_plain)
     }
 
-    /// The instant of `DEADLINE MS COMMAND ..`.
+    /// Parses `DEADLINE MS COMMAND ..`; returns the instant.
     fn deadline(&self, request: &Request, arrived: Time) -> Result<Time, String> {
         if request.len() < 3 {
             return Err(wrong_number_of_arguments("deadline"));
@@ -331,7 +332,7 @@ impl Session {
         Ok(arrived + millis(request.argument(1))?)
     }
 
-    /// The command, if it is one and may be said now.
+    /// Finds the command and checks its number of arguments; RESP2 subscribers may send few commands only.
     fn known(&self, request: &Request) -> Result<&'static Command, String> {
         let Some(command) = commands::find(request.argument(0)) else {
             return Err(unknown(request));
@@ -380,7 +381,7 @@ impl Session {
                 command.name.to_uppercase()
             )),
         };
-        // As Redis: these two are told, and EXEC goes on without them.
+        // As in Redis, these two get an error, and EXEC still carries out the other commands.
         let is_harmless = matches!(command.verb, Verb::Multi | Verb::Watch);
         let Some(multi) = &mut self.multi else {
             return Step::Answered;
@@ -418,7 +419,7 @@ impl Session {
         Step::Answered
     }
 
-    /// Commands about the connection.
+    /// Carries out commands about the connection.
     fn own(
         &mut self,
         command: &Command,
@@ -598,7 +599,7 @@ impl Session {
         Ok(Ok(done))
     }
 
-    /// Makes the connection as new, but for its number: it has to say anew which user it is.
+    /// Resets the session but for its number, its library and its wrong passwords: the client has to log in again.
     pub fn reset(&mut self) {
         *self = Session {
             library: std::mem::take(&mut self.library),
@@ -609,7 +610,7 @@ impl Session {
     }
 }
 
-/// What a request is told that is too late, or for which there is no room.
+/// The `LATE` reply to a request that is too late or finds no room.
 pub fn late(reason: &str, retry_after: Nanos) -> String {
     format!(
         "LATE reason={reason} retry-after-ms={}",
@@ -627,8 +628,7 @@ fn millis(text: &[u8]) -> Result<Nanos, String> {
     }
 }
 
-/// A name as lists show it.
-/// As Redis says it: the name and the first arguments, cut off at 128 bytes.
+/// Redis' error for an unknown command: the name and the first arguments, cut off at 128 bytes.
 fn unknown(request: &Request) -> String {
     const SHOWN_MAX: usize = 128;
     let cut = |bytes: &[u8], max: usize| {
@@ -654,7 +654,7 @@ fn unknown_part(command: &str, request: &Request) -> String {
     format!("ERR unknown subcommand '{part}'. Try {command} HELP.")
 }
 
-/// COMMAND, from the table.
+/// Reply to COMMAND, from the table.
 pub fn described(request: &Request) -> Value {
     if request.len() > NAMES_MAX {
         return Value::Error(format!("ERR at most {NAMES_MAX} names at a time"));
@@ -735,7 +735,7 @@ fn entry(command: &Command) -> Value {
     ])
 }
 
-/// CONFIG: what can be read.
+/// Reply to CONFIG; settings can be read only.
 pub fn config(request: &Request, settings: &Settings) -> Value {
     if !request.argument(1).eq_ignore_ascii_case(b"get") {
         return Value::Error(unknown_part("CONFIG", request));

@@ -1,4 +1,4 @@
-//! The bytes of a connection: as they are, or by TLS. No call waits.
+//! The bytes of a connection, plain or by TLS. No call blocks.
 
 use std::io::{self, Read, Write};
 
@@ -7,37 +7,37 @@ use mio::net::TcpStream;
 #[cfg(feature = "tls")]
 use rustls::{ClientConnection, ConnectionCommon, ServerConnection, SideData, StreamOwned};
 
-/// A connection.
+/// A connection's stream of bytes.
 #[derive(Debug)]
 pub enum Stream {
-    /// As the bytes are.
+    /// Bytes as the socket carries them.
     Plain(TcpStream),
-    /// By TLS; the other side has dialled.
+    /// TLS on a connection that was accepted.
     #[cfg(feature = "tls")]
     Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
-    /// By TLS; this side has dialled.
+    /// TLS on a connection that this side dialled.
     #[cfg(feature = "tls")]
     Dialled(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-/// About what a connection by TLS keeps beside what waits: what is encrypted and not sent, and a record that is read.
+/// Estimated memory of a TLS connection beside its buffers: bytes encrypted but not sent, and a record being read.
 #[cfg(feature = "tls")]
 const TLS_BYTES: usize = crate::tls::UNSENT_MAX + (16 << 10);
 
 impl Stream {
-    /// By TLS, for a client that has come.
+    /// Makes the TLS stream of an accepted connection.
     #[cfg(feature = "tls")]
     pub fn accepted(connection: ServerConnection, socket: TcpStream) -> Stream {
         Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
     }
 
-    /// By TLS, to a server that was dialled.
+    /// Makes the TLS stream of a dialled connection.
     #[cfg(feature = "tls")]
     pub fn dialled(connection: ClientConnection, socket: TcpStream) -> Stream {
         Stream::Dialled(Box::new(StreamOwned::new(connection, socket)))
     }
 
-    /// The socket below.
+    /// The socket below the stream.
     pub fn socket(&mut self) -> &mut TcpStream {
         match self {
             Stream::Plain(stream) => stream,
@@ -48,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// Whether bytes are encrypted and not sent.
+    /// Whether encrypted bytes wait to be sent.
     pub fn is_pending(&self) -> bool {
         match self {
             Stream::Plain(_) => false,
@@ -59,7 +59,7 @@ impl Stream {
         }
     }
 
-    /// Whether both sides have still to agree on keys.
+    /// Whether the TLS handshake is not over.
     pub fn is_handshaking(&self) -> bool {
         match self {
             Stream::Plain(_) => false,
@@ -70,19 +70,19 @@ impl Stream {
         }
     }
 
-    /// Whether nothing is left to be read after a read that filled so little of its room. The system says so of a
-    /// stream of bytes (epoll(7)), and an event tells of what comes later. An end of the stream is read like bytes, so
-    /// this does not hold where one was told: [`Ready::ends`].
+    /// Whether a read of `count` bytes into `room` has emptied the socket: a short read has (epoll(7)), and an event
+    /// reports later bytes. Does not hold once an event has reported the end of the stream, which shows only in a
+    /// further read: [`Ready::ends`].
     pub fn is_drained(&self, count: usize, room: usize) -> bool {
         matches!(self, Stream::Plain(_)) && count < room
     }
 
-    /// To read may be to write, and the other way round.
+    /// Whether a read may need the socket to be writable, and a write may need it readable, as in TLS.
     pub fn is_both_ways(&self) -> bool {
         !matches!(self, Stream::Plain(_))
     }
 
-    /// The bytes that it takes here.
+    /// Estimated memory of the stream, in bytes.
     pub fn kept(&self) -> usize {
         match self {
             Stream::Plain(_) => 0,
@@ -91,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// Says that no more will come, as far as the socket takes it at once.
+    /// Sends TLS's close_notify, as far as the socket takes it at once.
     pub fn end(&mut self) {
         match self {
             Stream::Plain(_) => {}
@@ -120,7 +120,7 @@ where
     D: SideData,
 {
     match stream.read(buffer) {
-        // The other side closed the socket without a word.
+        // A socket was closed without close_notify.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
         read => read,
     }
@@ -133,8 +133,8 @@ where
     D: SideData,
 {
     match stream.write(bytes) {
-        // rustls is full. It has read in place of writing where the socket took nothing, so that this is no end: an
-        // event comes once the socket takes bytes again, or the handshake goes on.
+        // rustls is full. It has read in place of writing because the socket took nothing, so this is no end: an event
+        // comes once the socket takes bytes again, or the handshake goes on.
         Ok(0) if !bytes.is_empty() => {
             let waits = stream.conn.wants_write() || stream.conn.is_handshaking();
             Err(if waits {
@@ -148,14 +148,14 @@ where
     }
 }
 
-/// What an event says of a socket.
+/// The state of a socket, from an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// It can be read.
+    /// The socket can be read.
     pub reads: bool,
-    /// It can be written.
+    /// The socket can be written.
     pub writes: bool,
-    /// The other side sends no more, or the socket has failed: it is to be read until that shows.
+    /// No more bytes will come from the other side, or the socket has failed; reads continue until they return that.
     pub ends: bool,
 }
 
@@ -209,7 +209,8 @@ mod tests {
     use super::*;
     use crate::tls::tests::{Shown, client};
 
-    /// It sends while replies wait, so that TLS reads where it was to write: that it takes no more is no end.
+    /// A client that sends while replies wait makes TLS read where it was to write; a full buffer of TLS is no end of
+    /// the connection.
     #[test]
     fn a_client_that_sends_while_replies_wait_is_not_cut_off() {
         const REPLY: [u8; 8192] = [b'x'; 8192];

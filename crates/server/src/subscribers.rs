@@ -1,4 +1,4 @@
-//! Which connections hear which channel? Owned by the event loop.
+//! Which connections subscribe to which channel? Owned by the event loop.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,11 +6,11 @@ use crate::glob::{matches, steps};
 pub use crate::pool::Told;
 use crate::resp::{Value, Writer};
 
-/// What channels of changes begin with: `__keyspace@0__:KEY` and `__keyevent@0__:EVENT`, as in Redis.
+/// Prefix of the channels of a key's changes: `__keyspace@0__:KEY` and `__keyevent@0__:EVENT`, as in Redis.
 pub const KEYSPACE: &[u8] = b"__keyspace@0__:";
 const KEYEVENT: &[u8] = b"__keyevent@0__:";
 
-/// The longest channel, in bytes: that of a changed key fits.
+/// The longest channel, in bytes; the channel of a changed key fits.
 pub const CHANNEL_MAX: usize = 1024;
 /// The most steps that all patterns together may take for each byte of a channel ([`steps`]): some ten milliseconds of
 /// the event loop for the longest channel. `room/*` takes one, and so does `*`; `*/door` takes six.
@@ -21,9 +21,9 @@ pub const PATTERN_STEPS_MAX: usize = 32 << 10;
 pub struct Subscribers {
     channels: HashMap<Vec<u8>, BTreeSet<usize>>,
     patterns: HashMap<Vec<u8>, BTreeSet<usize>>,
-    /// The steps of all patterns.
+    /// Steps of all patterns for each byte of a channel.
     steps: usize,
-    /// Their bytes.
+    /// Bytes of all patterns.
     bytes: usize,
 }
 
@@ -36,18 +36,18 @@ impl Subscribers {
         }
     }
 
-    /// Whether there is room for these patterns.
+    /// Whether adding these patterns keeps within `PATTERN_STEPS_MAX`.
     pub fn has_room<'n>(&self, patterns: impl Iterator<Item = &'n [u8]>) -> bool {
         let new = patterns.filter(|name| !self.patterns.contains_key(*name));
         self.steps + new.map(steps).sum::<usize>() <= PATTERN_STEPS_MAX
     }
 
-    /// How many steps it takes to find those that hear a channel of so many bytes.
+    /// Steps of finding the subscribers of a channel of `channel` bytes.
     pub fn steps(&self, channel: usize) -> usize {
         self.bytes + self.steps * channel
     }
 
-    /// A connection hears a channel or a pattern from now on.
+    /// Subscribes the connection at `place` to a channel (`patterns`: to a pattern).
     pub fn add(&mut self, name: &[u8], patterns: bool, place: usize) {
         if patterns && !self.patterns.contains_key(name) {
             self.steps += steps(name);
@@ -56,7 +56,7 @@ impl Subscribers {
         self.of(patterns).entry(name.to_vec()).or_default().insert(place);
     }
 
-    /// It hears it no more.
+    /// Removes a subscription of the connection at `place`.
     pub fn remove(&mut self, name: &[u8], patterns: bool, place: usize) {
         let names = self.of(patterns);
         if let Some(places) = names.get_mut(name) {
@@ -71,7 +71,7 @@ impl Subscribers {
         }
     }
 
-    /// Which connections hear `channel`, each with the pattern by which it does; none for its name.
+    /// The connections that subscribe to `channel`, each with the pattern that matched; `None`: by the channel's name.
     pub fn hearing(&self, channel: &[u8]) -> Vec<(usize, Option<Vec<u8>>)> {
         let mut found = Vec::new();
         if let Some(places) = self.channels.get(channel) {
@@ -85,13 +85,13 @@ impl Subscribers {
         found
     }
 
-    /// How many channels and patterns there are.
+    /// Number of channels and of patterns with subscribers.
     pub fn counts(&self) -> (usize, usize) {
         (self.channels.len(), self.patterns.len())
     }
 }
 
-/// Whether a subscription may hear of changes of keys.
+/// Whether a subscription may match channels of changes of keys.
 pub fn is_about_keys(name: &[u8], pattern: bool) -> bool {
     if !pattern {
         return name.starts_with(KEYSPACE) || name.starts_with(KEYEVENT);
@@ -99,7 +99,7 @@ pub fn is_about_keys(name: &[u8], pattern: bool) -> bool {
     name.first().is_none_or(|first| b"_*?[\\".contains(first))
 }
 
-/// The channels and messages that tell of a change.
+/// The channels and messages that report a change.
 pub fn messages(told: &Told) -> [(Vec<u8>, Vec<u8>); 2] {
     let (event, key): (&[u8], &[u8]) = match told {
         Told::Set(key) => (b"set", key),
@@ -117,7 +117,7 @@ pub fn messages(told: &Told) -> [(Vec<u8>, Vec<u8>); 2] {
     ]
 }
 
-/// Says that a subscription has begun or ended, and how many there are.
+/// Reports that a subscription has begun or ended, with the number of subscriptions that remain.
 pub fn write_subscription(out: &mut Writer<'_>, word: &str, name: Option<&[u8]>, count: usize) {
     out.value(&Value::Push(vec![
         Value::bulk(word),
@@ -126,7 +126,7 @@ pub fn write_subscription(out: &mut Writer<'_>, word: &str, name: Option<&[u8]>,
     ]));
 }
 
-/// Says what was said on a channel, to one that hears it by its name or by a pattern.
+/// Writes a message to a subscriber of the channel's name, or of a pattern.
 pub fn write_message(out: &mut Writer<'_>, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
     let mut values = vec![Value::bulk(if pattern.is_some() { "pmessage" } else { "message" })];
     values.extend(pattern.map(Value::bulk));

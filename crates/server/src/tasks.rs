@@ -1,62 +1,62 @@
-//! What tasks have come to that run beside the server in its process, for INFO and the page of figures. The server does
-//! not know how they run: what looks after them leaves values here.
+//! Figures of tasks that run beside the server in its process, for INFO and the page of figures. The server does not
+//! know how the tasks run: their owner leaves values here.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::metrics::{figure, label};
 
-/// What one task with a deadline has come to, from the end of its start-up.
+/// Figures of one task with a deadline, from the end of its start-up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskFigures {
-    /// Its name.
+    /// Name of the task, as its program gave it.
     pub name: String,
-    /// Its relative deadline in microseconds.
+    /// Relative deadline in microseconds.
     pub deadline_us: f64,
     /// Jobs that ended, and releases that were skipped.
     pub jobs: u64,
-    /// Of these, late.
+    /// Number of `jobs` that were late or skipped.
     pub late: u64,
-    /// Jobs that failed.
+    /// Jobs that ended with an error.
     pub failed: u64,
-    /// Releases without a job; they are late.
+    /// Releases without a job; `late` counts them too.
     pub skipped: u64,
-    /// From release to end in microseconds: half of the jobs, 99 of 100 and all took no longer.
+    /// Response time that 50, 99 and 100 % of the jobs did not exceed, in microseconds; `None` before the first job.
     pub response_us: Option<[f64; 3]>,
-    /// Why most of the late jobs were late.
+    /// The commonest cause of lateness; `None` without late jobs.
     pub cause: Option<String>,
 }
 
-/// How tasks and their loop stand.
+/// State of the tasks and of their control loop.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TasksNow {
-    /// What the loop is doing: `warm-up`, `running`, `fallback`.
+    /// Mode of the loop: `warm-up`, `running`, `fallback`.
     pub mode: String,
-    /// The share of updates that it lets in.
+    /// Share of updates that the loop admits, 0 to 1.
     pub admitted: f64,
-    /// Where it has set the clock, in hertz.
+    /// The clock that the loop has set, in hertz; `None`: it sets none.
     pub clock_hz: Option<u64>,
-    /// Each task.
+    /// Figures of each task, in the order of INFO.
     pub tasks: Vec<TaskFigures>,
 }
 
-/// The place where that is left.
+/// Holds the latest state, which one thread leaves and others read.
 #[derive(Debug, Default)]
 pub struct Tasks(Mutex<TasksNow>);
 
 impl Tasks {
-    /// Leaves what is known now.
+    /// Replaces the state by `now`.
     pub fn leave(&self, now: TasksNow) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    /// What was left last.
+    /// Returns the state that was left last.
     pub fn now(&self) -> TasksNow {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl TasksNow {
-    /// As INFO has it, in its section `Tasks`.
+    /// Lines of INFO's section `Tasks`.
     pub fn lines(&self) -> Vec<(String, String)> {
         let mut lines = vec![
             ("tasks".to_owned(), self.tasks.len().to_string()),
@@ -85,7 +85,7 @@ impl TasksNow {
         lines
     }
 
-    /// As the page of figures has it.
+    /// Appends the figures of the tasks to the page for Prometheus.
     pub fn metrics(&self, page: &mut String) {
         let of = |value: &dyn Fn(&TaskFigures) -> f64| -> Vec<(String, f64)> {
             let tasks = self.tasks.iter();
@@ -119,7 +119,7 @@ impl TasksNow {
     }
 }
 
-/// A text within a line of parts.
+/// Makes a text fit into a comma-separated line of INFO.
 fn plain(text: &str) -> String {
     text.replace([',', '=', '\r', '\n'], "_")
 }

@@ -1,7 +1,8 @@
-//! The certificates of a server, and of one that dials others: read, checked, and read again while it runs.
+//! The certificates of a server, and of a program that dials others: read, checked, and reloaded while it runs.
 //!
-//! rustls speaks TLS 1.2 and 1.3, with the cryptography of ring. Connections that have begun keep the certificate that
-//! they began with; those that begin get the newest.
+//!
+//! rustls speaks TLS 1.2 and 1.3, with the cryptography of ring. Open connections keep the certificate that they began
+//! with; new ones get the newest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,17 +16,17 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 /// The largest file of certificates or keys, in bytes.
 const FILE_MAX: u64 = 1 << 20;
-/// The most bytes of replies that a connection has encrypted and not sent.
+/// The most bytes of replies that a connection has encrypted but not sent.
 pub(crate) const UNSENT_MAX: usize = 16 << 10;
 
-/// Which files a server shows, and whether clients have to show one.
+/// The files of a server's certificate, and whether its clients need one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's certificate, and those between it and its authority, in PEM.
+    /// The server's certificate first, then those between it and its authority, in PEM.
     pub certificate: PathBuf,
-    /// Its private key, in PEM.
+    /// Private key of the certificate, in PEM.
     pub key: PathBuf,
-    /// If given, each client must have a certificate of one of these authorities, and so has each server that is
+    /// Authorities, in PEM. If given, each client needs a certificate of one of them, and so does each server that is
     /// dialled.
     pub clients: Option<PathBuf>,
 }
@@ -37,46 +38,46 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("{path}: cannot be read: {source}; name a file in PEM that this user may read")]
     Read {
-        /// Which file.
+        /// The file that was opened.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// It is not what it is to be.
+    /// The file holds no PEM block of the expected kind.
     #[error("{path}: there is no {wanted} in it: expected PEM, `-----BEGIN ..`")]
     Missing {
-        /// Which file.
+        /// The file without the block.
         path: PathBuf,
-        /// What was looked for.
+        /// The kind of block, for the message.
         wanted: &'static str,
     },
-    /// Its time is over.
+    /// The certificate's validity has ended.
     #[error("{path}: the certificate expired {days} days ago: renew it, or set this machine's clock")]
     Expired {
-        /// Which file.
+        /// The file of the certificate.
         path: PathBuf,
-        /// For how long.
+        /// Days since the certificate expired.
         days: i64,
     },
-    /// Its time has not come.
+    /// The certificate's validity has not begun.
     #[error("{path}: the certificate is valid in {days} days only: set this machine's clock")]
     NotYet {
-        /// Which file.
+        /// The file of the certificate.
         path: PathBuf,
-        /// When it will be.
+        /// Days until the certificate becomes valid, rounded up.
         days: i64,
     },
-    /// rustls refused.
+    /// rustls refused a file's content.
     #[error("{path}: {what}")]
     Refused {
-        /// Which file.
+        /// The file that was refused.
         path: PathBuf,
-        /// Why.
+        /// The error of rustls.
         what: String,
     },
 }
 
-/// What is shown to clients that connect.
+/// The certificate of a server, which can be reloaded.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
@@ -86,13 +87,13 @@ pub struct Tls {
 #[derive(Debug)]
 struct Current {
     config: Arc<ServerConfig>,
-    /// How others are dialled, if authorities are given.
+    /// Configuration for dialling others, if authorities are given.
     dials: Option<Arc<ClientConfig>>,
-    /// The files when they were read.
+    /// State of the files when they were read.
     stamps: Vec<Stamp>,
 }
 
-/// When a file was changed last, and its length.
+/// Time of a file's last change, and its length; `None` if unknown.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl Tls {
@@ -105,7 +106,7 @@ impl Tls {
         Ok(Tls { files, current })
     }
 
-    /// Reads the files again. Where that fails, the former certificate stays.
+    /// Reads the files again. If that fails, the former certificate stays.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -114,14 +115,14 @@ impl Tls {
     }
 
     fn reload_by(&self, read: impl FnOnce(&TlsFiles) -> Result<Current, TlsError>) -> Result<(), TlsError> {
-        // Before they are read: what changes while they are read is read again.
+        // Taken before reading, so that a change during the reading leads to another one.
         let before = stamps(&self.files);
         let read = read(&self.files);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(read) => *current = read,
             Err(error) => {
-                // Not tried again before they change again.
+                // A failed read is not repeated before the files change again.
                 current.stamps = before;
                 return Err(error);
             }
@@ -135,10 +136,10 @@ impl Tls {
         stamps(&self.files) != current.stamps
     }
 
-    /// A connection to the server of that name, which shows this one's certificate and wants one of its authorities.
+    /// Begins a connection to the server `name`: shows this certificate, and requires one of these authorities.
     ///
     /// # Errors
-    /// Where no authorities are given, or the name is none.
+    /// No authorities are given, or `name` is neither a name nor an address.
     pub fn dial(&self, name: &str) -> Result<ClientConnection, rustls::Error> {
         let config = self
             .current
@@ -150,10 +151,10 @@ impl Tls {
         connect(config, name)
     }
 
-    /// A connection that begins.
+    /// Begins a connection with a client that has connected.
     ///
     /// # Errors
-    /// Those of rustls.
+    /// An error of rustls.
     pub fn begin(&self) -> Result<ServerConnection, rustls::Error> {
         let config = Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).config);
         let mut connection = ServerConnection::new(config)?;
@@ -162,13 +163,12 @@ impl Tls {
     }
 }
 
-/// How a program that has no server of its own dials others: it believes one authority, and shows a certificate where
-/// it has one.
+/// Dials others on behalf of a program that is no server: trusts one authority, and shows a certificate if it has one.
 #[derive(Clone, Debug)]
 pub struct Dialler(Arc<ClientConfig>);
 
 impl Dialler {
-    /// Reads and checks the authority's file, and a certificate with its key.
+    /// Reads and checks the file of the authority, and a certificate with its key.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -182,10 +182,10 @@ impl Dialler {
         Ok(Dialler(Arc::new(config)))
     }
 
-    /// A connection to the server of that name.
+    /// Begins a connection to the server `name`.
     ///
     /// # Errors
-    /// Where the name is none.
+    /// `name` is neither a name nor an address.
     pub fn dial(&self, name: &str) -> Result<ClientConnection, rustls::Error> {
         connect(Arc::clone(&self.0), name)
     }
@@ -250,7 +250,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-/// The certificate that a program shows, first, and those between it and its authority.
+/// Reads a chain of certificates: the program's own first, then those between it and its authority.
 fn shown(path: &Path, now: SystemTime) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain = certificates(path)?;
     check_time(path, &chain[0], now)?;
@@ -276,7 +276,7 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
 }
 
 fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
-    // Before what they hold, so that a change in between is seen.
+    // Taken before the contents are read, so that a change in between is noticed.
     let stamps = stamps(files);
     let chain = shown(&files.certificate, now)?;
     let key = private_key(&files.key)?;
@@ -313,11 +313,11 @@ fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
     })
 }
 
-/// Clients would refuse it, each with another message: better told at the start.
+/// Checks the validity at the start: clients would refuse the certificate later, each with another message.
 fn check_time(path: &Path, certificate: &[u8], now: SystemTime) -> Result<(), TlsError> {
     const DAY: i64 = 86_400;
     let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-    // One that cannot be read is rustls' to refuse.
+    // A certificate that cannot be parsed is left to rustls.
     let Some((from, to)) = validity(certificate) else {
         return Ok(());
     };
@@ -333,7 +333,7 @@ fn check_time(path: &Path, certificate: &[u8], now: SystemTime) -> Result<(), Tl
     Ok(())
 }
 
-/// From when until when a certificate is valid, in seconds since 1970 (RFC 5280, section 4.1.2.5).
+/// First and last instant of a certificate's validity, in seconds since 1970 (RFC 5280, section 4.1.2.5).
 fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
     const SEQUENCE: u8 = 0x30;
     const VERSION: u8 = 0xa0;
@@ -346,7 +346,7 @@ fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
     if rest.first() == Some(&VERSION) {
         rest = element(rest)?.2;
     }
-    // Number, signature's kind, issuer.
+    // Skips serial number, kind of signature and issuer.
     for _ in 0..3 {
         rest = element(rest)?.2;
     }
@@ -357,7 +357,7 @@ fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
     Some((from, time(kind, to)?))
 }
 
-/// Tag, content and what follows of an element in DER.
+/// Splits an element in DER into its tag, its content and the bytes that follow.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (first, mut rest) = rest.split_first()?;
@@ -375,7 +375,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*tag, content, rest))
 }
 
-/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, in seconds since 1970.
+/// Parses `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ` into seconds since 1970.
 fn time(kind: u8, text: &[u8]) -> Option<i64> {
     const SHORT: u8 = 0x17;
     const LONG: u8 = 0x18;

@@ -1,12 +1,12 @@
 //! Which client may do what? Users with passwords, classes of commands and prefixes of keys. Pure.
 //!
-//! **Passwords** are kept as salted hashes only (PBKDF2 with SHA-256), as `punctual serve hash` makes them. To check
-//! one takes a tenth of a second by intention, so that is done on a thread of its own (`prover`). A password that
-//! was right once is known by a second, quick hash from then on, under a salt that this process drew: so clients that
-//! come back do not wait, and only wrong passwords and first ones cost time.
+//! **Passwords** are kept as salted hashes only (PBKDF2 with SHA-256), as `punctual serve hash` makes them. A check
+//! takes a tenth of a second by intention, so a thread of its own does it (`prover`). Once a password was right, a
+//! second, quick hash recognizes it, under a salt drawn by this process: so clients that come back do not wait, and
+//! only wrong passwords and first ones cost time.
 //!
 //! **Rights** are classes of commands ([`Right`]) and prefixes of keys. A command that concerns all keys (`KEYS`,
-//! `SCAN`, `DBSIZE`, `FLUSHDB`, hearing of all changes) needs the empty prefix, which begins every key.
+//! `SCAN`, `DBSIZE`, `FLUSHDB`, subscribing to all changes) needs the empty prefix, which begins every key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,20 +23,20 @@ use crate::resp::request::Request;
 pub const PASSWORD_MAX: usize = 512;
 /// The longest name of a user, in bytes.
 pub const USER_NAME_MAX: usize = 64;
-/// The most users.
+/// The most users of a server.
 pub const USERS_MAX: usize = 1024;
-/// The most prefixes of keys of a user.
+/// The most prefixes of keys that a user has.
 pub const PREFIXES_MAX: usize = 64;
-/// How often a password is hashed, unless its hash says otherwise: as OWASP advises for PBKDF2 with SHA-256 (2023).
+/// PBKDF2 rounds of a new hash, as OWASP advises for SHA-256 (2023).
 pub const ROUNDS: u32 = 600_000;
-/// How often it may be: below, guesses are cheap; above, one check takes seconds.
+/// Rounds that a hash may have: below, guesses are cheap; above, a check takes seconds.
 pub const ROUNDS_RANGE: std::ops::RangeInclusive<u32> = 1_000..=10_000_000;
 
 const SCHEME: &str = "pbkdf2-sha256";
 const SALT: usize = 16;
 const HASH: usize = 32;
 
-/// The hash of a password, with its salt. Shown by no `Debug` and in no message.
+/// The salted hash of a password. Shown by no `Debug` and in no message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hashed {
     rounds: u32,
@@ -51,7 +51,7 @@ impl fmt::Debug for Hashed {
 }
 
 impl fmt::Display for Hashed {
-    /// As a node's file has it: `pbkdf2-sha256$ROUNDS$SALT$HASH`, both in hexadecimal digits.
+    /// As in a node's file: `pbkdf2-sha256$ROUNDS$SALT$HASH`, salt and hash in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}${}$", self.rounds)?;
         self.salt.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
@@ -60,7 +60,7 @@ impl fmt::Display for Hashed {
     }
 }
 
-/// A text that is no hash of a password. It does not repeat the text, which may be a password.
+/// The text is no hash of a password. The error does not repeat the text, which may be a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected the hash of a password as `punctual serve hash` prints it, never the password itself")]
 pub struct NoHash;
@@ -96,40 +96,40 @@ fn digits<const N: usize>(text: &str) -> Result<[u8; N], NoHash> {
 }
 
 impl Hashed {
-    /// Hashes a password; `salt` is drawn anew for each.
+    /// Hashes a password; the caller draws a new `salt` for each.
     pub fn of(password: &[u8], salt: [u8; SALT], rounds: u32) -> Hashed {
         let mut hash = [0; HASH];
         pbkdf2_hmac::<Sha256>(password, &salt, rounds.max(1), &mut hash);
         Hashed { rounds, salt, hash }
     }
 
-    /// Whether it is this password's: takes as long for a wrong one as for the right one.
+    /// Whether this is the hash of `password`; takes the same time whether it is or not.
     pub fn is_of(&self, password: &[u8]) -> bool {
         same(&Hashed::of(password, self.salt, self.rounds).hash, &self.hash)
     }
 }
 
-/// Compares all bytes, wherever the first difference is.
+/// Compares all bytes in constant time, wherever the first difference is.
 fn same(one: &[u8; HASH], other: &[u8; HASH]) -> bool {
     let differing = one.iter().zip(other).fold(0, |found, (a, b)| found | (a ^ b));
     std::hint::black_box(differing) == 0
 }
 
-/// A class of commands.
+/// A class of commands, as a user's right to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// To read records.
+    /// Commands that read records, and WATCH.
     Read,
-    /// To change records.
+    /// Commands that change records.
     Write,
-    /// To hear and to say something on channels.
+    /// Subscribing to channels and publishing on them.
     Channels,
-    /// To see the server's figures and settings, and all connections.
+    /// The server's figures and settings, and the list of connections.
     Server,
 }
 
 impl Right {
-    /// Each by its name in a node's file.
+    /// The rights, each with its name in a node's file.
     pub const ALL: [(&'static str, Right); 4] = [
         ("read", Right::Read),
         ("write", Right::Write),
@@ -138,20 +138,20 @@ impl Right {
     ];
 }
 
-/// One user.
+/// A user: name, password and rights.
 #[derive(Clone, Debug)]
 pub struct User {
     /// The name that `AUTH` gives.
     pub name: String,
     /// The hash of the password.
     pub password: Hashed,
-    /// Which classes of commands.
+    /// The classes of commands that the user may send.
     pub rights: Vec<Right>,
-    /// What keys begin with that these commands may name; the empty one begins each.
+    /// Prefixes of the keys that these commands may name; the empty prefix allows every key.
     pub prefixes: Vec<Vec<u8>>,
 }
 
-/// Why a user may not do something, in words that begin as Redis' do.
+/// The error reply to a command that is not allowed, beginning as Redis' does.
 pub type NotAllowed = String;
 
 impl User {
@@ -167,15 +167,15 @@ impl User {
         self.prefixes.iter().any(Vec::is_empty)
     }
 
-    /// Whether the user may say this request.
+    /// Whether the user may send this request.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The error reply.
     pub fn may(&self, command: &Command, request: &Request) -> Result<(), NotAllowed> {
         let is_allowed = match (command.class, command.verb) {
             (Class::Read, _) => self.has(Right::Read),
             (Class::Write, _) => self.has(Right::Write) && (!tells_a_value(command, request) || self.has(Right::Read)),
-            // Whether a key was changed is something read.
+            // WATCH reads: it shows whether a key has changed.
             (_, Verb::Watch) => self.has(Right::Read),
             (_, Verb::Subscribe | Verb::PSubscribe | Verb::Publish) => self.has(Right::Channels),
             (_, Verb::Info | Verb::Config) => self.has(Right::Server),
@@ -199,7 +199,7 @@ impl User {
             Verb::Publish => vec![request.argument(1)],
             _ => return Ok(()),
         };
-        // What is said on a channel of changes is taken for a change.
+        // Subscribers take a message on a channel of changes for a change.
         let may_say = |channel| {
             command.verb != Verb::Publish
                 || self.has(Right::Write)
@@ -215,12 +215,12 @@ impl User {
         }
     }
 
-    /// Changes of keys are for those that may read these keys.
+    /// Whether the user may subscribe to `channel`: changes of keys need the right to read these keys.
     fn may_hear(&self, channel: &[u8], pattern: bool) -> bool {
         if !crate::subscribers::is_about_keys(channel, pattern) {
             return true;
         }
-        // Of a pattern, what stands before its first sign.
+        // The part of a pattern before its first special character.
         let head = channel.iter().position(|byte| pattern && b"*?[\\".contains(byte));
         let head = &channel[..head.unwrap_or(channel.len())];
         let key = head.strip_prefix(crate::subscribers::KEYSPACE);
@@ -228,7 +228,7 @@ impl User {
     }
 }
 
-/// Whether a command that changes a record answers with what was there, or with what came of it.
+/// Whether a command that changes a record replies with the value before or after the change.
 fn tells_a_value(command: &Command, request: &Request) -> bool {
     match command.verb {
         Verb::GetSet | Verb::GetDel | Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy | Verb::HIncrBy => true,
@@ -237,34 +237,34 @@ fn tells_a_value(command: &Command, request: &Request) -> bool {
     }
 }
 
-/// All users of a server. With none, each client may do all, and only this machine reaches the server.
+/// The users of a server. Without users, each client may do all, and only this machine reaches the server.
 #[derive(Debug, Default)]
 pub struct Users {
     users: Vec<User>,
-    /// Drawn by this process, for `known`.
+    /// Random salt of the hashes in `known`, drawn by this process.
     salt: [u8; SALT],
     /// The quick hash of each user's password, once it was right.
     known: Mutex<Vec<Option<[u8; HASH]>>>,
 }
 
 impl Users {
-    /// These users, and a salt that this process has drawn.
+    /// Makes a list of users; `salt` is drawn by this process.
     pub fn new(users: Vec<User>, salt: [u8; SALT]) -> Users {
         let known = Mutex::new(vec![None; users.len()]);
         Users { users, salt, known }
     }
 
-    /// Whether there are none.
+    /// Whether there are no users.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
-    /// The user of that number.
+    /// Returns the user of that index.
     pub fn get(&self, user: usize) -> Option<&User> {
         self.users.get(user)
     }
 
-    /// The user of that name.
+    /// Returns the index of the user of that name.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         self.users.iter().position(|user| user.name.as_bytes() == name)
     }
@@ -277,14 +277,14 @@ impl Users {
         hash
     }
 
-    /// Whether this password was right before: some microseconds.
+    /// Whether this password was right before; takes some microseconds.
     pub fn remembers(&self, user: usize, password: &[u8]) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get(user).copied().flatten();
         known.is_some_and(|known| same(&known, &self.quick(user, password)))
     }
 
-    /// How many rounds a check of this user's password lacks to the most that any user's takes.
+    /// Rounds by which a check of this user's password falls short of the longest check of any user.
     fn lacking(&self, user: Option<usize>) -> u32 {
         let most = self.users.iter().map(|user| user.password.rounds).max().unwrap_or(0);
         let own = user
@@ -293,9 +293,9 @@ impl Users {
         most - own
     }
 
-    /// Whether this password is right; a tenth of a second, and as long whichever user it is, or none.
+    /// Checks a password. Takes a tenth of a second, the same for every user and for names that do not exist.
     pub fn check(&self, user: Option<usize>, password: &[u8]) -> bool {
-        // How long it takes shall not tell which names there are.
+        // The time must not show which names exist.
         let lacking = self.lacking(user);
         if lacking > 0 {
             std::hint::black_box(Hashed::of(password, self.salt, lacking));

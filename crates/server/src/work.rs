@@ -1,9 +1,10 @@
-//! What the threads of the pool do with a piece of work: one transaction for as much of it as belongs together.
+//! How a thread of the pool carries out jobs: one transaction for as many as belong together.
 //!
-//! Commands of one connection that wait one behind the other are one piece. Pieces that only read share a snapshot;
-//! pieces that only write share a commit, because a commit costs as much for one record as for many. A group that fails
-//! as a whole (a deadline passes before its commit, a record is refused) is undone, and each command of it is tried
-//! alone: so no command suffers for another one.
+//!
+//! Commands that one connection has sent ahead, without waiting for replies, are one job. Jobs that only read share a
+//! snapshot; jobs that only write share a commit, because a commit costs as much for one record as for many. A group
+//! that fails as a whole (a deadline passes before its commit, a record is refused) is undone, and each of its commands
+//! is tried alone: so no command suffers for another one.
 
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
@@ -25,56 +26,56 @@ use crate::session::{Asked, Watched, late};
 
 /// The longest reply to one request, in bytes.
 pub const REPLY_MAX: usize = 32 << 20;
-/// Once the replies of one piece take so many bytes, what is left of it waits until they are sent.
+/// Pauses a job once its replies reach this many bytes; it resumes when they are sent.
 pub const REPLIES_PAUSE: usize = 1 << 20;
-/// Once the replies of pieces that are carried out together take so many bytes, the others wait for the next turn.
+/// Pauses the remaining jobs of a batch until the next turn once all its replies reach this many bytes.
 pub const REPLIES_TOGETHER: usize = 8 << 20;
-/// The records that one step of FLUSHDB looks at: others have their turn in between.
+/// Records that one step of FLUSHDB visits; other jobs run between two steps.
 const FLUSHED_TOGETHER: usize = 512;
-/// The most commands that one thread takes at a time.
+/// The most commands that one thread takes from the queue at a time.
 pub(crate) const TAKEN_MAX: usize = 64;
 
-/// Which connection: its place, and its number, because places are used again.
+/// Identifies a connection: its index, and its number, because indexes are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// The place.
+    /// Index in the event loop's table of connections.
     pub place: usize,
-    /// The number.
+    /// Number of the connection since the server began, never reused.
     pub id: u64,
 }
 
-/// A piece of work.
+/// Commands of one connection for a thread of the pool.
 #[derive(Debug)]
 pub struct Job {
-    /// For which connection.
+    /// The connection that gets the reply.
     pub connection: Handle,
-    /// The protocol of its reply.
+    /// Protocol version of the reply.
     pub version: Version,
-    /// When it was queued.
+    /// When the job was put into the queue.
     pub queued: Time,
-    /// What.
+    /// The commands to carry out.
     pub work: Work,
 }
 
-/// What is to be done.
+/// The commands of a job.
 #[derive(Debug)]
 pub enum Work {
-    /// Commands, one after the other.
+    /// Independent commands, carried out in their order.
     Run(Vec<Asked>),
-    /// Commands in one transaction, if what was watched is as it was.
+    /// MULTI's commands in one transaction, carried out if the watched records are unchanged; the deadline of EXEC.
     Exec(Vec<Asked>, Vec<Watched>, Time),
-    /// To read keys; at most so many, and so many bytes.
+    /// WATCH: reads keys, until the deadline; at most the given numbers of keys and of bytes.
     Watch(Request, Time, (usize, usize)),
-    /// To see to it that changes are told; no reply where they are.
+    /// Starts the thread that reports changes of keys. Without reply, unless that fails.
     Listen,
 }
 
-/// What a run does.
+/// The kind of transaction that a job needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
     Write,
-    /// Something else, or both.
+    /// Reads and writes mixed, or commands that need the whole store.
     Other,
 }
 
@@ -87,7 +88,7 @@ fn kind_of(asked: &Asked) -> Kind {
 }
 
 impl Work {
-    /// Its deadline: that of its most urgent command, because the others come before or with it.
+    /// Deadline of the most urgent command, because the others come before or with it.
     pub fn deadline(&self) -> Time {
         match self {
             Work::Run(asked) => asked.iter().map(|asked| asked.deadline).min().unwrap_or(Time::MAX),
@@ -96,7 +97,7 @@ impl Work {
         }
     }
 
-    /// The deadline after which all of it is late: [`Time::MAX`] where a part of it has none.
+    /// The deadline after which the whole job is late; [`Time::MAX`] if any command has none.
     pub fn last_deadline(&self) -> Time {
         match self {
             Work::Run(asked) => asked.iter().map(|asked| asked.deadline).max().unwrap_or(Time::MAX),
@@ -105,10 +106,10 @@ impl Work {
         }
     }
 
-    /// What it is forecast to take from the time of its lane, where so many threads read.
+    /// Forecast of the time that this job takes of its lane, where `threads` threads read.
     pub(crate) fn cost(&self, costs: &Costs, threads: usize) -> Nanos {
         match (self.lane(), self) {
-            // Of a turn that takes as many as it may.
+            // A share of a turn of `TAKEN_MAX` commands.
             (Lane::Write, _) => Nanos(costs.turn().0.saturating_mul(self.commands() as u64) / TAKEN_MAX as u64),
             (Lane::Read, Work::Run(asked) | Work::Exec(asked, ..)) => {
                 let each = asked.iter().map(|asked| costs.of(asked.command.verb).0);
@@ -118,33 +119,33 @@ impl Work {
         }
     }
 
-    /// The lane that it waits in.
+    /// The lane in which this job waits.
     pub fn lane(&self) -> Lane {
         let (asked, others) = match self {
             Work::Run(asked) | Work::Exec(asked, ..) => (asked.as_slice(), Lane::Read),
             Work::Watch(..) => return Lane::Read,
-            Work::Listen => return Lane::Write, // it waits for the transaction that is open
+            Work::Listen => return Lane::Write, // waits for the transaction that is open
         };
         let writes = |asked: &Asked| asked.command.class == Class::Write && asked.command.verb != Verb::TSet;
         if asked.iter().any(writes) { Lane::Write } else { others }
     }
 
-    /// How many commands it has.
+    /// Number of commands, as they count towards `TAKEN_MAX`.
     pub fn commands(&self) -> usize {
         match self {
             Work::Run(asked) => asked.len(),
-            // Alone, because the replies of several could take any amount of memory.
+            // Counts as a whole turn, because the replies of several transactions could take any amount of memory.
             Work::Exec(..) => TAKEN_MAX,
             Work::Watch(..) | Work::Listen => 1,
         }
     }
 
-    /// Whether a part of it is done already, so that it cannot be refused any more.
+    /// Whether a part of the job is done already, so that it can no longer be refused.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(self, Work::Run(asked) if asked.first().is_some_and(|asked| asked.flushing.is_some()))
     }
 
-    /// How many bytes its arguments take.
+    /// Bytes of all arguments.
     pub fn bytes(&self) -> usize {
         match self {
             Work::Run(asked) | Work::Exec(asked, ..) => asked.iter().map(Asked::bytes).sum(),
@@ -164,34 +165,34 @@ impl Work {
     }
 }
 
-/// What came of a piece of work.
+/// Result of a job.
 #[derive(Debug)]
 pub struct Done {
-    /// For which connection.
+    /// The connection that gets the reply.
     pub connection: Handle,
-    /// What it is told.
+    /// The replies, RESP-encoded, in the order of the commands.
     pub reply: Vec<u8>,
-    /// What has not been done yet.
+    /// Commands left over because replies reached `REPLIES_PAUSE`, or because FLUSHDB goes on.
     pub rest: Vec<Asked>,
-    /// What WATCH read.
+    /// Records that WATCH read, as EXEC will compare them.
     pub watched: Vec<Watched>,
 }
 
-/// Where a request was when its deadline had passed.
+/// Stage that a request had reached when its deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Read, behind others of its connection.
+    /// Read, but not queued: behind others of its connection.
     Before,
-    /// In the queue.
+    /// In the queue of the pool.
     Queue,
-    /// With a thread that waited for the store's one permit to write.
+    /// With a thread that waited for the store's write lock.
     Lock,
-    /// With a thread that worked on it, or on what was taken with it.
+    /// With a thread that worked on it, or on jobs of the same batch.
     Store,
 }
 
 impl Stage {
-    /// All, by their names.
+    /// All stages with their names, in the order in which a request passes them.
     pub const ALL: [(&'static str, Stage); 4] = [
         ("before", Stage::Before),
         ("queue", Stage::Queue),
@@ -200,57 +201,57 @@ impl Stage {
     ];
 }
 
-/// Where the time of the work that a thread has now went.
+/// Where the time of a thread's present batch went.
 #[derive(Debug, Default)]
 pub struct Spent {
-    /// When the thread took it.
+    /// When the thread took the batch.
     taken: Cell<Time>,
-    /// How long it has waited for the permit to write since.
+    /// Time spent since then waiting for the write lock.
     locked: Cell<Nanos>,
-    /// Whether nothing else waited when the thread took it.
+    /// Whether the queue was empty once the thread had taken its first job.
     pub is_alone: Cell<bool>,
 }
 
 impl Spent {
-    /// When the thread took its work.
+    /// When the thread took its batch.
     pub fn taken(&self) -> Time {
         self.taken.get()
     }
 }
 
-/// What is counted.
+/// Counters of the server, which its threads share.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Commands with a deadline that were carried out in time.
+    /// Commands that were carried out before their deadline.
     pub timely: AtomicU64,
     late_at: [AtomicU64; 4],
     late_spent: [AtomicU64; 4],
-    /// Commands that were carried out on the pool.
+    /// Commands that the pool has answered, with a deadline or without.
     pub carried_out: AtomicU64,
-    /// Commands that were late.
+    /// Commands that were refused because their deadline had passed.
     pub expired: AtomicU64,
-    /// Commands for which there was no room in the queue.
+    /// Commands that were refused because the queue was full or could not serve them in time.
     pub backlog: AtomicU64,
-    /// Commits of the store.
+    /// Commits of the store for requests.
     pub commits: AtomicU64,
-    /// How long work has waited in the queue lately, in nanoseconds.
+    /// Time in the queue of the job that a thread took last, in nanoseconds.
     pub waited: AtomicU64,
-    /// What commands take.
+    /// How long commands take, learned.
     pub costs: Costs,
 }
 
 impl Counts {
-    /// How many commands were late at this stage.
+    /// Number of commands that were late at this stage.
     pub fn late_at(&self, stage: Stage) -> &AtomicU64 {
         &self.late_at[stage as usize]
     }
 
-    /// How long late commands were at this stage, in nanoseconds, all together.
+    /// Time that late commands spent at this stage in total, in nanoseconds.
     pub fn late_spent(&self, stage: Stage) -> &AtomicU64 {
         &self.late_spent[stage as usize]
     }
 
-    /// A command was late at `stage`, and had been so long at each.
+    /// Counts a command as late at `stage`, with its time at each stage.
     pub(crate) fn expire(&self, stage: Stage, spent: [Nanos; 4]) {
         self.expired.fetch_add(1, Ordering::Relaxed);
         self.late_at(stage).fetch_add(1, Ordering::Relaxed);
@@ -260,44 +261,44 @@ impl Counts {
     }
 }
 
-/// What TSET makes of a key that is new.
+/// Settings of the temporal objects that TSET makes of new keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Temporal {
-    /// How long a value is believed.
+    /// How long a value counts as fresh.
     pub validity: Nanos,
-    /// The longest value, in bytes.
+    /// Length of the longest value, in bytes.
     pub max_len: usize,
 }
 
-/// What carries out work.
+/// Carries out jobs on a store, on one thread of the pool.
 pub struct Worker<'s, E: Engine, O: Os> {
-    /// On this store.
+    /// The store that the commands read and change.
     pub store: &'s Store<E, O>,
-    /// Cursors of all scans.
+    /// Cursors of all scans, shared by all workers.
     pub cursors: &'s Cursors,
-    /// What is counted.
+    /// Counters of the server, shared by all workers.
     pub counts: &'s Counts,
-    /// What TSET makes.
+    /// Settings of objects that TSET makes.
     pub temporal: Temporal,
-    /// One TSET at a time looks whether its value is the newest, and installs it.
+    /// Lock around "is this value the newest?" and its installation, so that TSET never replaces a newer value.
     pub newest: &'s O::Lock<()>,
-    /// Whether the server ends: no further command is begun then.
+    /// Whether the server ends; no further command begins then.
     pub ending: &'s AtomicBool,
-    /// Has changes told from now on.
+    /// Starts the thread that reports changes of keys, if it does not run yet.
     pub listen: &'s dyn Fn() -> Result<(), StoreError>,
-    /// Is told of a temporal object that was made.
+    /// Called with the key of each temporal object that TSET has made.
     pub made: &'s dyn Fn(&[u8], ObjectId),
-    /// Where the time of its present work went.
+    /// Where the time of the present batch went.
     pub spent: Spent,
 }
 
-/// A run under way.
+/// A job being carried out.
 struct Running {
     queued: Time,
     connection: Handle,
     version: Version,
     asked: Vec<Asked>,
-    /// How many of them are answered.
+    /// Number of `asked` that have their reply.
     answered: usize,
     reply: Vec<u8>,
 }
@@ -313,25 +314,25 @@ impl Running {
     }
 }
 
-/// How far FLUSHDB has come. It removes what was there as it began; what is set meanwhile stays or goes.
+/// Progress of FLUSHDB. Keys that were there as it began are removed; keys set meanwhile stay or go.
 #[derive(Debug)]
 pub struct Flushing {
-    /// The last key that was looked at.
+    /// The last key visited.
     behind: Vec<u8>,
-    /// The last key that there was at the beginning.
+    /// The last key of the store when FLUSHDB began.
     last: Vec<u8>,
 }
 
-/// Commands that were to be committed together and were not.
+/// A common commit that failed; the store is unchanged.
 struct Undone {
     error: StoreError,
-    /// How many of them came before the one that the store refused; `None` where it refused no single one.
+    /// Number of commands before the one that the store refused; `None` where it refused no single one.
     before: Option<usize>,
 }
 
 type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
 
-/// When a command was read and queued, and until when it has to be done.
+/// When a command was read and queued, and its deadline.
 #[derive(Clone, Copy)]
 struct Begun {
     verb: Verb,
@@ -352,7 +353,7 @@ impl Asked {
 }
 
 impl<E: Engine, O: Os> Worker<'_, E, O> {
-    /// Carries out pieces of work, in their order, and puts what came of them into `done`.
+    /// Carries out jobs in their order, and appends their results to `done`.
     pub fn carry_out(&self, jobs: Vec<Job>, done: &mut Vec<Done>) {
         let now = self.store.os().now();
         self.spent.taken.set(now);
@@ -430,7 +431,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         done.extend(group.drain(..).map(Running::end));
     }
 
-    /// A run of which parts read and parts write.
+    /// Carries out a job that mixes reads and writes, one stretch of equal kind after the other.
     fn in_turn(&self, running: &mut Running) {
         while let Some(first) = running.asked.get(running.answered)
             && !self.pauses(&running.reply, 0)
@@ -445,12 +446,12 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 Kind::Read => self.reads(part, until),
                 Kind::Write => self.writes(part, until),
                 Kind::Other if self.whole(&mut part[0]) => {}
-                Kind::Other => return, // others have their turn before it goes on
+                Kind::Other => return, // other jobs have their turn before FLUSHDB goes on
             }
         }
     }
 
-    /// Whether a command is late, and what it is told then.
+    /// Returns whether a command is late; if so, writes and counts the `LATE` reply.
     fn is_late(&self, begun: Begun, out: &mut Writer<'_>) -> bool {
         let is_late = begun.deadline < Time::MAX && self.is_late_at(begun, self.store.os().now());
         if is_late {
@@ -459,7 +460,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         is_late
     }
 
-    /// Whether it is too late to begin a command.
+    /// Whether a command can no longer end in time if it begins at `now`.
     fn is_late_at(&self, begun: Begun, now: Time) -> bool {
         let Begun {
             verb,
@@ -477,7 +478,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         out.error(&late("expired", self.waited()));
     }
 
-    /// Where a late command is, and how long it was at each stage. With a thread, it is where most of the time went.
+    /// The stage of a late command, and its time at each stage. On a thread, the stage that took most of the time.
     fn spent_on(&self, begun: Begun) -> (Stage, [Nanos; 4]) {
         let (taken, locked) = (self.spent.taken.get(), self.spent.locked.get());
         let since = self.store.os().now().since(taken);
@@ -497,7 +498,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         (stage, spent)
     }
 
-    /// The permit to write, and how long the thread has waited for it.
+    /// Takes the write lock, and adds the wait for it to the batch's times.
     fn writing(&self, deadline: Deadline) -> Result<Writing<'_, E, O>, StoreError> {
         let begin = self.store.os().now();
         let transaction = self.store.write_transaction(deadline);
@@ -506,14 +507,14 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         transaction
     }
 
-    /// A command was carried out; in time, if it had a deadline.
+    /// Counts a command that was carried out as timely, if it had a deadline.
     fn note_timely(&self, deadline: Time) {
         if deadline < Time::MAX {
             self.counts.timely.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How long work waits in the queue lately.
+    /// Time that jobs have spent in the queue lately.
     fn waited(&self) -> Nanos {
         Nanos(self.counts.waited.load(Ordering::Relaxed))
     }
@@ -529,7 +530,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    /// Commands that read, in one snapshot, up to number `until` of each run.
+    /// Carries out reading commands in one snapshot, up to number `until` of each job.
     fn reads(&self, group: &mut [Running], until: usize) {
         let begin = || self.store.read_transaction(Deadline::NONE);
         let mut transaction = begin();
@@ -561,7 +562,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                     }),
                     Err(_) => None,
                 };
-                // A snapshot that was ended stays so: another one for the commands that follow.
+                // A snapshot that failed stays so; the commands that follow get a new one.
                 let failed = match (failed, &mut transaction) {
                     (None, Ok(_)) => continue,
                     (failed, transaction) => match (failed, std::mem::replace(transaction, begin())) {
@@ -579,7 +580,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    /// Commands took so long together: what one takes is known where all are of one kind.
+    /// Learns the cost of one command from the time of several, if all have the same verb.
     fn learn(&self, asked: &[Asked], taken: Nanos) {
         if let Some(first) = asked.first()
             && asked.iter().all(|one| one.command.verb == first.command.verb)
@@ -589,23 +590,23 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    /// Whether a piece leaves what it has not done yet for another turn: its replies are long, or those of all pieces
-    /// that are carried out with it, or the server ends.
+    /// Whether a job leaves its remaining commands for another turn: its replies are long, or those of the whole batch
+    /// are, or the server ends.
     fn pauses(&self, reply: &[u8], together: usize) -> bool {
         reply.len() >= REPLIES_PAUSE || together >= REPLIES_TOGETHER || self.ending.load(Ordering::Relaxed)
     }
 
-    /// Commands that write, in one commit if nothing goes wrong, up to number `until` of each run. Where the store
-    /// refuses one of them, all are undone: those before it are committed together, it is told why, and those behind it
-    /// go on together. So each refused command costs two commits, however many it stood among.
+    /// Carries out writing commands up to number `until` of each job, in one commit if the store accepts all. Where it
+    /// refuses one, all are undone: those before it are committed together, it gets the error, and those behind it go
+    /// on together. So each refused command costs two commits, however many commands surround it.
     fn writes(&self, group: &mut [Running], until: usize) {
         let left = |group: &[Running]| -> usize {
             let left = |running: &Running| until.min(running.asked.len()).saturating_sub(running.answered);
             group.iter().map(left).sum()
         };
-        // How many commands the next attempt takes.
+        // Number of commands that the next attempt takes.
         let mut most = usize::MAX;
-        // Two for each command, if the store refuses all; a few more for deadlines that pass meanwhile.
+        // Two attempts for each command, if the store refuses all; a few more for deadlines that pass meanwhile.
         for _ in 0..2 * left(group) + 8 {
             let before: Vec<_> = group
                 .iter()
@@ -615,7 +616,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 if most == usize::MAX || left(group) == 0 {
                     return;
                 }
-                most = usize::MAX; // the refused one is the first of the next attempt
+                most = usize::MAX; // the refused command is the first of the next attempt
                 continue;
             };
             for (running, (answered, reply)) in group.iter_mut().zip(before) {
@@ -623,7 +624,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 running.answered = answered;
             }
             match (behind, error) {
-                // Those that are late by now are told so by the next attempt.
+                // The next attempt answers `LATE` to the commands that are late by now.
                 (_, StoreError::DeadlinePassed { .. }) => {}
                 (Some(0), error) => {
                     let first = group
@@ -641,7 +642,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 (None, _) => break,
             }
         }
-        // Nothing can be committed together, or deadlines pass faster than commits are made.
+        // No commit of several commands succeeds, or deadlines pass faster than commits are made: one by one.
         for running in group {
             let from = running.answered;
             while running.answered < until.min(running.asked.len()) && !self.pauses(&running.reply, 0) {
@@ -659,7 +660,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    /// Commits at most `most` commands together.
+    /// Commits at most `most` commands together, or none.
     fn writes_together(&self, group: &mut [Running], until: usize, most: usize) -> Result<(), Undone> {
         let whole = |error| Undone { error, before: None };
         let now = self.store.os().now();
@@ -668,7 +669,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             let left = &running.asked[running.answered..until.min(running.asked.len())];
             left.iter().map(|asked| (asked, running.queued))
         });
-        // Those that are late already are told so, and do not count.
+        // Commands that are late already get `LATE`; their deadlines do not count.
         let deadline = asked
             .take(most)
             .filter(|(asked, queued)| !is_late(asked, *queued))
@@ -745,7 +746,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    /// A command that is no transaction; whether it is done.
+    /// Carries out TSET, or a step of FLUSHDB, outside of a common transaction; returns whether the command is done.
     fn whole(&self, running: &mut Running) -> bool {
         let Running {
             queued,
@@ -841,7 +842,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             history: 1,
         };
         match self.store.register(&spec) {
-            // Another thread was first.
+            // Another thread has made the same object meanwhile.
             Err(StoreError::DuplicateObject { .. }) => {
                 let found = self.store.object(key);
                 found.ok_or_else(|| Refused::Reply("ERR this object is being made: try again".into()))
@@ -854,7 +855,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    /// One step of FLUSHDB; whether it was the last.
+    /// Carries out one step of FLUSHDB; returns whether it was the last.
     fn flush(&self, asked: &mut Asked) -> Result<bool, Refused> {
         let is_known = |word: &[u8]| [&b"sync"[..], b"async"].contains(&&*word.to_ascii_lowercase());
         if asked.request.len() > 2 || !asked.request.from(1).all(is_known) {
@@ -897,13 +898,13 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         if looked_at < FLUSHED_TOGETHER {
             return Ok(true);
         }
-        // Once something is removed, it is too late to say that it was too late.
+        // Removed keys cannot come back, so the command can no longer be answered `LATE`.
         asked.deadline = Time::MAX;
         asked.flushing = Some(flushing);
         Ok(false)
     }
 
-    /// A transaction of MULTI.
+    /// Carries out MULTI's commands in one transaction.
     fn exec(&self, asked: &[Asked], watched: &[Watched], begun: Begun, version: Version, reply: &mut Vec<u8>) {
         if self.is_late(begun, &mut Writer::new(reply, version)) {
             return;
@@ -965,7 +966,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         for asked in asked {
             self.change(&mut transaction, asked, version, reply)?;
             if too_long(reply, version) {
-                return Ok(()); // undone
+                return Ok(()); // dropping the transaction undoes it
             }
         }
         transaction.commit()?;
@@ -1031,7 +1032,7 @@ fn firm(deadline: Time) -> Deadline {
     }
 }
 
-/// Writes what a command answers, or why it does not; an error of the store is returned, and nothing written.
+/// Writes a command's reply, or its error. An error of the store is returned, and nothing is written.
 pub fn bounded(
     reply: &mut Vec<u8>,
     version: Version,
@@ -1055,7 +1056,7 @@ pub fn bounded(
     None
 }
 
-/// The replies of a transaction have a bound together.
+/// Replaces the replies by an error if those of one transaction exceed `REPLY_MAX`; returns whether it did.
 fn too_long(reply: &mut Vec<u8>, version: Version) -> bool {
     let is_too_long = reply.len() > REPLY_MAX;
     if is_too_long {
@@ -1066,7 +1067,7 @@ fn too_long(reply: &mut Vec<u8>, version: Version) -> bool {
     is_too_long
 }
 
-/// The record of `key` as clients see it.
+/// Returns the record of `key` as clients see it.
 fn record(look: &impl Look, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     if look.is_hidden(key)? {
         Ok(None)

@@ -44,7 +44,7 @@ pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Wr
     })
 }
 
-/// Fields by name, so that a command with many of them takes as many steps.
+/// Index of fields by name, so that a command takes one step for each field that it names.
 fn places<'h>(fields: &[Pair<'h>]) -> HashMap<&'h [u8], usize> {
     fields.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect()
 }
@@ -113,7 +113,7 @@ pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut 
     fields.retain(|(name, _)| !unwanted.contains(name));
     let removed = before - fields.len();
     if fields.is_empty() && removed > 0 {
-        transaction.delete(key)?; // a hash without fields is not there
+        transaction.delete(key)?; // a hash without fields does not exist
     } else if removed > 0 {
         put(transaction, key, &of_hash(&fields)?, life)?;
     }

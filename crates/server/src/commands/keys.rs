@@ -1,4 +1,4 @@
-//! Keys, whatever their values are.
+//! Commands on keys, whatever type their values have.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -13,10 +13,10 @@ use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
-/// The most keys that KEYS answers with; SCAN has no such bound.
+/// The most keys that KEYS replies with; SCAN has no such bound.
 pub const KEYS_MAX: usize = 100_000;
 
-/// The most records that one SCAN looks at.
+/// The most records that one SCAN visits.
 const SCANNED_MAX: i64 = 10_000;
 
 pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
@@ -52,7 +52,7 @@ pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Wri
     out.integer(match left {
         _ if !is_there(look, key)? => -2,
         None => -1,
-        // As Redis: seconds are rounded to the nearest.
+        // As in Redis, seconds are rounded to the nearest.
         Some(left) if verb == Verb::Ttl => ((left.0 / 1_000_000 + 500) / 1_000) as i64,
         Some(left) => (left.0 / 1_000_000) as i64,
     });
@@ -83,7 +83,7 @@ pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Refuse
     Ok(())
 }
 
-/// A pattern, unless it is too long to be matched with every key.
+/// Returns the pattern, unless it is too long to be matched with every key.
 fn pattern_of(pattern: &[u8]) -> Result<&[u8], Refused> {
     if pattern.len() > PATTERN_MAX {
         return reply(format!("ERR a pattern has at most {PATTERN_MAX} bytes"));
@@ -220,7 +220,7 @@ pub(super) fn expire<T: Edit>(
         out.integer(0);
         return Ok(());
     }
-    // No term is the longest one.
+    // For GT and LT, a key without an expiry counts as the longest life.
     let left = transaction.life_left(key)?;
     let new = life.unwrap_or(Nanos::ZERO);
     let refused = only_without && left.is_some()

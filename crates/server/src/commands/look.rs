@@ -1,4 +1,4 @@
-//! What commands read: a snapshot, or what a write transaction sees.
+//! The view of records that commands read: a snapshot, or a write transaction.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -10,54 +10,54 @@ use punctual_units::Nanos;
 use super::record::{MARK, Stored};
 use super::{Refused, WRONG_TYPE, reply};
 
-/// What was found, and for how long it will still be there: `None` without a term, never zero.
+/// A value, and its remaining life: `None` without an expiry, never zero.
 pub type Lasting<T> = (T, Option<Nanos>);
 
-/// Whether a key is there.
+/// Existence of a key, and its remaining life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Whether it is.
+    /// Whether clients see a record under the key.
     pub is_there: bool,
-    /// For how long, if it has a term; more than zero.
+    /// Remaining life, more than zero; `None` without an expiry or record.
     pub life: Option<Nanos>,
 }
 
 /// A consistent view of all records.
 pub trait Look {
-    /// Shows the bytes of `key` to `look`.
+    /// Passes the bytes of `key` to `look`; `None` without such a record.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError>;
 
-    /// For how long `key` will still be there.
+    /// Remaining life of `key`: `None` without an expiry, zero once it has expired.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError>;
 
-    /// The value of a temporal object.
+    /// Reads the value of a temporal object, if it is at most `max_age` old.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError>;
 
-    /// Calls `visit` with keys in ascending order.
+    /// Calls `visit` with keys from `from` on in ascending order, until it breaks.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn keys(&self, from: Bound<&[u8]>, visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError>;
 
-    /// Whether `key` belongs to the store, or its time is over.
+    /// Whether `key` belongs to the store itself, or has expired.
     fn is_hidden(&self, key: &[u8]) -> Result<bool, StoreError> {
         Ok(key.starts_with(MARK) || self.life_left(key)? == Some(Nanos::ZERO))
     }
 
-    /// Whether `key` is there, and for how long; both of one instant, because a term that ends between two looks would
-    /// leave a record behind that has none.
+    /// Whether `key` exists, and its remaining life, both of one instant: if the life were read a moment later, a
+    /// record that expires in between would be written back without an expiry.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn found(&self, key: &[u8]) -> Result<Found, StoreError> {
         let life = self.life_left(key)?;
         let is_hidden = key.starts_with(MARK) || life == Some(Nanos::ZERO);
@@ -68,7 +68,7 @@ pub trait Look {
         })
     }
 
-    /// Shows the text of `key` to `look`.
+    /// Passes the string of `key` to `look`; `None` without such a record.
     ///
     /// # Errors
     /// [`Refused::Reply`] for a hash.
@@ -76,7 +76,7 @@ pub trait Look {
         Ok(self.text_and_life(key, look)?.map(|(text, _)| text))
     }
 
-    /// The same, and for how long it will still be there, both of one instant.
+    /// As `text`, with the remaining life of the same instant.
     ///
     /// # Errors
     /// [`Refused::Reply`] for a hash.
@@ -93,7 +93,7 @@ pub trait Look {
         Ok(text.transpose()?.map(|text| (text, life)))
     }
 
-    /// Shows the fields of `key` to `look`, encoded; empty where there is no such key.
+    /// Passes the encoded fields of `key` to `look`; no bytes if there is no such key.
     ///
     /// # Errors
     /// [`Refused::Reply`] for a string.
@@ -101,7 +101,7 @@ pub trait Look {
         Ok(self.hash_and_life(key, look)?.0)
     }
 
-    /// The same, and for how long they will still be there, both of one instant.
+    /// As `hash`, with the remaining life of the same instant.
     ///
     /// # Errors
     /// [`Refused::Reply`] for a string.
@@ -162,30 +162,30 @@ impl<E: Engine, O: Os> Look for WriteTransaction<'_, E, O> {
     }
 }
 
-/// Records that are changed.
+/// A view whose records can be changed.
 pub trait Edit: Look {
-    /// Sets a record, which has no term.
+    /// Sets a record without an expiry.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Sets a record that is kept for so long.
+    /// Sets a record that expires after `life`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn put_for(&mut self, key: &[u8], bytes: &[u8], life: Nanos) -> Result<(), StoreError>;
 
-    /// Removes a record; whether it was there.
+    /// Removes a record; returns whether it existed.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError>;
 
-    /// Gives a record another term, or none; whether it is there.
+    /// Sets or removes a record's expiry; returns whether the record exists.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Errors of the store.
     fn set_life(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError>;
 }
 

@@ -1,7 +1,8 @@
-//! Which commands are there, and what does each do to a store?
+//! Which commands exist, and what does each do to a store?
 //!
-//! [`TABLE`] says of each its name, arity, keys and class, as data: `COMMAND` answers from it, and the session decides
-//! by it where a command is carried out. [`read`] and [`change`] carry out those that ask the store.
+//!
+//! [`TABLE`] has the name, arity, keys and class of each as data: `COMMAND` answers from it, and the session decides by
+//! it where a command is carried out. [`read`] and [`change`] carry out the commands for the store.
 
 mod hashes;
 mod keys;
@@ -17,58 +18,58 @@ use crate::resp::request::Request;
 pub use look::{Edit, Look};
 pub use record::HASH_BYTES_MAX;
 
-/// What a command does.
+/// Effect of a command on records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Reads records.
+    /// Reads records but changes none.
     Read,
-    /// Changes records.
+    /// Changes records, and may read them.
     Write,
     /// Concerns the connection or the server, not records.
     Admin,
 }
 
-/// Where a command is carried out.
+/// Thread and transaction that carry a command out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a transaction of the store, on the pool.
     Transaction,
     /// On the pool, with the whole store: not within `MULTI`.
     Store,
-    /// In either: it asks nothing of the store.
+    /// On the event loop or in a transaction: needs nothing of the store.
     Anywhere,
-    /// On the event loop: not within `MULTI`, but for those that end it.
+    /// On the event loop: not within `MULTI`, except for the commands that end it.
     Connection,
 }
 
-/// A command.
+/// A command, as an entry of `TABLE`.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
-    /// Its name, in small letters.
+    /// Name of the command, in small letters.
     pub name: &'static str,
-    /// How many arguments it takes, its name included; so many or more where negative.
+    /// Number of arguments, the name included; negative: at least that many.
     pub arity: i32,
-    /// The positions of its keys: the first, the last (from the end where negative) and the step; 0 where it has none.
+    /// Positions of the keys: first, last (from the end where negative) and step; 0 without keys.
     pub keys: (i32, i32, i32),
-    /// What it does.
+    /// Effect of the command on records.
     pub class: Class,
-    /// Where it is carried out.
+    /// Thread and transaction that carry the command out.
     pub place: Place,
-    /// Which one it is.
+    /// Identifier of the command in code.
     pub verb: Verb,
-    /// One line about it.
+    /// Summary in one line, for COMMAND DOCS.
     pub summary: &'static str,
 }
 
 macro_rules! table {
     ($($verb:ident $name:literal $arity:literal ($first:literal $last:literal $step:literal) $class:ident $place:ident
        $summary:literal;)*) => {
-        /// Which command.
+        /// Identifier of a command, in the order of the table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "the table says what each does")]
         pub enum Verb { $($verb),* }
 
-        /// All commands, in the order of their names.
+        /// All commands, sorted by name.
         pub const TABLE: &[Command] = &[$(Command {
             name: $name,
             arity: $arity,
@@ -155,10 +156,10 @@ table! {
     Watch "watch" -2 (1 -1 1) Admin Connection "Has EXEC do nothing if one of the keys has another value by then";
 }
 
-/// The longest name.
+/// The longest name of a command, in bytes.
 const NAME_MAX: usize = 16;
 
-/// The names of the table as numbers, in the same order: they compare at once, and each request is looked up here.
+/// Names of the table as numbers, in the same order: a comparison takes one step, and each request is looked up here.
 const NUMBERS: [u128; TABLE.len()] = {
     let (mut numbers, mut at) = ([0; TABLE.len()], 0);
     while at < TABLE.len() {
@@ -173,20 +174,20 @@ const NUMBERS: [u128; TABLE.len()] = {
     numbers
 };
 
-/// The command of that name, in letters of any size.
+/// Finds the command of that name, in capitals or small letters.
 pub fn find(name: &[u8]) -> Option<&'static Command> {
     let mut padded = [0; NAME_MAX];
     let small = padded.get_mut(..name.len())?;
     small.copy_from_slice(name);
     small.make_ascii_lowercase();
-    // A zero at its end would be taken for none.
+    // A name with a zero at its end would equal the padded name without it.
     let is_whole = name.last().is_some_and(|last| *last != 0);
     let at = NUMBERS.binary_search(&u128::from_be_bytes(padded)).ok()?;
     is_whole.then(|| &TABLE[at])
 }
 
 impl Command {
-    /// The keys that a request of this command names.
+    /// Returns the keys that a request of this command names.
     pub fn keys_of<'r>(&self, request: &'r Request) -> impl Iterator<Item = &'r [u8]> {
         let (first, last, step) = self.keys;
         let last = if last < 0 { request.len() as i32 + last } else { last };
@@ -196,7 +197,7 @@ impl Command {
             .map(|at| request.argument(at as usize))
     }
 
-    /// Whether it takes so many arguments, its name included.
+    /// Whether the command takes `arguments` arguments, its name included.
     pub fn takes(&self, arguments: usize) -> bool {
         let least = self.arity.unsigned_abs() as usize;
         if self.arity < 0 {
@@ -207,12 +208,12 @@ impl Command {
     }
 }
 
-/// Why a command did nothing.
+/// Reason for which a command did nothing.
 #[derive(Debug)]
 pub enum Refused {
-    /// An error that the client gets; the transaction goes on.
+    /// An error reply to the client; the transaction goes on.
     Reply(String),
-    /// The store refused: what the transaction has done is undone.
+    /// An error of the store; all changes of the transaction are undone.
     Store(StoreError),
 }
 
@@ -226,7 +227,7 @@ fn reply<T>(text: impl Into<String>) -> Result<T, Refused> {
     Err(Refused::Reply(text.into()))
 }
 
-/// In the words of Redis, which clients compare.
+/// Error replies in the words of Redis, which clients compare.
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
@@ -235,13 +236,13 @@ fn integer(text: &[u8]) -> Result<i64, Refused> {
     let plain = || {
         let text = std::str::from_utf8(text).ok()?;
         let number: i64 = text.parse().ok()?;
-        // As Redis: no plus sign, no zero in front.
+        // As in Redis: no plus sign, no zero in front.
         (number.to_string() == text).then_some(number)
     };
     plain().map_or_else(|| reply(NOT_AN_INTEGER), Ok)
 }
 
-/// A span in milliseconds, not negative.
+/// Parses a span in milliseconds; `None` for a negative one.
 pub fn millis(text: &[u8]) -> Option<punctual_units::Nanos> {
     let number = integer(text).ok().and_then(|number| u64::try_from(number).ok());
     number.map(punctual_units::Nanos::from_millis)
@@ -250,7 +251,7 @@ pub fn millis(text: &[u8]) -> Option<punctual_units::Nanos> {
 /// Carries out a command that changes nothing.
 ///
 /// # Errors
-/// [`Refused`]; what was written to `out` is no reply then.
+/// [`Refused`]; then `out` holds no whole reply.
 pub fn read<L: Look>(
     look: &L,
     command: &Command,
@@ -277,10 +278,10 @@ pub fn read<L: Look>(
     }
 }
 
-/// Carries out a command in a write transaction, whether it changes anything or not.
+/// Carries out a command in a write transaction, even if the command only reads.
 ///
 /// # Errors
-/// [`Refused`]; after [`Refused::Reply`] the command has changed nothing. What was written to `out` is no reply then.
+/// [`Refused`]; after [`Refused::Reply`] the command has changed nothing. In either case `out` holds no whole reply.
 pub fn change<T: Edit>(
     transaction: &mut T,
     command: &Command,
@@ -307,10 +308,10 @@ pub fn change<T: Edit>(
     }
 }
 
-/// Carries out a command that asks nothing of the store.
+/// Carries out a command that needs nothing of the store.
 ///
 /// # Errors
-/// [`Refused::Reply`].
+/// [`Refused::Reply`], for wrong arguments.
 pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     match verb {
         Verb::Ping if request.len() > 2 => return wrong_number("ping"),
@@ -339,7 +340,7 @@ fn wrong_number<T>(name: &str) -> Result<T, Refused> {
     reply(wrong_number_of_arguments(name))
 }
 
-/// As Redis says it.
+/// Redis' error for a wrong number of arguments.
 pub fn wrong_number_of_arguments(name: &str) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
 }

@@ -1,7 +1,7 @@
-//! What a record's bytes mean to clients of the protocol.
+//! Encoding of strings and hashes in records.
 //!
-//! A string is its own bytes, so that programs which use the store by calls and clients of the protocol see the same
-//! values. A hash begins with a mark that belongs to the store; a string that happens to begin so is marked as one.
+//! A string is its own bytes, so that programs which call the store and clients of the protocol see the same values. A
+//! hash begins with a mark that is reserved for the store; a string that happens to begin with the mark is marked too.
 //!
 //! ```text
 //! bytes without the mark        a string
@@ -13,19 +13,18 @@ use std::borrow::Cow;
 
 use super::{Refused, reply};
 
-/// What the bytes of all but plain strings begin with, and the keys that belong to the store.
+/// Prefix of the bytes of hashes and marked strings, and of the keys that belong to the store.
 pub(crate) const MARK: &[u8] = b"\0punctual/";
 const TEXT: u8 = b't';
 const HASH: u8 = b'h';
 
-/// The most bytes that a hash takes with all its fields, because a change of one field writes all of them.
+/// The most bytes of a hash with all its fields; bounded because a change of one field writes all of them.
 pub const HASH_BYTES_MAX: usize = 1 << 20;
 
-/// A record.
+/// A record, decoded for clients.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stored<'b> {
     Text(&'b [u8]),
-    /// Encoded fields.
     Hash(&'b [u8]),
 }
 
@@ -42,7 +41,7 @@ impl Stored<'_> {
     }
 }
 
-/// The record of a string.
+/// Encodes a string as a record.
 pub(crate) fn of_text(text: &[u8]) -> Cow<'_, [u8]> {
     if text.starts_with(MARK) {
         Cow::Owned([MARK, &[TEXT], text].concat())
@@ -51,7 +50,7 @@ pub(crate) fn of_text(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The fields of a hash, in the order in which they were set first.
+/// Iterates over the fields of a hash, in the order in which they were first set.
 pub(crate) struct Fields<'h>(pub &'h [u8]);
 
 impl<'h> Iterator for Fields<'h> {
@@ -71,10 +70,10 @@ impl<'h> Iterator for Fields<'h> {
 /// A field and its value.
 pub(crate) type Pair<'h> = (&'h [u8], &'h [u8]);
 
-/// The record of a hash.
+/// Encodes a hash as a record.
 ///
 /// # Errors
-/// A hash beyond [`HASH_BYTES_MAX`].
+/// The hash would exceed [`HASH_BYTES_MAX`].
 pub(crate) fn of_hash(fields: &[Pair<'_>]) -> Result<Vec<u8>, Refused> {
     let mut bytes = [MARK, &[HASH]].concat();
     for (field, value) in fields {

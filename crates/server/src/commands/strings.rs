@@ -22,7 +22,7 @@ pub(super) fn mget(look: &impl Look, request: &Request, out: &mut Writer<'_>) ->
     for key in request.from(1) {
         match look.text(key, |text| out.bulk(text)) {
             Ok(Some(())) => {}
-            // A hash is nothing here, as in Redis.
+            // A hash counts as null here, as in Redis.
             Ok(None) | Err(Refused::Reply(_)) => out.null(),
             Err(refused) => return Err(refused),
         }
@@ -35,14 +35,14 @@ pub(super) fn strlen(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
     Ok(())
 }
 
-/// The bytes from the first place to the last one, both counted from the end where negative.
+/// GETRANGE: bytes from the first to the last position, both counted from the end where negative.
 pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
     let [first_asked, last_asked] = [integer(request.argument(2))?, integer(request.argument(3))?];
     let shown = look.text(request.argument(1), |text| {
         let length = text.len() as i64;
         let place = |at: i64| if at < 0 { at.saturating_add(length) } else { at };
         let (first, last) = (place(first_asked).max(0), place(last_asked).max(0).min(length - 1));
-        // As Redis: of two places behind the end in the wrong order, nothing, wherever they are.
+        // As in Redis: two negative positions in the wrong order give nothing, wherever they are.
         let is_none = first_asked < 0 && last_asked < 0 && first_asked > last_asked;
         let part = text.get(first as usize..(last + 1).max(first) as usize);
         out.bulk(part.filter(|_| !is_none).unwrap_or_default());
@@ -74,12 +74,12 @@ pub(super) fn get_fresh(look: &impl Look, request: &Request, out: &mut Writer<'_
     }
 }
 
-/// Rounded up: an age is never told as younger than it is.
+/// Rounds up, so that an age is never shown as less than it is.
 fn whole_millis(age: Nanos) -> i64 {
     i64::try_from(age.0.div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// What SET is told beside key and value.
+/// Options of SET after key and value.
 #[derive(Default)]
 struct SetOptions {
     life: Option<Nanos>,
@@ -128,10 +128,10 @@ fn set_options(request: &Request) -> Result<SetOptions, Refused> {
     Ok(options)
 }
 
-/// The longest life: 292 years, what fits into 63 bits of nanoseconds.
+/// The longest life: 292 years, as 63 bits of nanoseconds hold.
 const LIFE_MS_MAX: i64 = i64::MAX / 1_000_000;
 
-/// A life of a new value, which is longer than nothing.
+/// Parses the life of a new value, which must be more than zero.
 fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Refused> {
     match amount.checked_mul(unit_ms) {
         Some(ms @ 1..=LIFE_MS_MAX) => Ok(Nanos::from_millis(ms as u64)),
@@ -139,7 +139,7 @@ fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Refused> {
     }
 }
 
-/// A life from now on: none where its end has passed.
+/// Parses a life from now on: `None` if it has ended already.
 pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos>, Refused> {
     match amount.checked_mul(unit_ms) {
         Some(..=0) => Ok(None),
@@ -174,13 +174,13 @@ pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Wri
     Ok(())
 }
 
-/// Whether `key` is there, whatever it is.
+/// Whether `key` exists, with a value of any type.
 pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Refused> {
     Ok(look.found(key)?.is_there)
 }
 
-/// Sets a record. The life was looked at together with what was there: a term that has ended meanwhile still makes this
-/// record a short one, and not one without a term.
+/// Sets a record. The caller read `life` together with the old value: a record that has expired since then gets a short
+/// life, not none.
 pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: Option<Nanos>) -> Result<(), Refused> {
     match life {
         Some(life) => transaction.put_for(key, bytes, life)?,
@@ -234,7 +234,7 @@ pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut 
     Ok(())
 }
 
-/// `SETEX` and `PSETEX`.
+/// Carries out `SETEX` and `PSETEX`.
 pub(super) fn set_ex<T: Edit>(
     transaction: &mut T,
     command: &Command,
@@ -253,7 +253,7 @@ pub(super) fn set_ex<T: Edit>(
     Ok(())
 }
 
-/// `MSET` and `MSETNX`.
+/// Carries out `MSET` and `MSETNX`.
 pub(super) fn mset<T: Edit>(
     transaction: &mut T,
     command: &Command,

@@ -1,4 +1,4 @@
-//! One connection: what has come of it, what goes to it, and how much of either there may be.
+//! A client connection: input buffer, output buffer, and their limits.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -22,71 +22,71 @@ pub(super) struct Connection {
     pub peer: SocketAddr,
     pub session: Session,
     pub parser: RequestParser,
-    /// Requests that have been read, each with its instant.
+    /// Requests that are read but not begun, each with its instant.
     pub waiting: VecDeque<(Request, Time)>,
     pub waiting_bytes: usize,
-    /// What the pool has left of a run.
+    /// Commands that the pool has left over of the last job.
     pub rest: Vec<Asked>,
-    /// Whether the pool has work of it, and how many bytes that takes.
+    /// Whether the pool or the prover has a job of this connection, and the bytes of that job.
     pub is_away: bool,
     pub away_bytes: usize,
-    /// Replies behind those of the work that is away.
+    /// Replies that go out after those of the present job.
     pub behind: Vec<u8>,
-    /// A subscription that is told once changes are heard.
+    /// A subscription to confirm once changes of keys are reported (`true`: patterns).
     pub subscribing: Option<(Request, bool)>,
     /// The request whose password is being checked.
     pub claim: Option<Request>,
     pub out: Vec<u8>,
-    /// How much of `out` is sent.
+    /// Bytes of `out` that are sent.
     pub sent: usize,
     pub is_readable: bool,
     pub is_writable: bool,
-    /// An end has been told, so that it is read until that shows.
+    /// Whether an event has reported the end; reads continue until they return it.
     pub has_end: bool,
-    /// What was wrong with its bytes: said behind all replies.
+    /// An error of the protocol, to be sent after all replies.
     pub broken: Option<ProtocolError>,
-    /// Its client sends no more.
+    /// Whether the client sends no more.
     pub is_ended: bool,
-    /// To be closed once all is sent.
+    /// Whether to close the connection once all is sent.
     pub is_closing: bool,
-    /// To be dropped: its client reads less than it hears.
+    /// Whether to drop the connection: its client reads less than its subscriptions bring.
     pub is_behind: bool,
-    /// Whether it is on the list of those that go on.
+    /// Whether this connection is in `EventLoop::again`.
     pub goes_on: bool,
-    /// The bytes that count for it.
+    /// Bytes of this connection that are counted in `EventLoop::bytes`.
     pub counted: usize,
     pub began: Time,
-    /// Since when it has had time to say which user it is.
+    /// Start of the time limit for logging in.
     pub stranger_since: Time,
-    /// When its last byte came, and when the last one was taken.
+    /// When the last byte arrived, and when the client last took one.
     pub came: Time,
     pub taken: Time,
 }
 
 impl Connection {
-    /// Bytes of replies that the socket has not taken; one at least while some are encrypted and wait.
+    /// Bytes of replies that the socket has not taken; at least 1 while encrypted bytes wait.
     pub fn unsent(&self) -> usize {
         (self.out.len() - self.sent).max(usize::from(self.stream.is_pending()))
     }
 
-    /// Bytes are about to go into `out`: where none waited, their client has had no time yet to take them.
+    /// To be called before bytes are added to `out`. If nothing was unsent, the client's time to take bytes begins now.
     pub fn says(&mut self, now: Time) {
         if self.unsent() == 0 {
             self.taken = now;
         }
     }
 
-    /// The bytes that it takes here.
+    /// Memory of the connection, in bytes.
     pub fn kept(&self) -> usize {
         let read = self.parser.kept() + self.waiting_bytes + self.away_bytes;
         let rest: usize = self.rest.iter().map(Asked::bytes).sum();
         self.stream.kept() + read + rest + self.session.kept() + self.out.len() + self.behind.len()
     }
 
-    /// Whether one more request may be taken from its bytes.
+    /// Whether one more request may be parsed.
     fn finds(&self) -> bool {
         if self.session.login.is_stranger() {
-            // One at a time: what follows may have other bounds.
+            // A single request at a time, because other bounds hold after a login.
             !self.is_away && self.waiting.is_empty()
         } else {
             self.waiting.len() < REQUESTS_WAITING_MAX
@@ -98,7 +98,7 @@ impl Connection {
         has_room && self.goes_on_finding() && !self.is_ended
     }
 
-    /// Whether further requests are looked for in what was read.
+    /// Whether the connection's state allows parsing further requests.
     fn goes_on_finding(&self) -> bool {
         self.finds()
             && self.waiting_bytes < REQUESTS_WAITING_BYTES
@@ -112,24 +112,24 @@ impl Connection {
     }
 }
 
-/// The bytes of a stranger's requests that are read and not begun.
+/// The most bytes of a stranger's requests that are read but not begun.
 const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 
-/// Why a connection is over.
+/// The connection is closed by the client, or failed.
 pub(super) struct Over;
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
-    /// Does all that can be done for a connection now.
+    /// Reads, begins and sends whatever a connection can at present.
     pub(super) fn turn(&mut self, place: usize) {
-        // Out of its place, so that its session may ask for others.
+        // Taken out of the table, because its session may need the other connections.
         let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else {
             return;
         };
-        // Once the server is to end, what is answered is sent, and nothing else begins.
+        // Once the server is to end, replies are sent, and nothing else begins.
         let is_ending = self.listener.is_none();
         let read = if is_ending { Ok(()) } else { self.read(&mut connection) };
-        // What it asks for is not begun if it has more than its share where all have too much: work that is away
-        // keeps its bytes until it is done, whatever becomes of the connection.
+        // No request begins while this connection has more than its share and all together have too much: a job on the
+        // pool keeps its bytes until it is done, even if the connection ends.
         let has_too_much = self.count_bytes(&mut connection);
         self.spent = 0;
         let over = read.and_then(|()| {
@@ -167,7 +167,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    /// Counts what a connection takes here; whether that is more than its share where all have too much.
+    /// Updates the count of the connection's memory; returns whether it exceeds its share while all together exceed the
+    /// limit.
     fn count_bytes(&mut self, connection: &mut Connection) -> bool {
         let kept = connection.kept();
         self.bytes = self.bytes - connection.counted + kept;
@@ -175,7 +176,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.bytes > self.options.bytes_max && kept > self.share
     }
 
-    /// Reads what has come, and finds the requests in it.
+    /// Reads the bytes that have arrived, and parses their requests.
     pub(super) fn read(&mut self, connection: &mut Connection) -> Result<(), Over> {
         let mut budget = READ_TURN;
         self.find(connection);
@@ -236,7 +237,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 Err(_) => return Err(Over),
             }
         }
-        /// What an idle connection keeps.
+        /// The most room for replies that an idle connection keeps.
         const KEPT_MAX: usize = 16 << 10;
         if connection.unsent() == 0 {
             connection.sent = 0;

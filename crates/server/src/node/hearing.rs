@@ -1,4 +1,4 @@
-//! Channels and changed keys: which connection is told what.
+//! Channels and changed keys: delivers messages to the connections that subscribe.
 
 use punctual_os::Os;
 use punctual_store::engine::Engine;
@@ -47,7 +47,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    /// Tells all that hear `channel`; how many. `own` is out of its place.
+    /// Delivers a message to the subscribers of `channel`; returns their number. `own`, at `place`, is out of the
+    /// table.
     pub(super) fn publish(&mut self, place: usize, own: &mut Connection, channel: &[u8], message: &[u8]) -> i64 {
         let now = self.shared.os.now();
         let hearing = self.hearing(channel);
@@ -61,7 +62,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         hearing.len() as i64
     }
 
-    /// Tells of changed keys, as many as one turn of the loop takes.
+    /// Delivers changes of keys, as many as fit into one turn of the loop.
     pub(super) fn tell(&mut self) {
         if self.telling.is_empty() {
             self.telling.extend(self.shared.take_told());
@@ -89,7 +90,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             return;
         };
         let bytes = deliver(connection, pattern, channel, message, now);
-        // At once, because many messages may be said before its next turn.
+        // Counted at once, because many messages may be delivered before the connection's next turn.
         connection.counted += bytes;
         self.bytes += bytes;
         connection.is_behind |= self.bytes > self.options.bytes_max && connection.counted > self.share;
@@ -98,15 +99,15 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 }
 
-/// Says that a subscription has begun or ended, and how many there are.
+/// Writes that a subscription has begun or ended, with the number that remain.
 fn heard(connection: &mut Connection, word: &str, name: Option<&[u8]>) {
     let count = connection.session.subscriptions();
     let out = &mut Writer::new(&mut connection.out, connection.session.version);
     write_subscription(out, word, name, count);
 }
 
-/// A message; behind the replies that are there, and before those of work that is away. How many bytes it took: none
-/// where its client is so far behind that it will be dropped.
+/// Writes a message after the replies in `out`, before those of a job on the pool. Returns its bytes; 0 if the client
+/// is so far behind that it will be dropped.
 fn deliver(connection: &mut Connection, pattern: Option<&[u8]>, channel: &[u8], message: &[u8], now: Time) -> usize {
     connection.is_behind |= connection.unsent() > HEARD_MAX;
     if connection.is_behind {

@@ -1,4 +1,4 @@
-//! How a server begins, and how it is ended: options, the socket that listens, the handle of one that runs.
+//! Start and end of a server: its options, its listening socket, and the handle of a running one.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -28,39 +28,39 @@ use crate::tls::Tls;
 use crate::users::Users;
 use crate::work::Temporal;
 
-/// Clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
+/// The most clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
 #[cfg(unix)]
 const CONNECTING_MAX: i32 = 4096;
 
-/// How a store is served.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The threads that call the store; at least 1. With 1, reads wait while a commit reaches the medium.
+    /// Number of threads that call the store; at least 1. With 1, reads wait while a commit reaches the medium.
     pub threads: usize,
     /// The most connections at a time.
     pub connections_max: usize,
-    /// The most pieces of work that wait for a thread, at most one for each connection. What comes beyond is told `LATE
+    /// The most jobs that wait for a thread, at most one for each connection. Requests beyond get the reply `LATE
     /// reason=backlog`.
     pub queue_max: usize,
-    /// For how long a client may be silent in the middle of a request, or leave replies without reading any.
+    /// Time for which a client may be silent in the middle of a request, or leave replies without reading any.
     pub stalled_max: Nanos,
-    /// For how long requests that have begun may go on, and replies be sent, once the server is to end.
+    /// Time for which begun requests may go on and replies be sent once the server is to end.
     pub drain_max: Nanos,
-    /// The bytes that all connections may have here together: requests, replies, what they watch and hear. Work that is
-    /// away when its connection ends may come to as many again.
+    /// Limit of the memory of all connections together, in bytes: requests, replies, watched records, subscriptions.
+    /// Jobs whose connections have ended may take as much again.
     pub bytes_max: usize,
-    /// Which clients may do what; none, and any program of this machine may do all.
+    /// Users and their rights. Without users, any program of this machine may do everything.
     pub users: Arc<Users>,
-    /// If given, what connections speak: TLS with these certificates, and nothing else.
+    /// Certificates for TLS; if given, connections speak nothing else.
     #[cfg(feature = "tls")]
     pub tls: Option<Arc<Tls>>,
-    /// How long a value that TSET has set is believed, for objects that the store does not know yet.
+    /// How long a value set by TSET counts as fresh, for objects that the store does not know yet.
     pub validity: Nanos,
-    /// The longest value of such an object, in bytes.
+    /// Length of the longest value of such an object, in bytes.
     pub temporal_len_max: usize,
-    /// The keys of the temporal objects that the store has, whose ages are told.
+    /// Keys of the temporal objects that the store has, for figures of their ages.
     pub objects: Vec<Vec<u8>>,
-    /// What tasks of this process have come to, if there are any: told with the server's own figures.
+    /// Figures of tasks in this process, if there are any; shown with the server's own.
     pub tasks: Option<Arc<Tasks>>,
 }
 
@@ -94,39 +94,39 @@ impl Options {
     }
 }
 
-/// Why a server did not start.
+/// Reason for which a server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Other machines would reach it.
+    /// Without users, only addresses that no other machine reaches are allowed.
     #[error(
         "{address}: without users, any machine that reaches this address could read and change the store: add a \
          [[user]] to the node's file, or listen on 127.0.0.1 or [::1]"
     )]
     NotLoopback {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
     },
-    /// Another program has the port.
+    /// Another program listens on the port.
     #[error(
         "{address}: another program listens there: end it, or listen on another port (`--listen 127.0.0.1:0` takes \
              a free one)"
     )]
     InUse {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
     },
-    /// The system refused.
+    /// The system refused a call.
     #[error("{action}: {source}")]
     Io {
-        /// What was being done.
+        /// The action that failed, for the message.
         action: String,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// A socket that listens; clients wait there until the store is served.
+/// A listening socket; clients wait there until the store is served.
 #[derive(Debug)]
 pub struct Listening {
     listener: TcpListener,
@@ -134,19 +134,19 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Takes an address of this machine alone; port 0 takes a free one.
+    /// Binds an address of this machine alone; port 0 takes a free one.
     ///
     /// # Errors
-    /// [`ServeError`].
+    /// Any [`ServeError`], as for a port in use.
     pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
         Listening::bind_with(address, &Users::default())
     }
 
-    /// Takes an address of this machine; if there are users, one that other machines reach, too. The same users are to
-    /// be in the [`Options`].
+    /// Binds an address of this machine; if there are users, also one that other machines reach. The [`Options`] must
+    /// have the same users.
     ///
     /// # Errors
-    /// [`ServeError`].
+    /// Any [`ServeError`], as for a port in use.
     pub fn bind_with(address: SocketAddr, users: &Users) -> Result<Listening, ServeError> {
         if !address.ip().is_loopback() && users.is_empty() {
             return Err(ServeError::NotLoopback { address });
@@ -164,7 +164,7 @@ impl Listening {
         Ok(Listening { listener, address })
     }
 
-    /// Where it listens.
+    /// The address, with the port that was taken.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -172,7 +172,7 @@ impl Listening {
     /// Serves `store` on threads of its own, until [`Running::stop`].
     ///
     /// # Errors
-    /// [`ServeError::Io`].
+    /// [`ServeError::Io`] if the system refuses a thread, or `ServeError::NotLoopback`.
     pub fn serve<E: Engine + 'static, O: Os>(
         self,
         store: Arc<Store<E, O>>,
@@ -181,10 +181,10 @@ impl Listening {
         self.serve_with(store, options, None)
     }
 
-    /// The same, with figures for Prometheus on a page of its own.
+    /// As `serve`, with figures for Prometheus on a page of its own.
     ///
     /// # Errors
-    /// [`ServeError`].
+    /// The same errors as those of `serve`.
     pub fn serve_with<E: Engine + 'static, O: Os>(
         self,
         store: Arc<Store<E, O>>,
@@ -233,7 +233,7 @@ impl Listening {
         })
     }
 
-    /// The event loop, before its first turn, and the threads that call the store.
+    /// Makes the event loop, before its first turn, and the threads that call the store.
     pub(super) fn event_loop<E: Engine + 'static, O: Os>(
         self,
         store: Arc<Store<E, O>>,
@@ -264,7 +264,7 @@ impl Listening {
             objects: options.objects.clone(),
         };
         let wakes = Arc::clone(&waker);
-        // A waker that fails leaves the loop to its next look.
+        // If the waker fails, the loop notices the results at its next look.
         let wake = Box::new(move || drop(wakes.wake()));
         let (shared, pool) =
             Shared::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
@@ -313,35 +313,35 @@ impl Listening {
     }
 }
 
-/// A server that runs.
+/// Handle of a server that runs.
 pub struct Running<E: Engine, O: Os> {
     address: SocketAddr,
     store: Arc<Store<E, O>>,
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
     thread: JoinHandle<()>,
-    /// Tells figures.
+    /// The thread that serves figures.
     page: Option<JoinHandle<()>>,
 }
 
 impl<E: Engine, O: Os> Running<E, O> {
-    /// Where it listens.
+    /// The address, with the port that was taken.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether it has ended by itself, which is a defect: a thread of its panicked, say.
+    /// Whether the server has ended by itself, which is a defect: one of its threads panicked, say.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Ends it in order: no further request is begun, those that have begun are answered, and the store is flushed.
+    /// Ends the server in order: no further request begins, begun ones are answered, and the store is flushed.
     ///
     /// # Errors
-    /// [`StoreError`] where the flush failed: what was acknowledged by a commit is there all the same.
+    /// [`StoreError`] if the flush failed; records acknowledged as committed are still there.
     pub fn stop(self) -> Result<(), StoreError> {
         self.stop.store(true, Ordering::SeqCst);
-        // The loop looks by itself, too.
+        // Without it, the loop would notice at its next look.
         drop(self.waker.wake());
         drop(self.thread.join());
         drop(self.page.map(JoinHandle::join));
@@ -352,8 +352,8 @@ impl<E: Engine, O: Os> Running<E, O> {
     }
 }
 
-/// Has up to [`CONNECTING_MAX`] clients wait to be accepted; mio's own bound is 128, and one more waits for a second
-/// before it tries again.
+/// Has the kernel keep up to [`CONNECTING_MAX`] clients that wait to be accepted. mio asks for 128 only, and a client
+/// beyond waits a second before it tries again.
 fn make_room(listener: &TcpListener) -> io::Result<()> {
     #[cfg(unix)]
     {

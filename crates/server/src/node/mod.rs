@@ -1,9 +1,9 @@
 //! The event loop: all sockets, one thread, no call of the store.
 //!
-//! A connection's bytes become requests as they come, each with the instant at which it was read; its deadline counts
-//! from there. Requests that ask the store go to the pool, one piece of work at a time for each connection. What the
-//! loop holds for a connection is bounded: while replies wait to be sent, or requests to be carried out, no more is
-//! read from it, so that its own sending stops.
+//! A connection's bytes become requests as they arrive, each with the instant at which it was read; its deadline counts
+//! from there. Requests for the store go to the pool, at most one job for each connection. The memory of a connection
+//! is bounded: while replies wait to be sent, or requests to be carried out, the loop reads no more from it, so that
+//! TCP stops the client.
 
 mod connection;
 mod hearing;
@@ -36,32 +36,32 @@ use crate::work::{Done, Job};
 use connection::Connection;
 pub use listening::{Listening, Options, Running, ServeError};
 
-/// The most requests of a connection that are read and not begun.
+/// The most requests of a connection that are read but not begun.
 pub const REQUESTS_WAITING_MAX: usize = 1024;
-/// The most bytes of them, but for one request.
+/// The most bytes of such requests, exceeded by one request at most.
 pub const REQUESTS_WAITING_BYTES: usize = 1 << 20;
-/// The most requests of a connection in one piece of work.
+/// The most requests of a connection in one job.
 pub const RUN_MAX: usize = 64;
-/// While so many bytes of replies are not sent, no further request of the connection is begun.
+/// Stops beginning requests of a connection while this many bytes of its replies are unsent.
 pub const REPLIES_PAUSE: usize = 1 << 20;
-/// A connection with more bytes of replies than this is dropped: its client does not read.
+/// Drops a connection with more unsent bytes of replies than this: its client does not read.
 pub const REPLIES_MAX: usize = 64 << 20;
-/// The same for a connection that subscribes: what it hears does not wait for it.
+/// As `REPLIES_MAX`, for a connection that subscribes: messages come without its asking.
 pub const HEARD_MAX: usize = 8 << 20;
-/// The bytes that all connections may have here together, unless options say otherwise. Beyond that, one with more than
-/// its share is dropped, and nothing of it is begun.
+/// Limit of the memory of all connections together, in bytes, unless options say otherwise. Beyond it, a connection
+/// with more than its share is dropped, and none of its requests begins.
 pub const BYTES_MAX: usize = 1 << 30;
-/// How much is matched and told in one turn before others have theirs: comparisons of bytes, and bytes copied.
+/// Limit of matching and delivering messages in one turn, in bytes compared and bytes copied.
 const STEPS_TURN: usize = 4 << 20;
-/// How many bytes of one connection are read before others have their turn.
+/// The most bytes read from one connection in one turn.
 const READ_TURN: usize = 256 << 10;
-/// The bytes of one read.
+/// The most bytes of one read.
 const READ_AT_ONCE: usize = 64 << 10;
-/// Connections that are taken before others have their turn.
+/// The most connections accepted in one turn.
 const ACCEPTED_TURN: usize = 64;
-/// Handshakes of TLS that go on before others have their turn: each costs a signature, some tenths of a millisecond.
+/// The most TLS handshakes that go on in one turn: each costs a signature, some tenths of a millisecond.
 const HANDSHAKES_TURN: usize = 8;
-/// How often the loop looks for connections that stall.
+/// Interval between looks for stalled connections, and the longest wait for events.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 
 const LISTENER: Token = Token(0);
@@ -70,29 +70,29 @@ const FIRST: usize = 2;
 
 struct EventLoop<E: Engine, O: Os> {
     poll: Poll,
-    /// None once the server is to end.
+    /// `None` once the server is to end.
     listener: Option<TcpListener>,
-    /// Whether there may be clients to accept.
+    /// Whether clients may be waiting to be accepted.
     accept: bool,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
     open: usize,
-    /// How many connections there ever were, and what became of some.
+    /// Connections begun, refused and dropped since the start.
     begun: u64,
     refused: u64,
     dropped: u64,
-    /// The bytes that count for all connections, and those that each may have however many all have.
+    /// Memory of all connections in bytes, and the part that each may have even if `bytes` exceeds its limit.
     bytes: usize,
     share: usize,
-    /// The bytes of work whose connection has ended, by the number of that.
+    /// Bytes of jobs whose connection has ended, by the connection's number.
     orphans: HashMap<u64, usize>,
-    /// Checks passwords, if there are users.
+    /// Checks passwords, if the server has users.
     prover: Option<Prover>,
     wrong_passwords: u64,
     subscribers: Subscribers,
-    /// Changes that are to be told.
+    /// Changes of keys that are still to be reported.
     telling: VecDeque<Told>,
-    /// What matching and telling have taken in this turn, see [`STEPS_TURN`].
+    /// Bytes matched and copied in this turn, bounded by [`STEPS_TURN`].
     spent: usize,
     settings: Settings,
     options: Options,
@@ -100,7 +100,7 @@ struct EventLoop<E: Engine, O: Os> {
     started: Time,
     looked: Time,
     figures: Arc<Figures>,
-    /// Connections that have more to do without an event.
+    /// Connections that go on in the next round without an event.
     again: Vec<usize>,
     jobs: Vec<Job>,
     done: Vec<Done>,
@@ -124,7 +124,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 self.look(now);
             }
             if self.shared.has_failed() {
-                break; // what was begun will never be answered
+                break; // the pool's replies will never come
             }
             if self.stop.load(Ordering::SeqCst) {
                 let end = *end.get_or_insert_with(|| {
@@ -141,7 +141,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.shared.join(pool);
     }
 
-    /// Waits for what comes, and does what can be done about it.
+    /// Waits for events and results, and gives each connection concerned its turn.
     fn round(&mut self, events: &mut Events) -> io::Result<()> {
         let wait = if self.again.is_empty() && self.telling.is_empty() && !self.accept {
             LOOK_EVERY
@@ -183,7 +183,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let connection = self.connections.get(place).and_then(Option::as_ref);
             if connection.is_some_and(|connection| connection.stream.is_handshaking()) {
                 handshakes += 1;
-                // Those that wait are the first of the next round. Nothing is read once the server is to end.
+                // Connections beyond the limit are the first of the next round. Nothing is read once the server is to
+                // end.
                 if handshakes > HANDSHAKES_TURN && self.listener.is_some() {
                     self.go_on(place);
                     continue;
@@ -198,7 +199,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         Ok(())
     }
 
-    /// The server ends: whether all that has begun is answered, and the answers are sent.
+    /// Drops the requests that have not begun, since the server ends; returns whether all others are answered and all
+    /// replies sent.
     fn is_drained(&mut self) -> bool {
         for connection in self.connections.iter_mut().flatten() {
             connection.waiting.clear();
@@ -213,9 +215,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let Some(listener) = &self.listener else { break };
             match listener.accept() {
                 Ok((stream, peer)) => self.begin(stream, peer),
-                // The client is gone already.
+                // The client has gone already.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // None waits; or there are no descriptors, say, and the next look tries again.
+                // No client waits; or accepting failed, for lack of descriptors say, and the next look tries again.
                 Err(_) => {
                     self.accept = false;
                     return;
@@ -228,7 +230,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.begun += 1;
         if self.open >= self.options.connections_max {
             self.refused += 1;
-            // As far as the socket takes it at once; by TLS nothing could be said so soon.
+            // As far as the socket takes it at once. With TLS, no error can be sent before the handshake.
             if !self.options.speaks_tls() {
                 drop(stream.write(b"-ERR max number of clients reached\r\n"));
             }
@@ -283,7 +285,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.go_on(place);
     }
 
-    /// What is spoken on a socket.
+    /// Makes the stream of a new connection: TLS, if the options say so.
     fn stream(&self, socket: TcpStream) -> Option<Stream> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.options.tls {
@@ -304,7 +306,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     fn end(&mut self, place: usize) {
         if let Some(mut connection) = self.connections[place].take() {
-            // Closing the socket would do it as well.
+            // Dropping the socket would deregister it as well.
             connection.stream.end();
             drop(self.poll.registry().deregister(connection.stream.socket()));
             self.forget_subscriptions(place, &connection.session);
@@ -327,7 +329,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    /// What other threads tell of this one.
+    /// Stores the values that other threads report.
     fn leave_figures(&self) {
         let figures = &self.figures;
         let (channels, patterns) = self.subscribers.counts();
@@ -346,7 +348,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    /// Ends connections that stall, and lets those go on that waited for room.
+    /// Ends stalled connections, stores figures, and looks for new clients.
     fn look(&mut self, now: Time) {
         self.leave_figures();
         self.accept |= self.listener.is_some();
@@ -355,7 +357,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 continue;
             };
             let stalled = self.options.stalled_max;
-            // All that is whole has been found, if more would be read.
+            // If more would be read, the parser holds no whole request.
             let is_half = connection.is_idle() && connection.reads() && connection.parser.is_inside();
             let is_half = is_half && now.since(connection.came) > stalled;
             let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;

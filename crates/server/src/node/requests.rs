@@ -1,4 +1,4 @@
-//! Requests on their way: to the session, to the pool, and back as replies.
+//! Carries requests to the session and to the pool, and their replies back.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::subscribers::is_about_keys;
 use crate::work::{Done, Handle, Job, Stage, Work};
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
-    /// Begins requests, until one is away or replies wait.
+    /// Begins requests, until a job is away or replies wait.
     pub(super) fn advance(&mut self, place: usize, connection: &mut Connection) {
         while !connection.is_away
             && !connection.is_closing
@@ -32,7 +32,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 break;
             }
             if connection.waiting.is_empty() {
-                // Those that the bounds kept back.
+                // Parses requests that the bounds have kept back.
                 self.find(connection);
             }
             let Some((request, arrived)) = connection.waiting.pop_front() else {
@@ -77,7 +77,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             }
             Step::Subscribe(request, patterns) => {
                 if request.from(1).any(|name| is_about_keys(name, patterns)) {
-                    // Told once changes are heard, so that none is missed from then on.
+                    // Confirmed once changes are reported, so that none is missed from then on.
                     connection.subscribing = Some((request, patterns));
                     self.give(place, connection, Work::Listen);
                 } else {
@@ -109,7 +109,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    /// A request that was late as its connection was to begin it.
+    /// Answers a request whose deadline had passed before it began.
     fn late(&self, arrived: Time, now: Time, version: Version, out: &mut Vec<u8>) {
         let counts = &self.shared.counts;
         counts.expire(
@@ -124,7 +124,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         Writer::new(&mut connection.out, connection.session.version).value(value);
     }
 
-    /// A command, and those behind it that may go to the pool with it.
+    /// Takes the command and those behind it that may go to the pool in one job.
     pub(super) fn run_of(&self, first: Asked, connection: &mut Connection, now: Time) -> Vec<Asked> {
         let mut run = Vec::with_capacity(RUN_MAX.min(1 + connection.waiting.len()));
         run.push(first);
@@ -138,7 +138,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 break;
             };
             connection.waiting_bytes -= request.bytes();
-            // One that is refused is told so behind the replies of the run.
+            // The reply to a refused request goes out after those of the job.
             match connection
                 .session
                 .step(request, arrived, now, &self.settings, &mut connection.behind)
@@ -168,7 +168,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         });
     }
 
-    /// Hands the pool what was given to it; what finds no room is told so.
+    /// Submits queued jobs to the pool; answers `LATE reason=backlog` for those that do not fit.
     pub(super) fn submit(&mut self) {
         if self.jobs.is_empty() {
             return;
@@ -194,7 +194,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    /// Has a password checked.
+    /// Submits a password to be checked; refuses it if too many wait.
     fn claim(&mut self, place: usize, connection: &mut Connection, claimed: Claimed, request: Request) {
         let id = connection.session.id;
         let claim = Claim {
@@ -212,7 +212,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    /// Tells those whose passwords were checked.
+    /// Answers the requests whose passwords were checked.
     pub(super) fn take_judged(&mut self, turn: &mut Vec<usize>) {
         let judged = self.prover.as_ref().map(Prover::take).unwrap_or_default();
         let now = self.shared.os.now();
@@ -255,7 +255,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             watched,
         } = done;
         if let Some(bytes) = self.orphans.remove(&id) {
-            self.bytes -= bytes; // its connection has ended meanwhile
+            self.bytes -= bytes; // the connection has ended meanwhile
         }
         let now = self.shared.os.now();
         let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else {
@@ -272,7 +272,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 connection.out.append(&mut reply);
             }
             connection.session.watch(watched);
-            // What is refused behind a run comes behind what the pool has left of it.
+            // The replies in `behind` go out after those of all commands that the pool has left over.
             connection.rest = rest;
             if connection.rest.is_empty() {
                 let mut behind = std::mem::take(&mut connection.behind);

@@ -1,8 +1,8 @@
 //! Which bytes mean which values? RESP2 and RESP3, the protocol of Redis; pure.
 //!
 //! **Requests** are arrays of strings, or words on a line ([`request`]). **Replies** are [`Value`]s, written by
-//! [`Writer`] and read back by [`reply`]. Both parsers take bytes as they come, however they are split, and keep no
-//! more than their [`Bounds`]: what is malformed, too long or without end is a [`ProtocolError`] as soon as that shows.
+//! [`Writer`] and read back by [`reply`]. Both parsers take bytes as they arrive, however they are split, and keep no
+//! more than their [`Bounds`]. Malformed, too long or endless input is a [`ProtocolError`] as soon as that shows.
 //!
 //! Sources: "RESP protocol spec" at redis.io, and the RESP3 specification of S. Sanfilippo.
 
@@ -12,23 +12,23 @@ mod write;
 
 pub use write::Writer;
 
-/// How much of one request or reply is taken.
+/// Limits of one request or reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Arguments of a request, its name included; elements of all arrays of a reply together.
+    /// The most arguments of a request, its name included; the most elements of all arrays of a reply together.
     pub arguments: usize,
-    /// Bytes of one string.
+    /// The most bytes of one string.
     pub bulk: usize,
-    /// Bytes of all arguments of a request together.
+    /// The most bytes of all arguments of a request together.
     pub request: usize,
-    /// Bytes of a request that is a line of words.
+    /// The most bytes of a request that is a line of words.
     pub inline: usize,
-    /// Arrays within arrays of a reply.
+    /// The greatest depth of arrays within arrays of a reply.
     pub depth: usize,
 }
 
 impl Bounds {
-    /// For clients that may use the store.
+    /// Limits for clients that may use the store.
     pub const ADMITTED: Bounds = Bounds {
         arguments: 1 << 17,
         bulk: 16 << 20,
@@ -36,7 +36,7 @@ impl Bounds {
         inline: 64 << 10,
         depth: 16,
     };
-    /// For clients that have yet to say by which right: enough for `HELLO` with a name and a password.
+    /// Limits for clients that have yet to log in: enough for `HELLO` with a name and a password.
     pub const STRANGER: Bounds = Bounds {
         arguments: 10,
         bulk: 16 << 10,
@@ -46,8 +46,8 @@ impl Bounds {
     };
 }
 
-/// Bytes that are no RESP, or more than is taken. The connection cannot go on, because its next request cannot be
-/// found.
+/// Bytes that are no RESP, or exceed the bounds. The connection cannot go on, because the start of its next request is
+/// unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Protocol error: {0}")]
 pub struct ProtocolError(pub String);
@@ -61,60 +61,60 @@ impl ProtocolError {
 /// Which protocol a connection speaks; 2 until it says `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// RESP2.
+    /// RESP2, the version before `HELLO`.
     #[default]
     Two,
-    /// RESP3.
+    /// RESP3, after `HELLO 3`.
     Three,
 }
 
-/// What a reply says.
+/// A value of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// One line.
+    /// A text of one line.
     Simple(String),
-    /// One line: a word in capitals, and what is wrong.
+    /// An error in one line: a word in capitals, and the reason.
     Error(String),
-    /// A number.
+    /// A signed number of 64 bits.
     Integer(i64),
-    /// Bytes.
+    /// A string of any bytes.
     Bulk(Vec<u8>),
-    /// Nothing.
+    /// The absence of a value.
     Null,
-    /// Nothing where an array was to be: RESP2 tells the two apart.
+    /// The absence of an array, which RESP2 tells from other nulls.
     NullArray,
-    /// Several values.
+    /// Values in their order.
     Array(Vec<Value>),
     /// Pairs; in RESP2 an array of twice the length.
     Map(Vec<(Value, Value)>),
     /// Values in no order; an array in RESP2.
     Set(Vec<Value>),
-    /// What was not asked for; an array in RESP2.
+    /// A message that no request asked for; an array in RESP2.
     Push(Vec<Value>),
-    /// A fraction; its text in RESP2.
+    /// A floating-point number; its text in RESP2.
     Double(f64),
-    /// 1 or 0 in RESP2.
+    /// A truth value; 1 or 0 in RESP2.
     Boolean(bool),
-    /// Text for people; bytes in RESP2.
+    /// Text for people to read; a string in RESP2.
     Verbatim(String),
 }
 
 impl Value {
-    /// Bytes.
+    /// Makes a string of these bytes.
     pub fn bulk(bytes: impl AsRef<[u8]>) -> Value {
         Value::Bulk(bytes.as_ref().to_vec())
     }
 
-    /// `OK`.
+    /// The reply `OK`, one line.
     pub fn ok() -> Value {
         Value::Simple("OK".into())
     }
 }
 
-/// The longest header of an array or a string: a mark, a sign, 19 digits and the end of the line fit.
+/// The longest header of an array or a string: room for a mark, a sign, 19 digits and the end of the line.
 const HEADER_MAX: usize = 32;
 
-/// The line at `at` without its end, and where the next one begins; `None` where its end has not come.
+/// Finds the line at `at`: its text without the end, and where the next one begins; `None` while its end is missing.
 fn line(bytes: &[u8], at: usize, max: usize) -> Result<Option<(&[u8], usize)>, ProtocolError> {
     let rest = &bytes[at..];
     let looked_at = &rest[..rest.len().min(max)];
@@ -128,7 +128,7 @@ fn line(bytes: &[u8], at: usize, max: usize) -> Result<Option<(&[u8], usize)>, P
     }
 }
 
-/// A decimal number of at most 19 digits, as headers have it.
+/// Parses a decimal number of at most 19 digits, as headers have it.
 fn number(text: &[u8]) -> Option<i64> {
     let digits = text
         .strip_prefix(b"-")

@@ -1,8 +1,8 @@
-//! Replies as they come from a socket: for programs of ours that ask other nodes, and for tests.
+//! Parses replies from a socket, for programs of this project that ask other nodes, and for tests.
 
 use super::{Bounds, HEADER_MAX, ProtocolError, Value, line, number};
 
-/// Takes bytes as they come, and gives replies.
+/// Parser of replies: takes bytes as they arrive, returns whole replies.
 ///
 /// ```
 /// use punctual_server::resp::{Bounds, Value, reply::ReplyParser};
@@ -16,13 +16,13 @@ use super::{Bounds, HEADER_MAX, ProtocolError, Value, line, number};
 pub struct ReplyParser {
     buffer: Vec<u8>,
     at: usize,
-    /// The arrays that have begun and not ended, the outermost first.
+    /// The arrays that have begun but not ended, the outermost first.
     open: Vec<Open>,
-    /// How many elements they have, all together.
+    /// Number of elements of all arrays in `open`, announced by their headers.
     elements: usize,
 }
 
-/// An array, a map, a set or a push whose elements have not all come.
+/// An array, a map, a set or a push with elements missing.
 #[derive(Debug)]
 struct Open {
     mark: u8,
@@ -45,15 +45,15 @@ impl Open {
 }
 
 impl ReplyParser {
-    /// Takes bytes.
+    /// Appends bytes that have arrived.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next reply; `None` where more bytes are needed.
+    /// Returns the next reply; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`ProtocolError`]; nothing that follows can be read then.
+    /// [`ProtocolError`]; nothing that follows can be read.
     pub fn next(&mut self, bounds: &Bounds) -> Result<Option<Value>, ProtocolError> {
         loop {
             let Some(mut value) = self.element(bounds)? else {
@@ -61,7 +61,7 @@ impl ReplyParser {
                 self.at = 0;
                 return Ok(None);
             };
-            // Into the arrays that it completes, from the inside out.
+            // The value completes arrays from the inside out.
             loop {
                 let Some(mut open) = self.open.pop() else {
                     self.elements = 0;
@@ -83,7 +83,7 @@ impl ReplyParser {
         }
     }
 
-    /// A value that is no array, or the beginning of an array (`Some(None)`).
+    /// Parses a value that is no array (`Some(Some(value))`), or the header of an array (`Some(None)`).
     fn element(&mut self, bounds: &Bounds) -> Result<Option<Option<Value>>, ProtocolError> {
         let Some(mark) = self.buffer.get(self.at).copied() else {
             return Ok(None);

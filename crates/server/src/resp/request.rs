@@ -1,19 +1,19 @@
-//! Requests as they come from a socket.
+//! Parses requests from a socket.
 
 use super::{Bounds, HEADER_MAX, ProtocolError, line, number};
 
-/// One request: a command's name and its arguments.
+/// A request: the name of a command, and its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// All arguments, one behind the other, and where each ends.
+    /// All arguments without gaps; `ends` has the end of each.
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    /// How many of them in front are left out.
+    /// Number of arguments in front that are left out.
     skipped: usize,
 }
 
 impl Request {
-    /// The request with these arguments, the name first.
+    /// Makes a request of these arguments, the name first.
     pub fn of<A: AsRef<[u8]>>(arguments: impl IntoIterator<Item = A>) -> Request {
         let mut request = Request::default();
         for argument in arguments {
@@ -23,7 +23,7 @@ impl Request {
     }
 
     fn push(&mut self, argument: &[u8]) {
-        /// A name and a short key, so that most requests grow once.
+        /// Room for a name and a short key, so that most requests allocate once.
         const ROOM: usize = 32;
         if self.bytes.capacity() == 0 {
             self.bytes.reserve(argument.len().max(ROOM));
@@ -32,17 +32,17 @@ impl Request {
         self.ends.push(self.bytes.len() as u32);
     }
 
-    /// How many arguments it has, the name included.
+    /// Number of arguments, the name included.
     pub fn len(&self) -> usize {
         self.ends.len() - self.skipped
     }
 
-    /// Whether it has none.
+    /// Whether the request has neither name nor arguments.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Argument `at`, where 0 is the name; empty where there is none.
+    /// Argument `at`, where 0 is the name; empty beyond the last.
     pub fn argument(&self, at: usize) -> &[u8] {
         let at = at + self.skipped;
         let begin = at
@@ -53,23 +53,23 @@ impl Request {
         &self.bytes[begin..end]
     }
 
-    /// All arguments from `at` on.
+    /// Returns the arguments from `at` on.
     pub fn from(&self, at: usize) -> impl Iterator<Item = &[u8]> {
         (at..self.len()).map(|at| self.argument(at))
     }
 
-    /// How many bytes it takes here: its arguments, where each ends, and itself.
+    /// Bytes of the request in memory: its arguments, their ends, and itself.
     pub fn bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.ends[..]) + size_of::<Request>()
     }
 
-    /// Leaves out the first `count` arguments.
+    /// Leaves out `count` more arguments in front.
     pub fn skip(&mut self, count: usize) {
         self.skipped = (self.skipped + count).min(self.ends.len());
     }
 }
 
-/// Takes bytes as they come, and gives requests.
+/// Parser of requests: takes bytes as they arrive, returns whole requests.
 ///
 /// ```
 /// use punctual_server::resp::{Bounds, request::{Request, RequestParser}};
@@ -83,9 +83,9 @@ impl Request {
 #[derive(Debug, Default)]
 pub struct RequestParser {
     buffer: Vec<u8>,
-    /// What lies before has been taken.
+    /// Start of the bytes in `buffer` that are not parsed yet.
     at: usize,
-    /// A request whose arguments have not all come.
+    /// A request with arguments missing.
     partial: Option<Partial>,
 }
 
@@ -93,30 +93,30 @@ pub struct RequestParser {
 struct Partial {
     request: Request,
     missing: usize,
-    /// The length of the argument that comes next, where its header has come.
+    /// Length of the next argument, if its header has been read.
     bulk: Option<usize>,
 }
 
 impl RequestParser {
-    /// Takes bytes.
+    /// Appends bytes that have arrived.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// How many bytes it keeps of requests that it has not given yet.
+    /// Bytes kept of requests that are not returned yet.
     pub fn kept(&self) -> usize {
         self.buffer.len() - self.at + self.partial.as_ref().map_or(0, |partial| partial.request.bytes())
     }
 
-    /// Whether a part of a request has come that it has not given yet.
+    /// Whether part of a request has arrived that is not returned yet.
     pub fn is_inside(&self) -> bool {
         self.kept() > 0 || self.partial.is_some()
     }
 
-    /// The next request; `None` where more bytes are needed.
+    /// Returns the next request; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`ProtocolError`]; nothing that follows can be read then.
+    /// [`ProtocolError`]; nothing that follows can be read.
     pub fn next(&mut self, bounds: &Bounds) -> Result<Option<Request>, ProtocolError> {
         let found = self.advance(bounds)?;
         if found.is_none() || self.at == self.buffer.len() {
@@ -125,9 +125,9 @@ impl RequestParser {
         Ok(found)
     }
 
-    /// Gives room back: what was taken, and what a long request has left.
+    /// Frees memory: parsed bytes, and the room that a long request has left.
     fn tidy(&mut self) {
-        /// What an idle connection keeps.
+        /// The most room that an idle connection keeps.
         const KEPT_MAX: usize = 16 << 10;
         self.buffer.drain(..self.at);
         self.at = 0;
@@ -155,7 +155,7 @@ impl RequestParser {
                     let count = number(&header[1..]).filter(|count| *count <= most);
                     let count = count.ok_or_else(|| ProtocolError::new("invalid multibulk length"))?;
                     self.at = next;
-                    // Redis takes an empty array, and less than none, for nothing at all.
+                    // Redis ignores an array of no elements, or of a negative number of them.
                     if count > 0 {
                         self.partial = Some(Partial {
                             request: Request::default(),
@@ -183,7 +183,7 @@ impl RequestParser {
         }
     }
 
-    /// Takes arguments as far as they have come; whether all are there.
+    /// Parses arguments as far as their bytes are there; returns whether the request is whole.
     fn arguments(&mut self, partial: &mut Partial, bounds: &Bounds) -> Result<bool, ProtocolError> {
         while partial.missing > 0 {
             let length = match partial.bulk {
@@ -227,7 +227,7 @@ impl RequestParser {
     }
 }
 
-/// The words of a line: between quotes they may hold blanks; double ones know `\n`, `\r`, `\t`, `\a`, `\b` and `\xHH`.
+/// Splits a line into words. Quoted words may hold blanks; double quotes allow `\n`, `\r`, `\t`, `\a`, `\b` and `\xHH`.
 fn words(line: &[u8]) -> Result<Request, ProtocolError> {
     let unbalanced = || ProtocolError::new("unbalanced quotes in request");
     let mut request = Request::default();
@@ -266,7 +266,7 @@ fn words(line: &[u8]) -> Result<Request, ProtocolError> {
     }
 }
 
-/// What stands behind a backslash.
+/// Returns the byte that an escape after a backslash stands for.
 fn unescaped(escaped: u8, rest: &mut (impl Iterator<Item = u8> + Clone)) -> u8 {
     match escaped {
         b'n' => b'\n',

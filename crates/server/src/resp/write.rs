@@ -1,8 +1,8 @@
-//! Replies as bytes.
+//! Encodes replies as bytes.
 
 use super::{Value, Version};
 
-/// Writes replies in the words of one protocol version.
+/// Writes replies in the encoding of one protocol version.
 ///
 /// ```
 /// use punctual_server::resp::{Value, Version, Writer};
@@ -14,13 +14,13 @@ use super::{Value, Version};
 pub struct Writer<'o> {
     out: &'o mut Vec<u8>,
     version: Version,
-    /// The most that `out` may hold; what would not fit is left out.
+    /// The greatest length of `out`; strings beyond it are left out.
     limit: usize,
     over: bool,
 }
 
 impl<'o> Writer<'o> {
-    /// Appends to `out`.
+    /// Makes a writer that appends to `out`.
     pub fn new(out: &'o mut Vec<u8>, version: Version) -> Writer<'o> {
         Writer {
             out,
@@ -30,7 +30,7 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// Appends to `out` at most `limit` bytes, and a little more for headers.
+    /// Makes a writer that appends to `out` at most `limit` bytes of strings, and a little more for headers.
     pub fn bounded(out: &'o mut Vec<u8>, version: Version, limit: usize) -> Writer<'o> {
         let limit = out.len().saturating_add(limit);
         Writer {
@@ -39,7 +39,7 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// Whether something did not fit: what was written is no reply then.
+    /// Whether something was left out; then the bytes written are no whole reply.
     pub fn is_over(&self) -> bool {
         self.over
     }
@@ -64,7 +64,7 @@ impl<'o> Writer<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// What follows the mark of a line; an end of a line within it would be the end of the reply.
+    /// Writes a line after its mark. Blanks replace line ends within it, which would end the reply.
     fn line(&mut self, mark: u8, text: &str) {
         self.out.push(mark);
         let safe = |byte: u8| if byte == b'\r' || byte == b'\n' { b' ' } else { byte };
@@ -72,22 +72,22 @@ impl<'o> Writer<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// One line.
+    /// Writes one line of text.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text);
     }
 
-    /// An error, in one line.
+    /// Writes an error in one line.
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text);
     }
 
-    /// A number.
+    /// Writes a signed number of 64 bits.
     pub fn integer(&mut self, number: i64) {
         self.header(b':', number);
     }
 
-    /// Bytes.
+    /// Writes a string, unless that would exceed the limit.
     pub fn bulk(&mut self, bytes: &[u8]) {
         if self.out.len().saturating_add(bytes.len()) > self.limit {
             self.over = true;
@@ -98,7 +98,7 @@ impl<'o> Writer<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Nothing.
+    /// Writes the absence of a value.
     pub fn null(&mut self) {
         match self.version {
             Version::Two => self.out.extend_from_slice(b"$-1\r\n"),
@@ -106,7 +106,7 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// Nothing, in place of an array.
+    /// Writes the absence of an array, which RESP2 tells from other nulls.
     pub fn null_array(&mut self) {
         match self.version {
             Version::Two => self.out.extend_from_slice(b"*-1\r\n"),
@@ -114,12 +114,12 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// An array of `count` values, which the caller writes.
+    /// Writes the header of an array of `count` values, which the caller writes next.
     pub fn array(&mut self, count: usize) {
         self.header(b'*', count as i64);
     }
 
-    /// A map of `count` pairs, which the caller writes.
+    /// Writes the header of a map of `count` pairs, which the caller writes next.
     pub fn map(&mut self, count: usize) {
         match self.version {
             Version::Two => self.header(b'*', count as i64 * 2),
@@ -136,7 +136,7 @@ impl<'o> Writer<'o> {
         values.iter().for_each(|value| self.value(value));
     }
 
-    /// Any value.
+    /// Writes a value with all values inside it.
     pub fn value(&mut self, value: &Value) {
         let three = self.version == Version::Three;
         match value {
@@ -171,7 +171,7 @@ impl<'o> Writer<'o> {
     }
 }
 
-/// A number as RESP3 has it.
+/// Formats a number as RESP3 does.
 fn shown(number: f64) -> String {
     if number.is_nan() {
         "nan".into()
