@@ -1,11 +1,11 @@
-//! How spans are distributed, within a fifth of each: by counts in quarters of an octave.
+//! A histogram of spans, accurate to a fifth of each: counts in quarters of an octave.
 
 use punctual_units::Nanos;
 
-/// Four for each power of two of microseconds, up to half an hour; the last one has all that is longer.
+/// Number of counters: four for each power of two of microseconds, up to half an hour; the last has all longer spans.
 const PLACES: usize = 124;
 
-/// Spans by how long they are.
+/// A histogram of spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ages {
     counts: Box<[u64; PLACES]>,
@@ -20,19 +20,19 @@ impl Default for Ages {
 }
 
 impl Ages {
-    /// Counts a span.
+    /// Counts a span in the histogram.
     pub fn add(&mut self, span: Nanos) {
         let us = span.0 as f64 / 1e3;
         let place = (4.0 * (us + 1.0).log2()) as usize;
         self.counts[place.min(PLACES - 1)] += 1;
     }
 
-    /// How many there were.
+    /// Number of spans counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The span that so great a share does not exceed, rounded up; `None` of no spans.
+    /// The span that `share` of all spans do not exceed, rounded up; `None` without spans.
     pub fn at(&self, share: f64) -> Option<Nanos> {
         let wanted = (share * self.count() as f64).ceil().max(1.0) as u64;
         let mut sum = 0;

@@ -1,17 +1,17 @@
-//! The bound of the node's backlog, turned by the loop's law ([`punctual_loop::backlog`]) once a period.
+//! The bound of the node's backlog, set once a period by the loop's control law ([`punctual_loop::backlog`]).
 //!
-//! **Problem.** A node admits what ends by its deadline, by forecast. An operator that wants more than that, a mean
-//! delay that is far below the deadlines, has a bound on the backlog to set, and what it must be depends on what
-//! requests cost on this machine today.
+//! **Problem.** A node admits the queries that end by their deadline, by forecast. An operator that wants more than
+//! that, a mean delay that is far below the deadlines, has to set a bound on the backlog, and the right bound depends
+//! on the cost of requests on this machine today.
 //!
-//! **Method.** A period is closed once a second: the mean delay of the queries that ended in it goes to the law, the
-//! law's plan to the node's machine, and what the machine made of it into the next period. All of it is kept in a log
-//! that replays. The law needs a model of this node. One that was learned before is given; otherwise the node learns it
-//! as soon as it is loaded: for [`LEARNING`] periods the bound has another level in each, about that at which forecasts
-//! expect the target. A row of the record is the mean delay of a period, and the bound that is in force in the next.
+//! **Method.** A period is closed once a second: the mean delay of the queries that ended in it goes to the control
+//! law, the law's plan to the node's machine, and the machine's result into the next period. All of it is kept in a log
+//! that replays. The law needs a model of this node. A model learned before is given; otherwise the node learns one as
+//! soon as it is loaded: for [`LEARNING`] periods the bound has another level in each, around the level at which
+//! forecasts expect the target. A row of the record is the mean delay of a period, and the bound in force in the next.
 //!
-//! **Modes.** Each leads to the next. Where the node `rests` the bound is as it was found; it learns again later,
-//! because what disturbed its record may have gone.
+//! **Modes.** While the node `rests`, the bound is as it was found; the node learns again later, because the
+//! disturbance of its record may have gone.
 //!
 //! ```text
 //! waits ──(loaded)──► learns ──(the model explains enough)──► law
@@ -20,7 +20,7 @@
 //!   └───────────────────────(RESTING periods later)─┘
 //! ```
 //!
-//! Pure: values and `now` in; what it turns is the [`Machine`] that it is given.
+//! Pure: values and `now` in; it sets the bound through the [`Machine`] that it is given.
 
 use punctual_control::{ArxModel, Integration, OperatingPoint, Orders, Recording, identify};
 use punctual_federation::admission::{BACKLOG_MAX, Report};
@@ -30,50 +30,51 @@ use punctual_loop::backlog::{
 use punctual_platform::{Applied, KnobId, Machine, Offers, Plan, Value};
 use punctual_units::{Nanos, Time};
 
-/// Periods in which the bound has another level each, while a model is learned.
+/// Number of periods, each with another level of the bound, in which a model is learned.
 pub const LEARNING: usize = 120;
-/// Periods before those, in which what was admitted before the first level ends.
+/// Number of periods before those, in which queries end that were admitted before the first level.
 const SETTLING: usize = 4;
-/// Periods for which a node rests whose delay has not followed its bound: it learns for a tenth of the time at most.
+/// Periods for which a node rests if its delay has not followed its bound: so it learns for a tenth of the time at
+/// most.
 pub const RESTING: u32 = 10 * (LEARNING + SETTLING) as u32;
-/// Queries that must end in a period for its mean to say something of the load.
+/// Queries that must end in a period for its mean to show the load.
 pub const ENDED_MIN: u64 = 20;
-/// Periods in a row in which the delay is at least half of the target: then the node counts as loaded.
+/// Number of successive periods with a delay of at least half the target after which the node counts as loaded.
 pub const LOADED: u32 = 3;
-/// Between which multiples of the usual bound the levels lie.
+/// Least and greatest level, as multiples of the bound at which forecasts expect the target.
 const LEVELS: (f64, f64) = (0.4, 1.6);
-/// The fractional part of the golden ratio: its multiples lie evenly, and no two neighbours are alike.
+/// Fractional part of the golden ratio: its multiples are evenly spread, and no two neighbours are alike.
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
-/// What an operator asks for.
+/// An operator's wish for the delay of queries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
-    /// The mean delay of queries, from when they are read until they are answered.
+    /// Mean delay of queries to reach, from reading a query to answering it.
     pub target: Nanos,
-    /// How often the bound is turned.
+    /// Interval at which the bound is set.
     pub period: Nanos,
-    /// What was learned before on this node.
+    /// A model learned before on this node; `None`: the node learns one.
     pub model: Option<ArxModel>,
 }
 
-/// What is to be said, once.
+/// A change of mode that the node reports, once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
-    /// The node learns a model.
+    /// The node begins to learn a model.
     Learns,
-    /// It has one, and the law turns the bound.
+    /// The node has a model, and the control law sets the bound.
     Follows,
-    /// There is no model, for this reason, and the bound is as it was found. The node learns again later, and tells no
-    /// more of that.
+    /// There is no model, for this reason, and the bound is as it was found. The node learns again later, without a
+    /// further report.
     Rests(String),
 }
 
-/// What came of it, for the process that started the node.
+/// Results of the control law, for the process that started the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// A model that this node has learned.
+    /// The model that this node has learned, if it has.
     pub learned: Option<ArxModel>,
-    /// The law's decisions.
+    /// The control law's decisions, if it has set the bound.
     pub log: Option<BacklogLog>,
 }
 
@@ -85,7 +86,7 @@ enum Mode {
     Rests { periods: u32 },
 }
 
-/// The bound, period by period.
+/// Sets the bound of the backlog, period by period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
     asked: Asked,
@@ -99,12 +100,12 @@ pub struct Bound {
     applied: Option<Applied>,
     learned: Option<ArxModel>,
     told: Option<Told>,
-    /// It has rested, and that was told.
+    /// Whether the node has rested, and reported that.
     has_rested: bool,
 }
 
 impl Bound {
-    /// From `now` on, on a node that offers this.
+    /// Begins with the first period at `now`, on a machine with these offers.
     pub fn new(asked: Asked, offers: &Offers, now: Time) -> Bound {
         let mut bound = Bound {
             due: now + asked.period,
@@ -125,18 +126,18 @@ impl Bound {
         bound
     }
 
-    /// A query has ended, so long after it was read.
+    /// Counts a query that has ended, with its delay from reading to answering.
     pub fn ended(&mut self, delay: Nanos) {
         self.sum += delay;
         self.count += 1;
     }
 
-    /// When the period is to be closed.
+    /// When the present period is to be closed.
     pub fn due(&self) -> Time {
         self.due
     }
 
-    /// What it is doing, in a word.
+    /// Name of the present mode, for figures.
     pub fn mode(&self) -> &'static str {
         match self.mode {
             Mode::Waits { .. } => "waits",
@@ -146,7 +147,7 @@ impl Bound {
         }
     }
 
-    /// The delay that is asked for.
+    /// The mean delay to reach.
     pub fn target(&self) -> Nanos {
         self.asked.target
     }
@@ -156,7 +157,7 @@ impl Bound {
         self.delay
     }
 
-    /// What came of it so far.
+    /// The model and the decisions so far.
     pub fn outcome(&self) -> Outcome {
         let log = match &self.mode {
             Mode::Law { log, .. } => Some((**log).clone()),
@@ -168,14 +169,15 @@ impl Bound {
         }
     }
 
-    /// What it has learned, once.
+    /// The model that this node has learned, if it has.
     pub fn learned(&self) -> Option<&ArxModel> {
         self.learned.as_ref()
     }
 
-    /// Closes the period at `now`, and turns the bound of `machine`, of which `report` tells. What is to be said then.
+    /// Closes the period at `now`, and sets the bound of `machine`, whose queries `report` describes. Returns a change
+    /// of mode to report.
     pub fn close(&mut self, machine: &mut impl Machine, report: &Report, now: Time) -> Option<Told> {
-        // A late period is not made up for.
+        // Later periods are not shortened to make up for a late one.
         self.due = now + self.asked.period;
         let delay = (self.count > 0).then(|| Nanos(self.sum.0 / self.count));
         let is_busy = self.count >= ENDED_MIN && delay.is_some_and(|delay| delay * 2 >= self.asked.target);
@@ -191,7 +193,7 @@ impl Bound {
                 }
             }
             Mode::Learns { record, .. } => {
-                // A period in which none ended tells what the one before told.
+                // A period in which no query ended repeats the delay of the one before.
                 record.y.push(vec![self.delay.unwrap_or_default().as_secs_f64()]);
                 if record.y.len() >= LEARNING + SETTLING {
                     self.end_learning(machine);
@@ -231,7 +233,7 @@ impl Bound {
         }
     }
 
-    /// Gives the bound its next level.
+    /// Sets the next level of the bound.
     fn turn(&mut self, machine: &mut impl Machine) {
         let Mode::Learns { centre, record } = &mut self.mode else {
             return;
@@ -240,7 +242,7 @@ impl Bound {
         let share = low + (high - low) * (record.u.len() as f64 * GOLDEN).fract();
         let items = (*centre * share).clamp(ITEMS_MIN, BACKLOG_MAX as f64);
         let applied = machine.apply(&Plan::of(KnobId::Backlog, Value::Items(items as u64)));
-        // What was obtained is what teaches.
+        // The model learns from the bound in force, which the machine may have limited.
         let obtained = applied.obtained.get(KnobId::Backlog).and_then(Value::items);
         record
             .u
@@ -251,7 +253,8 @@ impl Bound {
         let Mode::Learns { record, .. } = &mut self.mode else {
             return;
         };
-        // At first there ends what was admitted before. What is left is the delay of a period, and the next bound.
+        // The first periods end queries that were admitted before; then each row has the delay of a period and the next
+        // bound.
         record.y.drain(..SETTLING);
         record.u.drain(..=SETTLING);
         record.y.truncate(record.u.len());

@@ -1,4 +1,4 @@
-//! Which keys an entry of the log has changed, for clients that hear of it.
+//! Keys that an entry of the log has changed, for clients that subscribe to changes.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use punctual_server::subscribers::Told;
 
 use crate::wire::IsSet;
 
-/// The keys that an entry sets or removes, in their order; of several changes of one the last counts. Those of the
-/// federation's own are not told.
+/// The keys that an entry sets or removes, in order of keys; of several changes of a key, the last counts. Keys that
+/// are reserved for the federation are left out.
 pub fn of(entry: &Entry) -> Vec<(Key, IsSet)> {
     let Body::Batch(transactions) = &entry.body else {
         return Vec::new();
@@ -21,7 +21,7 @@ pub fn of(entry: &Entry) -> Vec<(Key, IsSet)> {
     last.into_iter().map(|(key, is_set)| (key.clone(), is_set)).collect()
 }
 
-/// What is told of them.
+/// Converts keys into changes to report to subscribers.
 pub fn told(changes: Vec<(Key, IsSet)>) -> impl Iterator<Item = Told> {
     changes.into_iter().map(|(key, is_set)| match is_set {
         true => Told::Set(key),
@@ -29,15 +29,14 @@ pub fn told(changes: Vec<(Key, IsSet)>) -> impl Iterator<Item = Told> {
     })
 }
 
-/// Where one that is told of changes by nodes has come, so that none is told twice and those that it missed are
-/// counted.
+/// Position of a subscriber in each node's stream of changes; prevents duplicates and counts gaps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heard {
     last: Option<Revision>,
 }
 
 impl Heard {
-    /// An entry was told: how many before it were missed; `None` where it was told before.
+    /// Takes an entry that a node reports. Returns the number of entries missed before it; `None` for a duplicate.
     pub fn entry(&mut self, revision: Revision) -> Option<u64> {
         let missed = match self.last {
             None => 0,
@@ -48,7 +47,7 @@ impl Heard {
         Some(missed)
     }
 
-    /// A node begins to tell behind an entry; how many were missed.
+    /// Takes the entry behind which a node begins to report. Returns the number of entries missed.
     pub fn begins(&mut self, behind: Revision) -> u64 {
         let last = self.last.map_or(behind, |last| last.max(behind));
         let missed = last.0 - self.last.unwrap_or(last).0;

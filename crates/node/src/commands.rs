@@ -1,4 +1,4 @@
-//! What commands of clients do to a node's records: what they do to a store that is served alone, because they are the
+//! Commands of clients on a node's records. They do the same as on a store that is served alone, because they are the
 //! same functions (`punctual_server::commands`), over the records that the federation shows.
 
 use std::ops::{Bound, ControlFlow};
@@ -19,7 +19,7 @@ pub const REPLY_MAX: usize = 8 << 20;
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// What carries out commands on a node.
+/// Carries out commands on a node's records.
 pub const INTERPRETER: Interpreter = Interpreter { look, change };
 
 fn look(cells: &dyn Cells, command: &Command) -> Result<Value, StoreError> {
@@ -27,7 +27,7 @@ fn look(cells: &dyn Cells, command: &Command) -> Result<Value, StoreError> {
         commands::read(&Seen(cells), known, request, &Cursors::Spelled, out)
     })
     .or_else(|error| match error {
-        // Of a client's making: a node that goes on says so.
+        // Errors that a client has caused: the node answers them and goes on.
         StoreError::Engine(EngineError::KeyLength { .. })
         | StoreError::ReservedKey { .. }
         | StoreError::NotTemporal { .. } => {
@@ -73,13 +73,13 @@ fn version(command: &Command) -> Version {
     }
 }
 
-/// Records that are read.
+/// Read-only access to records, for commands.
 struct Seen<'c>(&'c dyn Cells);
 
-/// Records that are changed.
+/// Read and write access to records, for commands.
 struct Changed<'c>(&'c mut dyn CellsMut);
 
-/// How long is left until `end`.
+/// Time from `now` until `end`, zero if it has passed.
 fn left(end: Millis, now: Millis) -> Nanos {
     Nanos(end.saturating_sub(now).saturating_mul(NANOS_PER_MS))
 }

@@ -1,14 +1,14 @@
-//! What a client of a node has said so far, and what each of its requests asks the federation. Pure.
+//! State of a client's conversation with a node, and the translation of its requests for the federation. Pure.
 //!
-//! The commands are those of a store that is served alone (`punctual_server::commands`), as far as they ask records.
-//! One that changes nothing is a query outside of `MULTI`, which any node answers; all else is a transaction, which the
-//! master executes. What is not known is refused. `TSET` and `GETFRESH` outside of `MULTI` are about temporal objects,
-//! which are in the memory of each node.
+//! The commands are those of a store that is served alone (`punctual_server::commands`), as far as they concern
+//! records. A command that changes nothing is a query outside of `MULTI`, which any node answers; all others are
+//! transactions, which the master executes. Unknown commands are refused. `TSET` and `GETFRESH` outside of `MULTI` are
+//! about temporal objects, which are in the memory of each node.
 //!
-//! A client that asks for its first transaction gets a session of the federation. Its transactions are numbered from
-//! there, each by the next number. So a client that has asked for its `SESSION` knows, where its connection breaks, the
-//! name of the request that has no answer, and asks for its `OUTCOME` on another node. What had a number and was
-//! refused is `-REFUSED`, what had none is `-ERR`.
+//! A client gets a session of the federation with its first transaction. Its transactions are numbered from there, each
+//! by the next number. So a client that has asked for its `SESSION` knows, when its connection breaks, the name of the
+//! request without an answer, and asks for its `OUTCOME` on another node. A refused request with a number is answered
+//! `-REFUSED`, one without `-ERR`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,86 +31,86 @@ use punctual_units::{Nanos, Time};
 
 use crate::whereabouts::Inquiry;
 
-/// The time that a request has unless its client says otherwise.
+/// Time that a request has, unless its client sets a deadline.
 pub const TIME_LEFT: Nanos = Nanos::from_secs(1);
-/// The longest, in milliseconds: `federation::message::TIME_LEFT_MAX`.
+/// The longest deadline, in milliseconds: `federation::message::TIME_LEFT_MAX`.
 pub const DEADLINE_MS_MAX: u64 = 3_600_000;
 /// The most commands between MULTI and EXEC.
 pub const QUEUED_MAX: usize = 128;
-/// The most channels and patterns of a client.
+/// The most channels and patterns that a client subscribes to.
 pub const SUBSCRIPTIONS_MAX: usize = 256;
-/// The most keys of WATCH.
+/// The most keys that a client watches.
 pub const WATCHED_MAX: usize = 16;
-/// The most bytes of their values.
+/// The most bytes of the values of watched keys.
 pub const WATCHED_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of their arguments: more than an entry of the log takes.
+/// The most bytes of arguments between MULTI and EXEC: more than an entry of the log takes.
 pub const QUEUED_BYTES_MAX: usize = 2 << 20;
 
-/// How what a request found becomes a reply.
+/// How the result of a request becomes a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// It is the reply.
+    /// The value is the reply.
     Reply,
-    /// It is one of `SCAN`, whose cursor is a key.
+    /// The value is a reply to `SCAN`, whose cursor is a key.
     Scan,
-    /// It is a record that EXEC compares.
+    /// The value is a record that EXEC compares.
     Watched,
-    /// A reading that may be so old.
+    /// The value is a reading, which may have this age at most.
     Fresh(Nanos),
 }
 
-/// What was sent to the node, and what its answer is for.
+/// A request that was sent to the node, with the form of its reply.
 #[derive(Clone, Debug)]
 struct Pending {
     work: Work,
     deadline: Time,
-    /// One for each value that is found.
+    /// The shape of each value in the answer.
     shapes: Vec<Shape>,
-    /// An array of replies, as EXEC answers.
+    /// Whether the reply is an array of replies, as EXEC answers.
     several: bool,
     /// The keys of WATCH.
     watches: Vec<Key>,
     id: RequestId,
 }
 
-/// What a client is waited for, or waits for.
+/// The answer or result for which the client waits, if any.
 #[derive(Clone, Debug, Default)]
 enum Stage {
     #[default]
     Idle,
-    /// A session is being opened; then this. `None`: the client asked for the session itself.
+    /// A session is being opened, then the request is sent. `None`: the client asked for the session itself.
     Opening(Option<Box<Pending>>),
     Asked(Box<Pending>),
-    /// What it wants to hear cannot be told yet.
+    /// A subscription waits until changes can be reported.
     Subscribing,
-    /// The password in it is being checked.
+    /// The password in the request is being checked.
     Checked(Box<Words>),
 }
 
-/// What is to be done about a client's request.
+/// How the event loop goes on with a client's request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Nothing: its reply is written.
+    /// Nothing is left to do: the reply is written.
     Answered,
-    /// Its reply is written, and the connection is to be closed.
+    /// The reply is written; close the connection once it is sent.
     Close,
-    /// To ask the node.
+    /// Send a request to the node.
     Ask(Request),
-    /// To describe the node, in these sections; all where none is named.
+    /// Reply with these sections of INFO; all, if there are none.
     Info(Vec<String>),
-    /// To hear channels, or patterns of them.
+    /// Subscribe to channels (`true`: patterns).
     Subscribe(Words, bool),
-    /// To hear them no more; all where none is named.
+    /// Unsubscribe from channels (`true`: patterns); from all, if the request names none.
     Unsubscribe(Words, bool),
-    /// To say how many other nodes have come to that revision.
+    /// Reply with the number of other nodes that have applied this revision.
     Wait(Revision),
-    /// To say where the federation's nodes are, as a sentinel would.
+    /// Reply with the addresses of the federation's nodes, as a Redis sentinel would.
     Whereabouts(Inquiry),
-    /// To check a password ([`Conversation::judged`]).
+    /// Check a password, then call [`Conversation::judged`].
     Check(Claimed),
 }
 
-/// One client's side of a connection.
+/// A client's side of a connection.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     login: Login,
@@ -118,18 +118,18 @@ pub struct Conversation {
     session: Session,
     time_left: Nanos,
     multi: Option<Multi>,
-    /// What EXEC compares.
+    /// The watched records, which EXEC compares.
     watched: Vec<(Key, Option<Vec<u8>>)>,
-    /// The channels and the patterns that it hears.
+    /// The channels, then the patterns, that the client subscribes to.
     heard: [BTreeSet<Vec<u8>>; 2],
-    /// What it calls itself.
+    /// Name given by CLIENT SETNAME; empty at first.
     name: String,
     settings: Settings,
-    /// Where scans of all clients go on.
+    /// Cursors of all clients' scans.
     cursors: Arc<Cursors>,
     stage: Stage,
     connection: u32,
-    /// The number of the last request that belonged to no session: no two of a node are alike.
+    /// Number of the last request outside of a session; each request of a node has another one.
     unnamed: u64,
 }
 
@@ -142,9 +142,9 @@ struct Multi {
 }
 
 impl Conversation {
-    /// A client that has just come, on the connection of that number; no two connections of a process have one. The
-    /// numbers of requests that belong to no session begin at `first`, drawn at random when the process starts: an
-    /// answer to a query of an earlier start, still under way, has a name that no query of this one has.
+    /// Makes the conversation of a new client, on the connection of that number, which no other connection of the
+    /// process has. The numbers of requests outside of a session begin at `first`, drawn at random when the process
+    /// starts: a late answer to a query of an earlier start then has a name that no query of this start has.
     pub fn new(login: Login, cursors: Arc<Cursors>, first: u64, connection: u32) -> Conversation {
         Conversation {
             login,
@@ -165,37 +165,38 @@ impl Conversation {
         }
     }
 
-    /// Which user it is.
+    /// The user of the connection.
     pub fn login(&self) -> &Login {
         &self.login
     }
 
-    /// The protocol that it speaks.
+    /// The protocol version of replies.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether a request waits for the node's answer: the next one comes after it.
+    /// Whether a request waits for the node's answer; the next request begins after it.
     pub fn is_waiting(&self) -> bool {
         !matches!(self.stage, Stage::Idle)
     }
 
-    /// Whether nothing stays of what the node was asked: then the answer may be left out, and the request called late.
+    /// Whether the present request leaves no trace at the node; then its answer may be left out, and the request called
+    /// late.
     pub fn leaves_nothing(&self) -> bool {
         matches!(&self.stage, Stage::Asked(pending) if pending.work.leaves_nothing())
     }
 
-    /// What it hears: channels, or patterns.
+    /// The channels (`patterns`: the patterns) that the client subscribes to.
     pub fn heard(&self, patterns: bool) -> &BTreeSet<Vec<u8>> {
         &self.heard[usize::from(patterns)]
     }
 
-    /// How many channels and patterns it hears.
+    /// Number of channels and patterns that the client subscribes to.
     pub fn subscriptions(&self) -> usize {
         self.heard.iter().map(BTreeSet::len).sum()
     }
 
-    /// It hears a channel or a pattern from now on, or no more.
+    /// Adds (`begins`) or removes a subscription to a channel (`patterns`: to a pattern).
     pub fn hears(&mut self, name: &[u8], patterns: bool, begins: bool) {
         let heard = &mut self.heard[usize::from(patterns)];
         match begins {
@@ -204,12 +205,12 @@ impl Conversation {
         };
     }
 
-    /// Its subscription waits, until changes can be told.
+    /// Makes a subscription wait until changes can be reported.
     pub fn waits_to_hear(&mut self) {
         self.stage = Stage::Subscribing;
     }
 
-    /// It waits no more; whether it did.
+    /// Ends the wait of a subscription; returns whether one waited.
     pub fn has_waited_to_hear(&mut self) -> bool {
         let waited = matches!(self.stage, Stage::Subscribing);
         if waited {
@@ -218,12 +219,12 @@ impl Conversation {
         waited
     }
 
-    /// How long a request of its may take.
+    /// Time that each request has, unless `DEADLINE` gives another.
     pub fn time_left(&self) -> Nanos {
         self.time_left
     }
 
-    /// The number of its connection.
+    /// Number of the client's connection.
     pub fn connection(&self) -> u32 {
         self.connection
     }
@@ -273,7 +274,7 @@ impl Conversation {
                 return Err(commands::wrong_number_of_arguments(known.name));
             }
             let refused = match (known.verb, known.place) {
-                // As Redis: these two are told, and EXEC goes on without them.
+                // As in Redis, these two get an error, and EXEC still carries out the other commands.
                 (Verb::Multi, _) => "ERR MULTI calls can not be nested",
                 (Verb::Watch, _) => "ERR WATCH inside MULTI is not allowed",
                 (Verb::Exec | Verb::Discard | Verb::Quit, _) => "",
@@ -342,7 +343,8 @@ impl Conversation {
         Ok(self.send(work, deadline, vec![shape], false, now))
     }
 
-    /// Commands about channels, and what a client of the first protocol may say that hears some.
+    /// Carries out commands about channels. Returns `None` for other commands, and an error for those that a subscriber
+    /// with RESP2 may not send.
     fn channel_command(
         &mut self,
         known: Option<&commands::Command>,
@@ -389,7 +391,7 @@ impl Conversation {
         }
     }
 
-    /// A command on records, for a node.
+    /// Translates a command on records for a node.
     fn command(&self, known: &commands::Command, words: &Words) -> Result<(Command, Shape), String> {
         if !known.takes(words.len()) {
             return Err(commands::wrong_number_of_arguments(known.name));
@@ -417,7 +419,7 @@ impl Conversation {
 
     fn queue(&mut self, known: &commands::Command, words: &Words, out: &mut Vec<u8>) -> Result<Step, String> {
         if matches!(known.verb, Verb::Keys | Verb::DbSize | Verb::Scan) {
-            // The master would look at all keys, time and again, and execute no other client's transaction meanwhile.
+            // The master would visit all keys, again and again, and execute no other client's transaction meanwhile.
             return Err(format!(
                 "ERR {} looks at all keys: say it outside of MULTI",
                 known.name.to_uppercase()
@@ -439,7 +441,7 @@ impl Conversation {
         Ok(Step::Answered)
     }
 
-    /// `WATCH` reads the keys from one snapshot; EXEC compares them.
+    /// Carries out `WATCH`: reads the keys from one snapshot, for EXEC to compare.
     fn watch(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
         let new = words
             .from(1)
@@ -449,7 +451,7 @@ impl Conversation {
             return Err(format!("ERR at most {WATCHED_MAX} keys are watched: UNWATCH some"));
         }
         if keys.is_empty() {
-            // They are watched already, as they were then.
+            // All keys are watched already, and keep their first values.
             Writer::new(out, self.version).simple("OK");
             return Ok(Step::Answered);
         }
@@ -465,19 +467,19 @@ impl Conversation {
         Ok(step)
     }
 
-    /// Whether its user may say this.
+    /// Whether the connection's user may send this command.
     fn allow(&self, words: &Words) -> Result<(), String> {
         match (commands::find(words.argument(0)), name(words).as_str()) {
-            // What these ask is a transaction's, whatever it wrote.
+            // The replies of both concern transactions, whatever these wrote.
             (_, name @ ("SESSION" | "OUTCOME")) => self.login.has(Right::Write, &name.to_lowercase()),
             (Some(command), _) => self.login.allowed(command, words),
-            // It is refused as unknown, but to no stranger.
+            // Users get an error for the unknown command; strangers are asked to log in.
             (None, name) if self.login.is_stranger() => self.login.has(Right::Server, name),
             (None, _) => Ok(()),
         }
     }
 
-    /// `AUTH` and `HELLO`.
+    /// Carries out `AUTH` and `HELLO`, as far as they need no slow check.
     fn entry(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
         let entry = match name(words).as_str() {
             "AUTH" => self.login.auth(words)?,
@@ -496,7 +498,7 @@ impl Conversation {
         }))
     }
 
-    /// What was to be checked is the password of the user of that number, or it is wrong.
+    /// Takes the result of a password check: the user's index, or `None` for a wrong password.
     pub fn judged(&mut self, user: Option<usize>, out: &mut Vec<u8>) {
         let Stage::Checked(words) = &self.stage else {
             return;
@@ -509,7 +511,7 @@ impl Conversation {
         }
     }
 
-    /// It cannot be checked now.
+    /// Answers a login whose password cannot be checked now.
     pub fn not_checked(&mut self, why: &str, out: &mut Vec<u8>) {
         self.stage = Stage::Idle;
         Writer::new(out, self.version).error(why);
@@ -523,7 +525,7 @@ impl Conversation {
         }
     }
 
-    /// What is about the connection, and asks no node.
+    /// Carries out commands about the connection, which need no node.
     fn connection_command(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
         let mut writer = Writer::new(out, self.version);
         match name(words).as_str() {
@@ -598,7 +600,7 @@ impl Conversation {
     }
 
     fn greet(&mut self, words: &Words, out: &mut Vec<u8>) {
-        // It was read before.
+        // The request was parsed before, so this cannot fail.
         if let Ok(greeting) = Greeting::read(words, self.version) {
             self.version = greeting.version;
         }
@@ -616,11 +618,12 @@ impl Conversation {
         Writer::new(out, self.version).value(&Value::Map(pairs));
     }
 
-    /// `SESSION`: opens one if there is none, and tells it. `SESSION ID NUMBER REVISION` goes on with one.
+    /// Carries out `SESSION`: replies with the session, and opens one if there is none. `SESSION ID NUMBER REVISION`
+    /// resumes a session.
     fn session_command(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
         expect(words, (words.len() == 1 || words.len() == 4) && self.multi.is_none())?;
         if words.len() == 4 {
-            // They are answered as numbers of 64 bits with a sign, and a larger one was never told.
+            // Replies have numbers of 64 bits with a sign, so no larger number was ever shown.
             let told = |number: &u64| *number <= i64::MAX as u64;
             let number = |at| number(words.argument(at)).filter(told);
             let number = |at| number(at).ok_or("ERR SESSION [ID NUMBER REVISION], three numbers as SESSION tells them");
@@ -640,7 +643,7 @@ impl Conversation {
         Writer::new(out, self.version).value(&Value::Array(numbers));
     }
 
-    /// A request that belongs to no session.
+    /// Makes a request outside of a session.
     fn request(&mut self, work: Work, deadline: Time, now: Time) -> Request {
         self.unnamed = self.unnamed.wrapping_add(1);
         Request {
@@ -687,10 +690,10 @@ impl Conversation {
         Step::Ask(request)
     }
 
-    /// Takes the node's answer to what was asked; what is to be done next.
+    /// Takes the node's answer to the present request; returns how to go on.
     pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
         match std::mem::take(&mut self.stage) {
-            // No node was asked.
+            // No request was sent, so there is no reply to write.
             stage @ (Stage::Idle | Stage::Subscribing | Stage::Checked(_)) => {
                 self.stage = stage;
                 Step::Answered
@@ -712,7 +715,7 @@ impl Conversation {
         match (answer, pending) {
             (Answer::Done { .. }, Some(pending)) => return self.send_now(pending, now),
             (Answer::Done { .. }, None) => self.write_session(out),
-            // Nothing of the client's own was asked for yet, so nothing of it was done.
+            // Only the session was asked for, so nothing of the client's own request was executed.
             (Answer::Unknown, _) => Writer::new(out, self.version).error("LATE reason=expired retry-after-ms=0"),
             (answer, _) => self.refuse(&answer, None, out),
         }
@@ -722,7 +725,7 @@ impl Conversation {
     fn reply(&mut self, pending: Pending, answer: Answer, out: &mut Vec<u8>) {
         let output = match answer {
             Answer::Done { output, .. } => output,
-            // What was watched has changed.
+            // A watched record has changed.
             Answer::Refused(Refusal::Unexpected { .. }) if pending.several => {
                 return Writer::new(out, self.version).null_array();
             }
@@ -760,7 +763,7 @@ impl Conversation {
                 };
                 match pending.work {
                     Work::Outcome(_) => Writer::new(out, self.version).simple(&fate),
-                    // A number that was used before: a client that resumed a session with too small a one.
+                    // The number was used before: the client resumed a session with too small a number.
                     _ => Writer::new(out, self.version).error(&format!("REFUSED {} was used: {fate}", pending.id)),
                 }
             }
@@ -777,7 +780,7 @@ impl Conversation {
         }
     }
 
-    /// An answer that says that the request was not executed, or may not have been.
+    /// Writes the error for a request that was not executed, or may not have been.
     fn refuse(&self, answer: &Answer, pending: Option<&Pending>, out: &mut Vec<u8>) {
         let id = pending.map_or(RequestId::default(), |pending| pending.id);
         let has_number = pending.is_some_and(|pending| matches!(pending.work, Work::Transaction(_)));
@@ -795,7 +798,7 @@ impl Conversation {
                 "UNKNOWN it may be set or not: set the next reading".into()
             }
             Answer::Unknown => format!("UNKNOWN {id}"),
-            // A client that counts its numbers must know that this was one.
+            // The reply shows that the request took a number, because clients count them.
             Answer::Refused(refusal) if has_number => format!("REFUSED {id} {refusal}"),
             Answer::Refused(refusal) => format!("ERR {refusal}"),
             Answer::Done { .. } => return,
@@ -804,7 +807,7 @@ impl Conversation {
     }
 }
 
-/// A reply of `SCAN` with the number of its cursor in the place of the key that it is.
+/// Replaces the cursor in a reply of `SCAN`, which is a key, by its number.
 fn numbered(reply: &[u8], cursors: &Cursors) -> Vec<u8> {
     let place = || {
         let rest = reply.strip_prefix(b"*2\r\n$")?;
@@ -813,7 +816,7 @@ fn numbered(reply: &[u8], cursors: &Cursors) -> Vec<u8> {
         let (cursor, behind) = rest.get(end + 2..)?.split_at_checked(length)?;
         Some((cursor, behind))
     };
-    // All else is an error, or begins anew with 0.
+    // Other replies are an error, or the end of the scan (cursor 0).
     let Some((key, behind)) = place().and_then(|(cursor, behind)| Some((unspell(cursor)?, behind))) else {
         return reply.to_vec();
     };
@@ -822,7 +825,7 @@ fn numbered(reply: &[u8], cursors: &Cursors) -> Vec<u8> {
     [header.as_bytes(), &number, behind].concat()
 }
 
-/// `TSET` and `GETFRESH`, of a request that was read `waited` ago.
+/// Translates `TSET` and `GETFRESH`, for a request that was read `waited` ago.
 fn of_memory(words: &Words, waited: Nanos) -> Result<Option<(Work, Shape)>, String> {
     let key = || words.argument(1).to_vec();
     if words.argument(0).eq_ignore_ascii_case(b"tset") {
@@ -847,13 +850,13 @@ fn of_memory(words: &Words, waited: Nanos) -> Result<Option<(Work, Shape)>, Stri
     Ok(None)
 }
 
-/// What `GETFRESH` answers.
+/// Writes the reply to `GETFRESH`.
 fn write_reading(reading: Option<(Nanos, Vec<u8>)>, max_age: Nanos, out: &mut Writer<'_>) {
     match reading {
         None => out.null_array(),
         Some((Nanos::MAX, _)) => out.error("STALE age-ms=unknown"),
         Some((age, value)) => {
-            // Rounded up: an age is never told as younger than it is.
+            // Rounds up, so that an age is never shown as less than it is.
             let age_ms = age.0.div_ceil(1_000_000);
             if age > max_age {
                 return out.error(&format!("STALE age-ms={age_ms}"));
@@ -865,7 +868,7 @@ fn write_reading(reading: Option<(Nanos, Vec<u8>)>, max_age: Nanos, out: &mut Wr
     }
 }
 
-/// An age in milliseconds.
+/// Parses an age in milliseconds.
 fn span(text: &[u8]) -> Result<Nanos, String> {
     let ms = number(text).and_then(|ms| ms.checked_mul(1_000_000));
     ms.map(Nanos)

@@ -1,12 +1,12 @@
-//! Readings for all peers at once, in one datagram: its bytes, and which numbers have come.
+//! Readings for all peers at once, in one datagram: its bytes, and which numbers have arrived.
 //!
 //! A datagram is a head and, as a frame, the newest stamp of each peer and the readings. The head names the federation,
 //! the source, the number of its start and the datagram's number in it, from 1 on. Where nodes speak TLS with each
-//! other, all but the head is sealed (ChaCha20-Poly1305, with the head as what is sealed along): each source draws a
-//! key at its start and tells it to each peer by TLS. A number is used once in a start, so no nonce is used twice.
+//! other, all but the head is sealed (ChaCha20-Poly1305, with the head as associated data): each source draws a key at
+//! its start and sends it to each peer by TLS. A number is used once in a start, so no nonce is used twice.
 //!
-//! A datagram may be lost. What was in it is mended by the object's next reading, or after 200 ms over TCP, because the
-//! peer has not acknowledged it: to the feed of a peer a datagram is one more way of sending.
+//! A datagram may be lost. Its readings are replaced by the objects' next readings, or after 200 ms sent over TCP,
+//! because the peer has not acknowledged them: for a peer's feed a datagram is one more way of sending.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -16,18 +16,18 @@ use punctual_federation::temporal::{Report, Stamp, Together};
 use punctual_logs::frame::{self, Frames};
 use serde::{Deserialize, Serialize};
 
-/// The version of datagrams.
+/// Version of the format of datagrams.
 const VERSION: u8 = 1;
-/// A head's bytes.
+/// Length of a head in bytes.
 const HEAD: usize = 30;
-/// A further reading joins a datagram of at most so many bytes: what an Ethernet carries in one piece.
+/// A reading is added to a datagram of at most this many bytes: as an Ethernet frame carries.
 pub const TOGETHER_BYTES: usize = 1_400;
 /// The longest datagram that is read: one reading of 1 KiB with stamps of 63 peers, twice.
 pub const DATAGRAM_BYTES_MAX: usize = 8 << 10;
-/// So many numbers behind the newest, a datagram that comes late is still told from one that comes twice.
+/// Numbers behind the newest by up to this are remembered: a late datagram is taken, a repeated one refused.
 const WINDOW: u64 = 64;
 
-/// Where nodes hear what one of them tells all.
+/// The multicast group through which each node sends to all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multicast {
     /// The group's address, and the port, the same on all nodes.
@@ -36,18 +36,18 @@ pub struct Multicast {
     pub interface: Ipv4Addr,
 }
 
-/// What became of datagrams, since the node started.
+/// Counts of datagrams since the node started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Datagrams {
-    /// Sent to the group.
+    /// Datagrams sent to the group.
     pub sent: u64,
-    /// Those that the system did not take: what was in them goes out over TCP.
+    /// Datagrams that the system did not take; their readings go out over TCP.
     pub unsent: u64,
-    /// Those that came and were none of a peer's, or could not be opened.
+    /// Datagrams that were no peer's, or could not be opened.
     pub refused: u64,
 }
 
-/// A key that a source has drawn at its start, for its peers alone: nothing shows it.
+/// Key that a source draws at its start and gives to its peers only; no message shows it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret([u8; 32]);
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Secret {
 
 #[cfg(feature = "tls")]
 impl Secret {
-    /// A new one; `None` where the system has no random bytes.
+    /// Draws a new key; `None` where the system has no random bytes.
     pub fn draw() -> Option<Secret> {
         use ring::rand::SecureRandom;
         let mut bytes = [0; 32];
@@ -68,11 +68,11 @@ impl Secret {
     }
 }
 
-/// Seals datagrams, and opens them.
+/// Seals and opens datagrams with one key.
 #[cfg(feature = "tls")]
 pub struct Seal(ring::aead::LessSafeKey);
 
-/// Without TLS there is none.
+/// Uninhabited without TLS, where nothing is sealed.
 #[cfg(not(feature = "tls"))]
 pub enum Seal {}
 
@@ -84,7 +84,7 @@ impl fmt::Debug for Seal {
 
 #[cfg(feature = "tls")]
 impl Seal {
-    /// With this key.
+    /// Makes a seal with this key; `None` if the key does not fit the cipher.
     pub fn new(secret: &Secret) -> Option<Seal> {
         let key = ring::aead::UnboundKey::new(&ring::aead::CHACHA20_POLY1305, &secret.0).ok()?;
         Some(Seal(ring::aead::LessSafeKey::new(key)))
@@ -116,7 +116,7 @@ impl Seal {
 
 #[cfg(not(feature = "tls"))]
 impl Seal {
-    /// There is none.
+    /// Without TLS there is no seal.
     pub fn new(_: &Secret) -> Option<Seal> {
         None
     }
@@ -130,23 +130,23 @@ impl Seal {
     }
 }
 
-/// What a datagram says of itself.
+/// The unsealed part of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The federation.
+    /// The federation whose nodes may read the datagram.
     pub federation: FederationId,
     /// The node whose readings these are.
     pub source: NodeId,
-    /// The number of its start, above those of all starts before.
+    /// Number of the source's start, above those of all starts before.
     pub boot: u64,
-    /// The datagram's number in that start, from 1 on.
+    /// Number of the datagram in that start, from 1 on.
     pub number: u64,
-    /// Whether what follows is sealed.
+    /// Whether the frame after the head is sealed.
     pub is_sealed: bool,
 }
 
 impl Head {
-    /// As the bytes say; `None` where they are no datagram of this version.
+    /// Parses the head; `None` if the bytes are no datagram of this version.
     pub fn of(bytes: &[u8]) -> Option<Head> {
         let (head, _) = bytes.split_first_chunk::<HEAD>()?;
         let number = |at: usize| head[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
@@ -170,7 +170,7 @@ impl Head {
     }
 }
 
-/// Writes a datagram over what is in `out`; whether that could be sealed.
+/// Writes a datagram over the bytes of `out`; returns whether sealing it succeeded.
 pub fn write(
     out: &mut Vec<u8>,
     head: &Head,
@@ -184,11 +184,11 @@ pub fn write(
     seal.is_none_or(|seal| seal.close(out, head.number))
 }
 
-/// The readings of a datagram with this head, for the peer `me`: with its stamp, which was heard before any of them was
-/// taken. `Ok(None)`: the source had not heard of that peer yet.
+/// Reads a datagram with this head, for the peer `me`. Each report gets the stamp of `me` in the datagram: the newest
+/// that the source had received before it took any of the readings. `Ok(None)`: the source had no stamp of `me` yet.
 ///
 /// # Errors
-/// Where it cannot be opened, or is none.
+/// The datagram cannot be opened, or is malformed.
 pub fn read(head: &Head, bytes: &mut [u8], seal: Option<&Seal>, me: NodeId) -> Result<Option<Vec<Report>>, NoDatagram> {
     let (front, body) = bytes.split_at_mut_checked(HEAD).ok_or(NoDatagram)?;
     let body = match seal {
@@ -211,26 +211,26 @@ pub fn read(head: &Head, bytes: &mut [u8], seal: Option<&Seal>, me: NodeId) -> R
 #[error("bytes that are no datagram of a peer")]
 pub struct NoDatagram;
 
-/// Which datagrams of a source have come. A source that starts again begins anew: that is no gap.
+/// Numbers of a source's datagrams that have arrived. A new start of the source begins anew, without a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Came {
     boot: u64,
     newest: u64,
-    /// Bit n: number `newest - n` has come.
+    /// Bit n: number `newest - n` has arrived.
     window: u64,
-    /// Those that have come.
+    /// Datagrams that arrived for the first time.
     pub taken: u64,
-    /// Numbers left out between those that have come.
+    /// Numbers missing between those that arrived.
     pub missing: u64,
-    /// Those that came twice, too late, or of an earlier start.
+    /// Datagrams that came twice, too late, or from an earlier start.
     pub repeated: u64,
 }
 
 impl Came {
-    /// Takes note of a number; whether it has come for the first time.
+    /// Takes note of a number; returns whether it has arrived for the first time.
     pub fn takes(&mut self, boot: u64, number: u64) -> bool {
         let is_new = if boot > self.boot {
-            // Before the first that came there is no gap: this node has come later.
+            // Numbers before the first are no gap: this node has come later.
             (self.boot, self.newest, self.window) = (boot, number, u64::MAX);
             true
         } else if boot < self.boot {

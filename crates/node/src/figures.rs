@@ -1,4 +1,4 @@
-//! What a node tells of itself: as INFO for clients, and as a page for Prometheus. Pure: values in, text out.
+//! Figures of a node: as INFO for clients, and as a page for Prometheus. Pure: values in, text out.
 
 mod balancer;
 
@@ -18,136 +18,136 @@ use crate::letterbox::LetterCounts;
 use crate::sensing::{self, Exchanged};
 use crate::spans::{Account, LateOne, Place, Tally};
 
-/// Bytes in and out.
+/// Bytes in and out of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// Read.
+    /// Bytes read from sockets.
     pub read: u64,
-    /// Written.
+    /// Bytes written to sockets.
     pub written: u64,
 }
 
-/// Of one peer.
+/// Figures of one peer.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Which.
+    /// The peer's node number.
     pub node: NodeId,
-    /// Where it is.
+    /// Address at which the peer listens for nodes.
     pub address: SocketAddr,
-    /// Whether it is counted on: heard within the time of a suspicion.
+    /// Whether the node counts on the peer: a message arrived within the time of a suspicion.
     pub is_live: bool,
-    /// Heartbeats that a later one took the place of, and messages that were dropped.
+    /// Heartbeats replaced by later ones, and messages dropped.
     pub lost: (u64, u64),
-    /// Written to it.
+    /// Bytes written to the peer.
     pub written: u64,
-    /// Readings.
+    /// Readings sent to the peer, and received from it.
     pub exchanged: Exchanged,
-    /// Datagrams of its.
+    /// Datagrams received from the peer.
     pub datagrams: Came,
 }
 
-/// Of temporal objects.
+/// Figures of the temporal objects.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
-    /// How old each is at most, for those that have a reading.
+    /// Upper bound of each object's age, for objects with a reading.
     pub ages: Vec<(Key, Nanos)>,
-    /// How many have none.
+    /// Number of objects without a reading.
     pub without: u64,
-    /// How many have this node as their source.
+    /// Number of objects whose source is this node.
     pub own: u64,
-    /// Readings that clients have set here.
+    /// Number of readings that clients have set here.
     pub sets: u64,
-    /// Reports that were not taken.
+    /// Reports from peers that were not taken.
     pub turned: sensing::Turned,
-    /// Ages of reports as they came: half of them, and 99 of 100, are not older.
+    /// Ages of reports on arrival that 50 and 99 % of the reports did not exceed.
     pub came: [Option<Nanos>; 2],
-    /// Where all peers are told at once, if they are.
+    /// The multicast group, if the node uses one.
     pub multicast: Option<Multicast>,
-    /// What became of datagrams.
+    /// Datagrams that this node sent or refused.
     pub datagrams: Datagrams,
 }
 
 impl Objects {
-    /// The oldest.
+    /// Age of the oldest reading, as an upper bound.
     pub fn oldest(&self) -> Option<Nanos> {
         self.ages.iter().map(|(_, age)| *age).max()
     }
 }
 
-/// All of a node.
+/// All figures of a node at one instant.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Which.
+    /// Number of this node.
     pub node: NodeId,
-    /// Of which federation.
+    /// Federation that the node belongs to.
     pub federation: FederationId,
-    /// Where they are for Prometheus.
+    /// Address of the page for Prometheus, if there is one.
     pub page: Option<SocketAddr>,
-    /// When this was so.
+    /// The instant of these figures.
     pub at: Time,
-    /// How long it has run.
+    /// Time since the node started.
     pub uptime: Nanos,
-    /// Whether it is the master.
+    /// Whether this node is the master.
     pub is_master: bool,
-    /// The master, as far as it can be counted on.
+    /// The master, if the node knows one and counts on it.
     pub master: Option<NodeId>,
-    /// The reign.
+    /// Number of the master's term.
     pub epoch: u64,
-    /// The log is applied up to here.
+    /// Revision up to which the log is applied here.
     pub applied: u64,
-    /// So many entries that another node has are not.
+    /// Number of entries that another node has applied and this one has not.
     pub lag: u64,
-    /// What it says of itself.
+    /// The node's state and load, as its heartbeats report them.
     pub said: Said,
-    /// Queries that it has taken and not answered.
+    /// Queries that were taken but not answered.
     pub queries_waiting: usize,
-    /// Bytes of records that others have given it, of the last copy.
+    /// Bytes of records received with the last copy from other nodes.
     pub copied: u64,
-    /// What came of requests.
+    /// Outcomes of requests, and the times of late ones.
     pub account: Account,
-    /// Temporal objects.
+    /// Figures of the temporal objects.
     pub objects: Objects,
-    /// Its peers.
+    /// Figures of each peer, by node number.
     pub peers: Vec<Peer>,
-    /// Clients now, and all that ever were.
+    /// Number of clients now, and of all that ever connected.
     pub clients: (usize, u32),
-    /// Bytes of their replies that are not sent; and replies, theirs and fronts', for which there was no room.
+    /// Unsent bytes of clients' replies; and replies to clients and balancers that were dropped for lack of room.
     pub replies: (usize, u64),
-    /// Of clients.
+    /// Bytes of clients' connections.
     pub client_bytes: Bytes,
-    /// Of peers.
+    /// Bytes of connections with other nodes and balancers.
     pub peer_bytes: Bytes,
-    /// Of the law that turns the bound of the backlog, if one does.
+    /// The control law that sets the bound of the backlog, if there is one.
     pub turned: Option<Turned>,
-    /// Of tasks of this process, if there are any.
+    /// Tasks of this process, if there are any.
     pub tasks: Option<TasksNow>,
-    /// Of readings from Zenoh, if it is listened to.
+    /// Readings from Zenoh, if the node subscribes to any.
     pub zenoh: Option<Zenoh>,
 }
 
-/// Of readings from Zenoh.
+/// Figures of readings from Zenoh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Zenoh {
-    /// What became of them.
+    /// Outcomes of the readings.
     pub counts: LetterCounts,
-    /// How old they were when their objects were set, by their timestamps: half of them, and 99 of 100, are not older.
+    /// Ages by their timestamps when their objects were set, that 50 and 99 % of the readings did not exceed.
     pub ages: [Option<Nanos>; 2],
 }
 
-/// Of the law that turns the bound of the backlog.
+/// Figures of the control law that sets the bound of the backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turned {
-    /// What it is doing.
+    /// Name of the law's present mode.
     pub mode: &'static str,
-    /// The mean delay that is asked for.
+    /// The mean delay to reach.
     pub target: Nanos,
-    /// That of the last period in which queries ended.
+    /// Mean delay of the last period in which queries ended.
     pub delay: Option<Nanos>,
-    /// CPU time that closing its periods has taken so far.
+    /// CPU time spent on closing periods so far.
     pub cpu: Nanos,
 }
 
-/// In a word.
+/// Name of a standing, for INFO.
 fn standing(standing: Standing) -> &'static str {
     match standing {
         Standing::Joining => "joining",
@@ -162,7 +162,7 @@ fn micros(span: Nanos) -> String {
     (span.0 / 1_000).to_string()
 }
 
-/// Milliseconds, rounded up: an age is never told as younger than it is.
+/// Milliseconds, rounded up so that an age is never shown as less than it is.
 fn millis(span: Option<Nanos>) -> String {
     match span {
         None => "none".into(),
@@ -171,7 +171,7 @@ fn millis(span: Option<Nanos>) -> String {
     }
 }
 
-/// What INFO answers: the sections that are wanted, all where none is named.
+/// Joins the wanted sections of INFO; all, if none is named.
 fn sections(all: impl Iterator<Item = (&'static str, Vec<(String, String)>)>, wanted: &[String]) -> String {
     let mut text = String::new();
     let words = ["all", "everything", "default"];
@@ -222,7 +222,7 @@ fn late_lines(account: &Account, now: Time) -> Vec<(String, String)> {
     at.chain(spent).chain(account.late().enumerate().map(one)).collect()
 }
 
-/// For Prometheus; `process` is what the names of figures begin with.
+/// Appends the figures of requests to the page; names begin with `process`.
 fn request_figures(to: &mut String, process: &str, account: &Account) {
     let kinds = [("query", &account.queries), ("transaction", &account.transactions)];
     let of = |(kind, tally): (&str, &Tally)| {
@@ -253,7 +253,7 @@ fn request_figures(to: &mut String, process: &str, account: &Account) {
 }
 
 impl Figures {
-    /// What INFO answers: the sections that are wanted, all where none is named.
+    /// The reply to INFO: the wanted sections; all, if none is named.
     pub fn info(&self, wanted: &[String]) -> String {
         let tasks = self.tasks.iter().map(|tasks| ("Tasks", tasks.lines()));
         let all = [
@@ -371,7 +371,7 @@ impl Figures {
         ])
     }
 
-    /// The page for Prometheus.
+    /// The page for Prometheus, as text.
     pub fn metrics(&self) -> String {
         let mut page = String::new();
         let to = &mut page;
@@ -517,7 +517,7 @@ impl Figures {
             let help = "Datagrams with readings for all peers, and those that came and were refused.";
             figure(to, "node_datagrams_total", "counter", help, &own);
             let came: Vec<_> = self.peers.iter().flat_map(datagrams).collect();
-            // One that comes late is no longer missing, so this is no counter.
+            // A late datagram lowers `missing`, so this is no counter.
             let help = "Datagrams of a peer: taken, missing between those, and come twice or too late.";
             figure(to, "node_peer_datagrams", "gauge", help, &came);
         }
@@ -571,7 +571,7 @@ impl Zenoh {
         let named: Vec<_> = named
             .map(|(what, count)| (format!("{{what=\"{what}\"}}"), count as f64))
             .collect();
-        // What waits grows less, so this is no counter.
+        // The number that wait can fall, so this is no counter.
         let help =
             "Readings from Zenoh by what became of them; those that came undated or ahead are in another place too.";
         figure(to, "node_zenoh_readings", "gauge", help, &named);
@@ -594,7 +594,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::spans::Spans;
 
-    /// Of one transaction that came at an instant, was at two places for so long each, and is unknown then.
+    /// The account of a transaction that arrived at an instant, spent these times at two stages, and is unknown then.
     pub(crate) fn unknown(first: Place, then: Place, [arrived, first_ns, then_ns]: [u64; 3]) -> Account {
         let request = Request {
             id: RequestId {
@@ -690,7 +690,7 @@ pub(crate) mod tests {
         assert_eq!(figures.info(&["all".into()]), all);
     }
 
-    /// Each sample stands below the help and the type of its name, and has a number.
+    /// Checks that every sample stands below the help and the type of its name, and is a number.
     pub(crate) fn check_page(page: &str) {
         let mut known = String::new();
         for line in page.lines() {

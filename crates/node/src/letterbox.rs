@@ -1,14 +1,14 @@
-//! Readings that come to a node by neither a client nor a peer: threads of a library leave them, and the event loop
-//! sets their objects as if by `TSET` on this node.
+//! Readings from a library's threads, neither from a client nor from a peer. The threads leave them here, and the event
+//! loop sets their objects as if by `TSET` on this node.
 //!
-//! **Problem.** Those threads are not ours: they know no deadlines, and what they bring has no bound. The event loop
-//! must not wait for them, and they must not wait for it.
+//! **Problem.** Those threads belong to the library: they know no deadlines, and their readings have no bound. The
+//! event loop must not wait for them, and they must not wait for it.
 //!
-//! **Method.** One map, with the newest reading of each object that the loop has not come to. A newer one takes its
-//! place, so that the map is as large as there are objects, whatever comes. The lock is held for the move of one
-//! reading, or for a swap of the whole map.
+//! **Method.** One map, with each object's newest reading that the loop has not taken. A newer reading replaces it, so
+//! the map is as large as there are objects, however many readings come. The lock is held for the move of one reading,
+//! or for a swap of the whole map.
 //!
-//! **Account.** Each reading that came is in one place: came = set + superseded + older + too long + refused +
+//! **Account.** Each reading that came has one outcome: came = set + superseded + older + too long + refused +
 //! elsewhere + deletes + waiting ([`LetterCounts::is_closed`]).
 
 use std::collections::{HashMap, HashSet};
@@ -18,73 +18,73 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use punctual_federation::message::Key;
 use punctual_units::{Nanos, Time};
 
-/// What a reading says of its own age.
+/// Age of a reading by its own timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dated {
-    /// It was this old when it came, by clocks of two machines.
+    /// The reading was this old on arrival, by the clocks of two machines.
     Old(Nanos),
-    /// Nothing: it is taken for as old as when it came.
+    /// The reading has no timestamp; it counts as sampled on arrival.
     Undated,
-    /// It is of an instant that has not come on this machine: clocks differ by so much at least. It is taken for as old
-    /// as when it came.
+    /// The timestamp lies this far in the future of this machine, so the clocks differ by at least that. The reading
+    /// counts as sampled on arrival.
     Ahead(Nanos),
 }
 
 /// A reading on its way to the event loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// The value.
+    /// The value, as the library delivered it.
     pub value: Vec<u8>,
-    /// How old it was when it came.
+    /// Age of the reading on arrival.
     age: Nanos,
-    /// When it came, on the node's clock.
+    /// When the reading arrived, on the node's clock.
     came: Time,
 }
 
 impl Letter {
-    /// How old it is at `now`.
+    /// Age of the reading at `now`.
     pub fn age_at(&self, now: Time) -> Nanos {
         Nanos(self.age.0.saturating_add(now.since(self.came).0))
     }
 
-    /// Whether it is of a later instant than the other one, or of the same.
+    /// Whether this reading was sampled later than the other one, or at the same instant.
     fn is_newer(&self, other: &Letter) -> bool {
         let sampled = |letter: &Letter| i128::from(letter.came.0) - i128::from(letter.age.0);
         sampled(self) >= sampled(other)
     }
 }
 
-/// What became of readings, since the node started.
+/// Outcomes of readings since the node started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LetterCounts {
-    /// All that came, deletes among them.
+    /// All readings that came, deletes among them.
     pub came: u64,
-    /// Their objects were set.
+    /// Readings with which their objects were set.
     pub set: u64,
-    /// A newer reading of the same object came before the event loop had come to them.
+    /// Readings replaced by a newer one of the same object before the event loop took them.
     pub superseded: u64,
-    /// They were older than what was there.
+    /// Readings older than the value of their object.
     pub older: u64,
-    /// Their values are longer than a reading may be.
+    /// Readings whose value is longer than an object's may be.
     pub too_long: u64,
-    /// No object for them: too many, a name that is none, or one that the federation does not make.
+    /// Readings without an object: too many objects, an invalid name, or refused by the federation.
     pub refused: u64,
-    /// Another node is the source of their object, and its reading is fresh.
+    /// Readings of objects whose source is another node, with a fresh value.
     pub elsewhere: u64,
-    /// Deletes: an object stays, and its reading grows old.
+    /// Deletes: the object stays, and its reading grows old.
     pub deletes: u64,
-    /// Those that the event loop has not come to, or whose objects are being made.
+    /// Readings that the event loop has not taken, or whose objects are being made.
     pub waiting: u64,
-    /// Of those that came: without an instant of their own.
+    /// Readings that came without a timestamp; counted under their outcome too.
     pub undated: u64,
-    /// Of those that came: of an instant that had not come yet on this machine.
+    /// Readings that came with a timestamp in the future; counted under their outcome too.
     pub ahead: u64,
-    /// Connections to others now.
+    /// Present number of connections to other Zenoh processes.
     pub links: u64,
 }
 
 impl LetterCounts {
-    /// Whether each reading is in one place.
+    /// Whether each reading has exactly one outcome.
     pub fn is_closed(&self) -> bool {
         let places = [
             self.set,
@@ -99,7 +99,7 @@ impl LetterCounts {
         self.came == places.iter().sum::<u64>()
     }
 
-    /// By name, but for [`LetterCounts::came`] and [`LetterCounts::links`].
+    /// Counts with their names, except [`LetterCounts::came`] and [`LetterCounts::links`].
     pub fn named(&self) -> [(&'static str, u64); 10] {
         [
             ("set", self.set),
@@ -116,20 +116,20 @@ impl LetterCounts {
     }
 }
 
-/// What the event loop made of a letter.
+/// Outcome of a letter that the event loop took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its object was set.
+    /// The object has the reading now.
     Set,
-    /// A younger reading is there.
+    /// The object has a younger reading.
     Older,
-    /// The store, or the federation, refused it.
+    /// The store or the federation refused the reading.
     Refused,
-    /// Another node is the source, and its reading is fresh.
+    /// Another node is the object's source, and its reading is fresh.
     Elsewhere,
 }
 
-/// Of what a node says a word once: counts tell the rest.
+/// Kinds of trouble. The node reports each once; counts show the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Trouble {
     TooLong,
@@ -141,12 +141,12 @@ enum Trouble {
 
 #[derive(Default)]
 struct State {
-    /// The newest of each object that the loop has not come to.
+    /// The newest reading of each object that the loop has not taken.
     waiting: HashMap<Key, Letter>,
-    /// Objects that have a place; whether they are refused.
+    /// Objects that count towards `objects_max`; `true`: the federation refuses to make the object.
     places: HashMap<Key, bool>,
     counts: LetterCounts,
-    /// The loop was woken, and has not looked since.
+    /// Whether the loop was woken and has not looked since.
     is_woken: bool,
     said: HashSet<Trouble>,
     notes: Vec<String>,
@@ -160,13 +160,13 @@ impl State {
     }
 }
 
-/// Where readings wait for the event loop.
+/// Holds readings until the event loop takes them.
 pub struct Letterbox {
-    /// The longest value, in bytes.
+    /// Length of the longest value, in bytes.
     len_max: usize,
-    /// The most objects.
+    /// The most objects, including the node's own.
     objects_max: usize,
-    /// Has the loop look.
+    /// Has the event loop look into the letterbox.
     wake: Box<dyn Fn() + Send + Sync>,
     state: Mutex<State>,
 }
@@ -181,8 +181,8 @@ impl fmt::Debug for Letterbox {
 }
 
 impl Letterbox {
-    /// Takes values of at most `len_max` bytes, for the objects of `own` and for as many others that they are
-    /// `objects_max` in all.
+    /// Takes values of at most `len_max` bytes, for the objects of `own` and for others, up to `objects_max` objects in
+    /// all.
     pub fn new(
         len_max: usize,
         objects_max: usize,
@@ -205,7 +205,7 @@ impl Letterbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a reading that came at `came` on the node's clock. Waits for no more than another move of a reading.
+    /// Leaves a reading that came at `came` on the node's clock. Waits at most while another reading is moved.
     pub fn leave(&self, key: &[u8], value: &[u8], dated: Dated, came: Time) {
         let mut state = self.state();
         state.counts.came += 1;
@@ -284,14 +284,14 @@ impl Letterbox {
         }
     }
 
-    /// Counts a delete.
+    /// Counts a delete, which changes no object.
     pub fn delete(&self) {
         let mut state = self.state();
         state.counts.came += 1;
         state.counts.deletes += 1;
     }
 
-    /// Counts a reading that names no object, and why.
+    /// Counts a reading that names no object; `why` is reported once.
     pub fn unnamed(&self, why: impl FnOnce() -> String) {
         let mut state = self.state();
         state.counts.came += 1;
@@ -299,12 +299,12 @@ impl Letterbox {
         state.say(Trouble::Unnamed, why);
     }
 
-    /// There are so many connections now.
+    /// Stores the present number of connections.
     pub fn links(&self, count: usize) {
         self.state().counts.links = count as u64;
     }
 
-    /// All that waits, for the event loop, which tells what became of each ([`Letterbox::told`],
+    /// Moves all readings into `into`, for the event loop, which then reports the outcome of each ([`Letterbox::told`],
     /// [`Letterbox::put_back`]).
     pub fn take(&self, into: &mut Vec<(Key, Letter)>) {
         let mut state = self.state();
@@ -312,7 +312,7 @@ impl Letterbox {
         into.extend(state.waiting.drain());
     }
 
-    /// What became of a letter that was taken.
+    /// Counts the outcome of a reading that was taken.
     pub fn told(&self, outcome: Outcome) {
         let counts = &mut self.state().counts;
         *match outcome {
@@ -323,14 +323,14 @@ impl Letterbox {
         } += 1;
     }
 
-    /// The store refused a letter that was taken.
+    /// Counts a reading that was taken and that the store refused; `why` is reported once.
     pub fn failed(&self, key: &[u8], why: &str) {
         self.told(Outcome::Refused);
         self.state()
             .say(Trouble::Store, || format!("{} was not set: {why}", key.escape_ascii()));
     }
 
-    /// A letter whose object is being made: it stays, unless a newer one was left.
+    /// Returns a reading whose object is being made, unless a newer one was left meanwhile.
     pub fn put_back(&self, key: Key, letter: Letter) {
         let mut state = self.state();
         let newer = state.waiting.get(&key).map(|newer| newer.is_newer(&letter));
@@ -344,8 +344,8 @@ impl Letterbox {
         }
     }
 
-    /// The federation does not make this object: nothing is set any more until the node starts again. False where it
-    /// has no place here, or that was said before.
+    /// Refuses an object until the node starts again, because the federation does not make it. Returns false if the
+    /// object is unknown here, or was refused before.
     pub fn refuse(&self, key: &[u8]) -> bool {
         let mut state = self.state();
         if state.waiting.remove(key).is_some() {
@@ -357,12 +357,12 @@ impl Letterbox {
             .is_some_and(|refused| !std::mem::replace(refused, true))
     }
 
-    /// Words that have not been said yet; at most one for each kind of trouble over all time.
+    /// Takes the messages for the operator since the last call; at most one for each kind of trouble in total.
     pub fn notes(&self) -> Vec<String> {
         std::mem::take(&mut self.state().notes)
     }
 
-    /// What became of readings.
+    /// Returns the outcomes of readings so far.
     pub fn counts(&self) -> LetterCounts {
         let state = self.state();
         LetterCounts {

@@ -1,5 +1,5 @@
-//! How an object comes to be when a client sets one that is not there, or that has another source: by a transaction of
-//! the federation, which this node asks for as a client of its own. Pure.
+//! Creation of a temporal object when a client sets one that does not exist, or that has another source. A transaction
+//! of the federation creates it, which this node requests as a client of its own. Pure.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,14 +11,14 @@ use punctual_units::{Made, Nanos, Time};
 
 use crate::sensing::Temporal;
 
-/// The most objects that one transaction makes.
+/// The most objects that one transaction creates.
 const TOGETHER_MAX: usize = 32;
-/// The time that one has; without an answer for so long, it is asked for anew, under another name.
+/// Time limit of such a transaction; a request without an answer for twice as long is repeated under another name.
 const TIME_LEFT: Nanos = Nanos::from_millis(500);
-/// The shortest wait before it is asked for again.
+/// The shortest wait before a request is repeated.
 const AGAIN: Nanos = Nanos::from_millis(5);
 
-/// What is under way.
+/// The request that is under way.
 #[derive(Clone, Debug)]
 struct Asked {
     id: RequestId,
@@ -26,30 +26,30 @@ struct Asked {
     until: Time,
 }
 
-/// Makes objects, one transaction after the other.
+/// Creates objects, one transaction after the other.
 #[derive(Clone, Debug)]
 pub struct Maker {
     me: NodeId,
     kind: Temporal,
-    /// So many names were given.
+    /// Number of names given so far.
     sequence: u64,
     session: Session,
-    /// The number of the last request that belonged to no session.
+    /// Number of the last request outside of a session.
     unnamed: u64,
-    /// Keys that wait, each once: one for each client at most.
+    /// Keys that wait, each once; each client causes at most one.
     waiting: VecDeque<Key>,
-    /// Those, and those that are asked for.
+    /// Keys in `waiting`, and those of the request under way.
     wanted: HashSet<Key>,
-    /// What was made is there once this is applied.
+    /// Objects created so far exist once this revision is applied.
     made_at: Revision,
-    /// So many of them in front are asked for one by one, because together they were refused.
+    /// Number of keys in front that are requested one by one, because their common request was refused.
     alone: usize,
     asked: Option<Asked>,
     retry_at: Time,
 }
 
 impl Maker {
-    /// Makes objects whose source is `me`. Requests of no session are numbered from `first`.
+    /// Makes a maker of objects whose source is `me`. Requests outside of a session are numbered from `first`.
     pub fn new(me: NodeId, kind: Temporal, first: u64) -> Maker {
         Maker {
             me,
@@ -66,8 +66,8 @@ impl Maker {
         }
     }
 
-    /// Wants an object made that is not there at `applied`. Ask again as long as it is not: while something that was
-    /// made is not applied yet, nothing further is wanted.
+    /// Asks for the creation of an object that does not exist at revision `applied`. To be called again as long as it
+    /// does not: calls are ignored until the last creation is applied.
     pub fn want(&mut self, key: &[u8], applied: Revision) {
         if applied >= self.made_at && !self.wanted.contains(key) {
             self.wanted.insert(key.to_vec());
@@ -75,7 +75,7 @@ impl Maker {
         }
     }
 
-    /// When it wants to go on.
+    /// The next instant at which `next` has something to do.
     pub fn next_due(&self) -> Time {
         match &self.asked {
             Some(asked) => asked.until,
@@ -84,7 +84,7 @@ impl Maker {
         }
     }
 
-    /// The next request, and the names that it gives.
+    /// Returns the next request, and the names that it gives to the objects.
     pub fn next(&mut self, now: Time) -> Option<(Request, Vec<(Key, Made)>)> {
         if self.asked.as_ref().is_some_and(|asked| asked.until <= now) {
             self.again(AGAIN, now);
@@ -129,7 +129,7 @@ impl Maker {
         self.asked = Some(Asked { id, keys, until });
     }
 
-    /// A name that no object ever had.
+    /// Makes a name that no object ever had.
     fn name(&mut self) -> Made {
         self.sequence += 1;
         Made {
@@ -139,12 +139,12 @@ impl Maker {
         }
     }
 
-    /// The request could not be sent: it goes out again later.
+    /// Repeats a request later that could not be sent.
     pub fn unsent(&mut self, now: Time) {
         self.again(AGAIN, now);
     }
 
-    /// What was asked for is wanted still: an object that was made meanwhile takes its next name over.
+    /// Puts the keys of the request back in front; an object that was created after all gets its next name then.
     fn again(&mut self, after: Nanos, now: Time) {
         self.retry_at = now + after.max(AGAIN);
         for key in self.asked.take().into_iter().flat_map(|asked| asked.keys).rev() {
@@ -152,7 +152,8 @@ impl Maker {
         }
     }
 
-    /// Takes an answer; `None` where it is none to this. The key that cannot be made, and why.
+    /// Takes an answer; returns `None` if it belongs to another request, else a key that cannot be created, with the
+    /// reason.
     pub fn answered(&mut self, id: RequestId, answer: &Answer, now: Time) -> Option<Option<(Key, Refusal)>> {
         let asked = self.asked.as_ref().filter(|asked| asked.id == id)?;
         let count = asked.keys.len();
@@ -175,7 +176,7 @@ impl Maker {
                 key.iter().for_each(|key| _ = self.wanted.remove(key));
                 return Some(key.map(|key| (key, refusal.clone())));
             }
-            // Any of them is the one that cannot be made.
+            // Any of the keys may be the one that cannot be created.
             Answer::Refused(_) => {
                 self.again(AGAIN, now);
                 self.alone = count;

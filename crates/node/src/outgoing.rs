@@ -1,17 +1,17 @@
-//! What waits to be sent to one peer.
+//! Messages that wait to be sent to one peer.
 //!
-//! A heartbeat supersedes the one that waits before it: an old one tells nothing. All else is kept in its order, up to
-//! a bound; what comes on top is dropped and counted, as a network may drop it.
+//! A heartbeat replaces the one that waits before it, because an old heartbeat is of no use. Other messages are kept in
+//! their order, up to a bound; messages beyond it are dropped and counted, as a network may drop them.
 
 use std::collections::VecDeque;
 
 use punctual_federation::message::Message;
 use punctual_units::Time;
 
-/// The most messages that wait for a peer, but for the heartbeat.
+/// The most messages that wait for a peer, beside the heartbeat.
 pub const WAITING_MAX: usize = 1024;
 
-/// Messages for one peer.
+/// Messages that wait for one peer.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     heartbeat: Option<Message>,
@@ -21,7 +21,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Takes a message.
+    /// Queues a message, or drops it if the queue is full.
     pub fn push(&mut self, message: Message, now: Time) {
         match message {
             Message::Heartbeat(_) => self.superseded += u64::from(self.heartbeat.replace(message).is_some()),
@@ -30,7 +30,7 @@ impl Outgoing {
         }
     }
 
-    /// The next message to send: heartbeats first. Those without time left are dropped.
+    /// Returns the next message to send, heartbeats first. Messages without time left are dropped.
     pub fn pop(&mut self, now: Time) -> Option<Message> {
         if let Some(heartbeat) = self.heartbeat.take() {
             return Some(heartbeat);
@@ -44,14 +44,14 @@ impl Outgoing {
         None
     }
 
-    /// Forgets all that waits: the peer is gone, and what was meant for it.
+    /// Drops all messages that wait, because the connection to the peer has ended.
     pub fn clear(&mut self) {
         self.dropped += self.waiting.len() as u64;
         self.heartbeat = None;
         self.waiting.clear();
     }
 
-    /// Heartbeats that a later one took the place of, and messages that were dropped.
+    /// Numbers of heartbeats replaced by later ones, and of messages dropped.
     pub fn lost(&self) -> (u64, u64) {
         (self.superseded, self.dropped)
     }

@@ -1,5 +1,6 @@
 //! A temporal object that a task of the node's own process sets. The task leaves a number and never waits: the event
-//! loop sets the object as if by `TSET` on this node, and what it has not come to by then is superseded.
+//! loop sets the object as if by `TSET` on this node, and a number that the loop has not taken yet is replaced by the
+//! next one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,20 +8,20 @@ use std::sync::{Mutex, PoisonError};
 use punctual_federation::message::Key;
 use punctual_units::Time;
 
-/// One such object.
+/// The hand-over point between a task and the event loop for one object.
 #[derive(Debug)]
 pub struct OwnReading {
-    /// Its key.
+    /// Key of the object.
     pub key: Key,
-    /// The newest number that was not taken, and when it was left.
+    /// The newest number that the loop has not taken, and when it was left.
     newest: Mutex<Option<(u64, Time)>>,
-    /// Numbers that were not left, because the event loop held the place at that instant.
+    /// Numbers that could not be left, because the event loop held the lock.
     missed: AtomicU64,
     refused: AtomicBool,
 }
 
 impl OwnReading {
-    /// The object with this key; nothing was left yet.
+    /// Makes the hand-over point for the object with this key.
     pub fn new(key: Key) -> OwnReading {
         OwnReading {
             key,
@@ -30,8 +31,8 @@ impl OwnReading {
         }
     }
 
-    /// Leaves a number as of `now`, in place of one that was not taken. Never waits: where the event loop is at the
-    /// place, the number is missed, as one that is superseded.
+    /// Leaves a number as of `now`, in place of one that was not taken. Never waits: while the event loop holds the
+    /// lock, the number is dropped and counted as missed.
     pub fn leave(&self, number: u64, now: Time) {
         match self.newest.try_lock() {
             Ok(mut newest) => *newest = Some((number, now)),
@@ -39,23 +40,23 @@ impl OwnReading {
         }
     }
 
-    /// How many numbers were missed.
+    /// Count of the numbers that were missed.
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// What was left last.
+    /// Takes the number left last, if the loop has not taken it.
     pub(crate) fn take(&self) -> Option<(u64, Time)> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// It could not be set yet: it stays, unless a newer one was left.
+    /// Returns a number that could not be set yet, unless a newer one was left meanwhile.
     pub(crate) fn put_back(&self, number: u64, at: Time) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         newest.get_or_insert((number, at));
     }
 
-    /// The federation does not make this object: nothing is set any more. False where that was said before.
+    /// Stops setting the object, because the federation does not make it. Returns false if it was refused before.
     pub(crate) fn refuse(&self) -> bool {
         !self.refused.swap(true, Ordering::Relaxed)
     }

@@ -1,38 +1,38 @@
-//! What a node tells the process that started it: what an outage is made of, instant by instant.
+//! Notices of a node for the process that started it: the phases of an outage, instant by instant.
 
 use punctual_federation::ids::{Epoch, NodeId, Revision};
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
-/// Something that happened to a node.
+/// An event in the life of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// It counts on this master.
+    /// The node counts on this master from now on.
     Trusts(NodeId),
-    /// It no longer counts on a master.
+    /// The node counts on no master any more.
     Suspects,
-    /// It has the whole log, and asks for the reign.
+    /// The node has the whole log, and asks to become the master.
     CaughtUp(Revision),
-    /// It is the master.
+    /// The node is the master, in this term.
     Reigns(Epoch),
-    /// It no longer is.
+    /// The node is no longer the master.
     Cedes,
-    /// It takes requests.
+    /// The node takes requests from now on.
     Serves,
-    /// It is being given the records by others; of this copy, so many bytes have come.
+    /// Other nodes copy the records to this one; the number of bytes received so far.
     Copying(u64),
-    /// It may be ended: no client waits, and all is on disk.
+    /// The process may be ended: no client waits, and all data is on disk.
     Left,
-    /// Something that its operator should know.
+    /// A message for the operator.
     Note(String),
 }
 
-/// That, and when by the clock that all processes of the machine share (`CLOCK_MONOTONIC`).
+/// A notice with its time, on the clock that all processes of the machine share (`CLOCK_MONOTONIC`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// When.
+    /// When the event happened.
     pub at: Time,
-    /// What.
+    /// The event that happened.
     pub what: What,
 }

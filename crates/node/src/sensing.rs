@@ -1,9 +1,9 @@
 //! Temporal data of a node: readings that its clients set, and those that other nodes send.
 //!
-//! The node at which a client sets an object is the object's source. A feed per peer (`federation::temporal`) holds
-//! the newest reading of each object until the peer acknowledges it. Readings are installed by the event loop itself:
-//! that is a copy in memory, and calls neither engine nor log. Peers send stamps with each heartbeat and each
-//! acknowledgement, so a peer that has joined is sent all that its sources know.
+//! The node at which a client sets an object is the object's source. A feed per peer (`federation::temporal`) holds the
+//! newest reading of each object until the peer acknowledges it. The event loop installs readings itself: that is a
+//! copy in memory, and calls neither engine nor log. Peers send stamps with each heartbeat and each acknowledgement, so
+//! a peer that has joined gets all readings that its sources have.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,26 +25,26 @@ use crate::ages::Ages;
 
 /// The most readings under way to one peer: a link of 100,000 a second carries them in 10 ms.
 const UNDER_WAY_MAX: usize = 1024;
-/// The most acknowledgements that wait for one peer; what comes on top is sent again by its source.
+/// The most acknowledgements that wait for one peer; readings beyond it are sent again by their source.
 const TAKEN_MAX: usize = 4096;
-/// The most readings, or acknowledgements, of one message.
+/// The most readings, or acknowledgements, in one message.
 pub const TOGETHER_MAX: usize = 128;
 
-/// What temporal objects are here, on all nodes of a federation alike.
+/// Settings of temporal objects, the same on all nodes of a federation, and this start's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Temporal {
-    /// How long a reading is believed.
+    /// Age up to which a reading counts as fresh.
     pub validity: Nanos,
-    /// The longest value in bytes.
+    /// Length of the longest value, in bytes.
     pub max_len: usize,
     /// The most objects of the federation.
     pub objects_max: usize,
-    /// The number of this start of the node, above those of all starts before (`Replica::count_boot`).
+    /// Number of this start of the node, above those of all starts before (`Replica::count_boot`).
     pub boot: u64,
 }
 
 impl Default for Temporal {
-    /// A second, 1 KiB, 1,024 objects.
+    /// Validity of 1 s, values of 1 KiB, 1,024 objects.
     fn default() -> Temporal {
         Temporal {
             validity: Nanos::from_secs(1),
@@ -56,7 +56,7 @@ impl Default for Temporal {
 }
 
 impl Temporal {
-    /// The object with this key.
+    /// The specification of the object with this key.
     pub fn spec(&self, key: &[u8]) -> ObjectSpec {
         ObjectSpec {
             key: key.to_vec(),
@@ -68,96 +68,96 @@ impl Temporal {
     }
 }
 
-/// What became of a reading that a client has set.
+/// Outcome of a client's `TSET` on this node.
 #[derive(Debug)]
 pub enum Set {
-    /// It is the newest here, and on its way to the others.
+    /// The reading is the newest here, and on its way to the other nodes.
     Done,
-    /// A younger one is there: nothing has changed.
+    /// A younger reading exists, so nothing has changed.
     Younger,
-    /// The object is not this node's, or is not there yet: have it made.
+    /// The object has another source or does not exist yet; it has to be created.
     Unmade,
-    /// The store refused.
+    /// The store refused the reading.
     Refused(StoreError),
 }
 
-/// What is here of an object.
+/// The present reading of an object on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Latest<'r> {
-    /// There is no such object.
+    /// There is no object with this key.
     NoObject,
-    /// It has no reading yet.
+    /// The object has no reading yet.
     NoReading,
-    /// How old its reading is at most ([`Nanos::MAX`]: not known), and its value.
+    /// Upper bound of the reading's age ([`Nanos::MAX`]: unknown), and its value.
     Reading(Nanos, &'r [u8]),
 }
 
-/// An object whose source this node is, or wants to be.
+/// An object whose source this node is, or is about to be.
 #[derive(Clone, Copy, Debug)]
 struct Own {
     made: Made,
-    /// The number of its last reading.
+    /// Number of the last reading; 0 before the first.
     seq: u64,
 }
 
-/// What is to be told to one peer.
+/// Stamp and acknowledgements to send to one peer.
 #[derive(Clone, Debug, Default)]
 struct Taken {
     is_due: bool,
     readings: Vec<(Made, Seq)>,
 }
 
-/// What reports were not taken, since the node started.
+/// Reports that were not taken, since the node started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turned {
-    /// Of objects that are not there, or have another source by now: sent again until that shows.
+    /// Reports of objects that do not exist here, or have another source by now; repeated until that shows.
     pub unmade: u64,
-    /// Of objects of other nodes than the one that sent them, too many, or too long.
+    /// Reports of other nodes' objects, of too many objects, or with too long a value.
     pub refused: u64,
 }
 
-/// What was sent to a peer and taken from it.
+/// Counts of readings sent to a peer and received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Of readings for the peer.
+    /// Readings that were offered to the peer.
     pub sent: Counts,
-    /// Of readings from the peer.
+    /// Readings that came from the peer.
     pub came: InboxCounts,
 }
 
-/// A node's temporal data.
+/// The temporal data of a node.
 #[derive(Debug)]
 pub struct Sensing {
     me: NodeId,
     kind: Temporal,
     own: HashMap<Key, Own>,
     feeds: BTreeMap<NodeId, Feed>,
-    /// What goes to all peers at once, where there is such a way: the feeds follow it up.
+    /// Readings for all peers at once, if the node uses multicast; the feeds resend lost ones.
     group: Option<Feed>,
-    /// Room for the stamps that go with it.
+    /// Reused memory for the stamps that go with them.
     stamps: Vec<(NodeId, Stamp)>,
     inboxes: BTreeMap<NodeId, Inbox>,
     taken: BTreeMap<NodeId, Taken>,
-    /// Reports that have come before the entry that creates their object: at most one each. Their sources send them
-    /// again, but not soon.
+    /// Reports that came before the entry that creates their object, at most one for each object. Their sources send
+    /// them again, but not soon.
     early: BTreeMap<Made, (NodeId, Report)>,
-    /// What feeds came to that are no more.
+    /// Counts of the feeds that have ended, by peer.
     past: BTreeMap<NodeId, Counts>,
-    /// A feed had no room for an object: names of the past are in it.
+    /// Whether a feed had no room for an object, because it still holds former names.
     is_crowded: bool,
-    /// Bounds of the ages of readings from peers, as they came.
+    /// Upper bounds of the ages of peers' readings on arrival.
     pub ages: Ages,
-    /// Readings that clients have set.
+    /// Number of readings that clients have set.
     pub sets: u64,
-    /// See [`Turned`].
+    /// Reports from peers that were not taken.
     pub turned: Turned,
     value: Vec<u8>,
-    /// Room for the numbers of readings that go out together.
+    /// Reused memory for the numbers of readings that are sent together.
     numbers: Vec<u32>,
 }
 
 impl Sensing {
-    /// Nothing yet.
+    /// Makes the data of a node without feeds and readings.
     pub fn new(me: NodeId, kind: Temporal) -> Sensing {
         Sensing {
             me,
@@ -179,9 +179,9 @@ impl Sensing {
         }
     }
 
-    /// From now on readings are also for [`Sensing::tells_all`].
+    /// Also gathers readings for [`Sensing::tells_all`] from now on.
     pub fn gather(&mut self) {
-        // What goes with its readings are the stamps of their feeds.
+        // This feed's own stamp is not used: the stamps of the peers' feeds are sent with its readings.
         let none = Stamp {
             boot: 0,
             at: Time::ZERO,
@@ -198,18 +198,18 @@ impl Sensing {
         }
     }
 
-    /// How many objects have this node as their source.
+    /// Number of objects whose source is this node.
     pub fn own(&self) -> usize {
         self.own.values().filter(|own| own.seq > 0).count()
     }
 
-    /// A creation that was asked for names the object so.
+    /// Takes note of the name that a requested creation gives to an object.
     pub fn names(&mut self, key: Key, made: Made) {
         let before = self.own.insert(key, Own { made, seq: 0 });
         self.is_crowded |= before.is_some_and(|own| own.seq > 0);
     }
 
-    /// Takes a reading of a client: it is `age` old at `now`, this node's time.
+    /// Sets an object to a client's reading, which is `age` old at `now`, on this node's clock.
     pub fn set<E: Engine, O: Os>(
         &mut self,
         replica: &Replica<E, O>,
@@ -241,7 +241,7 @@ impl Sensing {
         let seq = Seq(own.seq + 1);
         match replica.install_reading(own.made, seq, at, value) {
             Ok(true) => {}
-            // It is not there yet, or another node has taken it over.
+            // The object does not exist yet, or another node has taken it over.
             Ok(false) => return Set::Unmade,
             Err(error) => return Set::Refused(error),
         }
@@ -254,7 +254,7 @@ impl Sensing {
         Set::Done
     }
 
-    /// A peer's stamp; what it has acknowledged with it.
+    /// Takes a peer's stamp, and the acknowledgements sent with it.
     pub fn heard<E: Engine, O: Os>(
         &mut self,
         replica: &Replica<E, O>,
@@ -271,7 +271,7 @@ impl Sensing {
         }
     }
 
-    /// A feed begins, with what this node knows.
+    /// Begins a feed for a peer, with the readings that this node has.
     fn begin<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>, peer: NodeId, mut feed: Feed) {
         for (key, own) in self.own.iter().filter(|(_, own)| own.seq > 0) {
             let found = replica.latest(key, &mut self.value);
@@ -282,12 +282,12 @@ impl Sensing {
         if let Some(before) = self.feeds.insert(peer, feed) {
             let (past, before) = (self.past.entry(peer).or_default(), before.counts());
             add(past, &before);
-            // What it had not delivered is given up for what the next one is offered.
+            // Readings that the former feed had not delivered count as superseded by those of the new one.
             past.superseded += before.pending + before.in_flight;
         }
     }
 
-    /// Readings that a peer sends, at `now`, this node's time, and that on the clock of stamps.
+    /// Takes readings from a peer. `now` is on this node's clock, `since_boot` on the clock of stamps.
     pub fn received<E: Engine, O: Os>(
         &mut self,
         replica: &Replica<E, O>,
@@ -307,7 +307,7 @@ impl Sensing {
                 self.turned.refused += 1;
                 continue;
             }
-            // Before the entry that creates the object, a reading is not taken: it is sent again.
+            // A reading that comes before the entry that creates its object is not taken: its source sends it again.
             if !replica.has_object(report.object) {
                 self.turned.unmade += 1;
                 if self.early.len() < self.kind.objects_max {
@@ -334,7 +334,7 @@ impl Sensing {
         }
     }
 
-    /// An entry was applied: it may have created objects whose reports were early.
+    /// Takes the early reports whose objects exist now, after an entry was applied.
     pub fn applied<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>, now: Time, since_boot: Time) {
         let is_made = |(made, _): &(&Made, &(NodeId, Report))| replica.has_object(**made);
         let made: Vec<Made> = self.early.iter().filter(is_made).map(|(made, _)| *made).collect();
@@ -347,12 +347,12 @@ impl Sensing {
         }
     }
 
-    /// A heartbeat goes to that peer: a stamp goes with it.
+    /// Has a stamp sent to the peer along with a heartbeat.
     pub fn beats(&mut self, peer: NodeId) {
         self.taken.entry(peer).or_default().is_due = true;
     }
 
-    /// What to tell a peer: a stamp, and what was taken of it.
+    /// Returns the stamp and the acknowledgements to send to a peer, if any are due.
     pub fn tells(&mut self, peer: NodeId, since_boot: Time) -> Option<(Stamp, Vec<(Made, Seq)>)> {
         let taken = self.taken.get_mut(&peer)?;
         if !taken.is_due && taken.readings.is_empty() {
@@ -367,15 +367,15 @@ impl Sensing {
         Some((stamp, std::mem::replace(&mut taken.readings, rest)))
     }
 
-    /// Readings to send to a peer now.
+    /// Returns readings to send to a peer now.
     pub fn reports(&mut self, peer: NodeId, now: Time) -> Option<Together<'_>> {
         self.feeds
             .get_mut(&peer)?
             .together(now, TOGETHER_MAX, &mut self.numbers)
     }
 
-    /// Readings to send to all peers at once, together about `bytes_max` long, and for each peer the newest stamp that
-    /// had been heard of it before the first of them was taken. To the feed of each peer they are under way.
+    /// Returns readings to send to all peers at once, about `bytes_max` long, with the newest stamp of each peer that
+    /// this node had before it took the first of them. Each peer's feed counts them as under way.
     pub fn tells_all(&mut self, now: Time, bytes_max: usize) -> Option<(&[(NodeId, Stamp)], Together<'_>)> {
         let together = self.group.as_mut()?.given(bytes_max, &mut self.numbers)?;
         self.stamps.clear();
@@ -383,37 +383,37 @@ impl Sensing {
             let sent = together
                 .iter()
                 .map(|sent| feed.sent_otherwise(sent.object, sent.seq, sent.age, now));
-            // A feed that lacks one of them tells its peer itself.
+            // A peer whose feed lacks one of the readings gets them from its feed.
             let oldest = sent.reduce(|oldest, stamp| Some(oldest?.min(stamp?)));
             self.stamps.extend(oldest.flatten().map(|stamp| (*peer, stamp)));
         }
         Some((&self.stamps, together))
     }
 
-    /// Now and then: objects that other nodes have taken over are this one's no more.
+    /// Called now and then: gives up objects that other nodes have taken over.
     pub fn look<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>) {
         let before = self.own.len();
         self.own.retain(|_, own| own.seq == 0 || replica.has_object(own.made));
         if self.own.len() < before || std::mem::take(&mut self.is_crowded) {
-            // A peer never acknowledges a reading under a name of the past.
+            // A peer never acknowledges a reading under a former name.
             let emptied: Vec<(NodeId, Feed)> = self.feeds.iter().map(|(peer, feed)| (*peer, feed.emptied())).collect();
             for (peer, feed) in emptied {
                 self.begin(replica, peer, feed);
             }
-            // Its peers' feeds have what waited there.
+            // The readings that waited in the group's feed are in the peers' feeds too.
             self.group = self.group.take().map(|group| group.emptied());
         }
-        // Sent again since, if they are worth anything.
+        // Sources have sent valuable ones again by now.
         self.early.clear();
         for inbox in self.inboxes.values_mut() {
             inbox.keep(|made| replica.has_object(made));
         }
     }
 
-    /// What is here of an object.
+    /// Returns the present reading of an object.
     ///
     /// # Errors
-    /// Those of the store.
+    /// An error of the store.
     pub fn latest<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>, key: &[u8]) -> Result<Latest<'_>, StoreError> {
         Ok(match replica.latest(key, &mut self.value)? {
             None => Latest::NoObject,
@@ -423,7 +423,7 @@ impl Sensing {
         })
     }
 
-    /// What was sent to a peer and taken from it.
+    /// Returns counts of readings sent to a peer and received from it.
     pub fn exchanged(&self, peer: NodeId) -> Exchanged {
         let mut sent = self.past.get(&peer).copied().unwrap_or_default();
         if let Some(feed) = self.feeds.get(&peer) {
@@ -437,18 +437,18 @@ impl Sensing {
         }
     }
 
-    /// The node.
+    /// Number of this node, the source of `own` objects.
     pub fn me(&self) -> NodeId {
         self.me
     }
 
-    /// What its objects are.
+    /// The settings of temporal objects on this node.
     pub fn kind(&self) -> &Temporal {
         &self.kind
     }
 }
 
-/// By how much a node's clock may be off.
+/// Greatest drift of a node's clock that ages allow for.
 fn drift_ppm() -> u32 {
     InboxBounds::default().drift_ppm
 }

@@ -1,9 +1,10 @@
-//! What came of requests, and where the time of late ones went, place by place. Pure: the event loop says when a
-//! request moves.
+//! Outcomes of requests, and the stages at which late ones spent their time. Pure: the event loop reports when a
+//! request enters another stage.
 //!
-//! A request is at one place at a time, so what it has spent at all of them is its whole time here, from the instant at
-//! which it was read. Kept of those that became late by time (`expired`), or whose outcome is unknown at the deadline:
-//! how many were where as their time ended, the sums of what they spent at each place, and the last ones, one by one.
+//! A request is at one stage at a time, so its times at all stages add up to its whole time here, from the instant at
+//! which it was read. Of requests that became late by time (`expired`), or whose outcome is unknown at the deadline,
+//! these are kept: their number by stage at the deadline, the total time at each stage, and the last of them, one by
+//! one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,28 +13,28 @@ use punctual_federation::ids::RequestId;
 use punctual_federation::message::{Answer, Request};
 use punctual_units::{Nanos, Time};
 
-/// The most late requests that are told one by one: the newest.
+/// The most late requests that are kept one by one: the newest.
 pub const SHOWN_MAX: usize = 32;
 
-/// Where a request can be.
+/// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// At a balancer, before a node has it. Only a balancer knows.
+    /// At a balancer, before a node has it. Counted by balancers only.
     Balancer,
-    /// Before it is begun: behind others of its connection, in the node's queue, or waiting for its session's revision.
+    /// Before it begins: behind others of its connection, in the node's queue, or waiting for its session's revision.
     Queue,
-    /// Before the store's one writer, or an executor, is free.
+    /// Waiting for the store's one writer, or for an executor.
     Lock,
-    /// In the store.
+    /// In a call of the store.
     Store,
-    /// Before the log has answered.
+    /// Waiting for the log's answer.
     Log,
-    /// On its way to another node, there, and back.
+    /// At another node, or on the way there and back.
     Network,
 }
 
 impl Place {
-    /// All of them, in the order in which a request meets them.
+    /// All stages, in the order in which a request meets them.
     pub const ALL: [Place; 6] = [
         Place::Balancer,
         Place::Queue,
@@ -43,7 +44,7 @@ impl Place {
         Place::Network,
     ];
 
-    /// In a word.
+    /// Name of the stage in figures.
     pub fn name(self) -> &'static str {
         match self {
             Place::Balancer => "balancer",
@@ -56,43 +57,43 @@ impl Place {
     }
 }
 
-/// What a request spent at each place.
+/// Time that a request spent at each stage.
 pub type Spent = [Nanos; Place::ALL.len()];
 
-/// A request that was late.
+/// A request that was late by time, or whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateOne {
-    /// When that was said.
+    /// When the request was answered.
     pub at: Time,
-    /// Whether it was a transaction.
+    /// Whether the request was a transaction.
     pub is_transaction: bool,
-    /// Its outcome is unknown; otherwise it was not executed.
+    /// Whether the outcome is unknown; otherwise the request was not executed.
     pub is_unknown: bool,
-    /// Where it was then.
+    /// The stage at that time.
     pub place: Place,
-    /// What it spent.
+    /// Time at each stage until then.
     pub spent: Spent,
 }
 
-/// What came of requests of one kind.
+/// Outcomes of requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Executed.
+    /// Executed, with a reply to the client.
     pub done: u64,
-    /// Not executed, because of what was admitted before.
+    /// Not executed, because of the requests admitted before.
     pub backlog: u64,
     /// Not executed, because no time was left.
     pub expired: u64,
-    /// Not executed, because there was no master here.
+    /// Not executed, because the node knew no master.
     pub no_master: u64,
-    /// Nothing is known of it.
+    /// Executed or not: the outcome is unknown.
     pub unknown: u64,
-    /// It cannot be executed.
+    /// Refused, because it cannot be executed.
     pub refused: u64,
 }
 
 impl Tally {
-    /// Counts an answer.
+    /// Counts an answer by its kind.
     pub fn count(&mut self, answer: &Answer) {
         let place = match answer {
             Answer::Done { .. } => &mut self.done,
@@ -107,7 +108,7 @@ impl Tally {
         *place += 1;
     }
 
-    /// By name.
+    /// Counts with their names in figures.
     pub fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("done", self.done),
@@ -120,22 +121,22 @@ impl Tally {
     }
 }
 
-/// What came of requests, and of late ones where their time went.
+/// Outcomes of requests, and the stages at which late ones spent their time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Of queries.
+    /// Outcomes of queries, and of requests on temporal objects.
     pub queries: Tally,
-    /// Of transactions.
+    /// Outcomes of transactions that clients sent.
     pub transactions: Tally,
-    /// How many were there as they became late.
+    /// Number of late requests, by stage at that time.
     pub late_at: [u64; Place::ALL.len()],
-    /// What all of them spent there.
+    /// Total time of late requests, by stage.
     pub late_spent: Spent,
     late: VecDeque<LateOne>,
 }
 
 impl Account {
-    /// The last ones that were late, the newest first.
+    /// The late requests that are kept, the newest first.
     pub fn late(&self) -> impl Iterator<Item = &LateOne> {
         self.late.iter().rev()
     }
@@ -170,17 +171,17 @@ impl Open {
     }
 }
 
-/// The requests of a process's clients that have no answer yet, and what came of the others.
+/// Requests of a process's clients without an answer, and the outcomes of the others.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     open: BTreeMap<u64, Open>,
     tickets: BTreeMap<RequestId, u64>,
-    /// What came of those that have one.
+    /// Outcomes of the requests that have an answer.
     pub account: Account,
 }
 
 impl Spans {
-    /// A request that was read at `arrived` is the process's, under that ticket, and at `place`.
+    /// Begins the span of a request, under that ticket, at `place`; it was read at `arrived`.
     pub fn begins(&mut self, ticket: u64, request: &Request, place: Place, arrived: Time) {
         let id = request.id;
         let open = Open {
@@ -200,15 +201,15 @@ impl Spans {
         self.tickets.get(&id).copied()
     }
 
-    /// It is somewhere else from `at` on.
+    /// Moves a request to another stage at `at`.
     pub fn moves(&mut self, ticket: u64, to: Place, at: Time) {
         if let Some(open) = self.open.get_mut(&ticket) {
             open.moves(to, at);
         }
     }
 
-    /// What it was answered at `at`: where it is late by time, or unknown, that is kept. Whether it was a transaction,
-    /// and how long it took from when it was read; `None` where it is not known.
+    /// Ends the span of a request that was answered at `at`. Returns whether it was a transaction, and its time since
+    /// it was read; `None` for an unknown ticket.
     pub fn ends(&mut self, ticket: u64, answer: &Answer, at: Time) -> Option<(bool, Nanos)> {
         let mut open = self.open.remove(&ticket)?;
         self.tickets.remove(&open.id);

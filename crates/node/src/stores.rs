@@ -1,9 +1,9 @@
 //! The threads that call a node's store.
 //!
-//! One executes and applies, because a store has one writer. Some answer queries, as many as the state machine was told
-//! that there are. One copies and syncs, which may take long. What waits for them is bounded by the state machine: one
-//! batch and one entry at a time, a sync and a copy for each peer, and a query for each executor, with those at which
-//! the store still is though their time is over.
+//! One thread executes and applies, because a store has one writer. As many threads as the state machine was configured
+//! with (executors) answer queries. One thread copies and syncs, which may take long. The state machine bounds the
+//! tasks that wait for them: one batch and one entry at a time, a sync and a copy for each peer, and a query for each
+//! executor, beside overdue queries that are still in the store.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,49 +24,49 @@ use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
 
-/// As what queries run: what decides which of them are let in, and tells peers that the node lives, is woken before
-/// them, and so is the one writer.
+/// Scheduling of query threads: lower than the event loop, which admits queries and sends heartbeats to peers, and
+/// lower than the one writer.
 const QUERIES: Scheduling = Scheduling::Batch { nice: 5 };
 
-/// Something that a node wants of its store.
+/// A task of the state machine for the store.
 #[derive(Debug)]
 pub enum Task {
-    /// `federation::action::Action::Execute`.
+    /// For `federation::action::Action::Execute`: a batch of transactions.
     Execute(BatchId, Revision, Vec<Request>),
-    /// `federation::action::Action::Apply`.
+    /// For `federation::action::Action::Apply`: an entry of the log.
     Apply(Revision, Arc<Entry>),
-    /// `federation::action::Action::Query`.
+    /// For `federation::action::Action::Query`: the values of keys.
     Query(Ticket, Vec<Key>, Nanos),
-    /// `federation::action::Action::Look`.
+    /// For `federation::action::Action::Look`: a command that reads.
     Look(Ticket, Command),
-    /// `federation::action::Action::Sync`.
+    /// For `federation::action::Action::Sync`: flush the store to disk.
     Sync,
-    /// `federation::action::Action::Copy`.
+    /// For `federation::action::Action::Copy`: records for a peer.
     Copy(NodeId, Option<Key>),
-    /// `federation::action::Action::Install`.
+    /// For `federation::action::Action::Install`: records of a copy.
     Install(Arc<Image>),
 }
 
-/// Why a task was not carried out. The node ends then.
+/// Reason for which a task failed; the node ends then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failed {
-    /// The store refused.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The call panicked; what it said is on standard error.
+    /// The call panicked; its message is on standard error.
     #[error("a call of the store panicked, a defect of punctual: please report it with what is said above")]
     Panicked,
 }
 
-/// What came of a task.
+/// Result of a task.
 #[derive(Debug)]
 pub struct Done {
-    /// What to tell the state machine.
+    /// The event for the state machine, or the failure.
     pub result: Result<Event, Failed>,
-    /// When a thread began with it: until then it waited for that thread.
+    /// When a thread began the task; before, the task waited for the thread.
     pub begun: Time,
-    /// When the thread had ended it.
+    /// When the thread had finished the task.
     pub ended: Time,
 }
 
@@ -102,7 +102,7 @@ fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task)
     })
 }
 
-/// Uses so much processor time of the calling thread.
+/// Burns `work` of the calling thread's processor time.
 fn spend(work: Nanos) {
     if work > Nanos::ZERO {
         let until = thread_cpu_time() + work;
@@ -112,7 +112,7 @@ fn spend(work: Nanos) {
     }
 }
 
-/// The threads. They end when this is dropped, after what they have.
+/// The threads; dropping this ends them, each after its present task.
 #[derive(Debug)]
 pub struct Stores {
     writes: Option<Sender<Task>>,
@@ -123,11 +123,11 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Starts the threads, with `executors` for queries; `wake` is called after each task. Each request takes `each` of
-    /// its thread's processor time beside what it needs, so that a load can be stated for any machine.
+    /// Starts the threads, `executors` of them for queries; `wake` is called after each task. Each request takes `each`
+    /// of its thread's processor time beside what it needs, so that a load can be stated for any machine.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system refuses to start a thread.
     pub fn start<E: Engine + 'static, O: Os>(
         replica: &Arc<Replica<E, O>>,
         os: &O,
@@ -148,7 +148,7 @@ impl Stores {
                 let os = os.clone();
                 threads.push(thread.spawn(move || {
                     if let Some(scheduling) = scheduling {
-                        // Where it is refused, the thread has as much of a share as the others.
+                        // If that is refused, the thread has the same share as the others.
                         drop(os.set_scheduling(os.this_thread(), scheduling));
                     }
                     work(carry_out, &tasks, &told, &clock, &wake);
@@ -170,18 +170,18 @@ impl Stores {
         })
     }
 
-    /// Has a thread carry out a task.
+    /// Queues a task for the thread of its kind.
     pub fn take(&self, task: Task) {
         let lane = match task {
             Task::Execute(..) | Task::Apply(..) | Task::Install(_) => &self.writes,
             Task::Query(..) | Task::Look(..) => &self.reads,
             Task::Sync | Task::Copy(..) => &self.slow,
         };
-        // A thread ends before its lane does only where no loop takes what came of its tasks.
+        // The send fails only if the thread has ended because the loop takes no more results.
         drop(lane.as_ref().map(|lane| lane.send(task)));
     }
 
-    /// What came of the next task that has ended.
+    /// Returns the next result, if a task has ended.
     pub fn done(&self) -> Option<Done> {
         self.done.try_recv().ok()
     }
@@ -204,8 +204,8 @@ fn work(
     loop {
         let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(task) = task else { return };
-        // A node whose store is silent would beat on, and keep others from its place: a panic is told as a failure,
-        // with which the node ends.
+        // A node whose store is silent would go on with its heartbeats, and keep other nodes from taking its place. So
+        // a panic is returned as a failure, which ends the node.
         let begun = clock.now();
         let result = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
         let result = result.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));

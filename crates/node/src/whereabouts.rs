@@ -1,40 +1,40 @@
-//! `SENTINEL`: what clients ask that look for a master. Pure.
+//! `SENTINEL`: questions of clients that look for a master. Pure.
 //!
 //! A client that is built for Redis Sentinel is given addresses of nodes or balancers, and asks them for the address of
-//! the master by a name. A node names the master's address for clients. A balancer names its own, because it finds the
-//! master for each transaction. The federation is the only master that there is, [`NAME`].
+//! the master by a name. A node replies with the master's address for clients. A balancer replies with its own, because
+//! it finds the master for each transaction. The federation is the only master that exists, [`NAME`].
 
 use std::net::SocketAddr;
 
 use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Value, Writer};
 
-/// What the federation is called.
+/// Name of the federation, as clients ask for it.
 pub const NAME: &str = "punctual";
 
-/// What a client asks.
+/// A question after `SENTINEL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inquiry {
-    /// The address of the master of that name; of any other there is none.
+    /// The address of the master of a name; other names than the federation's have none.
     Address {
-        /// Whether it is the federation's name.
+        /// Whether the name is the federation's.
         ours: bool,
     },
-    /// All masters.
+    /// A list of all masters.
     Masters,
-    /// The master.
+    /// A description of the master.
     Master,
-    /// The other nodes.
+    /// A list of the replicas: all nodes but the master.
     Slaves,
-    /// Other sentinels: all nodes and balancers tell the same, and name none.
+    /// A list of other sentinels; the reply is empty, because all nodes and balancers reply alike.
     Sentinels,
 }
 
 impl Inquiry {
-    /// What the words after `SENTINEL` ask.
+    /// Parses the words after `SENTINEL`.
     ///
     /// # Errors
-    /// The error that the client is told.
+    /// The error reply.
     pub fn read(words: &Words) -> Result<Inquiry, String> {
         let ours = words.argument(2).eq_ignore_ascii_case(NAME.as_bytes());
         let named = |inquiry| match ours {
@@ -60,7 +60,7 @@ impl Inquiry {
         }
     }
 
-    /// Answers, where the master is at `master`, if there is one, and the other nodes at `others`.
+    /// Writes the reply, for a master at `master`, if there is one, and the other nodes at `others`.
     pub fn answer(self, master: Option<SocketAddr>, others: &[SocketAddr], out: &mut Writer<'_>) {
         let each = |address: &SocketAddr| {
             let link = ("master-link-status", Value::bulk("ok"));
@@ -91,7 +91,7 @@ impl Inquiry {
     }
 }
 
-/// A node, as clients of Redis Sentinel read it.
+/// Describes a node in the form that clients of Redis Sentinel read.
 fn described(name: &str, address: SocketAddr, flags: &str, more: &[(&str, Value)]) -> Value {
     let pairs = [
         ("name", Value::bulk(name)),

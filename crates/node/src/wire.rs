@@ -1,13 +1,13 @@
-//! What nodes send each other: frames (`logs::frame`) over TCP, one connection for each direction.
+//! Packets between nodes: frames (`logs::frame`) over TCP, one connection for each direction.
 //!
-//! The node that dials sends [`Packet::Hello`] first, then messages; nothing comes back on that connection, but that
-//! another process has its name ([`Message::NameTaken`]). So a
-//! connection that breaks tells that the node at its other end is gone, or cannot be heard, which is the same.
+//! The node that dials sends [`Packet::Hello`] first, then messages. The only packet that comes back on that connection
+//! says that another process has its name ([`Message::NameTaken`]). So a connection that breaks shows that the node at
+//! its other end is gone or unreachable, which counts as the same.
 //!
-//! A front dials nodes, and says [`Packet::Front`] first. Its connection goes both ways: the node says its name, then
-//! what it says of itself on each beat, and answers requests by their numbers.
+//! A balancer dials nodes, and sends [`Packet::Front`] first. Its connection goes both ways: the node sends its name,
+//! then its state and load on each heartbeat, and answers requests by their numbers.
 //!
-//! Deadlines travel as time left: a message that waited before it was sent is shortened by that ([`shortened`]).
+//! Deadlines travel as time left: the time that a message waited before it was sent is subtracted ([`shortened`]).
 
 use std::net::SocketAddr;
 
@@ -19,51 +19,51 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::datagram::Secret;
 
-/// The version of this conversation.
+/// Version of the packets; nodes of other versions are refused.
 pub const VERSION: u8 = 4;
-/// The longest frame of a peer that has not said its name.
+/// The longest frame of a peer that has not sent its name, in bytes.
 pub const STRANGER_BYTES_MAX: usize = 256;
-/// The longest frame of a peer: a request may have 128 values of 128 KiB. The loop of a node that sends or takes one
-/// does nothing else meanwhile, so a longer one would have its peers suspect it.
+/// The longest frame of a peer, in bytes: a request may have 128 values of 128 KiB. While the loop of a node sends or
+/// takes a frame it does nothing else, so a longer frame would make its peers suspect it.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
 
 /// Whether a key was set; otherwise it was removed.
 pub type IsSet = bool;
 
-/// What is on a connection between nodes.
+/// A packet on a connection between nodes, or between a node and a balancer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Packet {
-    /// The sender's name, first.
+    /// The sender's name; the first packet of a node.
     Hello {
-        /// Its federation.
+        /// The federation that the sender belongs to.
         federation: FederationId,
-        /// The process.
+        /// Number and start of the node.
         from: Member,
-        /// Where clients find it.
+        /// Address of the node for clients.
         clients: SocketAddr,
     },
-    /// A message.
+    /// A message between state machines.
     Message(Message),
-    /// The sender is a front, first.
+    /// The sender is a balancer; its first packet.
     Front,
-    /// A front's request, under a number of its own.
+    /// A balancer's request, under a number of the balancer's own.
     Request(u64, Request),
-    /// The answer to that.
+    /// The answer to the request of that number.
     Reply(u64, Reply),
     /// Readings of the sender's objects, at most [`crate::sensing::TOGETHER_MAX`].
     Readings(Vec<Report>),
-    /// Readings of the receiver's that the sender has, and an instant of the sender's clock.
+    /// The sender's stamp, and the receiver's readings that the sender acknowledges.
     Taken(Stamp, Vec<(Made, Seq)>),
-    /// The sender, a front, wants to be told of changed keys from now on.
+    /// The sender, a balancer, asks for changes of keys from now on.
     Hear,
-    /// Which keys the entry at that revision has set or removed, now that the sender has applied it. The first one
-    /// names none: it says behind which entry the sender begins to tell.
+    /// Keys that the entry at that revision has set or removed, once the sender has applied it. The first such packet
+    /// has no keys: its revision is the entry behind which the sender begins to report.
     Changed(Revision, Vec<(Key, IsSet)>),
-    /// What opens the sender's datagrams; by TLS alone.
+    /// Key of the sender's sealed datagrams; sent over TLS only.
     Key(Secret),
 }
 
-/// [`Packet::Readings`], written as they lie in their feed.
+/// [`Packet::Readings`], encoded from the feed's memory without a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Readings<'f>(pub Together<'f>);
 
@@ -73,7 +73,7 @@ impl Serialize for Readings<'_> {
     }
 }
 
-/// A message that has waited for `waited` before it was sent; `None` where no time is left.
+/// Subtracts the time that a message waited from its time left; `None` where none is left.
 pub fn shortened(message: Message, waited: Nanos) -> Option<Message> {
     match message {
         Message::PassedOn(mut request) => {

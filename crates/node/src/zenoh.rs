@@ -1,9 +1,9 @@
 //! Readings from Zenoh (decision 48): a session that subscribes to key expressions, and leaves each put in the node's
 //! [letterbox](crate::letterbox).
 //!
-//! A put's timestamp is of a hybrid logical clock, kept near the time of day, so the age that it gives is worth as much
-//! as the clocks of both machines agree. Zenoh drops what does not fit into its queues, without a word: of that there
-//! is no account here.
+//! A put's timestamp is of a hybrid logical clock, kept near the time of day, so the age that it gives is as accurate
+//! as the clocks of both machines agree. Zenoh silently drops puts that do not fit into its queues; they are not
+//! counted here.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -21,44 +21,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::letterbox::{Dated, Letterbox};
 
-/// The most subscriptions.
+/// The most subscriptions of a session.
 pub const TABLES_MAX: usize = 64;
-/// A put of more bytes is dropped by Zenoh before it is whole, uncounted: otherwise a stranger's gigabyte is gathered.
+/// Size above which Zenoh drops a put before it is whole, uncounted; otherwise it would collect a stranger's gigabyte.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// The longest name of an object, in bytes, as a federation's keys have it.
 const NAME_MAX: usize = 500;
-/// The first wait, and the longest, before a connection that failed is tried again.
+/// The first and the longest wait before a connection that failed is tried again.
 const RETRY: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
-/// How long a client's first connection may take: without one there is no session.
+/// Time limit for a client's first connection: without one there is no session.
 const CLIENT_WAITS: Duration = Duration::from_secs(5);
-/// How long the end of a session is waited for.
+/// Time limit for closing a session.
 pub const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
-/// Which puts set which object.
+/// A key expression, and the name of the object that its puts set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
-    /// The key expression.
+    /// The key expression to subscribe to.
     pub key: String,
-    /// The object's name, in which `$1` is what the first part of the key with a wildcard stands for.
+    /// Name of the object; `$1` stands for the text that the key's first part with a wildcard matches.
     pub object: String,
 }
 
-/// A session.
+/// Settings of a Zenoh session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// What is subscribed to.
+    /// The subscriptions of the session.
     pub tables: Vec<Table>,
-    /// Endpoints of others.
+    /// Endpoints of other Zenoh processes to connect to.
     pub connect: Vec<String>,
-    /// Endpoints of its own.
+    /// Endpoints at which the session listens.
     pub listen: Vec<String>,
-    /// Whether it is a client of one router in place of a peer.
+    /// Whether the session is a client of one router, in place of a peer.
     pub is_client: bool,
-    /// Whether others are looked for by multicast and gossip.
+    /// Whether the session looks for others by multicast and gossip.
     pub scouts: bool,
 }
 
-/// Why there is no session.
+/// The reason for which there is no session.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct ZenohError {
@@ -71,7 +71,7 @@ fn error(what: impl Into<String>) -> impl FnOnce(::zenoh::Error) -> ZenohError {
     move |why| ZenohError { what, why: words(&why) }
 }
 
-/// Zenoh's own words, without the places in its source (` at /FILE.rs:LINE.`).
+/// Zenoh's own message, without the positions in its source (` at /FILE.rs:LINE.`).
 fn words(error: &::zenoh::Error) -> String {
     let text = error.to_string();
     let mut parts = text.split(" at /");
@@ -85,15 +85,15 @@ fn words(error: &::zenoh::Error) -> String {
     words.trim().to_owned()
 }
 
-/// A part of a key expression that stands for more than itself.
+/// Whether this part of a key expression has a wildcard.
 fn is_wild(chunk: &str) -> bool {
     chunk.contains('*')
 }
 
-/// Whether it is a key expression.
+/// Checks that this is a key expression of Zenoh.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason for the operator.
 pub fn check_key(key: &str) -> Result<(), String> {
     KeyExpr::try_from(key).map(drop).map_err(|error| {
         let why = words(&error);
@@ -101,27 +101,27 @@ pub fn check_key(key: &str) -> Result<(), String> {
     })
 }
 
-/// A part of an object's name.
+/// A part of the name of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// What the chunk with this number stands for, counted from the front, or (`true`) from the back.
+    /// The chunk of the key with this number, counted from the front, or (`true`) from the back.
     Chunk(usize, bool),
-    /// What `**` stands for: all but so many chunks at the front and at the back.
+    /// The chunks that `**` matches: all but these numbers of chunks at the front and at the back.
     Middle(usize, usize),
 }
 
-/// How an object is named by the key of a put.
+/// Derives the name of an object from the key of a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
     parts: Vec<Part>,
 }
 
 impl Naming {
-    /// Reads a table's name of objects.
+    /// Parses the name of objects in a table.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason for the operator.
     pub fn of(table: &Table) -> Result<Naming, String> {
         let chunks: Vec<&str> = table.key.split('/').collect();
         let wild: Vec<usize> = (0..chunks.len()).filter(|at| is_wild(chunks[*at])).collect();
@@ -160,7 +160,7 @@ impl Naming {
         }
     }
 
-    /// The one name that it gives to all, where it takes nothing of the key.
+    /// The name, if it is the same for all puts.
     pub fn plain(&self) -> Option<&str> {
         match &self.parts[..] {
             [Part::Text(name)] => Some(name),
@@ -168,8 +168,8 @@ impl Naming {
         }
     }
 
-    /// The name of the object of a put with this key, which the table's key expression matches; `None` where it has
-    /// none, or a longer one than objects have.
+    /// Returns the name of the object for a put with this key, which the table's key expression matches; `None` if the
+    /// name would be empty or too long.
     pub fn name(&self, key: &str) -> Option<Key> {
         let chunks: Vec<&str> = key.split('/').collect();
         let mut name = Vec::new();
@@ -191,10 +191,10 @@ impl Naming {
     }
 }
 
-/// Whether it is an endpoint that this build can reach, or listen at where `listens`.
+/// Checks that this is an endpoint that this build can reach, or listen at (`listens`).
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason for the operator.
 pub fn check_endpoint(text: &str, listens: bool) -> Result<(), String> {
     let endpoint = EndPoint::from_str(text)
         .map_err(|error| format!("{text} is no endpoint such as \"tcp/10.0.0.7:7447\": {}", words(&error)))?;
@@ -242,7 +242,7 @@ impl Spec {
             ("scouting/multicast/enabled", self.scouts.to_string()),
             ("scouting/gossip/enabled", self.scouts.to_string()),
             ("transport/link/rx/max_message_size", MESSAGE_BYTES_MAX.to_string()),
-            // What comes without a timestamp stays so, and none is changed: otherwise ages show nothing.
+            // Timestamps stay as publishers set them: one added on the way would hide a reading's age.
             ("timestamping/enabled", "false".to_owned()),
         ];
         let waits = ("connect/timeout_ms", CLIENT_WAITS.as_millis().to_string());
@@ -255,16 +255,16 @@ impl Spec {
         Ok(config)
     }
 
-    /// How each table names its objects.
+    /// Parses the names of objects in all tables.
     ///
     /// # Errors
-    /// What is wrong with one of them.
+    /// The reason for the first that is wrong.
     pub fn namings(&self) -> Result<Vec<Naming>, String> {
         self.tables.iter().map(Naming::of).collect()
     }
 }
 
-/// A session that is open.
+/// An open session that fills a letterbox.
 #[derive(Debug)]
 pub struct Source {
     session: Session,
@@ -272,11 +272,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens a session, and has it leave puts in the letterbox, with the instants of `clock`: that of the node. As a
-    /// peer it waits for others up to half a second, and goes on to look for them; as a client it waits for one.
+    /// Opens a session, and has it leave puts in the letterbox, with the instants of `clock`, the node's. A peer waits
+    /// for others up to half a second, and goes on looking for them; a client waits for one router.
     ///
     /// # Errors
-    /// [`ZenohError`]: an endpoint that is taken, no router, a key expression that is none.
+    /// [`ZenohError`]: an endpoint in use, no router, or an invalid key expression.
     pub fn open(
         spec: &Spec,
         letterbox: &Arc<Letterbox>,
@@ -303,19 +303,20 @@ impl Source {
         Ok(Source { session, letterbox })
     }
 
-    /// Now and then: leaves the number of connections in the letterbox.
+    /// Called now and then: stores the number of connections in the letterbox.
     pub fn look(&self) {
         let info = self.session.info();
         let (routers, peers) = (info.routers_zid().wait(), info.peers_zid().wait());
         self.letterbox.links(routers.count() + peers.count());
     }
 
-    /// Ends the session; false where that takes longer than [`CLOSES_WITHIN`], and it ends with the process.
+    /// Ends the session. Returns false if that takes longer than [`CLOSES_WITHIN`]; the session then ends with the
+    /// process.
     pub fn close(&self) -> bool {
         let session = self.session.clone();
         let (tell, told) = channel();
         let closes = std::thread::Builder::new().name("zenoh-close".into()).spawn(move || {
-            // One that is closed already is as good.
+            // A session that is closed already is closed as well.
             drop(session.close().wait());
             let _ = tell.send(());
         });
@@ -323,7 +324,7 @@ impl Source {
     }
 }
 
-/// Takes a put, on a thread of Zenoh's.
+/// Takes a put, on a thread of Zenoh.
 fn take(sample: &Sample, naming: &Naming, letterbox: &Letterbox, clock: &impl Clock) {
     if sample.kind() == SampleKind::Delete {
         letterbox.delete();
@@ -331,7 +332,7 @@ fn take(sample: &Sample, naming: &Naming, letterbox: &Letterbox, clock: &impl Cl
     }
     let came = clock.now();
     let key = sample.key_expr();
-    // A put may be for all keys of an expression: then a part of it stands for no name.
+    // A put may be for all keys of an expression; its wildcard then gives no name.
     let name = match naming.plain() {
         Some(name) => Some(name.as_bytes().to_vec()),
         None if key.as_str().split('/').any(is_wild) => None,

@@ -1,4 +1,4 @@
-//! What a balancer tells of itself.
+//! Figures of a balancer, for INFO and for Prometheus.
 
 use std::net::SocketAddr;
 
@@ -10,33 +10,33 @@ use punctual_units::{Nanos, Time};
 use super::{Bytes, late_lines, owned, request_figures, request_lines, sections, standing};
 use crate::spans::Account;
 
-/// All of a balancer. Of the time of late requests, what it spent with nodes is all at the network.
+/// All figures of a balancer at one instant. The time of late requests at nodes counts as time at the network.
 #[derive(Clone, Debug)]
 pub struct BalancerFigures {
-    /// That of the first node that was heard.
+    /// Federation of the first node that sent its name.
     pub federation: Option<FederationId>,
-    /// Where they are for Prometheus.
+    /// Address of the page for Prometheus, if there is one.
     pub page: Option<SocketAddr>,
-    /// When this was so.
+    /// The instant of these figures.
     pub at: Time,
-    /// How long it has run.
+    /// Time since the balancer started.
     pub uptime: Nanos,
     /// The node to which transactions go.
     pub master: Option<NodeId>,
-    /// What each node last said, and how long ago.
+    /// The last heartbeat of each node, and how long ago it came.
     pub nodes: Vec<(Heartbeat, Nanos)>,
-    /// Requests without an answer.
+    /// Number of requests without an answer.
     pub under_way: usize,
-    /// What came of requests.
+    /// Outcomes of requests, and the times of late ones.
     pub account: Account,
-    /// Clients now, and all that ever were.
+    /// Number of clients now, and of all that ever connected.
     pub clients: (usize, u32),
-    /// Of clients.
+    /// Bytes of clients' connections.
     pub client_bytes: Bytes,
 }
 
 impl BalancerFigures {
-    /// What INFO answers: the sections that are wanted, all where none is named.
+    /// The reply to INFO: the wanted sections; all, if none is named.
     pub fn info(&self, wanted: &[String]) -> String {
         let all = [
             ("Federation", self.federation_lines()),
@@ -72,7 +72,7 @@ impl BalancerFigures {
         ])
     }
 
-    /// The page for Prometheus.
+    /// The page for Prometheus, as text.
     pub fn metrics(&self) -> String {
         let mut page = String::new();
         let to = &mut page;

@@ -1,4 +1,4 @@
-//! Which programs may connect to a node, and how their connections begin.
+//! Access control of a node: programs that may connect, and the protocol on their connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use punctual_server::users::Users;
 
 use super::NodeError;
 
-/// Which programs may connect, and what they speak.
+/// Programs that may connect, and the protocol that they use.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Which client may do what; with none, each may do all, and this machine alone reaches the node.
+    /// Users and their rights; without users, each client may do all, and only this machine reaches the node.
     pub users: Arc<Users>,
-    /// No other machine reaches the addresses, as the caller knows: they are of network namespaces of its own.
+    /// Whether no other machine reaches the addresses, as the caller knows: they are in network namespaces of its own.
     pub is_private: bool,
-    /// If given, what clients speak: TLS with these certificates, and nothing else.
+    /// Certificates for TLS with clients; if given, clients speak nothing else.
     #[cfg(feature = "tls")]
     pub clients: Option<Arc<Tls>>,
-    /// If given, what nodes speak with each other: TLS, each with a certificate of the authority that is named there.
+    /// Certificates for TLS between nodes; if given, each node needs a certificate of the authority named there.
     #[cfg(feature = "tls")]
     pub peers: Option<Arc<Tls>>,
 }
 
-/// Where a peer is.
+/// Address of a peer, with its name for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
-    /// Its socket.
+    /// Socket address to dial, of the peer's listener.
     pub socket: SocketAddr,
-    /// What its certificate is to name, where nodes speak TLS: a host, or an address.
+    /// Host or address that the peer's certificate must name, where nodes speak TLS.
     pub name: String,
 }
 
 impl PeerAddress {
-    /// A peer whose certificate names its address.
+    /// Makes the address of a peer whose certificate names its IP address.
     pub fn of(socket: SocketAddr) -> PeerAddress {
         PeerAddress {
             socket,
@@ -46,7 +46,7 @@ impl PeerAddress {
 }
 
 impl Access {
-    /// Whether clients may come to this address.
+    /// Checks that clients may connect to this address.
     pub(super) fn check_clients(&self, clients: SocketAddr) -> Result<(), NodeError> {
         match clients.ip().is_loopback() || self.is_private || !self.users.is_empty() {
             true => Ok(()),
@@ -54,7 +54,7 @@ impl Access {
         }
     }
 
-    /// Whether a node may listen at these addresses.
+    /// Checks that a node may listen at these addresses.
     pub(super) fn check(&self, clients: SocketAddr, peers: SocketAddr) -> Result<(), NodeError> {
         self.check_clients(clients)?;
         if !peers.ip().is_loopback() && !self.is_private && !self.has_tls_of_nodes() {
@@ -72,7 +72,7 @@ impl Access {
         has_tls
     }
 
-    /// What a client or a peer that has come speaks; `None` where TLS cannot begin.
+    /// Begins the stream of a client or peer that has connected; `None` if TLS cannot begin.
     pub(super) fn accept(&self, socket: TcpStream, is_client: bool) -> Option<Stream> {
         #[cfg(feature = "tls")]
         if let Some(tls) = if is_client { &self.clients } else { &self.peers } {
@@ -82,7 +82,7 @@ impl Access {
         Some(Stream::Plain(socket))
     }
 
-    /// The same of a peer that was dialled; otherwise why it cannot.
+    /// Begins the stream of a peer that was dialled, or returns the reason why it cannot.
     pub(super) fn dial(&self, socket: TcpStream, name: &str) -> Result<Stream, String> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.peers {

@@ -1,7 +1,7 @@
 //! The event loop of a balancer: a [`Front`] between clients of Redis and nodes.
 //!
-//! It keeps nothing that another balancer would need: what it knows of nodes it has heard within the last beats, and a
-//! client that comes back by another one brings its session along.
+//! A balancer keeps no state that another one would need: its knowledge of nodes is from the last heartbeats, and a
+//! client that comes back through another balancer brings its session along.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -35,10 +35,10 @@ use crate::figures::BalancerFigures;
 use crate::spans::{Place, Spans};
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
-/// While so many bytes wait for a node's socket, it is sent no further request.
+/// A node is sent no further request while this many bytes wait for its socket.
 const UNSENT_MAX: usize = 4 << 20;
 
-/// The sockets of a balancer that has yet to begin.
+/// The bound socket and the settings of a balancer that does not run yet.
 #[derive(Debug)]
 pub struct Balancing {
     poll: Poll,
@@ -49,11 +49,10 @@ pub struct Balancing {
 }
 
 impl Balancing {
-    /// Takes an address for clients; port 0 takes a free one. `access` says which clients there are, and what nodes
-    /// speak.
+    /// Binds an address for clients; port 0 takes a free one. `access` has the users, and the protocol between nodes.
     ///
     /// # Errors
-    /// [`NodeError`].
+    /// Any [`NodeError`], as for a port in use.
     pub fn bind(clients: SocketAddr, access: Access) -> Result<Balancing, NodeError> {
         access.check_clients(clients)?;
         let poll = Poll::new().map_err(failed("the event loop"))?;
@@ -68,7 +67,7 @@ impl Balancing {
         })
     }
 
-    /// Its figures are on this page for Prometheus.
+    /// Adds a page of figures for Prometheus.
     pub fn page(self, page: Page) -> Balancing {
         Balancing {
             page: Some(page),
@@ -76,7 +75,7 @@ impl Balancing {
         }
     }
 
-    /// Where it listens.
+    /// The address for clients, with the port that was taken.
     ///
     /// # Errors
     /// [`NodeError::Io`].
@@ -84,17 +83,17 @@ impl Balancing {
         self.clients.local_addr().map_err(failed("the address"))
     }
 
-    /// What has the loop look whether it is to end.
+    /// The waker that has the loop look whether it is to end.
     pub fn waker(&self) -> Arc<Waker> {
         Arc::clone(&self.waker)
     }
 
-    /// Passes requests on until `ends`, to the nodes at the newest addresses of each number: those at which they hear
-    /// peers. Queries are shared out by `balancer`; `draw` is a random number. `note` hears what an operator should
-    /// know, and must not wait.
+    /// Passes requests on until `ends`, to the nodes at the newest addresses of each number: those at which they listen
+    /// for peers. `balancer` distributes queries; `draw` is a random number. `note` gets messages for the operator, and
+    /// must not wait.
     ///
     /// # Errors
-    /// [`NodeError`].
+    /// The event loop, or a thread of the balancer, has failed.
     pub fn run<O: Os>(
         self,
         nodes: Receiver<BTreeMap<u32, PeerAddress>>,
@@ -105,7 +104,7 @@ impl Balancing {
         note: impl FnMut(String),
     ) -> Result<(), NodeError> {
         let waker = self.waker();
-        // A waker that fails leaves the loop to its next look.
+        // If the waker fails, the loop notices the results at its next look.
         let wake = move || drop(waker.wake());
         let clients = Clients::new(self.clients, draw, self.access.clone(), wake);
         let published = Arc::new(Mutex::new(None::<BalancerFigures>));
@@ -146,25 +145,25 @@ impl Balancing {
         };
         let ended = process.run(ends);
         stop.store(true, Ordering::SeqCst);
-        // It ends within its next look, and has nothing to say.
+        // The page's thread ends at its next look; its result does not matter.
         drop(page.map(JoinHandle::join));
         ended
     }
 }
 
-/// The way to a node, on which requests go and answers come.
+/// The connection to a node: requests go out on it, answers come back.
 struct NodeWay {
     way: Way,
     frames: Frames,
-    /// The node at its other end, once it has said so.
+    /// The node at its other end, once it has sent its name.
     node: Option<NodeId>,
-    /// What it last said of itself.
+    /// The node's state and load, as last received.
     said: Said,
-    /// What was last told of its end, so that it is told once.
+    /// The last end that was reported, so that it is reported once.
     told: Option<String>,
 }
 
-/// Why a way is down.
+/// The reason for which a connection is down.
 #[derive(Debug, thiserror::Error)]
 enum WayGone {
     #[error(transparent)]
@@ -188,7 +187,7 @@ impl NodeWay {
         }
     }
 
-    /// Reads what has come.
+    /// Reads the packets that have arrived.
     fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, mut take: impl FnMut(Packet)) -> Result<(), WayGone> {
         loop {
             let frames = &mut self.frames;
@@ -211,7 +210,7 @@ impl NodeWay {
         Ok(())
     }
 
-    /// Sends a request, unless too much waits already.
+    /// Sends a request, unless too many bytes are unsent; returns whether it was sent.
     fn send(&mut self, ticket: u64, request: &Request) -> bool {
         match &mut self.way.link {
             Some(link) if link.unsent() < UNSENT_MAX => {
@@ -223,7 +222,7 @@ impl NodeWay {
     }
 }
 
-/// A client's subscription that waits until a node tells of changes.
+/// A client's subscription that waits until a node reports changes.
 struct Parked {
     place: usize,
     number: u32,
@@ -238,25 +237,26 @@ struct Process<O: Os, N: FnMut(String)> {
     access: Access,
     front: Front,
     nodes: Receiver<BTreeMap<u32, PeerAddress>>,
-    /// By the numbers of their addresses, which need not be those that nodes say.
+    /// Connections by the numbers of their addresses, which may differ from the nodes' own numbers.
     ways: BTreeMap<u32, NodeWay>,
-    /// The way to each node that has said its name.
+    /// The number in `ways` of each node that has sent its name.
     named: BTreeMap<NodeId, u32>,
-    /// That of the first node that was heard.
+    /// Federation of the first node that sent its name.
     federation: Option<FederationId>,
     events: VecDeque<FrontEvent>,
-    /// So many requests have numbers.
+    /// Number of requests so far, and the last ticket.
     asked: u64,
-    /// The node that tells of changed keys, by its way; and where it has come.
+    /// The node that was asked to report changes of keys, by its number in `ways`; and the position in its stream of
+    /// changes.
     told_by: Option<u32>,
     heard: Heard,
-    /// Whether it has begun to tell.
+    /// Whether that node has begun to report.
     is_told: bool,
-    /// Subscriptions that wait for that.
+    /// Clients' subscriptions that wait until a node reports changes.
     parked: Vec<Parked>,
     spans: Spans,
     started: Time,
-    /// For the page's thread; and where that is, if it is.
+    /// Figures for the page's thread, and the page's address, if there is one.
     published: Arc<Mutex<Option<BalancerFigures>>>,
     page: Option<SocketAddr>,
     os: O,
@@ -280,7 +280,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             for event in &events {
                 let ready = Ready::from(event);
                 match event.token() {
-                    WAKER => {} // the loop looks whether it is to end, and where nodes are
+                    WAKER => {} // the loop looks in any case whether it is to end, and where nodes are
                     CLIENTS => self.clients.accept(self.poll.registry(), now),
                     Token(out) if out >= OUT => {
                         if let Some(node) = self.ways.get_mut(&((out - OUT) as u32)) {
@@ -294,7 +294,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             self.hear();
             self.serve();
             self.carry_on();
-            // What was answered is sent.
+            // Sends the answers.
             self.serve();
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
@@ -306,7 +306,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         Ok(())
     }
 
-    /// Until when there is nothing to do unless something comes.
+    /// Time until the next action, unless an event comes before.
     fn wait(&self) -> Nanos {
         if self.clients.has_more() || !self.events.is_empty() {
             return Nanos::ZERO;
@@ -318,7 +318,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         due.since(self.os.now()).min(LOOK_EVERY)
     }
 
-    /// Takes note of where nodes are. A way goes on while its node stays where it was.
+    /// Takes new addresses of nodes. A connection goes on while its node's address stays the same.
     fn find(&mut self) {
         while let Ok(found) = self.nodes.try_recv() {
             for (number, address) in found {
@@ -332,7 +332,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    /// Passes on all that has happened, and sends what came of it.
+    /// Passes all events to the state machine, carries out its actions, and sends what waits.
     fn carry_on(&mut self) {
         let now = self.os.now();
         self.hear_changes(now);
@@ -363,7 +363,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    /// Reads what nodes have said.
+    /// Reads the packets of all nodes.
     fn hear(&mut self) {
         let now = self.os.now();
         for number in self.ways.keys().copied().collect::<Vec<_>>() {
@@ -411,13 +411,13 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                     self.clients.tell(missed.into_iter().chain(changes::told(changes)));
                 }
             }
-            // A newer node may say more.
+            // A newer node may send more kinds of packets.
             _ => {}
         }
         Ok(())
     }
 
-    /// A connection has ended.
+    /// Forgets a connection that has ended, and reports the reason once.
     fn lose(&mut self, number: u32, gone: &WayGone) {
         let Some(node) = self.ways.get_mut(&number) else {
             return;
@@ -429,7 +429,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         node.frames = Frames::new(VERSION, FRAME_BYTES_MAX);
         let name = node.node.take();
         let said = gone.to_string();
-        // What TLS does not accept is told; of all else that the system says, the node is gone.
+        // Refusals by TLS are reported; after other errors of the system, the node is gone.
         let is_plain = match gone {
             WayGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
             gone => matches!(gone, WayGone::Ended),
@@ -438,7 +438,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             (self.note)(format!("the node at {}: {said}", node.way.address.socket));
             node.told = Some(said);
         }
-        // Of two ways to one node the later one counts.
+        // Of two connections to one node the later one counts.
         if let Some(name) = name.filter(|name| self.named.get(name) == Some(&number)) {
             self.named.remove(&name);
             self.events.push_back(FrontEvent::Reset(name));
@@ -456,7 +456,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                     (node.send(ticket, &request), node.said)
                 });
                 if !sent {
-                    // It was not sent, so it was not executed.
+                    // The request was not sent, so it was not executed.
                     let answer = Answer::Late {
                         reason: Reason::Backlog,
                         retry_after: RETRY_AFTER,
@@ -483,7 +483,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         self.events.push_back(FrontEvent::Request(self.asked, request));
     }
 
-    /// Has a node tell of changed keys once a client wants to hear, and lets subscriptions go on that waited for it.
+    /// Asks a node to report changes once a client subscribes, and ends the wait of subscriptions.
     fn hear_changes(&mut self, now: Time) {
         let wants = self.clients.hear() || !self.parked.is_empty();
         if wants && self.told_by.is_none() {
@@ -506,7 +506,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    /// Does all that can be done for clients now.
+    /// Reads, answers and sends whatever clients' connections can at present.
     fn serve(&mut self) {
         let now = self.os.now();
         self.hear_changes(now);
@@ -520,7 +520,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                         let text = self.figures(now).info(&wanted);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
-                    // One of them is the master.
+                    // The master is one of the nodes counted, so one is subtracted.
                     Wanted::Wait(revision) => {
                         let nodes = self.front.nodes(now);
                         let have = nodes.filter(|(heartbeat, _)| heartbeat.applied >= revision).count();
@@ -542,7 +542,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                         }
                     }
                     Wanted::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
-                    // It finds the master for each transaction, so no client needs to.
+                    // The balancer finds the master for each transaction, so it replies with its own address.
                     Wanted::Whereabouts(inquiry) => {
                         let here = self.clients.reached_at(place);
                         self.clients.described(place, |out| inquiry.answer(here, &[], out));
@@ -552,7 +552,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    /// What INFO and the page tell.
+    /// The figures for INFO and for the page.
     fn figures(&self, now: Time) -> BalancerFigures {
         BalancerFigures {
             federation: self.federation,
@@ -568,7 +568,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    /// Leaves the figures of now for the page's thread.
+    /// Leaves figures for the page's thread.
     fn publish(&self, now: Time) {
         if self.page.is_some() {
             *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.figures(now));

@@ -25,7 +25,7 @@ use crate::conversation::{Conversation, Step};
 use crate::figures::Bytes;
 use crate::whereabouts::Inquiry;
 
-/// How much of one request is taken: what a transaction may have.
+/// Bounds of one request: those of a transaction.
 static BOUNDS: Bounds = Bounds {
     arguments: 32_768,
     bulk: 1 << 20,
@@ -33,40 +33,40 @@ static BOUNDS: Bounds = Bounds {
     inline: 16 << 10,
     depth: 2,
 };
-/// The most requests of a client that are read and not begun.
+/// The most requests of a client that are read but not begun.
 const WAITING_MAX: usize = 1024;
-/// The most bytes of them, but for one request.
+/// The most bytes of such requests, exceeded by one request at most.
 const WAITING_BYTES: usize = 1 << 20;
-/// The most bytes of requests of all clients together that are read and not begun, but for [`SHORT_MAX`] of each client
-/// (64 MiB in all): what some clients send without an end keeps no other client's short requests from being read. While
-/// there is no room, no more is read of a client that has as much, and one in the middle of a request is dropped as one
-/// that stalls.
+/// The most bytes of requests of all clients together that are read but not begun, beside [`SHORT_MAX`] of each client
+/// (64 MiB in all): endless input of some clients does not keep other clients' short requests from being read. While
+/// there is no room, a client that has as much is not read further, and one in the middle of a request is dropped as
+/// stalled.
 const REQUESTS_MAX: usize = 128 << 20;
-/// While so many bytes of replies are not sent, no further request of the client is begun. So one client's replies take
+/// Stops beginning requests of a client while this many bytes of its replies are unsent. So one client's replies take
 /// at most that, and one reply.
 const REPLIES_PAUSE: usize = 1 << 20;
-/// The most bytes of replies of all clients together that are not sent, but for one short reply for each client (64 MiB
-/// in all): long ones that some clients do not read keep no other client from short ones. A long reply for which there
-/// is no room is not kept: its client is told that the query is late, or that the outcome of the transaction is to be
-/// asked for. While there is none, a client's next request waits until all of its replies are sent.
+/// The most unsent bytes of replies of all clients together, beside one short reply for each client (64 MiB in all):
+/// long replies that some clients do not read keep no other client from short ones. A long reply that does not fit is
+/// dropped: its client gets `LATE` for a query, `UNKNOWN` for a transaction. While there is no room, a client's next
+/// request waits until all of its replies are sent.
 pub(super) const REPLIES_MAX: usize = 192 << 20;
-/// Replies and requests up to here are short.
+/// The longest replies and requests that count as short, in bytes.
 pub(super) const SHORT_MAX: usize = 64 << 10;
-/// The most bytes of a stranger's requests that are read and not begun.
+/// The most bytes of a stranger's requests that are read but not begun.
 const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
-/// A client that leaves replies for so long without taking any is dropped, as is one in the middle of a request.
+/// Time after which a client is dropped that takes no replies, or stops in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
-/// How long a subscription waits for changes to be told, whatever its client's deadline.
+/// The longest wait of a subscription until changes can be reported, whatever its client's deadline.
 const HEARING_MAX: Nanos = Nanos::from_secs(1);
-/// A client that leaves so many bytes unread of what it hears is dropped.
+/// A subscriber that leaves more than this many bytes unread is dropped.
 const HEARD_MAX: usize = 8 << 20;
-/// How much is matched and told of changes in one turn of the loop: comparisons of bytes, and bytes copied.
+/// Limit of matching and delivering changes in one turn of the loop, in bytes compared and bytes copied.
 const STEPS_TURN: usize = 4 << 20;
-/// The most changes that wait to be told.
+/// The most changes that wait to be delivered; those beyond are counted as missed.
 const TELLING_MAX: usize = 65_536;
 
-/// Whether an answer is kept where so many bytes wait already.
+/// Whether an answer still fits beside `unsent` bytes.
 pub(super) fn fits(answer: &Answer, unsent: usize) -> bool {
     let Answer::Done { output, .. } = answer else {
         return true;
@@ -75,7 +75,7 @@ pub(super) fn fits(answer: &Answer, unsent: usize) -> bool {
     bytes <= SHORT_MAX || unsent + bytes <= REPLIES_MAX
 }
 
-/// What is told in the place of an answer that is not kept.
+/// The answer in place of one that does not fit.
 pub(super) fn unkept(leaves_nothing: bool) -> Answer {
     match leaves_nothing {
         true => Answer::late(Reason::Backlog, None),
@@ -83,42 +83,42 @@ pub(super) fn unkept(leaves_nothing: bool) -> Answer {
     }
 }
 
-/// All of them.
+/// All clients' connections of a process.
 pub(super) struct Clients {
     listener: TcpListener,
     places: Places<Box<Client>>,
-    /// The client of each request that has no answer.
+    /// Slot of the client of each request without an answer.
     tickets: BTreeMap<u64, usize>,
-    /// Those that have something to do without an event.
+    /// Slots of clients that have something to do without an event.
     again: Vec<usize>,
-    /// Where the numbers of requests begin that belong to no session.
+    /// First number of requests outside of a session.
     first: u64,
-    /// Of all of them.
+    /// Bytes read from and written to clients' connections.
     pub bytes: Bytes,
     access: Access,
-    /// Checks passwords, where there are users.
+    /// Checks passwords, if there are users.
     prover: Option<Prover>,
-    /// Where their scans go on.
+    /// Cursors of all clients' scans.
     cursors: Arc<Cursors>,
     subscribers: Subscribers,
-    /// Changes that are to be told.
+    /// Changes that wait to be delivered.
     telling: VecDeque<Told>,
-    /// The bytes of all replies that are not sent.
+    /// Unsent bytes of all replies.
     unsent: usize,
-    /// Replies that were not kept, because there was no room.
+    /// Number of replies that were dropped for lack of room.
     pub unkept: u64,
-    /// The bytes of all requests that are read and not begun.
+    /// Bytes of all requests that are read but not begun.
     kept: usize,
-    /// Places of clients that wait for room for theirs.
+    /// Slots of clients that wait for room to be read.
     short_of_room: BTreeSet<usize>,
 }
 
 impl Clients {
-    /// Those of a listener. `first` is drawn at random when the process starts ([`Conversation::new`]); `wake` has the
-    /// event loop look for passwords that were checked.
+    /// Makes the clients of a listener. `first` is drawn at random when the process starts ([`Conversation::new`]);
+    /// `wake` has the event loop look for results of password checks.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system refuses the thread that checks passwords.
     pub fn new(
         listener: TcpListener,
         first: u64,
@@ -146,12 +146,12 @@ impl Clients {
         })
     }
 
-    /// The bytes of all replies that are not sent.
+    /// Unsent bytes of all clients' replies.
     pub fn unsent(&self) -> usize {
         self.unsent
     }
 
-    /// Counts what waits to be sent to a client, and what of its requests waits to be begun.
+    /// Updates the counts of a client's unsent replies and unbegun requests.
     fn count(&mut self, place: usize) {
         if let Some(client) = self.places.get_mut(place) {
             let (unsent, kept) = (client.link.unsent(), client.kept());
@@ -161,7 +161,7 @@ impl Clients {
         }
     }
 
-    /// The answer as it is told: where there is no room for its bytes, without them.
+    /// The answer itself, or its replacement if it does not fit.
     fn fitted(&mut self, place: usize, answer: Answer) -> Answer {
         if fits(&answer, self.unsent) {
             return answer;
@@ -175,7 +175,7 @@ impl Clients {
         self.places.len()
     }
 
-    /// How many have ever come.
+    /// Number of connections that ever began.
     pub fn begun(&self) -> u32 {
         self.places.begun()
     }
@@ -201,7 +201,7 @@ impl Clients {
         self.places.accept(&self.listener, registry, take, refuse);
     }
 
-    /// A socket has told something.
+    /// Takes note that a client's socket can be read or written.
     pub fn ready(&mut self, token: Token, ready: Ready) {
         let place = self.places.of(token);
         if let Some(client) = self.places.get_mut(place) {
@@ -210,7 +210,7 @@ impl Clients {
         }
     }
 
-    /// Tells clients whose passwords were checked.
+    /// Answers the clients whose passwords were checked.
     fn take_judged(&mut self) {
         for Judged { connection, user } in self.prover.iter().flat_map(Prover::take) {
             let client = self.places.get_mut(connection.place);
@@ -221,18 +221,18 @@ impl Clients {
         }
     }
 
-    /// Whether one has something to do without an event.
+    /// Whether a client has something to do without an event.
     pub fn has_more(&self) -> bool {
         let has_room = !self.short_of_room.is_empty() && self.kept < REQUESTS_MAX;
         !self.again.is_empty() || !self.telling.is_empty() || has_room
     }
 
-    /// Whether one hears a channel or a pattern.
+    /// Whether any client subscribes to a channel or a pattern.
     pub fn hear(&self) -> bool {
         self.subscribers.counts() != (0, 0)
     }
 
-    /// A client hears channels or patterns from now on.
+    /// Subscribes a client to channels or patterns.
     pub fn subscribe(&mut self, place: usize, words: &Words, patterns: bool) {
         let Some(client) = self.places.get_mut(place) else {
             return;
@@ -252,7 +252,7 @@ impl Clients {
         }
     }
 
-    /// A client hears them no more; all where it names none.
+    /// Removes subscriptions of a client; all, if it names none.
     pub fn unsubscribe(&mut self, place: usize, words: &Words, patterns: bool) {
         let Some(client) = self.places.get_mut(place) else {
             return;
@@ -277,18 +277,19 @@ impl Clients {
         }
     }
 
-    /// A client's subscription waits until changes can be told. The number of its connection, and until when.
+    /// Makes a client's subscription wait until changes can be reported. Returns the number of its connection, and the
+    /// end of the wait.
     pub fn waits_to_hear(&mut self, place: usize, now: Time) -> Option<(u32, Time)> {
         let client = self.places.get_mut(place)?;
         client.conversation.waits_to_hear();
         Some((client.number, now + client.conversation.time_left().min(HEARING_MAX)))
     }
 
-    /// It can be told now, or (`late`) its client has waited for too long.
+    /// Ends the wait of a subscription: confirms it, or (`late`) answers that it took too long.
     pub fn ends_to_wait(&mut self, place: usize, number: u32, words: &Words, patterns: bool, late: bool) {
         let client = self.places.get_mut(place).filter(|client| client.number == number);
         let Some(client) = client.filter(|client| client.conversation.is_waiting()) else {
-            return; // it has gone
+            return; // the client has gone
         };
         if !client.conversation.has_waited_to_hear() {
             return;
@@ -302,7 +303,7 @@ impl Clients {
         }
     }
 
-    /// What those are to be told that hear.
+    /// Queues changes for the subscribers; none if there are no subscribers.
     pub fn tell(&mut self, told: impl IntoIterator<Item = Told>) {
         if !self.hear() {
             return;
@@ -317,7 +318,7 @@ impl Clients {
         }
     }
 
-    /// Tells of changes, as many as one turn of the loop takes.
+    /// Delivers changes, as many as fit into one turn of the loop.
     pub fn tell_some(&mut self, now: Time) {
         let mut spent = 0;
         while spent < STEPS_TURN
@@ -355,8 +356,8 @@ impl Clients {
         }
     }
 
-    /// The places of those that have something to do: each is to have its [`turn`](Clients::turn), until it wants
-    /// nothing.
+    /// Returns the slots of clients that have something to do; the caller gives each a [`turn`](Clients::turn) after
+    /// the other until it wants nothing.
     pub fn due(&mut self) -> Vec<usize> {
         self.take_judged();
         if self.kept < REQUESTS_MAX {
@@ -379,7 +380,7 @@ impl Clients {
         due
     }
 
-    /// Does all that can be done for a client now, up to the next thing that it wants.
+    /// Reads, answers and sends for a client, up to the next thing that it wants from the loop.
     pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time) -> Wanted {
         let Some(client) = self.places.get_mut(place) else {
             return Wanted::Nothing;
@@ -426,7 +427,7 @@ impl Clients {
         wanted
     }
 
-    /// What a client wanted has this number.
+    /// Takes note of the ticket of a client's request.
     pub fn asked(&mut self, place: usize, ticket: u64) {
         if let Some(client) = self.places.get_mut(place) {
             client.ticket = Some(ticket);
@@ -434,9 +435,10 @@ impl Clients {
         }
     }
 
-    /// The answer to a request; its client's place, what that wants next, and when that was read.
+    /// Takes the answer to a request. Returns the client's slot, its next request, and when that was read, if there is
+    /// one.
     pub fn answered(&mut self, ticket: u64, answer: Answer, now: Time) -> Option<(usize, Request, Time)> {
-        // Without a place its client has gone.
+        // A ticket without a slot belongs to a client that has gone.
         let place = self.tickets.remove(&ticket)?;
         let answer = self.fitted(place, answer);
         let client = self.places.get_mut(place)?;
@@ -446,22 +448,22 @@ impl Clients {
         next.map(|request| (place, request, arrived))
     }
 
-    /// A reply that describes the process.
+    /// Writes a reply that describes the process.
     pub fn described(&mut self, place: usize, reply: impl FnOnce(&mut Writer<'_>)) {
         if let Some(client) = self.places.get_mut(place) {
             reply(&mut Writer::new(&mut client.link.out, client.conversation.version()));
         }
     }
 
-    /// The address of this process at which a client has found it.
+    /// The address of this process to which a client has connected.
     pub fn reached_at(&mut self, place: usize) -> Option<SocketAddr> {
         self.places.get_mut(place)?.link.stream.socket().local_addr().ok()
     }
 
-    /// Where they come.
+    /// The address at which clients connect.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The error of the system.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -483,77 +485,77 @@ impl Clients {
         }
     }
 
-    /// Ends connections that stall.
+    /// Ends stalled connections, and accepts waiting ones.
     pub fn look(&mut self, registry: &Registry, now: Time) {
         let stalled = self.places.iter_mut().filter(|(_, client)| client.is_stalled(now));
         let stalled: Vec<usize> = stalled.map(|(place, _)| place).collect();
         stalled.into_iter().for_each(|place| self.close(place));
-        // A listener without descriptors to give tells nothing further by itself.
+        // A listener that had no descriptors sends no further event.
         self.accept(registry, now);
     }
 
-    /// What is answered is sent, as far as sockets take it at once.
+    /// Sends replies as far as sockets take them at once, before the connections end.
     pub fn say_goodbye(&mut self) {
         for (_, client) in self.places.iter_mut() {
             client.link.is_writable = true;
-            // The connection ends in any case.
+            // An error does not matter: the connection ends anyway.
             drop(client.link.flush());
         }
     }
 }
 
-/// A client.
+/// A client's connection and its conversation.
 struct Client {
-    /// The number of its connection.
+    /// Number of the connection, never reused.
     pub number: u32,
     pub link: Link<Stream>,
     parser: RequestParser,
     waiting: VecDeque<(Words, Time)>,
     waiting_bytes: usize,
-    /// While so many bytes of replies are not sent, no further request is begun.
+    /// Stops beginning requests while this many bytes of replies are unsent.
     pause: usize,
-    /// What of [`Clients::unsent`] is this client's.
+    /// This client's part of [`Clients::unsent`].
     counted: usize,
-    /// While so many bytes of its requests wait to be begun, no more is read.
+    /// Stops reading while this many bytes of requests wait to begin.
     kept_max: usize,
-    /// What of [`Clients::kept`] is this client's.
+    /// This client's part of [`Clients::kept`].
     counted_kept: usize,
     conversation: Conversation,
-    /// A password that is to be checked before anything else.
+    /// A password to check before the next request.
     claimed: Option<Claimed>,
-    /// The request that the node has.
+    /// Ticket of the request that the node has.
     pub ticket: Option<u64>,
-    /// When that was read.
+    /// When that request was read.
     pub arrived: Time,
-    /// What was wrong with its bytes: said behind all replies.
+    /// An error of the protocol, to be sent after all replies.
     broken: Option<String>,
     is_ended: bool,
     is_closing: bool,
-    /// It does not read what it hears.
+    /// Whether the client reads less than its subscriptions bring.
     is_behind: bool,
     began: Time,
     came: Time,
     taken: Time,
 }
 
-/// What a turn of a client came to.
+/// The next thing that a client wants from the loop.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// Nothing further now.
+    /// Nothing until another event.
     Nothing,
-    /// To ask the node, what was read at that instant.
+    /// Ask the node; the request was read at that instant.
     Ask(Request, Time),
-    /// To describe the process, in a reply with these sections.
+    /// Reply with these sections of INFO.
     Info(Vec<String>),
-    /// To say in a reply how many other nodes have come to that revision.
+    /// Reply with the number of other nodes that have applied this revision.
     Wait(Revision),
-    /// To say in a reply where nodes are.
+    /// Reply with the addresses of nodes.
     Whereabouts(Inquiry),
-    /// To hear channels, or patterns.
+    /// Subscribe to channels (`true`: patterns).
     Subscribe(Words, bool),
-    /// To hear them no more.
+    /// Unsubscribe from channels (`true`: patterns).
     Unsubscribe(Words, bool),
-    /// Its connection is over.
+    /// Nothing more: the connection is closed.
     Over,
 }
 
@@ -583,18 +585,18 @@ impl Client {
         }
     }
 
-    /// The bytes of its requests that are read and not begun.
+    /// Bytes of requests that are read but not begun.
     fn kept(&self) -> usize {
         self.waiting_bytes + self.parser.kept()
     }
 
-    /// Whether no more is read of it, because all clients' requests take too much.
+    /// Whether reading pauses, because all clients' requests take too much.
     fn is_short_of_room(&self) -> bool {
         self.kept() >= self.kept_max
     }
 
     fn reads(&self) -> bool {
-        // A stranger has one request at a time: what follows may have other bounds.
+        // A stranger has one request at a time, because other bounds hold after a login.
         let is_stranger = self.conversation.login().is_stranger();
         let has_room = !is_stranger || self.parser.kept() <= STRANGER_KEPT;
         has_room
@@ -607,15 +609,15 @@ impl Client {
             && !self.is_closing
     }
 
-    /// Whether there is more to do without an event: something to read, or a request that waited for replies to be sent
-    /// and need not any more.
+    /// Whether there is something to do without an event: bytes to read, or a request whose wait for unsent replies is
+    /// over.
     pub fn has_more(&self) -> bool {
         let begins = !self.waiting.is_empty() || self.broken.is_some();
         let may_begin = !self.conversation.is_waiting() && self.link.unsent() <= self.pause;
         self.link.is_readable && self.reads() || begins && may_begin && !self.is_closing
     }
 
-    /// Whether it stalls, in the middle of a request or of replies.
+    /// Whether the client has stopped for too long, in the middle of a request or of replies.
     pub fn is_stalled(&self, now: Time) -> bool {
         let is_idle = self.waiting.is_empty() && self.ticket.is_none();
         let half = self.parser.is_inside() && is_idle && (self.reads() || self.is_short_of_room());
@@ -627,7 +629,7 @@ impl Client {
             || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
     }
 
-    /// Does all that can be done now, up to the next thing that is wanted.
+    /// Reads, answers and sends, up to the next thing that the client wants.
     pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Wanted {
         self.try_turn(scratch, now).unwrap_or(Wanted::Over)
     }
@@ -642,8 +644,8 @@ impl Client {
             self.is_ended |= turn == Turn::Ended;
         }
         let wanted = self.advance(now);
-        // What is wanted may be answered at once: replies that come together go out together. The turn that wants
-        // nothing follows.
+        // A request may be answered at once, and replies that come together are sent together: by the turn that wants
+        // nothing, which follows.
         if self.link.unsent() == 0 || matches!(wanted, Wanted::Nothing) && self.link.flush()? {
             self.taken = now;
         }
@@ -654,7 +656,7 @@ impl Client {
         Ok(wanted)
     }
 
-    /// Takes requests as they come, one at a time: the next one after the answer to the one before.
+    /// Takes requests one at a time: the next one after the answer to the one before.
     fn advance(&mut self, now: Time) -> Wanted {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
@@ -710,7 +712,7 @@ impl Client {
         }
     }
 
-    /// The node's answer to its request; what it wants next.
+    /// Takes the node's answer to the present request; returns the next request.
     pub fn answered(&mut self, answer: Answer, now: Time) -> Option<Request> {
         self.ticket = None;
         match self.conversation.answered(answer, now, &mut self.link.out) {
@@ -719,13 +721,13 @@ impl Client {
         }
     }
 
-    /// Its password was checked: it is the user's of that number, or wrong.
+    /// Takes the result of a password check: the user's index, or `None` for a wrong password.
     pub fn judged(&mut self, user: Option<usize>) {
         self.conversation.judged(user, &mut self.link.out);
         self.is_closing |= self.conversation.login().is_guessing();
     }
 
-    /// Its password cannot be checked now.
+    /// Answers a login whose password cannot be checked now.
     pub fn not_checked(&mut self, why: &str) {
         self.conversation.not_checked(why, &mut self.link.out);
     }

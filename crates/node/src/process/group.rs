@@ -1,4 +1,4 @@
-//! The socket at which nodes hear readings that one of them sends to all: UDP multicast.
+//! The UDP multicast socket through which each node sends readings to all others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,26 +14,26 @@ use super::NodeError;
 use crate::datagram::{self, Came, Datagrams, Head, Multicast, Seal, Secret};
 use crate::sensing::Sensing;
 
-/// How many datagrams are read, and how many are sent, before others have their turn: one of each object.
+/// The most datagrams that are read, or sent, in one turn: one for each object.
 const TURN: usize = 1024;
 /// The most nodes whose datagrams are taken: as many as a federation may have.
 const SOURCES_MAX: usize = 64;
-/// What the system is asked to keep of datagrams that have come, in bytes; it may give less.
+/// Receive buffer that the system is asked for, in bytes; it may give less.
 const KEPT_BYTES: libc::c_int = 4 << 20;
 
-/// What this node knows of the datagrams of another.
+/// State of another node's datagrams.
 #[derive(Debug, Default)]
 struct Source {
     came: Came,
     seal: Option<Seal>,
 }
 
-/// A node's place in a group.
+/// A node's membership of a group.
 #[derive(Debug)]
 pub(super) struct Group {
     socket: UdpSocket,
     pub at: Multicast,
-    /// What this node's own datagrams are sealed with, where nodes speak TLS; those of others are sealed, too, then.
+    /// Key and seal of this node's datagrams, where nodes speak TLS; those of others must be sealed then, too.
     own: Option<(Secret, Seal)>,
     number: u64,
     sources: BTreeMap<NodeId, Source>,
@@ -42,17 +42,17 @@ pub(super) struct Group {
     pub counts: Datagrams,
 }
 
-/// Which datagrams are sent: those of this node in this start.
+/// Identity of this node in the datagrams of this start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speaker {
     pub federation: FederationId,
     pub node: NodeId,
-    /// The number of this start (`Temporal::boot`).
+    /// Number of this start (`Temporal::boot`).
     pub boot: u64,
 }
 
 impl Group {
-    /// Joins the group. Other nodes of this machine may do the same.
+    /// Joins the group. Other nodes of this machine may join it too.
     pub fn join(at: Multicast, is_sealed: bool, registry: &Registry, token: Token) -> Result<Group, NodeError> {
         let io = |action| move |source| NodeError::Io { action, source };
         let mut socket = UdpSocket::from_std(bind(at)?);
@@ -71,22 +71,22 @@ impl Group {
         })
     }
 
-    /// What peers are told, by TLS, to open this node's datagrams.
+    /// The key that peers get by TLS, to open this node's datagrams.
     pub fn secret(&self) -> Option<&Secret> {
         self.own.as_ref().map(|(secret, _)| secret)
     }
 
-    /// A peer has told its key.
+    /// Takes a peer's key.
     pub fn learns(&mut self, source: NodeId, secret: &Secret) {
         self.sources.entry(source).or_default().seal = Seal::new(secret);
     }
 
-    /// What has come of a peer.
+    /// Counts of a peer's datagrams.
     pub fn came(&self, source: NodeId) -> Came {
         self.sources.get(&source).map(|source| source.came).unwrap_or_default()
     }
 
-    /// Sends what waits for all, as far as the socket takes it.
+    /// Sends the readings that wait for all peers, at most `TURN` datagrams.
     pub fn speak(&mut self, me: &Speaker, sensing: &mut Sensing, now: Time) {
         for _ in 0..TURN {
             let Some((stamps, readings)) = sensing.tells_all(now, datagram::TOGETHER_BYTES) else {
@@ -103,7 +103,7 @@ impl Group {
             let seal = self.own.as_ref().map(|(_, seal)| seal);
             let is_written = datagram::write(&mut self.out, &head, seal, stamps, readings);
             let sent = is_written && self.socket.send_to(&self.out, self.at.group.into()).is_ok();
-            // What was in it goes out over TCP, once it was not acknowledged for as long as that takes.
+            // Readings of a datagram that is not acknowledged in time go out over TCP.
             match sent {
                 true => self.counts.sent += 1,
                 false => self.counts.unsent += 1,
@@ -111,14 +111,14 @@ impl Group {
         }
     }
 
-    /// Reads what has come. `take` gets readings for this node.
+    /// Reads datagrams that have arrived. `take` gets the readings for this node.
     pub fn hear(&mut self, scratch: &mut Vec<u8>, me: &Speaker, mut take: impl FnMut(NodeId, &[Report])) {
         scratch.resize(datagram::DATAGRAM_BYTES_MAX.max(scratch.len()), 0);
         for _ in 0..TURN {
             let count = match self.socket.recv(scratch) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // No error of a socket without a connection is its end.
+                // A socket without a connection has no end, so any error means: nothing to read now.
                 Err(_) => {
                     self.is_readable = false;
                     return;
@@ -175,7 +175,7 @@ fn drawn(_: bool) -> Result<Option<(Secret, Seal)>, NodeError> {
     Ok(None)
 }
 
-/// A socket of the group that several processes of this machine may have.
+/// Makes a socket of the group; several processes of this machine may have one.
 fn bind(at: Multicast) -> Result<std::net::UdpSocket, NodeError> {
     let failed = |action| NodeError::Io {
         action,
@@ -198,12 +198,13 @@ fn bind(at: Multicast) -> Result<std::net::UdpSocket, NodeError> {
     if !set(libc::SOL_SOCKET, libc::SO_REUSEADDR, (&raw const on).cast(), size) {
         return Err(failed("a socket for datagrams"));
     }
-    // Of this group and interface alone: what another program has joined elsewhere is not for this socket.
+    // This group and interface only: by default, the socket gets datagrams of all groups that any program here has
+    // joined.
     let off: libc::c_int = 0;
     if !set(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, (&raw const off).cast(), size) {
         return Err(failed("a socket for datagrams"));
     }
-    // Without as much it works, too.
+    // A smaller buffer works too.
     let kept = KEPT_BYTES;
     set(libc::SOL_SOCKET, libc::SO_RCVBUF, (&raw const kept).cast(), size);
     // SAFETY: all zeros are an address.

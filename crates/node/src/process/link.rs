@@ -1,4 +1,4 @@
-//! One socket that is never waited for: what was read of it, and what waits to be written.
+//! A non-blocking socket with its unsent bytes.
 
 use std::io::{self, Read, Write};
 
@@ -7,20 +7,20 @@ use punctual_server::stream::{Ready, Stream};
 
 use crate::figures::Bytes;
 
-/// The bytes of one read.
+/// The most bytes of one read.
 const READ_AT_ONCE: usize = 64 << 10;
-/// How many bytes of one connection are read before others have their turn.
+/// The most bytes that are read from one connection in one turn.
 const READ_TURN: usize = 1 << 20;
-/// What an idle connection keeps.
+/// The most room that an idle connection keeps, in bytes.
 const KEPT_MAX: usize = 64 << 10;
 
-/// What a link may be made of.
+/// Sockets that a link works with.
 pub(super) trait Socket: Read + Write {
-    /// Whether it has taken bytes that are not sent.
+    /// Whether the socket has taken bytes but not sent them, as TLS does.
     fn is_pending(&self) -> bool;
-    /// Whether to read may be to write, and the other way round.
+    /// Whether a read may need the socket to be writable, and a write may need it readable.
     fn is_both_ways(&self) -> bool;
-    /// Whether nothing is left to be read after a read that filled so little of its room: [`Stream::is_drained`].
+    /// Whether a read of `count` bytes into `room` has emptied the socket: [`Stream::is_drained`].
     fn is_drained(&self, count: usize, room: usize) -> bool;
 }
 
@@ -52,32 +52,32 @@ impl Socket for Stream {
     }
 }
 
-/// A socket.
+/// A socket with its unsent bytes and its readiness.
 pub(super) struct Link<S> {
     pub stream: S,
     pub out: Vec<u8>,
     sent: usize,
     pub is_readable: bool,
     pub is_writable: bool,
-    /// An end has been told, so that it is read until that shows.
+    /// Whether an event has reported the end; reads continue until they return it.
     has_end: bool,
-    /// Bytes since they were last looked at.
+    /// Bytes read and written since the owner last took these counts.
     pub bytes: Bytes,
 }
 
-/// What a turn of reading came to.
+/// Result of a turn of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// All that has come is read.
+    /// All bytes that arrived are read.
     Empty,
-    /// There may be more: another turn.
+    /// There may be more to read, in another turn.
     More,
-    /// The other side sends no more.
+    /// No more bytes will come from the other side.
     Ended,
 }
 
 impl<S: Socket> Link<S> {
-    /// A socket that may have come, or may still be under way.
+    /// Makes a link of a socket that is connected or still connecting.
     pub fn new(stream: S) -> Link<S> {
         Link {
             stream,
@@ -90,12 +90,12 @@ impl<S: Socket> Link<S> {
         }
     }
 
-    /// Bytes that the socket has not taken; one at least while some are encrypted and wait.
+    /// Bytes that the socket has not taken; at least 1 while encrypted bytes wait.
     pub fn unsent(&self) -> usize {
         (self.out.len() - self.sent).max(usize::from(self.stream.is_pending()))
     }
 
-    /// The system says that it can be read or written.
+    /// Takes note that the socket can be read or written.
     pub fn ready(&mut self, ready: Ready) {
         let is_any = self.stream.is_both_ways();
         self.is_readable |= ready.reads || is_any;
@@ -103,7 +103,7 @@ impl<S: Socket> Link<S> {
         self.has_end |= ready.ends;
     }
 
-    /// Reads what has come.
+    /// Reads the bytes that have arrived, up to `READ_TURN`.
     pub fn read(&mut self, scratch: &mut Vec<u8>, mut take: impl FnMut(&[u8])) -> io::Result<Turn> {
         scratch.resize(READ_AT_ONCE, 0);
         let mut budget = READ_TURN;
@@ -124,7 +124,7 @@ impl<S: Socket> Link<S> {
         Ok(if self.is_readable { Turn::More } else { Turn::Empty })
     }
 
-    /// Writes what waits, as far as it is taken; whether any of it was.
+    /// Writes unsent bytes as far as the socket takes them; returns whether it took any.
     pub fn flush(&mut self) -> io::Result<bool> {
         let mut taken = 0;
         while self.is_writable && self.unsent() > 0 {

@@ -1,4 +1,4 @@
-//! The node's two connections to the log: one is asked, the other watches.
+//! The node's two connections to the log: one for questions, the other for watches.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,13 +21,13 @@ use punctual_units::{Nanos, Time};
 use super::link::{Link, Turn};
 use super::{RETRY_FIRST, RETRY_MAX};
 
-/// The ticket of the question whose log it is; the state machine's begin at 1.
+/// Ticket of the opening question, which checks whose log it is; the state machine's begin at 1.
 const OPENING: u64 = 0;
-/// The most questions without an answer: what comes on top is told that the log does not answer.
+/// The most questions without an answer; further ones are answered at once with "no answer of the log".
 const ASKED_MAX: usize = 64;
 /// The most bytes that wait to be sent to the log.
 const UNSENT_MAX: usize = 4 << 20;
-/// While so many entries are watched and not applied, no further one is asked for.
+/// No further entries are requested while this many are watched but not applied.
 const AHEAD_MAX: u64 = BUFFER_MAX / 2;
 
 /// A connection to the log.
@@ -38,7 +38,7 @@ pub(super) struct LogLink {
     link: Option<(Link<UnixStream>, Frames)>,
     retry_at: Time,
     backoff: Nanos,
-    /// Questions without an answer, and the revision from which each reads on.
+    /// Questions without an answer, each with the revision behind which it reads.
     asked: BTreeMap<Ticket, Revision>,
 }
 
@@ -55,7 +55,7 @@ impl LogLink {
         }
     }
 
-    /// When it wants to try again.
+    /// The next instant at which to dial.
     pub fn next_due(&self) -> Time {
         match self.link {
             Some(_) => Time::MAX,
@@ -69,7 +69,7 @@ impl LogLink {
         }
     }
 
-    /// Connects where it is time to.
+    /// Dials if it is time to, and sends the opening question.
     pub fn connect(&mut self, registry: &Registry, now: Time) {
         if self.link.is_some() || self.retry_at > now {
             return;
@@ -91,7 +91,7 @@ impl LogLink {
         self.send(OPENING, Revision::ZERO, Question::Open(identity));
     }
 
-    /// Sends a question; false if it cannot be sent now.
+    /// Sends a question; returns false if it cannot be sent now.
     fn send(&mut self, ticket: Ticket, after: Revision, question: Question) -> bool {
         let Some((link, _)) = &mut self.link else {
             return false;
@@ -104,7 +104,7 @@ impl LogLink {
         true
     }
 
-    /// Asks for the state machine; the answer that there is none is an event at once.
+    /// Sends a question of the state machine; if it cannot be sent, the event of its missing answer follows at once.
     pub fn ask(&mut self, ticket: Ticket, ask: &Ask, events: &mut impl Extend<Event>) {
         let (after, question) = match ask {
             Ask::Append { last, entry } => {
@@ -127,7 +127,7 @@ impl LogLink {
         }
     }
 
-    /// Watches on from `watched` if no watch is open, and not too far ahead of what is applied.
+    /// Watches behind `watched` if no watch is open, and if that is not too far ahead of `applied`.
     pub fn watch(&mut self, ticket: Ticket, watched: Revision, applied: Revision) -> bool {
         let open = self.asked.keys().any(|ticket| *ticket != OPENING);
         if open || watched.0 > applied.0 + AHEAD_MAX {
@@ -142,8 +142,8 @@ impl LogLink {
         self.send(ticket, after, question)
     }
 
-    /// Reads answers and sends questions; true if there may be more to read. A connection that ends tells of each
-    /// question that it has no answer.
+    /// Reads answers and sends questions; returns true if there may be more to read. When the connection ends, each
+    /// open question gets the event of its missing answer.
     pub fn turn(&mut self, scratch: &mut Vec<u8>, events: &mut impl Extend<Event>) -> bool {
         match self.try_turn(scratch, events) {
             Ok(more) => more,
@@ -179,7 +179,7 @@ impl LogLink {
     }
 }
 
-/// What an answer is to the state machine.
+/// Translates an answer of the log into an event.
 fn event(ticket: Ticket, after: Revision, said: Result<Said, LogError>, federation: FederationId) -> Option<Event> {
     let answer = match said {
         Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. } | LogError::Gone)) => {
@@ -193,7 +193,7 @@ fn event(ticket: Ticket, after: Revision, said: Result<Said, LogError>, federati
             Ok(entries) => Ok(LogAnswer::Read { entries, last }),
             Err(stop) => return Some(Event::Unreadable(stop)),
         },
-        // Nothing new is no sign that the log is there: the state machine reads it after a silence.
+        // An empty answer does not show that the log is there: the state machine reads the log after a silence.
         Ok(Said::Watched(entries)) if entries.is_empty() => return None,
         Ok(Said::Watched(entries)) => {
             return Some(match placed(after, &entries, federation) {
@@ -206,7 +206,7 @@ fn event(ticket: Ticket, after: Revision, said: Result<Said, LogError>, federati
     Some(Event::Log(ticket, answer))
 }
 
-/// Entries after a revision, read.
+/// Decodes entries, which follow the revision `after`.
 fn placed(after: Revision, entries: &[Vec<u8>], federation: FederationId) -> Result<Vec<Placed>, Stop> {
     let placed = (after.0 + 1..).map(Revision).zip(entries);
     let entry =

@@ -1,4 +1,4 @@
-//! The event loop of a node: its state machine, all of its sockets, and nothing that waits. That of a balancer
+//! The event loop of a node: its state machine and all of its sockets, without a blocking call. The loop of a balancer
 //! ([`balance`]) is made of the same parts.
 
 mod access;
@@ -64,35 +64,35 @@ use crate::wire::{Packet, Readings, VERSION};
 
 /// The first wait before a connection that failed is tried again; each next one is twice as long, up to [`RETRY_MAX`].
 pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
-/// See [`RETRY_FIRST`].
+/// The longest wait before a connection that failed is tried again.
 pub const RETRY_MAX: Nanos = Nanos::from_millis(250);
-/// Handshakes of TLS that go on before others have their turn: each costs a signature, some tenths of a millisecond.
+/// The most TLS handshakes that go on in one turn: each costs a signature, some tenths of a millisecond.
 const HANDSHAKES_TURN: usize = 8;
 /// The most clients at a time.
 pub const CLIENTS_MAX: usize = 1024;
-/// The most connections of peers and fronts at a time: two for each node that there may be.
+/// The most connections of peers and balancers at a time: two for each node that a federation may have.
 pub const PEERS_MAX: usize = 128;
-/// How long a node goes on that has left: what was sent to it before its last word was heard is refused, not lost.
+/// Time for which a node that has left stays: requests sent before its last heartbeat arrived are refused, not lost.
 pub const LEAVES_AFTER: Nanos = Nanos(2 * HEARTBEAT.0);
-/// How often the loop looks for connections that stall.
+/// Interval between looks for stalled connections, and the longest wait for events.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
-/// Watches of the log have numbers above those of the state machine's questions.
+/// First ticket of watches of the log, above those of the state machine's questions.
 const WATCHES: Ticket = 1 << 63;
-/// The most bytes of answers that wait for one front's socket: four of the longest. Those of all fronts are bounded as
-/// those of all clients are. An answer for which there is no room is not kept, see [`clients::REPLIES_MAX`].
+/// The most bytes of answers that wait for one balancer's socket: four of the longest. The sum for all balancers has
+/// the same bound as that for all clients. An answer that does not fit is dropped, see [`clients::REPLIES_MAX`].
 const FRONT_REPLIES_MAX: usize = 4 * FOUND_BYTES_MAX;
-/// A front that leaves so many bytes untaken is not told of further beats.
+/// A balancer gets no further heartbeats while this many bytes wait for its socket.
 const BEATS_MAX: usize = 1 << 20;
-/// How often a node says how far the copy is that it is given.
+/// Interval of reports on the progress of a copy that the node receives.
 const COPY_TOLD_EVERY: Nanos = Nanos::from_secs(5);
-/// How long a watch rests that was refused: the state machine reads the log meanwhile, or asks for a copy.
+/// Pause after a refused watch: the state machine reads the log meanwhile, or asks for a copy.
 const WATCH_AGAIN: Nanos = Nanos::from_millis(50);
 
-/// The ticket of requests for objects that clients have set; those of clients begin at 1.
+/// Ticket of requests to create objects that clients have set; clients' tickets begin at 1.
 const MAKER: u64 = 0;
-/// The ticket of requests to remove records whose terms have ended.
+/// Ticket of requests to remove expired records.
 const SWEEPER: u64 = u64::MAX;
-/// How long the master is given to remove some.
+/// Time limit for the master to remove some expired records.
 const SWEEP_WITHIN: Nanos = Nanos::from_secs(1);
 
 const WAKER: Token = Token(0);
@@ -101,87 +101,87 @@ const PEERS: Token = Token(2);
 const ASK: Token = Token(3);
 const WATCH: Token = Token(4);
 const GROUP: Token = Token(5);
-/// Connections that clients have dialled.
+/// First token of connections that clients have dialled.
 const FIRST_CLIENT: usize = 1 << 16;
-/// Connections that peers and fronts have dialled.
+/// First token of connections that peers and balancers have dialled.
 const FIRST_PEER: usize = 1 << 32;
-/// The ways to peers, by node number; node numbers are 32 bits.
+/// First token of connections to peers; the peer's number, of 32 bits, is added.
 const OUT: usize = 1 << 33;
 
-/// What the process that started a node wants of it.
+/// A command to the node from the process that started it.
 #[derive(Clone, Debug)]
 pub enum Control {
-    /// These are its peers' addresses.
+    /// Addresses of peers, by node number; replaces known ones.
     Peers(BTreeMap<NodeId, PeerAddress>),
-    /// To take nothing new (`federation::action::Event::Pause`).
+    /// Take no new requests (`federation::action::Event::Pause`).
     Pause,
-    /// To go on.
+    /// Take requests again after a pause.
     Resume,
-    /// To finish what it has, and end.
+    /// Finish the requests that the node has, then end.
     Leave,
-    /// To end at once.
+    /// End without finishing requests.
     End,
 }
 
-/// Why a node did not start, or has stopped.
+/// The reason for which a node did not start, or has stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// Other machines would reach it.
+    /// Without users, no other machine may reach the clients' address.
     #[error(
         "{0}: without users, any machine that reaches this address could read and change all records: add a [[user]] \
          to the node's file, or have clients come to 127.0.0.1 or [::1]"
     )]
     OpenToClients(SocketAddr),
-    /// Other machines could take part as nodes.
+    /// Without TLS between nodes, other machines could take part as nodes.
     #[error(
         "{0}: without TLS between nodes, any machine that reaches this address could take part as a node: add \
          [federation.tls] to the node's file, or have nodes listen on 127.0.0.1 or [::1]"
     )]
     OpenToPeers(SocketAddr),
-    /// Other machines could tell readings.
+    /// Without TLS between nodes, other machines could send readings.
     #[error(
         "{0}: without TLS between nodes, any machine that reaches this interface could tell readings: add \
          [federation.tls] to the node's file, or multicast_interface = \"127.0.0.1\""
     )]
     OpenToGroup(Ipv4Addr),
-    /// Datagrams cannot be heard there.
+    /// The multicast group cannot be joined at that interface.
     #[error(
         "{at}: cannot be heard at the interface with address {interface} (0.0.0.0: the system's choice): {source}; name \
          the address of an interface of this machine that carries multicast as federation.multicast_interface \
          (`ip address`)"
     )]
     Group {
-        /// The group.
+        /// Address and port of the group.
         at: SocketAddrV4,
-        /// The interface's address.
+        /// Address of the interface, 0.0.0.0 for the system's choice.
         interface: Ipv4Addr,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Another program has the port.
+    /// Another program listens on the port.
     #[error("{0}: another program listens there: end it, or choose another port (0 takes a free one)")]
     InUse(SocketAddr),
-    /// The system refused.
+    /// The system refused a call.
     #[error("{action}: {source}")]
     Io {
-        /// What was being done.
+        /// The action that failed, for the message.
         action: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The store refused.
+    /// The store returned an error at the start.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A call of the store has failed.
+    /// A task of the store has failed.
     #[error(transparent)]
     Failed(#[from] Failed),
-    /// The state machine has stopped.
+    /// The state machine has stopped the node.
     #[error(transparent)]
     Stopped(#[from] Stop),
 }
 
-/// Takes an address; port 0 takes a free one.
+/// Binds an address; port 0 takes a free one.
 fn listen(registry: &Registry, address: SocketAddr, token: Token) -> Result<TcpListener, NodeError> {
     let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => NodeError::InUse(address),
@@ -196,7 +196,7 @@ fn io(action: &'static str) -> impl Fn(io::Error) -> NodeError {
     move |source| NodeError::Io { action, source }
 }
 
-/// The sockets of a node that has yet to begin.
+/// The bound sockets and the settings of a node that does not run yet.
 #[derive(Debug)]
 pub struct Listening {
     poll: Poll,
@@ -204,28 +204,29 @@ pub struct Listening {
     clients: TcpListener,
     peers: TcpListener,
     access: Access,
-    /// What each request takes of its thread's processor time beside what it needs: 0 but for a load that is stated.
+    /// Processor time that each request takes beside what it needs: 0, except for a load of a given size.
     pub work: Nanos,
-    /// The temporal objects; the number of this start is at least `boot`.
+    /// Settings of temporal objects; the number of this start is at least `boot`.
     pub temporal: Temporal,
-    /// A page of figures for Prometheus.
+    /// The page of figures for Prometheus, if there is one.
     pub page: Option<Page>,
     group: Option<Group>,
-    /// What turns the bound of the node's backlog, and where it leaves what it has learned and decided.
+    /// Target of the control law that sets the backlog's bound, and where its model and decisions are left.
     pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
-    /// What tasks of this process have come to, if there are any: told with the node's own figures.
+    /// Figures of tasks in this process, if there are any; shown with the node's own.
     pub tasks: Option<Arc<Tasks>>,
-    /// Objects that tasks of this process set; the loop looks at them as it wakes, at each beat at the latest.
+    /// Objects that tasks of this process set; the loop takes their values whenever it wakes, at each heartbeat at the
+    /// latest.
     pub own: Vec<Arc<OwnReading>>,
-    /// Where readings wait that come by another way; it wakes the loop.
+    /// Holds readings from a library's threads; leaving one wakes the loop.
     pub letterbox: Option<Arc<Letterbox>>,
 }
 
 impl Listening {
-    /// Takes two addresses of this machine, for clients and for peers; port 0 takes a free one.
+    /// Binds two addresses of this machine, for clients and for peers; port 0 takes a free one.
     ///
     /// # Errors
-    /// [`NodeError`].
+    /// Any [`NodeError`], as for a port in use.
     pub fn bind(clients: SocketAddr, peers: SocketAddr, access: Access) -> Result<Listening, NodeError> {
         access.check(clients, peers)?;
         let poll = Poll::new().map_err(io("the event loop"))?;
@@ -249,10 +250,10 @@ impl Listening {
         })
     }
 
-    /// Tells readings to all peers at once, and hears theirs: the same group on all nodes.
+    /// Sends readings to all peers at once, and receives theirs; the group must be the same on all nodes.
     ///
     /// # Errors
-    /// [`NodeError`]: without TLS between nodes, the interface is to be of this machine alone.
+    /// `NodeError::OpenToGroup`: without TLS between nodes, the interface must be of this machine alone.
     pub fn join(&mut self, at: Multicast) -> Result<(), NodeError> {
         let is_sealed = self.access.has_tls_of_nodes();
         if !is_sealed && !self.access.is_private && !at.interface.is_loopback() {
@@ -262,7 +263,7 @@ impl Listening {
         Ok(())
     }
 
-    /// Where it listens for clients and for peers.
+    /// The addresses for clients and for peers, with the ports that were taken.
     ///
     /// # Errors
     /// [`NodeError::Io`].
@@ -271,15 +272,15 @@ impl Listening {
         Ok((clients.map_err(io("the address"))?, peers.map_err(io("the address"))?))
     }
 
-    /// What has the loop look at its [`Control`].
+    /// The waker that has the loop look at its [`Control`].
     pub fn waker(&self) -> Arc<Waker> {
         Arc::clone(&self.waker)
     }
 
-    /// Runs a node until it is told to end, has left, or must stop. `tell` must not wait.
+    /// Runs a node until it is ended, has left, or must stop. `tell` gets the notices, and must not wait.
     ///
     /// # Errors
-    /// [`NodeError`].
+    /// The reason for which the node had to stop.
     pub fn run<E: Engine + 'static, O: Os>(
         self,
         setup: &Setup,
@@ -295,7 +296,7 @@ impl Listening {
             ..self.temporal
         };
         let waker = self.waker();
-        // A waker that fails leaves the loop to its next beat.
+        // If the waker fails, the loop notices the results at its next heartbeat.
         let wake = move || drop(waker.wake());
         let stores =
             Stores::start(&replica, &os, setup.executors, self.work, &wake).map_err(io("the store's threads"))?;
@@ -393,29 +394,29 @@ impl Listening {
         let ended = process.run();
         stop.store(true, Ordering::SeqCst);
         if let Some(page) = page {
-            // It has told all that it could.
+            // The page's thread ends at its next look; its result does not matter.
             drop(page.join());
         }
         ended
     }
 }
 
-/// What turns the bound of the backlog, and where that leaves its decisions.
+/// The control law that sets the backlog's bound, and where its decisions are left.
 struct Turned {
     bound: Bound,
-    /// CPU time that closing its periods has taken.
+    /// CPU time spent on closing periods so far.
     cpu: Nanos,
     outcome: Arc<Mutex<Outcome>>,
 }
 
-/// A front's request.
+/// A request that a balancer has passed on.
 #[derive(Clone, Copy, Debug)]
 struct Passed {
     place: usize,
-    /// The number of the connection: places are used again.
+    /// Number of the connection, because slots are reused.
     connection: u32,
     ticket: u64,
-    /// Whether it may be called late after it was executed.
+    /// Whether the request may be called late although it was executed.
     leaves_nothing: bool,
 }
 
@@ -425,74 +426,75 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     clients: Clients,
     listener: TcpListener,
     group: Option<Group>,
-    /// This node in its datagrams.
+    /// Identity of this node in its datagrams.
     speaker: Speaker,
     peers_in: Places<Box<PeerIn>>,
     ask: LogLink,
     watch: LogLink,
-    /// All up to here has been watched.
+    /// Revision up to which the log has been watched.
     watched: Revision,
     watches: Ticket,
-    /// No watch is asked for before.
+    /// No watch is requested before this instant.
     watch_at: Time,
     setup: Setup,
     node: Node,
     os: O,
     stores: Stores,
     peers: BTreeMap<NodeId, PeerOut>,
-    /// The newest connection of each peer, by its number: only the end of that one tells that the peer is gone.
+    /// Number of each peer's newest connection: only the end of that one shows that the peer is gone.
     latest: BTreeMap<NodeId, u32>,
-    /// Where clients find each peer.
+    /// Address of each peer for clients.
     found_at: BTreeMap<NodeId, SocketAddr>,
-    /// What this node says first to each process that it meets.
+    /// The first packet to each process that connects or is dialled.
     hello: Packet,
-    /// Requests that fronts have passed on, by the numbers that they have here.
+    /// Requests that balancers have passed on, by their tickets here.
     passed: BTreeMap<u64, Passed>,
     asked: u64,
     events: VecDeque<Event>,
-    /// Connections of peers that have more to do without an event.
+    /// Slots of peers' connections that go on in the next round without an event.
     again: Vec<usize>,
     control: Receiver<Control>,
     trusts: Option<NodeId>,
     reigned: bool,
     served: bool,
-    /// Bytes of records that others have given it, of the last copy.
+    /// Bytes of records received with the last copy.
     copied: u64,
     copy_told: Time,
-    /// When it ends that has left.
+    /// When the node, which has left, ends.
     left: Option<Time>,
-    /// Why the loop is to end.
+    /// The loop ends with this result once it is set.
     ends: Option<Result<(), NodeError>>,
     scratch: Vec<u8>,
-    /// For readings of temporal objects alone, which are in memory: all else of the store is for its threads.
+    /// Used for readings of temporal objects only, which are in memory; all other calls of the store are left to its
+    /// threads.
     replica: Arc<Replica<E, O>>,
     sensing: Sensing,
     maker: Maker,
-    /// Readings whose objects are being made.
+    /// Clients' readings whose objects are being created.
     waiting: Vec<Waiting>,
     spans: Spans,
-    /// The tickets of the master's batch, as far as they are of this node's clients and fronts.
+    /// Tickets of the master's present batch that belong to clients and balancers of this node.
     batch: Vec<u64>,
-    /// The ticket of each query that the store is asked for.
+    /// The client's ticket of each query at the store.
     querying: BTreeMap<Ticket, u64>,
     peer_bytes: Bytes,
-    /// Answers to fronts that were not kept, because there was no room.
+    /// Number of answers to balancers that were dropped for lack of room.
     unkept: u64,
-    /// The entry that the store applies.
+    /// The entry that the store is applying.
     applying: Option<Arc<Entry>>,
-    /// Whether it is removing records whose terms have ended.
+    /// Whether a request to remove expired records is under way.
     sweeps: bool,
     started: Time,
-    /// For the page's thread; and where that is, if it is.
+    /// Figures for the page's thread, and the page's address, if there is one.
     published: Arc<Mutex<Option<Figures>>>,
     page: Option<SocketAddr>,
-    /// What turns the bound of the backlog.
+    /// The control law that sets the backlog's bound, if there is one.
     turned: Option<Turned>,
-    /// What tasks of this process have come to.
+    /// Figures of tasks in this process.
     tasks: Option<Arc<Tasks>>,
-    /// Objects that they set.
+    /// Objects that those tasks set.
     own: Vec<Arc<OwnReading>>,
-    /// Readings that come by another way.
+    /// Readings from a library's threads.
     letters: Option<Letters>,
     tell: T,
 }
@@ -562,7 +564,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Until when there is nothing to do unless something comes.
+    /// Time until the next action, unless an event comes before.
     fn wait(&self) -> Nanos {
         let hears = self.group.as_ref().is_some_and(|group| group.is_readable);
         if hears || !self.again.is_empty() || self.clients.has_more() {
@@ -578,7 +580,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
     }
 
-    /// Passes on all that has happened, and sends what came of it.
+    /// Passes all events to the state machine, carries out its actions, and sends what waits.
     fn carry_on(&mut self) {
         let now = self.os.now();
         self.turn_bound(now);
@@ -619,7 +621,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
         let now = self.os.now();
         for (place, front) in self.peers_in.iter_mut() {
-            // Where the connection has ended, reading tells it.
+            // If the connection has ended, reading shows that.
             drop(front.flush(now));
             if front.has_more() {
                 self.again.push(place); // it was not read while its answers waited
@@ -629,7 +631,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             self.settle(now);
         }
         let (sensing, os) = (&mut self.sensing, &self.os);
-        // Before peers are told one by one: what goes to all of them is under way to each then.
+        // Before the peers' own feeds: what the group sends to all is under way to each then.
         if let Some(group) = &mut self.group {
             group.speak(&self.speaker, sensing, now);
         }
@@ -700,12 +702,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.observe(now);
     }
 
-    /// Tells clients and fronts that hear of what was applied.
+    /// Reports the changes of an applied entry to subscribed clients and balancers.
     fn tell_changes(&mut self, event: &Event) {
         let revision = match event {
             Event::Applied(revision) => *revision,
             Event::Installed(revision, _) => {
-                // Fronts find the gap by the revisions.
+                // Balancers find the gap by the revisions.
                 let entries = revision.0.saturating_sub(self.node.applied().0);
                 self.clients.tell([Told::Missed(entries)]);
                 return;
@@ -776,7 +778,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Tells that records are being given to it: when that begins, and now and then while it goes on.
+    /// Reports the copy that the node receives: at its beginning, and every `COPY_TOLD_EVERY`.
     fn tell_of_copy(&mut self, image: &Image, now: Time) {
         if image.after.is_none() {
             self.copied = 0;
@@ -789,7 +791,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// The way to a name leads to the process that has it. One that has the same name is told where it has called.
+    /// Reports to a process with the same name as another that the name is taken, on the connection that it has
+    /// dialled. An address by name would lead to the other process.
     fn tell_namesake(&mut self, member: Member, message: &Message) {
         let is_it = |peer: &PeerIn| peer.from == Some(Named::Node(member)) && peer.link.unsent() == 0;
         for (_, peer) in self.peers_in.iter_mut().filter(|(_, peer)| is_it(peer)) {
@@ -797,7 +800,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Tells what has changed of what an outage is made of.
+    /// Reports changes of master, role and standing, of which outages consist.
     fn observe(&mut self, now: Time) {
         let trusts = self.node.master(now);
         if trusts != self.trusts {
@@ -856,7 +859,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.peers_in.accept(&self.listener, self.poll.registry(), take, drop);
     }
 
-    /// Does all that can be done for clients now.
+    /// Reads, answers and sends whatever clients' connections can at present.
     fn serve(&mut self) {
         let now = self.os.now();
         self.clients.tell_some(now);
@@ -889,7 +892,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Begins with a request that was read at `arrived`, under its number.
+    /// Begins a request that was read at `arrived`, under its ticket.
     fn begin(&mut self, ticket: u64, request: Request, arrived: Time, now: Time) {
         if request.work.is_of_memory() {
             self.sense(ticket, request, now);
@@ -899,7 +902,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Where the client at `place` finds the master, if it is known, and the other nodes.
+    /// Address of the master, if it is known, and of the other nodes, as the client at `place` reaches them.
     fn whereabouts(&mut self, place: usize, now: Time) -> (Option<SocketAddr>, Vec<SocketAddr>) {
         let (me, master) = (self.setup.me.node, self.node.master(now));
         let mine = self.clients.reached_at(place).map(|address| (me, address));
@@ -913,7 +916,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         (addresses(masters).next(), addresses(others).collect())
     }
 
-    /// Removes records whose terms have ended, as the master; where no client writes, that would not happen otherwise.
+    /// Requests the removal of expired records, as the master; without clients' transactions nothing else removes them.
     fn sweep(&mut self) {
         if !self.sweeps && self.node.is_master() && self.replica.is_due() {
             self.sweeps = true;
@@ -963,7 +966,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Whether an answer may wait for a front's socket.
+    /// Whether an answer may wait for a balancer's socket.
     fn has_room_for(&mut self, place: usize, answer: &Answer) -> bool {
         let front = self.peers_in.get_mut(place);
         let unsent = front.map_or(0, |front| front.link.unsent());
@@ -978,7 +981,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         unsent + bytes <= FRONT_REPLIES_MAX && fits(answer, all)
     }
 
-    /// What the node says of itself, for each front. One that takes nothing hears the next beat instead.
+    /// Sends the node's state and load to each balancer. A balancer that reads too slowly gets a later heartbeat
+    /// instead.
     fn tell_fronts(&mut self, mut heartbeat: Heartbeat) {
         heartbeat.said.at = self.os.since_boot();
         let is_front = |peer: &PeerIn| peer.from == Some(Named::Front) && peer.link.unsent() < BEATS_MAX;
@@ -987,7 +991,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Takes readings that peers have told all.
+    /// Takes readings from datagrams.
     fn hear_group(&mut self) {
         let (sensing, replica, os) = (&mut self.sensing, &self.replica, &self.os);
         if let Some(group) = self.group.as_mut().filter(|group| group.is_readable) {
@@ -1077,7 +1081,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Ends connections that stall.
+    /// Ends stalled connections, and does other work of every `LOOK_EVERY`.
     fn look(&mut self, now: Time) {
         self.clients.look(self.poll.registry(), now);
         let stalled = self.peers_in.iter_mut().filter(|(_, peer)| peer.is_stalled(now));
@@ -1088,16 +1092,16 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.sensing.look(&self.replica);
         self.sweep();
         self.publish(now);
-        // A listener without descriptors to give tells nothing further by itself.
+        // A listener that had no descriptors sends no further event.
         self.accept();
     }
 
-    /// What is answered is sent, as far as sockets take it at once.
+    /// Sends replies as far as sockets take them at once, before the connections end.
     fn say_goodbye(&mut self) {
         self.clients.say_goodbye();
         for (_, peer) in self.peers_in.iter_mut() {
             peer.link.is_writable = true;
-            // The connection ends in any case.
+            // An error does not matter: the connection ends anyway.
             drop(peer.link.flush());
         }
     }

@@ -1,4 +1,4 @@
-//! Connections between nodes: one that this node dials to each peer, and those that peers and fronts have dialled.
+//! Connections between nodes: one that this node dials to each peer, and those that peers and balancers have dialled.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,31 +19,31 @@ use crate::datagram::Secret;
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
-/// While so many bytes wait for a peer's socket, further messages wait as messages.
+/// Messages are encoded for a peer only while fewer bytes than this are unsent; further ones stay in their queue.
 const UNSENT_MAX: usize = 256 << 10;
-/// While so many bytes wait for a peer's socket, no further readings are taken from their feed.
+/// Readings are taken from a peer's feed only while fewer bytes than this are unsent.
 const READINGS_UNSENT_MAX: usize = 32 << 10;
-/// While so many bytes of answers wait for a front's socket, no further request of it is read.
+/// A balancer's requests are read only while at most this many bytes of its answers are unsent.
 const UNSENT_PAUSE: usize = 4 << 20;
-/// How long one that calls may be silent before it says what it is.
+/// Time within which a process that has connected must send its name.
 const NAME_WITHIN: Nanos = Nanos::from_secs(2);
 
-/// The way to a peer.
+/// The connection to a peer, with the messages that wait for it.
 pub(super) struct PeerOut {
     pub way: Way,
     pub outgoing: Outgoing,
-    /// Bytes that were written to it.
+    /// Bytes written to the peer so far.
     pub written: u64,
     frames: Frames,
-    /// The peer says that another process has the name of this one.
+    /// The member to which this node's name belongs already, if the peer says so.
     pub taken: Option<Member>,
 }
 
-/// What an operator should know of the way to a peer.
+/// Trouble with the connection to a peer that an operator should know of.
 pub(super) enum Trouble {
-    /// A message of so many bytes is longer than peers take.
+    /// A message of this many bytes is longer than peers take.
     TooLong(usize),
-    /// One of both does not believe the other's certificate.
+    /// TLS refused a certificate, the peer's or this node's.
     Refused(String),
 }
 
@@ -58,14 +58,14 @@ impl PeerOut {
         }
     }
 
-    /// The peer is to be found somewhere else.
+    /// Takes a new address of the peer: drops the connection and the messages that wait.
     pub fn moves(&mut self, address: &PeerAddress) {
         if self.way.address != *address {
             *self = PeerOut::new(address.clone(), self.way.token);
         }
     }
 
-    /// Dials where it is time to, and says first which node this is, and then what opens its datagrams.
+    /// Dials if it is time to; sends this node's name first, then the key of its datagrams.
     pub fn connect(
         &mut self,
         registry: &Registry,
@@ -84,8 +84,8 @@ impl PeerOut {
         refused.map(Trouble::Refused)
     }
 
-    /// Sends what waits, then what `more` adds, until it says that there is nothing, as long as the socket takes it;
-    /// what the operator should know of it, and the bytes that were written.
+    /// Sends messages, then what `more` adds until it returns false, as far as the socket takes them. Returns trouble
+    /// for the operator, and the number of bytes written.
     pub fn turn(
         &mut self,
         scratch: &mut Vec<u8>,
@@ -105,13 +105,13 @@ impl PeerOut {
         self.way.link = None;
         self.frames = Frames::new(VERSION, STRANGER_BYTES_MAX);
         self.outgoing.clear();
-        // What TLS does not accept; all else is a peer that is gone.
+        // Refusals by TLS; after any other error the peer counts as gone.
         let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
         let refused = refused.and_then(|error| self.way.refused(error.to_string()));
         (refused.map(Trouble::Refused), written)
     }
 
-    /// Whether the connection goes on.
+    /// Returns whether the connection goes on.
     fn try_turn(
         &mut self,
         scratch: &mut Vec<u8>,
@@ -121,7 +121,7 @@ impl PeerOut {
     ) -> io::Result<bool> {
         let frames = &mut self.frames;
         let turn = self.way.read(scratch, now, |bytes| frames.feed(bytes));
-        // Peers say nothing else here.
+        // Peers send no other packet on this connection.
         while let Some(packet) = frames.take().map_err(|error| io::Error::other(error.to_string()))? {
             if let Packet::Message(Message::NameTaken(member)) = packet {
                 self.taken = Some(member);
@@ -145,7 +145,7 @@ impl PeerOut {
             }
         }
         link.flush()?;
-        // Readings wait in their feed, where a newer one takes the place of an older, until the socket has room.
+        // Until the socket has room, readings stay in their feed, where newer ones replace older ones.
         while link.is_writable && link.unsent() < READINGS_UNSENT_MAX && more(&mut link.out) {
             if link.unsent() >= READINGS_UNSENT_MAX {
                 link.flush()?;
@@ -156,51 +156,51 @@ impl PeerOut {
     }
 }
 
-/// What has said its name at the other end of a connection.
+/// The process at the other end of a connection, by its first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Node(Member),
     Front,
 }
 
-/// What came over a connection that another process has dialled.
+/// A packet from a connection that another process has dialled.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// It is a front.
+    /// A balancer is at the other end.
     Front,
-    /// Of a peer.
+    /// A message of a peer's state machine.
     Message(NodeId, Message),
     /// Readings of a peer's objects.
     Readings(NodeId, Vec<Report>),
-    /// A peer's stamp, and readings that it has.
+    /// A peer's stamp, and the readings that it acknowledges.
     Taken(NodeId, Stamp, Vec<(Made, Seq)>),
-    /// What opens a peer's datagrams.
+    /// The key of a peer's datagrams.
     Key(NodeId, Secret),
-    /// Of a front, under its number.
+    /// A balancer's request, under its number.
     Request(u64, Request),
-    /// A front wants to hear of changed keys.
+    /// A balancer asks for changes of keys.
     Hear,
 }
 
-/// A connection that a peer or a front has dialled.
+/// A connection that a peer or a balancer has dialled.
 pub(super) struct PeerIn {
     pub link: Link<Stream>,
     frames: Frames,
-    /// What it is, once it has said so.
+    /// Process at the other end, once it has sent its name.
     pub from: Option<Named>,
-    /// Where clients find the node that it is.
+    /// Address of the node for clients, if the other end is a node.
     pub clients: Option<SocketAddr>,
-    /// Whether it is told of changed keys.
+    /// Whether the other end gets changes of keys.
     pub hears: bool,
-    /// When it came.
+    /// When the connection began.
     pub began: Time,
-    /// When it last took something of what waits to be sent.
+    /// When the other end last took unsent bytes.
     taken: Time,
-    /// The number of the connection.
+    /// Number of the connection, never reused.
     pub number: u32,
 }
 
-/// Why a peer's connection is over.
+/// The reason for which a peer's connection is over.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PeerGone {
     #[error(transparent)]
@@ -233,7 +233,7 @@ impl PeerIn {
         }
     }
 
-    /// Reads what has come; whether there may be more. What was read before the connection ended is taken, too.
+    /// Reads packets, also those that came before the connection ended; returns whether there may be more.
     pub fn turn(
         &mut self,
         scratch: &mut Vec<u8>,
@@ -241,7 +241,7 @@ impl PeerIn {
         mut take: impl FnMut(Heard),
     ) -> Result<bool, PeerGone> {
         if self.link.unsent() > UNSENT_PAUSE {
-            return Ok(false); // it asks, and takes no answers: see `has_more`
+            return Ok(false); // too many answers are unsent: see `has_more`
         }
         let frames = &mut self.frames;
         let turn = self.link.read(scratch, |bytes| frames.feed(bytes));
@@ -258,7 +258,7 @@ impl PeerIn {
                     self.is(Named::Front);
                     take(Heard::Front);
                 }
-                // The end of a connection with two would be told of neither.
+                // With two names, the end of the connection would be reported for neither node.
                 (Packet::Hello { .. } | Packet::Front, Some(_)) => return Err(PeerGone::SecondName),
                 (Packet::Message(message), Some(Named::Node(from))) => take(Heard::Message(from.node, message)),
                 (Packet::Readings(reports), Some(Named::Node(from))) => take(Heard::Readings(from.node, reports)),
@@ -273,7 +273,7 @@ impl PeerIn {
                 (_, Some(_)) => return Err(PeerGone::OutOfPlace),
             }
         }
-        // A handshake has something to say.
+        // A handshake may have bytes to send.
         self.link.flush()?;
         match turn? {
             Turn::Ended => Err(PeerGone::Ended),
@@ -287,12 +287,12 @@ impl PeerIn {
         self.frames.allow(FRAME_BYTES_MAX);
     }
 
-    /// Adds a packet to what waits to be sent.
+    /// Adds a packet to the unsent bytes.
     pub fn push(&mut self, packet: &Packet) {
         frame::write(&mut self.link.out, VERSION, packet);
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends unsent bytes, as far as the socket takes them.
     pub fn flush(&mut self, now: Time) -> io::Result<()> {
         if self.link.unsent() == 0 || self.link.flush()? {
             self.taken = now;
@@ -300,20 +300,20 @@ impl PeerIn {
         Ok(())
     }
 
-    /// Whether it can be read without an event.
+    /// Whether the connection can be read without an event.
     pub fn has_more(&self) -> bool {
         self.link.is_readable && self.link.unsent() <= UNSENT_PAUSE
     }
 
-    /// Whether it says no name, or takes nothing of what waits.
+    /// Whether the other end is late with its name, or takes no bytes for too long.
     pub fn is_stalled(&self, now: Time) -> bool {
         let is_mute = self.from.is_none() && now.since(self.began) > NAME_WITHIN;
         is_mute || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
     }
 }
 
-/// Where clients reach a node that listens at `address`, and has dialled from `from`: a node that listens at all
-/// addresses of its machine is found at the one that it came from.
+/// Address of a node for clients, if it listens at `address` and has dialled from `from`: a node that listens at all
+/// addresses of its machine is reached at the address it dialled from.
 fn reached(address: SocketAddr, from: io::Result<SocketAddr>) -> Option<SocketAddr> {
     match address.ip().is_unspecified() {
         true => Some(SocketAddr::new(from.ok()?.ip(), address.port())),

@@ -1,4 +1,4 @@
-//! Connections that came, each in a place that the event loop's tokens name.
+//! Connections from other processes, in slots that the event loop's tokens name.
 
 use std::io;
 
@@ -6,14 +6,14 @@ use mio::net::TcpListener;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-/// Connections of one kind, at most so many.
+/// Connections of one kind, at most `max`.
 pub(super) struct Places<T> {
     all: Vec<Option<T>>,
     free: Vec<usize>,
     max: usize,
-    /// The token of the first place.
+    /// Token of the first slot.
     first: usize,
-    /// So many have come.
+    /// Number of connections that ever began.
     begun: u32,
 }
 
@@ -28,12 +28,12 @@ impl<T> Places<T> {
         }
     }
 
-    /// The place that a token names.
+    /// The index of the slot that a token names.
     pub fn of(&self, token: Token) -> usize {
         token.0 - self.first
     }
 
-    /// How many have ever come.
+    /// Number of connections that ever began.
     pub fn begun(&self) -> u32 {
         self.begun
     }
@@ -57,8 +57,8 @@ impl<T> Places<T> {
         Some(gone)
     }
 
-    /// Takes those that call, each with the number of its connection, unless that is none that can begin; `refuse` has
-    /// those for which there is no room.
+    /// Accepts waiting connections. `take` makes a connection of a socket and its number, or `None` if it cannot begin;
+    /// `refuse` gets sockets for which no slot is free.
     pub fn accept(
         &mut self,
         listener: &TcpListener,

@@ -1,4 +1,4 @@
-//! What the loop tells of itself: figures, and where the time of requests goes.
+//! Figures of the loop, and the stages of requests.
 
 use std::sync::PoisonError;
 
@@ -18,10 +18,10 @@ use crate::spans::Place;
 use crate::stores::Done;
 
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
-    /// A client's request has an answer.
+    /// Ends the span of a client's request that has an answer.
     pub(super) fn ends(&mut self, ticket: u64, answer: &Answer, now: Time) {
         let ended = self.spans.ends(ticket, answer, now);
-        // Readings are answered from memory, and wait for nothing that the bound would hold back.
+        // Readings are answered from memory; the bound of the backlog does not delay them.
         if let (
             Some(turned),
             Some((false, took)),
@@ -35,7 +35,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// What the node wants done tells where requests are from now on.
+    /// Moves requests to the stage that an action of the node puts them at.
     pub(super) fn trace(&mut self, action: &Action, now: Time) {
         match action {
             Action::Query(asked, ..) | Action::Look(asked, _) => {
@@ -65,7 +65,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// A thread of the store's has ended something.
+    /// Moves requests to their next stage when a thread of the store has finished a task.
     pub(super) fn worked(&mut self, done: &Done) {
         match &done.result {
             Ok(Event::Queried(asked, ..)) => {
@@ -86,7 +86,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// What INFO and the page tell.
+    /// The figures for INFO and for the page.
     pub(super) fn figures(&self, now: Time) -> Figures {
         let live: Vec<_> = self.node.live(now).collect();
         let peer = |(node, peer): (&_, &super::PeerOut)| Peer {
@@ -133,7 +133,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Closes a period of the law that turns the backlog's bound.
+    /// Closes a period of the control law that sets the backlog's bound, if one is due.
     pub(super) fn turn_bound(&mut self, now: Time) {
         let Some(turned) = self.turned.as_mut().filter(|turned| turned.bound.due() <= now) else {
             return;
@@ -160,7 +160,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         });
     }
 
-    /// What the law has decided is left for the one that started the node.
+    /// Leaves the control law's decisions for the process that started the node.
     pub(super) fn leave_decisions(&self) {
         if let Some(turned) = &self.turned {
             let outcome: Learned = turned.bound.outcome();

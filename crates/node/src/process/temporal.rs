@@ -1,4 +1,5 @@
-//! Temporal objects in the loop: what clients and fronts set and ask for, and objects that are being made.
+//! Temporal objects in the loop: requests of clients and balancers to set and read them, and objects that are being
+//! created.
 
 use std::sync::Arc;
 
@@ -18,23 +19,23 @@ use crate::letterbox::{Letter, Letterbox, Outcome};
 use crate::seen::Seen;
 use crate::sensing::{Latest, Set};
 
-/// A reading whose object is being made, and whose client waits.
+/// A client's reading whose object is being created.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     ticket: u64,
     id: RequestId,
     sample: Sample,
-    /// When its age was as it says.
+    /// The instant at which the sample had its age.
     came: Time,
     deadline: Time,
 }
 
-/// Readings that come by neither a client nor a peer.
+/// Readings from a library, neither from a client nor from a peer.
 pub(super) struct Letters {
     pub(super) letterbox: Arc<Letterbox>,
-    /// How old they were when their objects were set.
+    /// Ages of the readings when their objects were set.
     pub(super) ages: Ages,
-    /// Room for those that are being set.
+    /// Reused memory for the readings that are being set.
     taken: Vec<(Key, Letter)>,
 }
 
@@ -49,7 +50,7 @@ impl Letters {
 }
 
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
-    /// Answers from this node's memory, or later, where an object is to be made first.
+    /// Answers from this node's memory; later, if an object has to be created first.
     pub(super) fn sense(&mut self, ticket: u64, request: Request, now: Time) {
         let deadline = now + request.time_left;
         let (id, answer) = match (request.check(), request.work) {
@@ -58,7 +59,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             (Ok(()), Work::Sample(mut sample)) => {
                 let way = match sample.since {
                     None => Nanos::ZERO,
-                    // The clock of an earlier start, or none: nothing is known of the way.
+                    // The clock of an earlier start, or no instant: the time on the way is unknown.
                     Some(since) if since == Time::ZERO || since > self.os.since_boot() => Nanos::MAX,
                     Some(since) => self.os.since_boot().since(since),
                 };
@@ -104,7 +105,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.sensing.set(&self.replica, key, value, age, now)
     }
 
-    /// Asks for objects that are wanted, of the master, as a client would.
+    /// Requests the creation of objects from the master, as a client would.
     pub(super) fn make(&mut self, now: Time) {
         let Some((request, named)) = self.maker.next(now) else {
             return;
@@ -122,7 +123,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Answers clients whose objects are made by now, or whose time is over.
+    /// Answers clients whose objects exist by now, or whose deadline has passed.
     pub(super) fn settle(&mut self, now: Time) {
         let applied = self.node.applied();
         let has_master = self.node.master(now).is_some();
@@ -148,7 +149,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Sets what tasks of this process have left.
+    /// Sets the numbers that tasks of this process have left.
     pub(super) fn set_own(&mut self, now: Time) {
         for own in self.own.iter().filter(|own| !own.is_refused()) {
             let Some((number, at)) = own.take() else {
@@ -156,7 +157,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             };
             let (value, age) = (number.to_string(), now.since(at));
             let set = { &mut self.sensing }.set(&self.replica, &own.key, value.as_bytes(), age, now);
-            // Asked for until it is made; what a task leaves meanwhile takes its place.
+            // The creation is requested until the object exists; newer numbers of the task replace this one meanwhile.
             if let Set::Unmade = set {
                 self.maker.want(&own.key, self.node.applied());
                 own.put_back(number, at);
@@ -164,7 +165,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Sets what waits in the letterbox.
+    /// Sets the readings that wait in the letterbox.
     pub(super) fn set_letters(&mut self, now: Time) {
         let Some(Letters { letterbox, ages, taken }) = &mut self.letters else {
             return;
@@ -180,7 +181,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 }
                 Set::Younger => letterbox.told(Outcome::Older),
                 Set::Refused(error) => letterbox.failed(&key, &error.to_string()),
-                // Several nodes may hear the same: one is the source, and the next one where its readings grow old.
+                // Several nodes may subscribe to the same readings: one is the source; another takes over when its
+                // readings grow old.
                 Set::Unmade if is_fresh(self.replica.age(&key), self.sensing.kind().validity) => {
                     letterbox.told(Outcome::Elsewhere);
                 }
@@ -200,7 +202,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// An object cannot be made.
+    /// Refuses an object that cannot be created, and answers the clients that wait for it.
     pub(super) fn unmade(&mut self, key: &[u8], why: &str) {
         let own = { self.own.iter() }.find(|own| own.key == key);
         if own.is_some_and(|own| own.refuse()) {
@@ -224,14 +226,14 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// The first instant at which a client is to be told that it is late.
+    /// The earliest deadline of a client that waits for an object.
     pub(super) fn settle_by(&self) -> Time {
         let deadlines = self.waiting.iter().map(|waiting| waiting.deadline);
         deadlines.min().unwrap_or(Time::MAX)
     }
 }
 
-/// Whether a reading shows so little age.
+/// Whether a reading is at most `validity` old.
 fn is_fresh(age: Result<Option<Nanos>, StoreError>, validity: Nanos) -> bool {
     matches!(age, Ok(Some(age)) if age <= validity)
 }
@@ -245,7 +247,7 @@ fn told(set: &Set) -> Answer {
     }
 }
 
-/// An answer that shows no revision: readings are no part of the serial order.
+/// Makes an answer without a revision, because readings are no part of the serial order.
 fn done(output: Output) -> Answer {
     Answer::Done {
         output,

@@ -1,4 +1,4 @@
-//! A connection that this process dials, and dials again where it ends.
+//! A connection that this process dials, and dials again after it has ended.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use super::link::{Link, Turn};
 use super::{Access, PeerAddress, RETRY_FIRST, RETRY_MAX};
 use crate::wire::{Packet, VERSION};
 
-/// A connection that lasted for so long was accepted: the next attempt after its end does not wait.
+/// Time after which a connection counts as accepted: the next attempt after its end does not wait.
 const LASTED: Nanos = RETRY_MAX;
 
-/// The way to a node.
+/// The connection to a node, or the next attempt at it.
 pub(super) struct Way {
     pub address: PeerAddress,
     pub token: Token,
@@ -23,7 +23,7 @@ pub(super) struct Way {
     dialled: Time,
     retry_at: Time,
     backoff: Nanos,
-    /// Why the last connection was refused, as it was told.
+    /// The last refusal that was reported.
     refused: Option<String>,
 }
 
@@ -47,8 +47,8 @@ impl Way {
         }
     }
 
-    /// The program at its other end has called, so it is there: the next attempt does not wait. A node that has just
-    /// started listens for less time than an attempt may wait, and would take the place of a master that it has not
+    /// Makes the next attempt at once, because the program at the other end has connected here. A node that has just
+    /// started listens for less time than an attempt may wait; without this it would replace a master that it has not
     /// heard.
     pub fn is_there(&mut self) {
         self.retry_at = Time::ZERO;
@@ -60,8 +60,8 @@ impl Way {
         }
     }
 
-    /// Dials where it is time to, and says first what this process is. What is returned was refused, and an operator
-    /// should know why.
+    /// Dials if it is time to, and sends this process' name first. Returns the reason of a refusal that an operator
+    /// should know.
     pub fn connect(&mut self, registry: &Registry, access: &Access, name: &Packet, now: Time) -> Option<String> {
         if self.link.is_some() || self.retry_at > now {
             return None;
@@ -82,7 +82,7 @@ impl Way {
         None
     }
 
-    /// What is to be told of a refusal: the same one once.
+    /// Returns a refusal to report, unless it was the last one reported.
     pub fn refused(&mut self, why: String) -> Option<String> {
         if self.refused.as_ref() == Some(&why) {
             return None;
@@ -91,7 +91,7 @@ impl Way {
         Some(why)
     }
 
-    /// Reads what has come.
+    /// Reads the bytes that have arrived.
     pub fn read(&mut self, scratch: &mut Vec<u8>, now: Time, take: impl FnMut(&[u8])) -> io::Result<Turn> {
         let Some(link) = &mut self.link else {
             return Ok(Turn::Empty);
