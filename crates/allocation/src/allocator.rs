@@ -19,17 +19,17 @@ use crate::programs::Programs;
 use crate::running::Running;
 use crate::settings::{Base, Settings, SettingsError};
 
-/// What each core has.
+/// Ways and bandwidth of each core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How much.
+    /// Number of ways and of bandwidth partitions, core by core.
     pub shares: PerCore<Share>,
-    /// Which ways; as many as the share says.
+    /// The ways themselves; each mask has as many as the core's share says.
     pub masks: PerCore<WayMask>,
 }
 
 impl Plan {
-    /// Shares, side by side in the order of the cores.
+    /// Places the ways of `shares` side by side, in the order of the cores.
     ///
     /// # Panics
     /// If a core has no way, or all together have more than 64.
@@ -41,7 +41,7 @@ impl Plan {
         }
     }
 
-    /// How many ways each core has that it had not in `before`.
+    /// Number of ways of each core that it did not have in `before`.
     pub fn gained<'a>(&'a self, before: &'a Plan) -> impl Iterator<Item = u8> + 'a {
         self.masks
             .iter()
@@ -50,7 +50,7 @@ impl Plan {
     }
 }
 
-/// Decides what each core has.
+/// Decides the share of each core.
 ///
 /// ```
 /// use punctual_allocation::{
@@ -90,7 +90,7 @@ pub struct Allocator {
     due: Option<Time>,
     /// Decides where refilling ways costs.
     keeper: Option<Keeper>,
-    /// The phase that each core was in when it was last decided.
+    /// Phase of each core at the last decision; `None`: the core was at rest.
     seen: PerCore<Option<usize>>,
 }
 
@@ -118,8 +118,8 @@ impl Allocator {
         };
         let plan = Plan::side_by_side(shares);
         let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy), settings.gap);
-        // In a run of seconds nearly every pair of phases meets for the first time, and no decision is to wait for its
-        // table.
+        // Fills all tables in advance: in a run of seconds nearly every pair of phases meets for the first time, and no
+        // decision should wait for its table.
         let filled = || {
             let mut exact = Exact::new(programs, pool, cores);
             exact.fill(programs);
@@ -136,25 +136,25 @@ impl Allocator {
         })
     }
 
-    /// What is in force.
+    /// The plan in force.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// When to ask again, because the last question came too soon after a decision.
+    /// Time at which to ask again; `None` unless the last question came too soon after a decision.
     pub fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// Decides, given what runs on each core (nothing where it rests). The new plan if it is another one; `None` if all
-    /// stays as it is, or the last decision is too recent. The caller asks when a job was released, has ended or has
-    /// entered another phase, when the clock has changed, and when [`due`](Self::due) says so.
+    /// Decides anew from the job on each core (`None`: at rest). Returns the new plan, or `None` if the plan stays or
+    /// the last decision is too recent. The caller asks when a job was released, has ended or has entered another
+    /// phase, when the clock has changed, and when [`due`](Self::due) says so.
     ///
-    /// Where every core is in the phase that it was in, the allocator decides anew only if its policy knows deadlines
-    /// or refilling costs.
+    /// While every core stays in its phase, the allocator decides anew only if its policy knows deadlines or refilling
+    /// costs.
     ///
     /// # Panics
-    /// If `cores` are not as many as in the settings, or a program does not exist.
+    /// If there are more or fewer `cores` than in the settings, or a program does not exist.
     pub fn step(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Option<&Plan> {
         assert_eq!(cores.len(), self.settings.cores, "one place for each core");
         if self.settings.policy.is_static() {
@@ -187,7 +187,7 @@ impl Allocator {
         Some(&self.plan)
     }
 
-    /// What the policy wants each core to have.
+    /// Share of each core that the policy wants.
     fn wanted(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> PerCore<Share> {
         let pool = self.settings.pool;
         match self.settings.policy {
@@ -202,7 +202,8 @@ impl Allocator {
     }
 }
 
-/// The plan in which every core has what it wants. What no core wants stays with the core that had it, where it can.
+/// Gives every core what it wants. Ways and partitions that no core wants stay with the core that had them, where
+/// possible; further partitions go to the cores with the fewest.
 pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
     let ways: PerCore<u8> = wanted.iter().map(|share| share.ways).collect();
     let masks = place(&ways, &before.masks, pool.grid);
@@ -230,7 +231,7 @@ pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
     Plan { shares, masks }
 }
 
-/// Where bandwidth goes that no core needs, under each policy.
+/// How the keeper hands out bandwidth that no core needs, under each policy.
 fn aim(policy: Policy) -> Aim {
     match policy {
         Policy::Dadna => Aim::Deadlines,

@@ -1,12 +1,12 @@
-//! What a machine can split, and what one core has of it.
+//! Resources that a machine can split, and the share of one core.
 
 use serde::{Deserialize, Serialize};
 
 /// Most ways, and most bandwidth partitions, of a machine: a mask of ways has 64 bits, and tables of decisions as many
-/// places.
+/// entries.
 pub const PARTS_MAX: u8 = 64;
 
-/// What a machine can split among its cores.
+/// Resources that a machine can split among its cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grid {
     /// Ways of the last-level cache, 1..=[`PARTS_MAX`].
@@ -15,12 +15,12 @@ pub struct Grid {
     pub partitions: u8,
 }
 
-/// What one core has of the cache and of the memory's bandwidth; both at least 1.
+/// Part of the cache and of the memory's bandwidth that one core has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Share {
-    /// Cache ways.
+    /// Cache ways, at least 1.
     pub ways: u8,
-    /// Bandwidth partitions.
+    /// Bandwidth partitions, at least 1.
     pub partitions: u8,
 }
 
@@ -31,7 +31,7 @@ impl Grid {
         partitions: 20,
     };
 
-    /// How many shares one core can have.
+    /// Number of different shares that one core can have.
     pub const fn len(self) -> usize {
         self.ways as usize * self.partitions as usize
     }
@@ -41,13 +41,13 @@ impl Grid {
         self.len() == 0
     }
 
-    /// Whether it has 1 to [`PARTS_MAX`] ways and as many partitions.
+    /// Whether ways and partitions are both in 1..=[`PARTS_MAX`].
     pub fn is_sound(self) -> bool {
         let sound = 1..=PARTS_MAX;
         sound.contains(&self.ways) && sound.contains(&self.partitions)
     }
 
-    /// Everything there is.
+    /// Share of a core that has the whole machine.
     pub const fn all(self) -> Share {
         Share {
             ways: self.ways,
@@ -55,7 +55,7 @@ impl Grid {
         }
     }
 
-    /// The number of `share` in a table, by ways and then by partitions.
+    /// Index of `share` in a table, by ways and then by partitions.
     ///
     /// # Panics
     /// In debug builds, if `share` is not of this grid.

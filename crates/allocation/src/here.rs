@@ -1,9 +1,9 @@
-//! A place in a run of a program: what is asked many times in one decision.
+//! A position in a run of a program, prepared for the many questions of one decision.
 
 use crate::grid::Share;
 use crate::table::RateTable;
 
-/// A place in a run of a program.
+/// Position in a run of a program, at one clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here<'p> {
     rates: &'p RateTable,
@@ -13,7 +13,7 @@ pub(crate) struct Here<'p> {
     left: f64,
     /// Instructions per second with everything, at the top clock.
     best: f64,
-    /// [`crate::Programs::slowdown`] less 1.
+    /// Slowdown of the clock less 1; 0 at the top clock.
     slower: f64,
     /// Seconds by which the phase ends later than at the top clock.
     later: f64,
@@ -22,8 +22,8 @@ pub(crate) struct Here<'p> {
 }
 
 impl<'p> Here<'p> {
-    /// A phase of these rates of which so many instructions are left, and after which so many seconds are left by
-    /// [`Grid::index`](crate::Grid::index), at a clock `slowdown` times lower than the top one.
+    /// Position `left` instructions before the end of a phase with these `rates`. `after`: seconds from there to the
+    /// run's end, by [`Grid::index`](crate::Grid::index). The clock is `slowdown` times lower than the top one.
     pub fn new(rates: &'p RateTable, after: &'p [f64], left: f64, slowdown: f64) -> Here<'p> {
         let all = rates.grid().all();
         let (slower, best) = (slowdown - 1.0, f64::from(rates.rate(all)));

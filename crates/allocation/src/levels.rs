@@ -1,4 +1,4 @@
-//! One phase's rates as whole numbers, and their running sums: what decisions compare and add up.
+//! Rates of one phase as whole numbers, which decisions compare, and their running sums.
 
 use crate::grid::{Grid, Share};
 use crate::policy::surface::View;
@@ -8,13 +8,14 @@ use crate::table::RateTable;
 /// sum of two with the number of a cell beside it ([`crate::policy::Exact`]) each fit into 31 bits.
 pub const LEVELS: i32 = (1 << 18) - 1;
 
-/// One phase's rates in whole levels, with their running sums.
+/// Rates of one phase in whole levels, with their running sums.
 #[derive(Clone, Debug)]
 pub(crate) struct Levels {
     grid: Grid,
-    /// By [`Grid::index`].
+    /// In the order of [`Grid::index`].
     levels: Box<[i32]>,
-    /// `sums[c * (B + 1) + b]`: of all shares with at most c ways and at most b partitions; a border of zeros.
+    /// `sums[c * (B + 1) + b]`: the sum over all shares with at most c ways and at most b partitions; 0 for c or b of
+    /// 0.
     sums: Box<[i32]>,
 }
 
@@ -40,12 +41,12 @@ impl Levels {
         }
     }
 
-    /// The surface of what it can get beyond `least`.
+    /// Surface of the levels beyond `least`.
     pub fn beyond(&self, least: Share) -> View<'_> {
         View::beyond(&self.levels, self.grid, least)
     }
 
-    /// The part of `share` that it gains from: fewer ways, then fewer partitions, at the same rate.
+    /// The least part of `share` with the same level, not below `least`: fewer ways first, then fewer partitions.
     pub fn trimmed(&self, mut share: Share, least: Share) -> Share {
         let level = self.at(share);
         let at = |ways, partitions| self.at(Share { ways, partitions });

@@ -42,17 +42,17 @@ impl WayMask {
         self.0
     }
 
-    /// The lowest way.
+    /// Index of the lowest way.
     pub const fn first(self) -> u8 {
         self.0.trailing_zeros() as u8
     }
 
-    /// How many ways.
+    /// Number of ways, at least 1.
     pub const fn count(self) -> u8 {
         self.0.count_ones() as u8
     }
 
-    /// How many of these ways are not in `before`: what must be filled anew.
+    /// Number of these ways that are not in `before` and must be filled anew.
     pub const fn gained(self, before: WayMask) -> u8 {
         (self.0 & !before.0).count_ones() as u8
     }
@@ -84,9 +84,9 @@ pub fn side_by_side(ways: &[u8]) -> PerCore<WayMask> {
     ways.iter().map(mask).collect()
 }
 
-/// Hands out all of the grid's ways, at least `needed` to each core, so that the boundaries between cores move as
-/// little in sum as can be since `before`. A core between two boundaries that move the same way gains and loses: where
-/// ways cost, it is for the hysteresis rule to count those that change hands.
+/// Hands out all of the grid's ways, at least `needed` to each core, so that the boundaries between cores move least in
+/// sum from `before`. A core between two boundaries that move the same way gains and loses ways: where ways cost, the
+/// hysteresis rule counts those that change hands.
 ///
 /// Among placements that move equally little, boundaries lie as low as they can.
 ///

@@ -1,4 +1,4 @@
-//! What is handed out, and the least that each core gets of it.
+//! Ways and bandwidth to hand out, and the least that each core gets of them.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -6,21 +6,21 @@ use thiserror::Error;
 
 use crate::grid::{Grid, PARTS_MAX, Share};
 
-/// Most cores that split one cache: what the fixed-size tables of a decision hold.
+/// Most cores that split one cache: the size of a decision's tables.
 pub const CORES_MAX: usize = 16;
 
-/// One value for each core, kept in place: a decision must not wait for the allocator of memory.
+/// Values for all cores, stored inline: a decision must not wait for the memory allocator.
 pub type PerCore<T> = SmallVec<[T; CORES_MAX]>;
 
-/// What is handed out, and the least that each core gets of it.
+/// Ways and bandwidth to hand out, and the least that each core gets of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Everything there is.
+    /// Resources of the whole machine.
     pub grid: Grid,
-    /// What a core has at least while a job runs on it.
+    /// Least share of a core while a job runs on it.
     pub least: Share,
-    /// What a core has at least while nothing runs on it; at most `least`. A mask of ways is never empty, so at least 1
-    /// and 1.
+    /// Least share of a core while nothing runs on it; at most `least`. At least 1 way and 1 partition, because a mask
+    /// of ways is never empty.
     pub idle: Share,
 }
 
@@ -29,16 +29,10 @@ pub struct Pool {
 pub enum PoolError {
     /// No cores, or too many.
     #[error("{cores} cores: give 1 to {CORES_MAX}")]
-    Cores {
-        /// How many were asked for.
-        cores: usize,
-    },
+    Cores { cores: usize },
     /// Nothing to split, or more than the tables of a decision hold.
     #[error("{} ways and {} partitions to split: give 1 to {PARTS_MAX} of each", grid.ways, grid.partitions)]
-    Grid {
-        /// What there is.
-        grid: Grid,
-    },
+    Grid { grid: Grid },
     /// Less than each core's least.
     #[error(
         "{cores} cores with at least {} ways and {} partitions each need more than the {} ways and {} partitions that \
@@ -46,11 +40,9 @@ pub enum PoolError {
         least.ways, least.partitions, grid.ways, grid.partitions
     )]
     TooLittle {
-        /// How many cores.
         cores: usize,
-        /// What each needs.
+        /// Least share of each core.
         least: Share,
-        /// What there is.
         grid: Grid,
     },
     /// A least share of nothing, or idle cores that keep more than busy ones.
@@ -59,9 +51,9 @@ pub enum PoolError {
          ones"
     )]
     Least {
-        /// What busy cores keep.
+        /// Least share of busy cores.
         least: Share,
-        /// What idle cores keep.
+        /// Least share of idle cores.
         idle: Share,
     },
 }
@@ -98,7 +90,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What is left to hand out once `busy` cores have their least and `idle` ones theirs.
+    /// Resources left to hand out once `busy` cores have their least and `idle` ones theirs.
     pub(crate) fn spare(&self, busy: usize, idle: usize) -> Spare {
         let left = |all: u8, least: u8, kept: u8| {
             let taken = busy * usize::from(least) + idle * usize::from(kept);
@@ -111,7 +103,7 @@ impl Pool {
     }
 }
 
-/// What has not been handed out yet; either may be 0.
+/// Resources that have not been handed out yet; either may be 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spare {
     pub ways: usize,

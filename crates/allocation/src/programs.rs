@@ -5,17 +5,16 @@
 //! optimum is equal to brute force's rather than near it. One level is less than 4e-6 of the whole: far below a
 //! profile's noise.
 //!
-//! **Clock.** A profile holds for the top clock. With everything there is, a phase is computing, whose time grows as
-//! the clock falls; what a smaller share makes it slower is waiting for memory, whose time does not. With k = top clock
-//! / clock,
+//! **Clock.** A profile holds for the top clock. With the whole machine a phase only computes, and its time grows as
+//! the clock falls; the extra time under a smaller share is waiting for memory, which does not depend on the clock.
+//! With k = top clock / clock,
 //!
 //! ```text
 //! time(share) at the clock = time(share) + (k - 1) time(everything)
 //! ```
 //!
-//! of any stretch of a run, and so of whatever is left of it. [`Programs::slow_down`] tells k; rates, speeds and times
-//! follow it. Levels do not: which share is best for a phase is the same at every clock, and only what it is best by
-//! shrinks.
+//! for any stretch of a run, and so for the rest of it. [`Programs::slow_down`] sets k; rates, speeds and times follow
+//! it. Levels do not: which share is best for a phase is the same at every clock, and only its advantage shrinks.
 
 use thiserror::Error;
 
@@ -28,7 +27,7 @@ use crate::table::RateTable;
 /// Most phases of a program.
 pub const PHASES_MAX: usize = 64;
 
-/// What is summed over the cores when shares are compared.
+/// Quantity that is summed over the cores when shares are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
     /// Instructions per second: the fifth paper's rate, in which a program that retires many instructions weighs more.
@@ -39,10 +38,10 @@ pub enum Objective {
     Speed,
 }
 
-/// Programs that cannot be allocated for.
+/// Why programs cannot be allocated for.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ProgramsError {
-    /// None at all.
+    /// No profile was given.
     #[error("no profile given")]
     None,
     /// A profile is wrong in itself.
@@ -51,29 +50,18 @@ pub enum ProgramsError {
     /// Profiles of different machines.
     #[error("{name} was profiled for {grid:?}, the first program for {first:?}: one run needs profiles of one machine")]
     OtherGrid {
-        /// Which program.
         name: String,
-        /// What it was profiled for.
+        /// Grid of this profile.
         grid: Grid,
-        /// What the first was profiled for.
+        /// Grid of the first profile.
         first: Grid,
     },
-    /// Too many phases.
+    /// More than `PHASES_MAX` phases.
     #[error("{name} has {phases} phases, at most {PHASES_MAX} are handled: join short ones")]
-    Phases {
-        /// Which program.
-        name: String,
-        /// How many it has.
-        phases: usize,
-    },
+    Phases { name: String, phases: usize },
     /// A run without instructions has no duration.
     #[error("{name} runs {instructions} instructions: give a positive number")]
-    Instructions {
-        /// Which program.
-        name: String,
-        /// How many.
-        instructions: f64,
-    },
+    Instructions { name: String, instructions: f64 },
 }
 
 /// All programs of a run, compiled.
@@ -93,24 +81,24 @@ struct Program {
     /// Progress at each phase's end.
     ends: Vec<f64>,
     phases: Vec<Compiled>,
-    /// The number of its first phase among those of all programs.
+    /// Number of the first phase among the phases of all programs.
     first_state: usize,
     /// Seconds of a whole run, by [`Grid::index`].
     durations: Box<[f64]>,
 }
 
-/// One phase.
+/// Tables of one phase.
 #[derive(Clone, Debug)]
 struct Compiled {
     levels: Levels,
     /// Instructions per second, monotone.
     rates: RateTable,
-    /// Seconds from its end to the run's end, by [`Grid::index`].
+    /// Seconds from the phase's end to the run's end, by [`Grid::index`].
     after: Box<[f64]>,
 }
 
 impl Programs {
-    /// Compiles `profiles`; programs are spoken of by their place in it.
+    /// Compiles `profiles`; a program's number is its index there.
     ///
     /// # Errors
     /// [`ProgramsError`], the first one found.
@@ -143,17 +131,17 @@ impl Programs {
         })
     }
 
-    /// What can be split.
+    /// Grid of all profiles.
     pub fn grid(&self) -> Grid {
         self.grid
     }
 
-    /// How many programs there are.
+    /// Number of programs, at least 1.
     pub fn len(&self) -> usize {
         self.programs.len()
     }
 
-    /// Never: a run has at least one program.
+    /// Always false: a run has at least one program.
     pub fn is_empty(&self) -> bool {
         self.programs.is_empty()
     }
@@ -166,13 +154,13 @@ impl Programs {
         self.states * phase + self.programs.len() * cells * size_of::<f64>()
     }
 
-    /// What `program` is called.
+    /// Name of program number `program`.
     pub fn name(&self, program: usize) -> &str {
         &self.programs[program].name
     }
 
-    /// From now on the clock is `slowdown` times lower than the top one; 1 at first. Less than 1, and what is no
-    /// number, count as 1.
+    /// Sets how many times lower than the top clock the clock is from now on; 1 at first. Values below 1, infinite ones
+    /// and NaN count as 1.
     pub fn slow_down(&mut self, slowdown: f64) {
         self.slowdown = if slowdown.is_finite() { slowdown.max(1.0) } else { 1.0 };
     }
@@ -261,7 +249,7 @@ impl Programs {
         &self.compiled(program, progress).levels
     }
 
-    /// The number of the phase among those of all programs.
+    /// Number of the phase among those of all programs.
     pub(crate) fn state(&self, program: usize, progress: f64) -> usize {
         self.programs[program].first_state + self.phase_at(program, progress)
     }
@@ -272,12 +260,12 @@ impl Programs {
         phases.map(|phase| &phase.levels)
     }
 
-    /// How many phases all programs have together.
+    /// Number of phases of all programs together.
     pub(crate) fn states(&self) -> usize {
         self.states
     }
 
-    /// Where a run of `program` is at `progress`: for many questions about one place.
+    /// Position of a run of `program` at `progress`, prepared for many questions.
     pub(crate) fn here(&self, program: usize, progress: f64) -> Here<'_> {
         let whole = &self.programs[program];
         let phase = self.phase_at(program, progress);

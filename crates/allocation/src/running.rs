@@ -1,4 +1,4 @@
-//! What runs on a core, and what waits for it.
+//! The job that runs on a core, and the jobs that wait for it.
 
 use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
@@ -30,10 +30,10 @@ pub struct Waiting {
     pub deadline: Time,
 }
 
-/// The jobs of one core, as an allocator is told of them.
+/// Jobs of one core, as an allocator receives them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CoreJobs {
-    /// The job that runs; nothing where the core rests, or works for a task without a program.
+    /// The job that runs; `None` where the core rests, or works for a task without a program.
     pub runs: Option<Waiting>,
     /// Jobs that wait for the core, in any order.
     pub waits: Vec<Waiting>,
@@ -77,8 +77,8 @@ pub fn virtual_deadline_with(running: &Running<'_>, programs: &Programs, share: 
     start.min(running.deadline)
 }
 
-/// The places of the [`WAITING_MAX`] jobs with the earliest deadlines, the earliest first, written to `places`; of
-/// equal deadlines, those that stand first.
+/// Writes the indices of the [`WAITING_MAX`] jobs with the earliest deadlines to `places`, earliest first, and returns
+/// them; of equal deadlines, those earlier in `waiting`.
 fn earliest_first<'p>(waiting: &[Waiting], places: &'p mut [usize; WAITING_MAX]) -> &'p [usize] {
     let mut count = 0;
     for (place, job) in waiting.iter().enumerate() {

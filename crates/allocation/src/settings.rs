@@ -1,4 +1,4 @@
-//! How an allocator decides, and what settings cannot be.
+//! Settings of an allocator, and what makes them invalid.
 
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -13,15 +13,14 @@ use crate::programs::Programs;
 /// How an [`crate::Allocator`] decides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// What is handed out.
+    /// Resources that are handed out.
     pub pool: Pool,
-    /// Among how many cores, 1..=[`crate::CORES_MAX`].
+    /// Number of cores, 1..=[`crate::CORES_MAX`].
     pub cores: usize,
-    /// By which policy.
     pub policy: Policy,
-    /// What a dynamic policy begins with, and, where refilling costs, is never slower than.
+    /// Split that a dynamic policy begins with; where refilling costs, also the reference that it must not fall behind.
     pub base: Base,
-    /// What a gained way costs; nothing if none.
+    /// Cost of a gained way; `None`: free.
     pub refill: Option<Refill>,
     /// Least time between two decisions.
     pub gap: Nanos,
@@ -95,18 +94,18 @@ impl Settings {
     }
 }
 
-/// Settings that cannot be.
+/// Why settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum SettingsError {
-    /// Too little for so many cores.
+    /// A pool that does not suffice for the cores.
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// A pool of another machine than the profiles'.
     #[error("the pool is of {pool:?}, the profiles are of {profiles:?}: they must be of one machine")]
     OtherGrid {
-        /// The pool's.
+        /// Grid of the pool.
         pool: Grid,
-        /// The profiles'.
+        /// Grid of the profiles.
         profiles: Grid,
     },
     /// A task on a core, or of a program, that does not exist, or without a period.
@@ -116,15 +115,13 @@ pub enum SettingsError {
     Task {
         /// Which task, from 0.
         task: usize,
-        /// Of which program.
+        /// Program of the task, from 0.
         program: usize,
-        /// On which core.
+        /// Core of the task, from 0.
         core: usize,
-        /// How often.
+        /// Period of the task.
         period: Nanos,
-        /// How many programs there are.
         programs: usize,
-        /// How many cores there are.
         cores: usize,
     },
     /// A refill that costs nothing or less.

@@ -13,7 +13,7 @@ pub struct RateTable {
 }
 
 impl RateTable {
-    /// The rate under each share, as `rate` tells it (instructions per second, positive).
+    /// The rate under each share, as `rate` gives it (instructions per second, positive).
     pub fn new(grid: Grid, rate: impl FnMut(Share) -> f32) -> RateTable {
         RateTable {
             grid,
@@ -21,7 +21,7 @@ impl RateTable {
         }
     }
 
-    /// What can be split.
+    /// Grid of all shares.
     pub fn grid(&self) -> Grid {
         self.grid
     }
@@ -36,8 +36,8 @@ impl RateTable {
         &self.rates
     }
 
-    /// The least table above this one in which more of a resource is never slower: the best rate among the shares that
-    /// a core could use of what it has. A core may leave partitions unused, so this is what it can really reach.
+    /// The least table above this one in which more of a resource is never slower: the best rate among the shares
+    /// within each. A core may leave partitions unused, so it can really reach this rate.
     #[must_use]
     pub fn monotone(&self) -> RateTable {
         let mut rates = self.rates.clone();

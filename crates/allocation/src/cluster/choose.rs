@@ -14,13 +14,13 @@ use super::mixture::{Fit, Mixture};
 use super::points::Points;
 use super::start::start;
 
-/// What is tried.
+/// Which mixtures are fitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Numbers of kinds.
+    /// Numbers of kinds to try.
     pub kinds: RangeInclusive<usize>,
-    /// Starts for each, at least 1; the one of highest likelihood counts.
+    /// Starts for each number of kinds, at least 1; the fit of highest likelihood counts.
     pub starts: u32,
     /// The first start's seed; the others count up from it.
     pub seed: u64,
@@ -37,30 +37,31 @@ impl Default for Settings {
     }
 }
 
-/// How good so many kinds are.
+/// Best fit with one number of kinds, and its quality.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// Kinds of the mixture; some may have no point for which they are the likeliest.
     pub kinds: usize,
-    /// The best fit.
+    /// Fit of highest likelihood among all starts.
     pub fit: Fit,
-    /// Lower is better.
+    /// Index of Davies and Bouldin; lower is better.
     pub davies_bouldin: f64,
-    /// Higher is better.
+    /// Index of Calinski and Harabasz; higher is better.
     pub calinski_harabasz: f64,
 }
 
-/// All that was tried, and what was taken.
+/// All candidates, and the one that was chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// By growing number of kinds; those that cannot be (fewer points differ, or all are labelled alike) are missing.
+    /// In ascending number of kinds. Left out: candidates with more kinds than there are different points, and those
+    /// that label all points alike.
     pub candidates: Vec<Candidate>,
-    /// Which of them.
+    /// Index of the chosen candidate in `candidates`.
     pub chosen: usize,
 }
 
 impl Choice {
-    /// What was taken.
+    /// Returns the chosen candidate.
     pub fn best(&self) -> &Candidate {
         &self.candidates[self.chosen]
     }

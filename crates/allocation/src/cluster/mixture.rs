@@ -30,7 +30,7 @@ pub struct Mixture {
 struct Kind {
     weight: f64,
     mean: Vec<f64>,
-    /// By rows.
+    /// Square matrix, by rows.
     covariance: Vec<f64>,
     /// The inverse of the covariance's lower Cholesky factor, by rows: it turns distances into standard deviations.
     whitening: Vec<f64>,
@@ -38,16 +38,15 @@ struct Kind {
     offset: f64,
 }
 
-/// A fitted mixture.
+/// Result of fitting a mixture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
-    /// The mixture.
     pub mixture: Mixture,
     /// Mean logarithm of the points' density before the last step.
     pub log_likelihood: f64,
-    /// Steps that were taken.
+    /// Steps of the fit, 1..=`STEPS_MAX`.
     pub steps: usize,
-    /// Whether the last one changed next to nothing.
+    /// Whether the last step changed `log_likelihood` by less than `CONVERGED`.
     pub converged: bool,
 }
 
@@ -126,12 +125,12 @@ impl Mixture {
         probabilities
     }
 
-    /// Kinds.
+    /// Number of kinds of the mixture.
     pub fn len(&self) -> usize {
         self.kinds.len()
     }
 
-    /// Whether there is none.
+    /// Whether the mixture has no kind.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }

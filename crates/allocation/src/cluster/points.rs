@@ -58,7 +58,6 @@ impl Points {
     }
 }
 
-/// Squared Euclidean distance.
 pub(super) fn square_distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }

@@ -45,7 +45,7 @@ fn centres(points: &Points, kinds: usize, seed: u64) -> Option<Vec<Vec<f64>>> {
             return None;
         }
         let mut left = draws.random_range(0.0..sum);
-        // Rounding may leave a little at the end: then it is the last point that is no centre yet.
+        // Rounding may leave a rest after all points: then the last point that is no centre yet is drawn.
         let mut drawn = distances.iter().rposition(|distance| *distance > 0.0)?;
         for (i, distance) in distances.iter().enumerate() {
             if left < *distance {
@@ -63,7 +63,7 @@ fn centres(points: &Points, kinds: usize, seed: u64) -> Option<Vec<Vec<f64>>> {
     Some(centres)
 }
 
-/// Of equally near ones the first.
+/// Index of the centre nearest to `point`; of equally near ones the first.
 fn nearest(point: &[f64], centres: &[Vec<f64>]) -> usize {
     let mut best = (0, f64::INFINITY);
     for (number, centre) in centres.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! What one core can afford.
+//! Lead and debt of one core: how much time it can afford to lose.
 //!
 //! **Terms.** A core's *debt* is what it takes, in seconds under its base share, to have the base's ways back and full:
 //! its cold bytes and those of the base's ways that it has not. Its *lead* is how far its work is ahead of the base
-//! ([`Shadow::lead`]). What is left of the lead once the debt is paid, lead - debt, is what the core can lose.
+//! ([`Shadow::lead`]). The rest of the lead once the debt is paid, lead - debt, is the time that the core can lose.
 //!
 //! **Method.** [`Limits::allow`] is the rule of the module's proof.
 
@@ -20,44 +20,44 @@ use crate::running::Running;
 /// Seconds that rounding may take from what a core can lose: times are whole nanoseconds.
 pub(super) const RESOLUTION: f64 = 1e-6;
 
-/// What one core has, owes and can lose.
+/// Share, debt and lead of one core.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     base: Share,
-    /// The base's ways.
+    /// Ways under the base split.
     own: WayMask,
     refill: Refill,
     /// Seconds to fill one way under the base share.
     back: f64,
-    /// Seconds that a decision may come after an event.
+    /// Most seconds between an event and its decision.
     gap: f64,
     /// The ways in force.
     mask: WayMask,
     /// The bandwidth in force.
     partitions: u8,
     shadow: Shadow,
-    /// Bytes of its ways that are not filled yet.
+    /// Bytes of the core's ways that are not filled yet.
     cold: f64,
-    /// Deadline and program of what ran when it was last asked.
+    /// Deadline and program of the job that ran at the last decision.
     ran: Option<(Time, usize)>,
-    /// Seconds that its work is ahead of the base; infinite at rest.
+    /// Seconds that the core's work is ahead of the base; infinite at rest.
     lead: f64,
 }
 
-/// What a core can lose, apart from what it is asked to.
+/// Limits of a core's losses, whatever share is considered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Seconds ahead of the base.
+    /// Seconds that the core is ahead of the base.
     pub lead: f64,
-    /// Seconds owed now.
+    /// Seconds that the core owes now.
     pub debt: f64,
-    /// Seconds that a decision may come after an event, and that may be owed.
+    /// Most seconds between an event and its decision; also the most that may be owed.
     pub gap: f64,
 }
 
 impl Limits {
-    /// Whether a core may come to owe `debt` seconds and lose `loses` more until its phase ends; `dominates` if it has
-    /// at least the base's ways and bandwidth, and so loses nothing in any phase.
+    /// Whether a core may let its debt become `debt` seconds and lose `loses` more until its phase ends. `dominates`:
+    /// the core has at least the base's ways and bandwidth, and so loses nothing in any phase.
     pub fn allow(self, debt: f64, loses: f64, dominates: bool) -> bool {
         let grows = debt > self.debt;
         let left = self.lead - debt;
@@ -89,7 +89,7 @@ impl Account {
         }
     }
 
-    /// What it can lose.
+    /// Limits under the ways in force.
     pub fn limits(&self) -> Limits {
         Limits {
             lead: self.lead,
@@ -98,11 +98,11 @@ impl Account {
         }
     }
 
-    /// Lets time pass from the last decision, `before`, until `now`, at which `job` runs.
+    /// Advances from the last decision, at `before`, to `now`, at which `job` runs.
     ///
-    /// The keeper learns at the gap's end what happened within it after `before`. Where that leaves open when, the
-    /// worst is taken: a job was released at `before`, so that the base has begun it; a core that changed its job was
-    /// at rest, so that nothing was filled.
+    /// The keeper learns only at the gap's end of events within the gap after `before`. Their exact time is unknown, so
+    /// the worst is assumed: a job was released at `before`, so that the base has begun it; a core that changed its job
+    /// was at rest, so that nothing was filled.
     pub fn pass(&mut self, programs: &Programs, job: Option<&Running<'_>>, before: Time, now: Time) {
         let seconds = now.since(before).as_secs_f64();
         let at_once = seconds > self.gap + RESOLUTION;
@@ -122,8 +122,8 @@ impl Account {
         (self.mask, self.partitions) = (mask, partitions);
     }
 
-    /// Whether it can afford `mask` with a number of partitions until the phase ends in which its job is, or while it
-    /// rests.
+    /// Returns a test: whether the core can afford `mask` with a number of partitions, until its job's phase ends or
+    /// while it rests.
     pub fn affords<'a>(&self, here: Option<&'a Here<'a>>, mask: WayMask) -> impl Fn(u8) -> bool + use<'a> {
         let (limits, base, refill) = (self.limits(), self.base, self.refill);
         let (debt, cold, ways) = (self.debt(mask), self.cold_with(mask), mask.count());
@@ -135,13 +135,13 @@ impl Account {
             };
             let filling = cold / refill.bandwidth(partitions) - filled;
             let running = here.phase_left(Share { ways, partitions }) - left;
-            // It fills first and runs then: the most that it has lost on the way counts.
+            // The core fills first and runs then: its largest loss on the way counts.
             let loses = filling.max(filling + running).max(0.0);
             limits.allow(debt, loses, ways >= base.ways && partitions >= base.partitions)
         }
     }
 
-    /// Whether it may come to owe a way.
+    /// Whether the gap allows a debt of one way.
     pub fn may_owe_a_way(&self) -> bool {
         self.back <= self.gap
     }
@@ -155,7 +155,8 @@ impl Account {
         here.phase_left(share) + self.cold_with(mask) / self.refill.bandwidth(partitions)
     }
 
-    /// What it makes of ways with `partitions`, at least `least` ways; `saved` and `loses` are 0 at rest.
+    /// Seconds saved and lost with each number of ways in `least..=most`, under `partitions`; `saved` and `loses` are 0
+    /// at rest.
     pub fn claim(&self, here: Option<&Here<'_>>, partitions: u8, least: u8, most: u8) -> Claim {
         let mut claim = Claim::new(self.limits(), self.mask, self.own);
         claim.fill = self.refill.seconds(1, partitions);

@@ -5,14 +5,13 @@ use crate::pool::{CORES_MAX, PerCore};
 /// Most partitions of a machine.
 pub(super) const PARTITIONS_MAX: usize = 64;
 
-/// What each number of partitions is worth to a core, from 0; negative infinity where it must not be.
+/// Value of each number of partitions to a core, from 0; negative infinity: not allowed.
 pub(super) type Worth = [f64; PARTITIONS_MAX + 1];
 
-/// A core that no number of partitions is allowed to yet.
+/// Worth of a core that is not allowed any number of partitions yet.
 pub(super) const NOTHING: Worth = [f64::NEG_INFINITY; PARTITIONS_MAX + 1];
 
-/// The partitions of each core that are worth most in sum, of `partitions` in all; `None` if no way of sharing them out
-/// is allowed.
+/// Splits `partitions` among the cores so that the sum of their worths is largest; `None` if no split is allowed.
 ///
 /// By dynamic programming over the cores: best_n(p) = max over q <= p of best_(n-1)(p - q) + worth_n(q).
 pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<PerCore<u8>> {
@@ -44,8 +43,8 @@ pub(super) fn best(worth: &[Worth], partitions: u8) -> Option<PerCore<u8>> {
     Some(shares)
 }
 
-/// The least that is allowed to each core; `None` if that is more than `partitions` in all, or nothing is allowed to
-/// one.
+/// Least number of partitions that each core is allowed; `None` if their sum exceeds `partitions`, or a core is allowed
+/// no number at all.
 pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<PerCore<u8>> {
     let first = |worth: &Worth| worth.iter().position(|value| *value > f64::NEG_INFINITY);
     let least: PerCore<u8> = worth
@@ -57,8 +56,8 @@ pub(super) fn least(worth: &[Worth], partitions: u8) -> Option<PerCore<u8>> {
 }
 
 /// Hands out what `shares` leave of `partitions`, one at a time to the core of the largest average gain over all that
-/// is left (the fifth paper's theta over bandwidth alone), each core's gain counted `weight` times; what no core gains
-/// from goes to the first.
+/// is left (the fifth paper's theta over bandwidth alone), each core's gain counted `weight` times; partitions from
+/// which no core gains go to the first.
 pub(super) fn hand_out(worth: &[Worth], shares: &mut [u8], partitions: u8, weight: impl Fn(usize) -> i64) {
     let mut left = usize::from(partitions) - shares.iter().map(|share| usize::from(*share)).sum::<usize>();
     while left > 0 {
@@ -69,7 +68,7 @@ pub(super) fn hand_out(worth: &[Worth], shares: &mut [u8], partitions: u8, weigh
             (core, gain * weight(core) as f64)
         };
         let gains = shares.iter().enumerate().map(theta);
-        // The first of the largest.
+        // Of equal gains the first.
         let Some((core, _)) = gains.reduce(|best, other| if other.1 > best.1 { other } else { best }) else {
             return;
         };

@@ -20,7 +20,8 @@ use crate::running::Running;
 pub enum Aim {
     /// To the largest average gain of speed, one partition at a time: as in DNA.
     Gradient,
-    /// The same, but sooner to jobs that would otherwise be late, at the cost of jobs that can afford it: as in DADNA.
+    /// As `Gradient`, but sooner to jobs that would otherwise be late, at the cost of jobs that can afford it: as in
+    /// DADNA.
     Deadlines,
     /// To the largest sum of speeds that there is.
     Speed,
@@ -31,8 +32,8 @@ pub enum Aim {
 pub struct Keeper {
     pool: Pool,
     aim: Aim,
-    /// Seconds that moving ways must save: below the least time between two decisions, what is known of phases is not
-    /// exact.
+    /// Least saving, in seconds, for which ways are moved: the least time between two decisions, below which the
+    /// knowledge of phases is not exact.
     saved_min: f64,
     base: Plan,
     plan: Plan,
@@ -40,18 +41,18 @@ pub struct Keeper {
     at: Time,
 }
 
-/// What a decision is about.
+/// Input of one decision.
 struct Scene<'s> {
     programs: &'s Programs,
     cores: &'s [Option<Running<'s>>],
-    /// Where each job is in its run.
+    /// Position of each job in its run.
     here: PerCore<Option<Here<'s>>>,
     now: Time,
 }
 
 impl Keeper {
-    /// Keeps to `base`, which hands out all of `pool`, ways side by side; ways that change hands cost `refill`, and a
-    /// decision may come `gap` after an event.
+    /// Starts with `base`, which hands out all of `pool`, ways side by side. Ways that change hands cost `refill`, and
+    /// a decision may come `gap` after its event.
     pub fn new(base: Plan, pool: Pool, refill: Refill, aim: Aim, gap: Nanos) -> Keeper {
         let account = |(share, own): (&Share, &WayMask)| Account::new(*share, *own, refill, gap);
         Keeper {
@@ -65,15 +66,15 @@ impl Keeper {
         }
     }
 
-    /// What is in force.
+    /// The plan in force.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Decides, given what runs on each core at `now`. The new plan, if it is another one.
+    /// Decides from the job on each core at `now`. Returns the plan if it has changed.
     ///
     /// # Panics
-    /// If `cores` are not as many as the base's, or a program does not exist.
+    /// If there are more or fewer `cores` than in the base, or a program does not exist.
     pub fn decide(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Option<&Plan> {
         assert_eq!(cores.len(), self.accounts.len(), "one place for each core");
         let here = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.here(job.program, job.progress));
@@ -152,8 +153,7 @@ impl Keeper {
         })
     }
 
-    /// What `split` gives with the weights that help jobs that would be late; cores at rest count as jobs with time in
-    /// plenty.
+    /// The split with the weights that help jobs that would be late; cores at rest count as jobs with ample time.
     fn rescued(
         &self,
         scene: &Scene,
@@ -208,8 +208,8 @@ impl Keeper {
         (until_end(stay) - until_end(&other) > self.saved_min).then_some(other)
     }
 
-    /// What a core gains by ways, with the bandwidth that it has in `stay`. A core at rest keeps what a job needs: ways
-    /// are not filled as fast as one comes.
+    /// Gain of a core by each number of ways, with the bandwidth that it has in `stay`. A core at rest keeps the ways
+    /// that a job needs: a job may come faster than ways are filled.
     fn claim(&self, scene: &Scene, core: usize, stay: &Plan) -> Claim {
         let (here, partitions) = (scene.here[core].as_ref(), stay.shares[core].partitions);
         let least = self.pool.least.ways.min(self.base.shares[core].ways);

@@ -8,10 +8,11 @@
 //!
 //! **Terms.** The *base* is a split that never changes: of periodic tasks the one that overloads the fewest cores
 //! ([`static_fewest`](crate::policy::static_fewest)). Jobs run earliest deadline first on each core. W(d) is the work
-//! on a core that is due by d, in seconds under the base share. The core's *lead* is by how much less of it is left in
-//! the real run than in a replay of the base, at the deadline where that is least ([`Shadow`]); its *debt* is the time
-//! to have the base's ways back and full, at the base's bandwidth: its cold bytes, and those of the base's ways that it
-//! has not. The *gap* is the least time between two decisions: the keeper learns at its end what happened within it.
+//! on a core that is due by d, in seconds under the base share. The core's *lead* is how much less of this work is left
+//! in the real run than in a replay of the base, at the deadline where the difference is least ([`Shadow`]); its *debt*
+//! is the time to have the base's ways back and full, at the base's bandwidth: its cold bytes, and those of the base's
+//! ways that it has not. The *gap* is the least time between two decisions: the keeper learns at its end what happened
+//! within it.
 //!
 //! **Method** ([`Keeper`]), at each event:
 //!
@@ -26,8 +27,8 @@
 //! **What a core can afford.** Let F = lead - debt.
 //!
 //! - Any mask and bandwidth with which F stays at least 0 until the job's phase ends, and the debt at most the gap.
-//! - What costs nothing in this phase (no less speed than under the base, no slower filling, no more debt), as long as
-//!   F >= -gap and no job is overdue: one that the base is done with and the core is not.
+//! - Any change that costs nothing in this phase (no less speed than under the base, no slower filling, no more debt),
+//!   as long as F >= -gap and no job is overdue: one that the base is done with and the core is not.
 //! - At least the base's ways and bandwidth, without more debt, always. A core at rest may owe up to the gap.
 //!
 //! **Bound.** F >= -2 gap at every deadline, at any time:
@@ -36,8 +37,8 @@
 //!   debt counts their return.
 //! - Until the keeper learns of it, an event costs at most one second per second: at most one gap, from at least -gap
 //!   on, or nothing if the core has the base's share.
-//! - A job that is released begins with W(d) equal in both. What it finds is the debt, at most one gap, and what it
-//!   loses until the keeper learns of it, at most another. From then on F < -gap gives the core the base's share.
+//! - A job that is released begins with W(d) equal in both. The debt that it finds is at most one gap, and its loss
+//!   until the keeper learns of it at most another. From then on F < -gap gives the core the base's share.
 //!
 //! When the base is done with a job, at most 2 gaps of work due as early are left of the real run, the debt included;
 //! and while a job is overdue, the core has the base's share. So under EDF
@@ -64,7 +65,7 @@ mod ways;
 pub use keeper::{Aim, Keeper};
 pub use shadow::Shadow;
 
-/// What it takes to fill a way that was gained.
+/// Cost of filling a way that a core gains.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Refill {
     /// Bytes of one way, more than 0.

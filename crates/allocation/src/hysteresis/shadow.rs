@@ -33,13 +33,13 @@ pub struct Shadow {
     jobs: Vec<Replayed>,
     /// [`Programs::slowdown`] at which their time left is counted.
     slowdown: f64,
-    /// Deadline and program of the jobs that were there when it was last asked.
+    /// Deadline and program of each job that was present at the last call.
     known: Vec<(Time, usize)>,
-    /// Room for those that are there now.
+    /// Buffer for the jobs that are present now.
     there: Vec<(Time, usize)>,
-    /// Room for the time left of each.
+    /// Buffer for the time left of each present job.
     real: Vec<(Time, f64)>,
-    /// A sum over them that changes when they do.
+    /// Sum over the present jobs that changes when they do.
     digest: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Shadow {
 struct Replayed {
     due: Time,
     program: usize,
-    /// Seconds.
+    /// Seconds of work left.
     left: f64,
 }
 
@@ -67,8 +67,8 @@ impl Shadow {
         }
     }
 
-    /// Lets time pass until `now`, and takes in the jobs that are there now and were not before: `released` then, not
-    /// before it was last asked and not after `now`. A clock that is another one than it was changed then, too.
+    /// Advances to `now` and adds the jobs that were not present at the last call. They count from `released`, which
+    /// lies between the last call and `now`; so does a change of the clock.
     pub fn follow(&mut self, programs: &Programs, running: Option<&Running<'_>>, released: Time, now: Time) {
         self.pass(released);
         self.retime(programs);
@@ -109,7 +109,7 @@ impl Shadow {
         std::mem::swap(&mut self.known, &mut self.there);
     }
 
-    /// Lets time pass until `now`.
+    /// Runs the replayed jobs until `now`.
     fn pass(&mut self, now: Time) {
         let mut seconds = now.since(self.at).as_secs_f64();
         self.at = self.at.max(now);
@@ -123,8 +123,9 @@ impl Shadow {
         }
     }
 
-    /// Seconds under the base share by which the real core is ahead, if `running` runs there and others wait; jobs due
-    /// at once are counted together. Negative if one may end later than here, negative infinity if one is overdue.
+    /// Seconds under the base share by which the real core, which runs `running`, is ahead of the replay; jobs due at
+    /// the same time count together. Negative if a job may end later than in the replay, negative infinity if one is
+    /// overdue.
     pub fn lead(&mut self, programs: &Programs, running: &Running<'_>) -> f64 {
         let share = self.share;
         let left = |program, progress| programs.time_left(program, progress, share);
@@ -153,7 +154,7 @@ impl Shadow {
     }
 }
 
-/// Deadline and program of what runs and of what waits.
+/// Deadline and program of the running and of each waiting job.
 fn jobs<'j>(running: Option<&'j Running<'_>>) -> impl Iterator<Item = (Time, usize)> + 'j {
     let waiting = running
         .into_iter()
@@ -165,7 +166,7 @@ fn jobs<'j>(running: Option<&'j Running<'_>>) -> impl Iterator<Item = (Time, usi
         .chain(waiting)
 }
 
-/// Both in one number; never 0 for a job, so that a sum tells one from none.
+/// Deadline and program in one number; never 0, so that a sum over one job differs from that over none.
 fn mixed(due: Time, program: usize) -> u64 {
     (due.0 ^ (program as u64) << 56)
         .wrapping_add(1)

@@ -7,29 +7,28 @@ use crate::pool::{CORES_MAX, PerCore};
 /// Most ways of a cache.
 pub(super) const WAYS_MAX: usize = 64;
 
-/// What one core gains by ways.
+/// Gain of one core by each number of ways, and its limits.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     /// Seconds saved with each number of ways, against any reference.
     pub saved: [f64; WAYS_MAX + 1],
-    /// Seconds that each number of ways loses against the base; infinite where it must not be.
+    /// Seconds that each number of ways loses against the base; infinite: not allowed.
     pub loses: [f64; WAYS_MAX + 1],
     /// Seconds to fill one way.
     pub fill: f64,
     /// Seconds to fill one way under the base share.
     pub back: f64,
-    /// Seconds to fill, under the base share, what is cold now.
+    /// Seconds to fill the bytes that are cold now, under the base share.
     pub cold: f64,
-    /// What it can lose.
     pub limits: Limits,
-    /// What it has.
+    /// Ways before the decision.
     pub before: WayMask,
-    /// What it has under the base.
+    /// Ways under the base split.
     pub own: WayMask,
 }
 
 impl Claim {
-    /// One that nothing saves anything to, and that must not have any number of ways yet.
+    /// A claim that saves nothing and is not allowed any number of ways yet.
     pub fn new(limits: Limits, before: WayMask, own: WayMask) -> Claim {
         Claim {
             saved: [0.0; WAYS_MAX + 1],
@@ -43,7 +42,7 @@ impl Claim {
         }
     }
 
-    /// What the ways from `begin` up to `stop` save, filling counted; `None` if it cannot afford them.
+    /// Seconds that the ways from `begin` up to `stop` save, filling counted; `None` if the core cannot afford them.
     fn worth(&self, begin: usize, stop: usize) -> Option<f64> {
         let mask = WayMask::new(begin as u8, (stop - begin) as u8);
         let (gained, missing) = (f64::from(mask.gained(self.before)), f64::from(self.own.gained(mask)));

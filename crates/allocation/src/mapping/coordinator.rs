@@ -1,14 +1,15 @@
-//! What a coordinator decides, period by period: a policy is asked with what was measured, and answers moves.
+//! Decides where stages run, period by period: a policy gets the measurements and answers moves.
 //!
-//! **Problem.** Policies decide from loads and a rate that are taken as known. What is measured of a pipeline that runs
-//! is neither: it wanders, it means nothing while a stage is on its way, and users move stages, too.
+//! **Problem.** Policies take loads and a rate as known. Measurements of a running pipeline wander, mean nothing while
+//! a stage is moving, and users move stages, too.
 //!
-//! **Method.** A [`Coordinator`] remembers what it has seen in the last [`WINDOWS`] periods. It asks its policy only
-//! once it has seen as many since the last move, so that a stage stays for them at least. It answers nothing while a
-//! stage moves, and nothing while a user's hand holds ([`Seen::held`]). Loads are the mean and the most of these
-//! periods; a core is taken to have [`CAPACITY`] of its time for them.
+//! **Method.** A [`Coordinator`] remembers the measurements of the last [`WINDOWS`] periods. It asks its policy only
+//! once it has as many since the last move, so that a stage stays for them at least. It answers nothing while a stage
+//! moves, and nothing while a user's move holds ([`Seen::held`]). Loads are the mean and the most of these periods; a
+//! core is assumed to have [`CAPACITY`] of its time for them.
 //!
-//! All that it knows is a [`Ground`] and what it [`Seen`]: a [`MappingLog`] of both gives the same answers again.
+//! A coordinator decides from a [`Ground`] and what it has [`Seen`] alone: a [`MappingLog`] of both gives the same
+//! answers again.
 
 use std::collections::VecDeque;
 
@@ -26,47 +27,46 @@ use super::thermal::thermal;
 
 /// Periods that are remembered, and that must pass after a move before the next one.
 pub const WINDOWS: usize = 10;
-/// The share of a core that stages may count on. By hand: the kernel leaves real-time threads 0.95 (sched(7)), and
+/// Share of a core that stages may count on. Chosen by hand: the kernel leaves real-time threads 0.95 (sched(7)), and
 /// wake-ups take some.
 pub const CAPACITY: f64 = 0.9;
-/// How long a mapping is expected to stay until it has shown otherwise. By hand.
+/// Expected stay of a mapping before any has been measured. Chosen by hand.
 pub const STAY: Nanos = Nanos::from_secs(10);
-/// Loads are levelled where that gains this share of a core's mean load. By hand: what is measured wanders less.
+/// Levelling must gain this share of a core's mean load. Chosen by hand: measured loads wander by less.
 const MARGIN: f64 = 0.1;
-/// ...and at least this share of a core: what is below is not worth a move.
+/// Levelling must gain this share of a core in addition: less is not worth a move.
 const MARGIN_LEAST: f64 = 0.002;
 /// A table is made anew once a stage's load has changed by this share.
 const DRIFT: f64 = 0.15;
-/// Rates are taken in grades of this share, upwards, because measured ones wander.
+/// Frame rates are rounded up to grades of this share, because measured ones wander.
 const GRADE: f64 = 0.05;
-/// A core that is hotter than the mean by more degrees Celsius is cooled. By hand, as in MiGra's experiments.
+/// A core that is hotter than the mean by more degrees Celsius is cooled. Chosen by hand, as in MiGra's experiments.
 const HOTTER: f64 = 3.0;
-/// What cooling may cost, as a share of the power.
+/// Most power that cooling may add, as a share of the power before.
 const DEARER: f64 = 0.05;
-/// Most mappings that a table for a running pipeline is made from: a worker has no longer time.
+/// Most mappings that a table for a running pipeline is made from: a worker has no time for more.
 pub const RUNNING_MAX: usize = 4096;
 
-/// Which policy is asked.
+/// Policy that a coordinator asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MappingPolicy {
-    /// None: stages stay, but for a user's moves.
+    /// Stages stay, but for a user's moves.
     #[default]
     None,
-    /// [`balance`]: levels loads.
+    /// [`balance`]: levels the loads of cores.
     Balance,
     /// [`Table`] for cores that are always on, followed as far as it pays ([`Keeper`]).
     Table,
-    /// The same for cores that are shut down when idle.
+    /// As `Table`, for cores that are shut down when idle.
     TableOff,
-    /// [`thermal`]: cools the hottest core. [`balance`] where cores say no temperatures.
+    /// [`thermal`]: cools the hottest core. [`balance`] where cores report no temperatures.
     Thermal,
     /// [`push`]: levels loads, each core for itself.
     Alone,
 }
 
 impl MappingPolicy {
-    /// All.
     pub const ALL: [MappingPolicy; 6] = [
         MappingPolicy::None,
         MappingPolicy::Balance,
@@ -76,7 +76,7 @@ impl MappingPolicy {
         MappingPolicy::Alone,
     ];
 
-    /// As users write it.
+    /// Name as users write it.
     pub const fn name(self) -> &'static str {
         match self {
             MappingPolicy::None => "none",
@@ -96,28 +96,28 @@ impl MappingPolicy {
     }
 }
 
-/// What is known of a stage before it runs.
+/// A stage as it is known before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapped {
-    /// For people.
+    /// Name for people to read.
     pub name: String,
-    /// Its state, in bytes: what a move copies.
+    /// State in bytes, which a move copies.
     pub state_bytes: u64,
 }
 
-/// What a coordinator knows before it has seen anything.
+/// Knowledge of a coordinator before its first period.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ground {
     /// The stages that may move.
     pub stages: Vec<Mapped>,
     /// The cores, and what they draw.
     pub cores: Cores,
-    /// What moves cost.
+    /// Cost of moving a stage.
     pub cost: MoveCost,
 }
 
 impl Ground {
-    /// Whether `policy` can be asked about so many stages and cores.
+    /// Whether `policy` can handle this number of stages and cores.
     ///
     /// # Errors
     /// [`MappingError`] where it cannot: too many stages, or a table of more than [`RUNNING_MAX`] mappings.
@@ -156,7 +156,7 @@ impl Ground {
         Ok(())
     }
 
-    /// With so many cycles of each stage, on average and at worst.
+    /// The problem with these `cycles` of each stage, on average and at worst.
     fn problem(&self, cycles: &[(u64, u64)], policy: MappingPolicy) -> Result<Problem, MappingError> {
         let stages = { self.stages.iter().zip(cycles) }.map(|(stage, (mean, worst))| Stage {
             name: stage.name.clone(),
@@ -169,35 +169,35 @@ impl Ground {
     }
 }
 
-/// What a coordinator sees at the end of a period.
+/// Measurements of one period, the input of a coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// The core that asks, by number; of interest to [`MappingPolicy::Alone`] only.
     pub core: usize,
-    /// Frames per second; 0 where none have come.
+    /// Frames per second; 0 if no frame came.
     pub fps: f64,
     /// Cycles of each stage for each frame, measured.
     pub cycles: Vec<u64>,
-    /// Where the stages are.
+    /// Core of each stage now.
     pub mapping: Mapping,
-    /// The temperature of each core in degrees Celsius; none where cores have no meters.
+    /// Temperature of each core in degrees Celsius; empty where cores have no meters.
     pub celsius: Vec<f64>,
-    /// Whether a stage is on its way.
+    /// Whether a stage is moving.
     pub moving: bool,
     /// Whether a user has moved a stage a short while ago.
     pub held: bool,
 }
 
-/// What is to be done.
+/// Answer of a policy: moves and clocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Stages to move.
+    /// Stages to move, in this order.
     pub moves: Vec<Move>,
-    /// The clock step of each domain; none where clocks stay.
+    /// The clock step of each domain; `None` where clocks stay.
     pub steps: Option<Vec<u8>>,
 }
 
-/// Asks a policy.
+/// Asks its policy at the end of each period.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     ground: Ground,
@@ -209,19 +209,18 @@ pub struct Coordinator {
     pushed: Option<u64>,
 }
 
-/// A table that is followed.
+/// A followed table, and the loads that it was made from.
 #[derive(Clone, Debug)]
 struct Following {
     keeper: Keeper,
-    /// The loads that it was made from.
     cycles: Vec<(u64, u64)>,
 }
 
-/// How long a round of [`MappingPolicy::Alone`] is: a move ends within it.
+/// Length of a round of [`MappingPolicy::Alone`]: a move ends within it.
 const ROUND: Nanos = Nanos::from_secs(1);
 
 impl Coordinator {
-    /// Has seen nothing yet.
+    /// Creates a coordinator without measurements.
     pub fn new(ground: Ground, policy: MappingPolicy) -> Coordinator {
         Coordinator {
             ground,
@@ -232,12 +231,12 @@ impl Coordinator {
         }
     }
 
-    /// The policy that it asks.
+    /// Policy that the coordinator asks.
     pub fn policy(&self) -> MappingPolicy {
         self.policy
     }
 
-    /// What is to be done after a period, of which `seen` tells; nothing where `seen` is of other stages.
+    /// Decides after a period with the measurements `seen`; answers nothing where `seen` is of other stages.
     pub fn step(&mut self, seen: &Seen, now: Time) -> Answer {
         let stages = self.ground.stages.len();
         let known = seen.cycles.len() == stages && seen.mapping.cores().count() == stages && stages <= STAGES_MAX;
@@ -254,7 +253,7 @@ impl Coordinator {
             return Answer::default();
         }
         let cycles = self.cycles();
-        // Loads that make no problem were measured wrong: stages stay.
+        // Loads that are out of range were measured wrong: stages stay.
         let Ok(problem) = self.ground.problem(&cycles, self.policy) else {
             return Answer::default();
         };
@@ -279,8 +278,8 @@ impl Coordinator {
         }
     }
 
-    /// Of the remembered periods: mean and most, at least 1, in a core that has less than all of its time. Where loads
-    /// are only levelled the mean is both, because the most wanders.
+    /// Mean and most cycles of each stage over the remembered periods, at least 1; the most is divided by `CAPACITY`.
+    /// Where loads are only levelled, the mean stands for both, because the most wanders.
     fn cycles(&self) -> Vec<(u64, u64)> {
         let levels = !matches!(self.policy, MappingPolicy::Table | MappingPolicy::TableOff);
         let of = |stage: usize| {
@@ -297,7 +296,7 @@ impl Coordinator {
         Answer::of(balance(problem, &seen.mapping, self.margin(problem, seen.fps)))
     }
 
-    /// What a move must gain, in cycles for each frame: a share of the load and of a core, and its cost spread over the
+    /// Cycles for each frame that a move must gain: a share of the load and of a core, and its cost spread over the
     /// frames for which a mapping is expected to stay.
     fn margin(&self, problem: &Problem, fps: f64) -> u64 {
         let loads = problem.loads(&Mapping::of(problem.stages().iter().map(|_| 0)));
@@ -317,7 +316,8 @@ impl Coordinator {
 
     fn followed(&mut self, problem: Problem, cycles: Vec<(u64, u64)>, seen: &Seen, now: Time) -> Answer {
         if self.keeper.as_ref().is_none_or(|it| it.has_drifted(&cycles)) {
-            // Checked before it ran; one that has too many mappings all the same is levelled.
+            // `Ground::check` refuses large problems before they run; one that has too many mappings anyway is
+            // levelled.
             let searched = Search::new(problem.clone()).ok();
             let Some(search) = searched.filter(|search| search.mappings() <= RUNNING_MAX) else {
                 return self.levelled(&problem, seen);
@@ -345,7 +345,7 @@ impl Coordinator {
                 moves: decision.moves.to_vec(),
                 steps: Some(decision.configuration.steps.to_vec()),
             },
-            // More than the machine can do: as much as it can.
+            // No configuration serves this rate: highest clocks, levelled loads.
             None => Answer {
                 steps: Some(self.highest()),
                 ..self.levelled(&problem, seen)
@@ -399,29 +399,26 @@ fn graded(fps: f64) -> f64 {
     grade.powf((fps.ln() / grade.ln()).ceil())
 }
 
-/// What a coordinator saw, and what it answered.
+/// A decision: measurements and answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MappingDecision {
-    /// When.
     pub now: Time,
-    /// Decisions since this coordinator began; one that begins has seen nothing.
+    /// Number of the decision since this coordinator began, from 0; at 0 it has no earlier measurements.
     pub number: u64,
     /// The policy that it asked.
     pub policy: MappingPolicy,
-    /// What it saw.
     pub seen: Seen,
-    /// What it answered.
     pub answer: Answer,
 }
 
-/// The decisions about where stages run, and all that it takes to take them again.
+/// Decisions about where stages run, and all that is needed to take them again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MappingLog {
-    /// What all coordinators knew.
+    /// Knowledge that all coordinators began with.
     pub ground: Ground,
     /// The decisions, in their order; of several coordinators where each core has one, or one took over.
     pub decisions: Vec<MappingDecision>,
-    /// Further decisions, for which there was no room.
+    /// Number of decisions for which there was no room.
     pub lost: u64,
 }
 
@@ -451,8 +448,8 @@ impl MappingLog {
         Ok(())
     }
 
-    /// What the same sights lead to when they are decided again; `None` where earlier ones are missing, so that it
-    /// cannot be told.
+    /// Answers of new coordinators to the same measurements; `None` where earlier decisions are missing, so that the
+    /// answer is unknown.
     pub fn replayed(&self) -> impl Iterator<Item = Option<Answer>> + '_ {
         let mut coordinators: Vec<Option<(Coordinator, u64)>> = vec![None; super::CORES_MAX];
         self.decisions.iter().map(move |logged| {
@@ -467,7 +464,7 @@ impl MappingLog {
         })
     }
 
-    /// Decisions that moved a stage.
+    /// Number of decisions that moved a stage.
     pub fn moving(&self) -> usize {
         let moves = |logged: &&MappingDecision| !logged.answer.moves.is_empty();
         self.decisions.iter().filter(moves).count()

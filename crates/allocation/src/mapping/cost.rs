@@ -1,9 +1,9 @@
-//! What a move costs.
+//! Cost of moving a stage.
 
 use super::model::{Configuration, Move, Problem};
 use serde::{Deserialize, Serialize};
 
-/// The cost of moving a stage: a constant, and so much for each byte that is copied (the paper's Figs. 2 and 7).
+/// Cost of moving a stage: a constant, and cycles for each byte that is copied (the paper's Figs. 2 and 7).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MoveCost {
@@ -11,13 +11,13 @@ pub struct MoveCost {
     pub constant_cycles: f64,
     /// Cycles for each byte that is copied.
     pub cycles_per_byte: f64,
-    /// Bytes that are copied of smaller states as well.
+    /// Least number of bytes that a move copies, however small the state.
     pub bytes_min: u64,
 }
 
 impl MoveCost {
-    /// Cycles of a move of so many bytes. Half of them run on the core that the stage leaves, which writes its state
-    /// into a buffer, half on the core that it goes to.
+    /// Cycles of moving a state of `bytes` bytes. Half of them run on the core that the stage leaves, which writes its
+    /// state into a buffer, half on the core that it goes to.
     ///
     /// ```
     /// use punctual_allocation::mapping::MoveCost;
@@ -28,8 +28,8 @@ impl MoveCost {
         self.constant_cycles + self.cycles_per_byte * bytes.max(self.bytes_min) as f64
     }
 
-    /// What `moves` add to the energy of cores at the clocks of `configuration`, in joules: the cycles run instead of
-    /// idling. Where idle cores draw what busy ones do, that is nothing.
+    /// Energy that `moves` add at the clocks of `configuration`, in joules: their cycles run instead of idling. Nothing
+    /// where idle cores draw as much as busy ones.
     pub fn joules(&self, problem: &Problem, configuration: &Configuration, moves: impl Iterator<Item = Move>) -> f64 {
         let per_cycle = |core: usize| {
             let step = configuration.step(problem.cores(), core);

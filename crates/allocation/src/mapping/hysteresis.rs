@@ -2,7 +2,7 @@
 //!
 //! The best mapping of the new frame rate is taken where the mapping at hand cannot serve the rate, and otherwise only
 //! where it saves more energy, over the time that the rate is expected to stay, than the moves cost. Clocks change for
-//! nothing and always follow.
+//! free and always follow.
 //!
 //! The rate is expected to stay as long as rates have stayed on average, with a weight of [`WEIGHT`] on the latest one.
 
@@ -13,7 +13,7 @@ use super::cost::MoveCost;
 use super::model::{Configuration, Mapping, Move, Problem, STAGES_MAX};
 use super::table::Table;
 
-/// How much of the expected stay is the latest one. By hand: four stays make most of it.
+/// Weight of the latest stay in the expected one. Chosen by hand: four stays make most of it.
 pub const WEIGHT: f64 = 0.25;
 
 /// Decides when to move.
@@ -28,17 +28,17 @@ pub struct Keeper {
     stay: Nanos,
 }
 
-/// What to do now.
+/// Configuration to take, and the moves that lead to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// The mapping and the clocks to come to.
+    /// Mapping and clocks to take.
     pub configuration: Configuration,
     /// The stages to move, first those that leave the most loaded core.
     pub moves: SmallVec<[Move; STAGES_MAX]>,
 }
 
 impl Keeper {
-    /// Begins at `mapping`; rates are expected to stay for `stay` until some have.
+    /// Begins at `mapping`; `stay` is how long rates are expected to stay until some have been measured.
     pub fn new(problem: Problem, table: Table, cost: MoveCost, mapping: Mapping, stay: Nanos) -> Keeper {
         Keeper {
             problem,
@@ -65,7 +65,7 @@ impl Keeper {
         &self.mapping
     }
 
-    /// What to do for `fps` frames per second from `now` on; `None` where no configuration serves the rate.
+    /// Decides for `fps` frames per second from `now` on; `None` where no configuration serves the rate.
     pub fn decide(&mut self, fps: f64, now: Time) -> Option<Decision> {
         self.learn(fps, now);
         let best = &self.table.row(fps)?.configuration;

@@ -1,4 +1,4 @@
-//! What a mapping is about: stages, cores, clocks and what they draw.
+//! Parts of a mapping: stages, cores, clocks and their power.
 
 use punctual_units::Hertz;
 use serde::{Deserialize, Serialize};
@@ -9,23 +9,23 @@ pub const CORES_MAX: usize = 8;
 /// Most stages of a pipeline.
 pub const STAGES_MAX: usize = 16;
 
-/// What is known of a stage.
+/// Cycles and state of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
-    /// For people.
+    /// Name for people to read.
     pub name: String,
     /// Cycles for each frame that leaves the pipeline, on average; at least 1. A stage that makes two steps for such a
     /// frame needs the cycles of both.
     pub cycles_mean: u64,
-    /// The most cycles that it needs for such a frame; at least the mean. A core must have as many.
+    /// The most cycles that the stage needs for such a frame; at least the mean. Its core must have as many.
     pub cycles_worst: u64,
-    /// Its state, in bytes: what a move copies.
+    /// State in bytes, which a move copies.
     pub state_bytes: u64,
-    /// The core that it must stay on.
+    /// The core that it must stay on; `None`: any core.
     pub pinned: Option<usize>,
 }
 
-/// What a core that is used draws while it has nothing to do.
+/// Power of a used core while it has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Idle {
@@ -36,7 +36,6 @@ pub enum Idle {
 }
 
 impl Idle {
-    /// Both.
     pub const ALL: [Idle; 2] = [Idle::AlwaysOn, Idle::ShutdownWhenIdle];
 
     /// The name in labels.
@@ -51,7 +50,7 @@ impl Idle {
 /// A clock setting and what one core draws at it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockStep {
-    /// The clock.
+    /// Clock frequency at this step.
     pub clock: Hertz,
     /// Power of a core that works, in watts.
     pub busy_watts: f64,
@@ -62,28 +61,28 @@ pub struct ClockStep {
 /// Cores that share a clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Domain {
-    /// How many.
+    /// Number of cores, at least 1.
     pub cores: usize,
-    /// What its clock can be, ascending.
+    /// Clocks that the domain can have, ascending; 1 to 255.
     pub steps: Vec<ClockStep>,
 }
 
 /// The cores of a machine, numbered domain by domain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cores {
-    /// At least one.
+    /// Domains, at least one.
     pub domains: Vec<Domain>,
-    /// Power of a core in the low-power state, in watts: of each core without a stage, always.
+    /// Power of a core in the low-power state, in watts; a core without a stage is always in it.
     pub low_power_watts: f64,
 }
 
 impl Cores {
-    /// How many there are.
+    /// Number of cores in all domains.
     pub fn count(&self) -> usize {
         self.domains.iter().map(|domain| domain.cores).sum()
     }
 
-    /// The domain of a core that there is.
+    /// Domain of `core`, which must exist.
     pub fn domain(&self, core: usize) -> usize {
         let mut end = 0;
         let beyond = |domain: &Domain| {
@@ -117,7 +116,7 @@ impl From<Mapping> for Vec<u8> {
 }
 
 impl Mapping {
-    /// Of a core for each stage; cores from [`CORES_MAX`] on count as the last one.
+    /// Maps each stage to its core in `cores`; cores from [`CORES_MAX`] on count as the last one.
     pub fn of(cores: impl IntoIterator<Item = usize>) -> Mapping {
         Mapping(cores.into_iter().map(|core| core.min(CORES_MAX - 1) as u8).collect())
     }
@@ -132,12 +131,12 @@ impl Mapping {
         self.0.iter().map(|core| usize::from(*core))
     }
 
-    /// How many cores have a stage.
+    /// Number of cores that have a stage.
     pub fn used(&self) -> usize {
         self.cores().fold(0u32, |seen, core| seen | 1 << core).count_ones() as usize
     }
 
-    /// What turns this mapping into `to`, of the same stages.
+    /// Moves that turn this mapping into `to`, of the same stages.
     pub fn moves<'m>(&'m self, to: &'m Mapping) -> impl Iterator<Item = Move> + 'm {
         let pairs = self.cores().zip(to.cores()).enumerate();
         let moved = pairs.filter(|(_, (from, to))| from != to);
@@ -154,7 +153,7 @@ impl Mapping {
     }
 }
 
-/// One stage goes from one core to another.
+/// Move of one stage from one core to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// The stage, by number.
@@ -190,11 +189,11 @@ pub struct Problem {
     idle: Idle,
 }
 
-/// Why there is no mapping to look for.
+/// Why a problem has no mapping to look for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct MappingError {
-    /// What is wrong, e.g. `stage[2].pinned`.
+    /// Key of the value that is wrong, e.g. `stage[2].pinned`.
     pub key: String,
     /// Why, and what to write instead.
     pub what: String,
@@ -209,7 +208,7 @@ fn require(sound: bool, key: impl Into<String>, what: impl Into<String>) -> Resu
 }
 
 impl Problem {
-    /// Takes stages and cores that go together.
+    /// Takes stages and cores that fit together.
     ///
     /// # Errors
     /// [`MappingError`] names the first thing that is out of range.
@@ -239,17 +238,15 @@ impl Problem {
         Ok(Problem { stages, cores, idle })
     }
 
-    /// The stages.
     pub fn stages(&self) -> &[Stage] {
         &self.stages
     }
 
-    /// The cores.
     pub fn cores(&self) -> &Cores {
         &self.cores
     }
 
-    /// What idle cores draw.
+    /// Power of idle cores: always on, or shut down.
     pub fn idle(&self) -> Idle {
         self.idle
     }

@@ -1,4 +1,4 @@
-//! What a mapping draws: a straight line over the frame rate, as long as no clock changes.
+//! Power of a mapping: a straight line over the frame rate, as long as no clock changes.
 //!
 //! A core that has `m` cycles to do for each frame at clock `f` is busy for the share `m r / f` of the time at frame
 //! rate `r`, so that a domain of `n` cores, of which `k` are used, draws
@@ -18,7 +18,7 @@ use punctual_units::Hertz;
 /// Powers that differ by a smaller share are equal.
 pub(super) const TIE: f64 = 1e-9;
 
-/// What a mapping asks of one domain.
+/// Demand of a mapping on one domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Demand {
     /// Cores that have a stage.
@@ -52,12 +52,12 @@ impl Line {
     }
 }
 
-/// Which rates a choice must serve.
+/// Rates that a choice must serve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rate {
-    /// This one.
+    /// Exactly this frame rate.
     At(f64),
-    /// All that are a little higher.
+    /// All rates just above this one.
     Above(f64),
 }
 
@@ -146,7 +146,7 @@ impl Problem {
         loads
     }
 
-    /// The clock that a core needs for so many cycles per frame.
+    /// Clock that a core needs for `cycles` per frame at `fps` frames per second.
     pub fn needs(cycles: u64, fps: f64) -> Hertz {
         Hertz((cycles as f64 * fps).ceil() as u64)
     }
@@ -183,7 +183,7 @@ impl Problem {
         }
     }
 
-    /// What a used core draws while it does nothing, at a step of so much idle power.
+    /// Power of a used core while it does nothing, in watts, at a step with this idle power.
     pub(super) fn rest_watts(&self, idle_watts: f64) -> f64 {
         match self.idle() {
             Idle::AlwaysOn => idle_watts,
@@ -207,7 +207,7 @@ impl Problem {
         Some(priced)
     }
 
-    /// What the best steps draw, without naming them.
+    /// Power line of the best steps, without naming them.
     pub(super) fn cheapest(&self, demands: &[Demand], rate: Rate) -> Option<Line> {
         let lines = demands.iter().enumerate();
         lines
@@ -215,7 +215,7 @@ impl Problem {
             .try_fold(Line::default(), |sum, best| Some(sum.plus(best?.1)))
     }
 
-    /// Of equal steps the lowest.
+    /// Step that draws the least, and its line; of equal steps the lowest. `None` where no step serves the rate.
     fn best_step(&self, domain: usize, demand: &Demand, rate: Rate) -> Option<(usize, Line)> {
         let mut best: Option<(usize, Line)> = None;
         let count = if demand.used == 0 {

@@ -1,4 +1,4 @@
-//! Which of several like cores is meant: the choice that moves the fewest stages.
+//! Chooses among like cores so that the fewest stages move.
 //!
 //! Cores of a domain may be exchanged with each other, and domains that are alike as wholes, unless a stage is pinned
 //! there. Both are assignments of the greatest weight, where the weight of a pair is the number of stages that stay;
@@ -6,7 +6,7 @@
 
 use super::model::{CORES_MAX, Configuration, Mapping, Problem};
 
-/// What cannot be assigned; far below any sum of stages.
+/// Weight of a pair that must not be assigned; far below any sum of stages.
 const NEVER: i32 = -1_000_000;
 
 /// `configuration` with like cores exchanged so that the fewest stages move from `from`.
@@ -67,7 +67,8 @@ fn within(problem: &Problem, mapping: &Mapping, from: &Mapping, one: usize, othe
 
 /// The assignment of the greatest weight: its weight, and the column of each row.
 fn assign(weights: &[[i32; CORES_MAX]; CORES_MAX], count: usize) -> (i32, [usize; CORES_MAX]) {
-    // Of each set of columns: the greatest weight of the first rows, as many as it has columns, and the last column.
+    // For each set of n columns: the greatest weight of the first n rows assigned to them, and the column of the last
+    // row.
     let mut best = [(i32::MIN, 0); 1 << CORES_MAX];
     best[0].0 = 0;
     for set in 1usize..1 << count {

@@ -1,7 +1,7 @@
 //! Every mapping once, and the best of them for one frame rate.
 //!
 //! **Method.** Stages are placed one after the other. A pinned stage goes where it must; any other stage may go to each
-//! core that is in use, and to the first of those that cannot be told apart: unused cores of one domain, and unused
+//! core that is in use, and to the first of those that are indistinguishable: unused cores of one domain, and unused
 //! domains that are alike. Eight stages on four like cores make 2795 mappings instead of 65536. Which of the like cores
 //! is meant is decided last, so that the fewest stages move (`relabel`).
 //!
@@ -41,7 +41,7 @@ impl Search {
         Ok(Search { problem, entries })
     }
 
-    /// Knows no mappings but these, each of which keeps pinned stages where they must be; the first [`MAPPINGS_MAX`].
+    /// Compares only `mappings`, of which each keeps pinned stages on their cores; at most the first [`MAPPINGS_MAX`].
     pub fn among(problem: Problem, mappings: impl IntoIterator<Item = Mapping>) -> Search {
         let entry = |mapping: Mapping| Entry {
             demands: problem.demands(&mapping),
@@ -52,19 +52,19 @@ impl Search {
         Search { problem, entries }
     }
 
-    /// What is mapped.
+    /// Problem whose mappings are compared.
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
 
-    /// How many mappings are compared.
+    /// Number of mappings that are compared.
     pub fn mappings(&self) -> usize {
         self.entries.len()
     }
 
-    /// The configuration that draws the least at `fps` frames per second; of equal ones that on the fewest cores, then
-    /// that to which the fewest stages move `from` another mapping, then that which serves the highest rate without
-    /// another clock, so that it lasts. `None` where none serves the rate.
+    /// The configuration that draws the least at `fps` frames per second. Of equal ones that on the fewest cores, then
+    /// that with the fewest moves `from` another mapping, then that which serves the highest rate without another
+    /// clock, so that it lasts. `None` where none serves the rate.
     pub fn best(&self, fps: f64, from: Option<&Mapping>) -> Option<Configuration> {
         self.choose(Rate::At(fps), from)
     }

@@ -12,14 +12,14 @@ use super::search::{Entry, Search};
 /// Most rows of a table. Every row ends at a limit or a crossing; ordinary machines have tens.
 pub const ROWS_MAX: usize = 4096;
 
-/// Of a range of frame rates: the best configuration.
+/// Best configuration for a range of frame rates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The range begins above this rate, in frames per second.
     pub above: f64,
     /// The range ends with this rate.
     pub up_to: f64,
-    /// What draws the least within it.
+    /// Configuration that draws the least within the range.
     pub configuration: Configuration,
 }
 
@@ -30,8 +30,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of a search; where rows could as well have several mappings, each has that to which the fewest stages
-    /// move from the row before it, the first one from `from`.
+    /// Table of a search. Where several mappings draw the same, a row takes the one with the fewest moves from the row
+    /// before it, the first row with the fewest moves from `from`.
     pub fn new(search: &Search, from: Option<&Mapping>) -> Table {
         let mut rows: Vec<Row> = Vec::new();
         while rows.len() < ROWS_MAX {
@@ -54,7 +54,7 @@ impl Table {
         &self.rows
     }
 
-    /// The row of a frame rate; `None` of rates that no configuration serves.
+    /// The row of a frame rate; `None` for rates that no configuration serves.
     pub fn row(&self, fps: f64) -> Option<&Row> {
         self.rows.get(self.rows.partition_point(|row| row.up_to < fps))
     }
@@ -65,7 +65,7 @@ impl Table {
     }
 }
 
-/// Up to where `configuration` is the best one, which it is just above the rate `above`.
+/// Rate up to which `configuration` is the best one; it is the best one just above the rate `above`.
 fn end(search: &Search, configuration: &Configuration, above: f64) -> f64 {
     let problem = search.problem();
     let demands = problem.demands(&configuration.mapping);
@@ -75,7 +75,7 @@ fn end(search: &Search, configuration: &Configuration, above: f64) -> f64 {
         .map(|(domain, (demand, step))| problem.line(domain, step, demand))
         .fold(Line::default(), Line::plus);
     let mut end = problem.fps_max(configuration);
-    // Each round finds an earlier crossing; the first one has none before it.
+    // A round that finds no earlier crossing is the last.
     for _ in 0..ROWS_MAX {
         let crossings = search
             .entries()
@@ -89,8 +89,8 @@ fn end(search: &Search, configuration: &Configuration, above: f64) -> f64 {
     end
 }
 
-/// Where a mapping crosses below `line` within a range of rates, at the latest where it is seen below: at the range's
-/// end, or at one of its own limits.
+/// Rate at which a mapping crosses below `line` between `above` and `end`; at the latest the rate where it is seen
+/// below: the range's end, or one of its own limits.
 fn crossing(search: &Search, entry: &Entry, line: Line, above: f64, end: f64) -> Option<f64> {
     let problem = search.problem();
     let limits = entry.demands.iter().enumerate().flat_map(|(domain, demand)| {
@@ -102,7 +102,7 @@ fn crossing(search: &Search, entry: &Entry, line: Line, above: f64, end: f64) ->
         let other = problem.cheapest(&entry.demands, Rate::At(fps))?;
         less(other.at(fps), line.at(fps)).then(|| {
             let crossing = (other.watts - line.watts) / (line.joules_per_frame - other.joules_per_frame);
-            // By rounding, a crossing may seem to lie outside.
+            // Rounding may put a crossing outside of the range.
             if crossing > above && crossing < fps {
                 crossing
             } else {

@@ -10,18 +10,18 @@ use smallvec::SmallVec;
 
 use super::model::{Mapping, Move, Problem};
 
-/// One stage against another, or against nothing.
+/// Exchange of one stage for another, or for nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
-    /// One or two moves.
+    /// Moves of the exchange, one or two.
     pub moves: SmallVec<[Move; 2]>,
-    /// What they copy.
+    /// Bytes of state that the moves copy.
     pub bytes: u64,
 }
 
 /// The exchange that takes load from the hottest core, if that is hotter than the mean of `celsius` by more than
-/// `threshold` degrees; none where it is not, or where no exchange serves `fps` frames per second with at most
-/// `1 + dearer` times the power.
+/// `threshold` degrees. `None` otherwise, or where no exchange serves `fps` frames per second with at most `1 + dearer`
+/// times the power.
 pub fn thermal(
     problem: &Problem,
     mapping: &Mapping,
@@ -56,7 +56,7 @@ pub fn thermal(
     options.filter(serves).min_by_key(key)
 }
 
-/// Each stage of `hot` alone, and against each stage of `cool`.
+/// Exchanges of each stage of `hot`, for nothing and for each stage of `cool`.
 fn exchanges(problem: &Problem, mapping: &Mapping, hot: usize, cool: usize) -> Vec<Exchange> {
     let movable = |at: usize| {
         let here = mapping.cores().enumerate().filter(move |(_, core)| *core == at);

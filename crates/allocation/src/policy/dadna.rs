@@ -55,7 +55,7 @@ pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now
     busy.spread(&rescued(&outlooks, time_left, split))
 }
 
-/// What each of `cores` cores has of `pool` if all have the same, rounded down.
+/// Share of each of `cores` cores under an even split of `pool`, rounded down.
 fn even(pool: Pool, cores: usize) -> Share {
     let part = |all: u8| (usize::from(all) / cores.max(1)).max(1) as u8;
     Share {

@@ -16,9 +16,8 @@
 //! - It hands out everything, gain or not. Once no task gains by anything that is left, the rest is left spare here, so
 //!   that nothing changes hands for nothing.
 //!
-//! **Cost.** The double sum is four look-ups in a table of running sums ([`crate::programs`]), and since all tasks
-//! divide by the same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the
-//! earliest core).
+//! **Cost.** The double sum is four look-ups in a table of running sums (`levels`), and since all tasks divide by the
+//! same dc db, the largest sum is the largest theta: no division, no rounding, ties are exact (the earliest core).
 
 use crate::grid::Share;
 use crate::levels::Levels;
@@ -35,8 +34,8 @@ pub fn dna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) -> Pe
     busy.spread(&shares)
 }
 
-/// Hands out `spare` to the cores that gain most, each task's gain counted `weight` times. What no core gains from is
-/// left spare.
+/// Hands out `spare` to the cores that gain most, each task's gain counted `weight` times. A rest from which no core
+/// gains stays spare.
 pub(crate) fn hand_out(tasks: &[&Levels], shares: &mut [Share], mut spare: Spare, weight: impl Fn(usize) -> i64) {
     while spare.ways > 0 || spare.partitions > 0 {
         let gains = tasks
@@ -74,7 +73,7 @@ fn gain(task: &Levels, share: Share, ways: usize, partitions: usize) -> i64 {
     i64::from(task.sum(share, ways, partitions)) - terms * i64::from(task.at(share))
 }
 
-/// The largest and its place; the first of equals.
+/// The largest value and its index; of equals the first.
 fn first_largest(values: impl Iterator<Item = i64>) -> Option<(usize, i64)> {
     values
         .enumerate()

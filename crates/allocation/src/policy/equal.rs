@@ -3,7 +3,7 @@
 use crate::grid::Share;
 use crate::pool::{PerCore, Pool};
 
-/// The even split among `cores` cores. What does not divide goes to the first ones.
+/// The even split among `cores` cores. A remainder goes to the first ones.
 pub fn equal(pool: Pool, cores: usize) -> PerCore<Share> {
     let part = |all: u8, core: usize| (usize::from(all) / cores + usize::from(core < usize::from(all) % cores)) as u8;
     let share = |core| Share {

@@ -22,10 +22,10 @@ use crate::running::Running;
 /// Most memory that pair tables take, in bytes.
 pub const PAIR_BYTES_MAX: usize = 56 << 20;
 
-/// Tables that computing one of a pair takes.
+/// Scratch tables for computing the table of one pair.
 const SCRATCH_TABLES: usize = 3;
 
-/// A place in the index that no pair holds.
+/// Entry of the index for a pair that is not kept.
 const NONE: u32 = u32::MAX;
 
 /// Decides for the largest summed rate, and keeps the tables that make it quick.
@@ -37,28 +37,28 @@ pub struct Exact {
     reach: Spare,
     /// For each pair of states, one <= other, at `other * (other + 1) / 2 + one`: its slot.
     slots: Vec<u32>,
-    /// Which pair has a slot.
+    /// Pair that holds each slot.
     owners: Vec<usize>,
-    /// For each slot, the surface of both.
+    /// For each slot, the surface of its pair.
     sums: Vec<i32>,
-    /// For each slot and cell, the cell that the first of both gets of it.
+    /// For each slot and cell, the cell that the first of the pair gets of it.
     firsts: Vec<u16>,
-    /// Room for the surfaces that a decision joins.
+    /// Buffer for the surfaces that a decision joins.
     scratch: Vec<i32>,
     /// The slot that is used next.
     next: usize,
-    /// Most slots.
+    /// Number of slots, at least as many as one decision needs.
     slots_max: usize,
 }
 
 impl Exact {
-    /// For `cores` cores that split `pool`, of which [`Pool::check`] has approved; its tables take at most
+    /// Decides for `cores` cores that split `pool`, which has passed [`Pool::check`]; tables take at most
     /// [`PAIR_BYTES_MAX`].
     pub fn new(programs: &Programs, pool: Pool, cores: usize) -> Exact {
         Exact::within(programs, pool, cores, PAIR_BYTES_MAX)
     }
 
-    /// The same with tables of at most `bytes`, or what one decision needs if that is more.
+    /// As `new`, with tables of at most `bytes`, or as many as one decision needs if that is more.
     pub fn within(programs: &Programs, pool: Pool, cores: usize, bytes: usize) -> Exact {
         let reach = pool.spare(2.min(cores), cores.saturating_sub(2));
         let states = programs.states();
@@ -150,7 +150,7 @@ impl Exact {
         }
     }
 
-    /// What the first of a pair gets of `part`; `swapped` if the first is the pair's other.
+    /// Part of `part` that the first of a pair gets; `swapped` if the first is stored as the pair's other.
     fn first(&self, slot: usize, swapped: bool, part: Part) -> Part {
         let cell = self.reach.cell(part.ways, part.partitions);
         let one = usize::from(self.firsts[slot * self.reach.cells() + cell]);
@@ -170,7 +170,7 @@ impl Exact {
 
     fn compute(&mut self, pair: usize, of_one: &Levels, of_other: &Levels, in_use: &[usize]) -> usize {
         let cells = self.reach.cells();
-        // One is free: a decision uses no more than there are, this one included.
+        // A slot is free: a decision uses no more than there are, this one included.
         while in_use.contains(&self.next) {
             self.next = (self.next + 1) % self.slots_max;
         }

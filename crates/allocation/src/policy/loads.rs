@@ -1,4 +1,4 @@
-//! What a task set needs of each core, under each share.
+//! Utilisation of each core by a task set, under each share.
 
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
-//! What each core gets: one file for each policy.
+//! Policies that decide each core's share, one file each.
 //!
-//! **Static** ones split once, from what a task set needs on each core ([`Loads`]): [`equal`], [`vc2m`],
-//! [`static_best`], [`static_fewest`]. **Dynamic** ones split anew whenever a core changes its job or its phase:
-//! [`dna`], [`dadna`] and [`Exact`]. They give each core only what raises its rate: what no core gains from stays
-//! spare, and [`crate::Allocator`] leaves it where it was.
+//! **Static** policies split once, from the utilisation of each core ([`Loads`]): [`equal`], [`vc2m`], [`static_best`],
+//! [`static_fewest`]. **Dynamic** policies split anew whenever a core changes its job or its phase: [`dna`], [`dadna`]
+//! and [`Exact`]. They give each core only what raises its rate: partitions from which no core gains stay spare, and
+//! [`crate::Allocator`] leaves them where they were.
 //!
 //! All of them keep to a [`Pool`]: no core under its least, no resource beyond what there is.
 
@@ -36,7 +36,7 @@ use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
 use crate::running::Running;
 
-/// Which policy splits.
+/// Policy that splits a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
     /// Every core the same, once.
@@ -47,7 +47,7 @@ pub enum Policy {
     StaticBest,
     /// The static split that overloads the fewest cores, by exhaustion: [`static_fewest`].
     StaticFewest,
-    /// One partition at a time to the largest average gain: [`dna`].
+    /// [`dna`]: one partition at a time to the largest average gain.
     Dna,
     /// Jobs first that would otherwise be late, at the cost of jobs that can afford it: [`dadna`].
     Dadna,
@@ -68,7 +68,7 @@ impl Policy {
         Policy::Exact,
     ];
 
-    /// What a user calls it.
+    /// Name as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Equal => "equal",
@@ -87,7 +87,7 @@ impl Policy {
         Policy::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
-    /// Whether it splits once and for all.
+    /// Whether the policy splits once and for all.
     pub fn is_static(self) -> bool {
         matches!(
             self,
@@ -100,9 +100,9 @@ impl Policy {
 #[derive(Clone, Debug)]
 pub(crate) struct Busy<'a> {
     pub pool: Pool,
-    /// The core and the job of each.
+    /// Core and job of each busy core.
     pub jobs: PerCore<(usize, &'a Running<'a>)>,
-    /// The rates of each.
+    /// Rates of each job's phase.
     pub levels: PerCore<&'a Levels>,
     cores: usize,
 }
@@ -126,7 +126,7 @@ impl<'a> Busy<'a> {
         }
     }
 
-    /// What is left when every core has its least.
+    /// Resources left when every core has its least.
     pub fn spare(&self) -> crate::pool::Spare {
         self.pool.spare(self.jobs.len(), self.cores - self.jobs.len())
     }

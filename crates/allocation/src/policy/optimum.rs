@@ -8,17 +8,17 @@
 //!
 //! with `join` the sum or the larger of both. Every split is looked at; nothing is assumed about the costs. For N cores
 //! and S = c b spare shares this takes about N S^2 / 4 steps: some hundred microseconds for 4 cores on 20 by 20.
-//! Decisions that must be quick use [`super::exact`] and [`super::weighted`] instead.
+//! Decisions that must be quick use [`super::exact`] instead.
 
 use crate::grid::Share;
 use crate::pool::{PerCore, Pool, Spare};
 
-/// The sum of costs.
+/// Joins costs to their sum.
 pub(crate) fn plus(one: f64, other: f64) -> f64 {
     one + other
 }
 
-/// The larger cost.
+/// Joins costs to the larger one.
 pub(crate) fn worst(one: f64, other: f64) -> f64 {
     one.max(other)
 }
@@ -96,7 +96,7 @@ impl Spare {
         (cell / (self.partitions + 1), cell % (self.partitions + 1))
     }
 
-    /// What a core has with this cell over `least`.
+    /// Share of a core that gets this cell beyond `least`.
     pub fn share(self, cell: usize, least: Share) -> Share {
         let (ways, partitions) = self.coordinates(cell);
         Share {

@@ -19,7 +19,7 @@ use crate::pool::CORES_MAX;
 use crate::programs::Programs;
 use crate::running::{Running, virtual_deadline_with};
 
-/// How often the gains of all but the donors count, one after the other.
+/// Weights of the gains of all jobs but the donors, tried in this order.
 pub const WEIGHTS: [i64; 4] = [2, 4, 8, 16];
 
 const _: () = assert!(CORES_MAX <= Jobs::BITS as usize, "a bit for each job");
@@ -27,12 +27,12 @@ const _: () = assert!(CORES_MAX <= Jobs::BITS as usize, "a bit for each job");
 /// A set of jobs that run: bit n is job n.
 type Jobs = u64;
 
-/// What is known of a job before anything is handed out.
+/// Prospects of a job before anything is handed out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlook {
     /// Seconds until its virtual deadline; negative if that has passed.
     slack: f64,
-    /// Whether it would be late even with all that it can get, so that no split is worth looking for.
+    /// Whether the job would be late even with all that it can get, so that no split is worth looking for.
     hopeless: bool,
     /// Whether its own deadline has passed.
     lost: bool,
@@ -61,8 +61,8 @@ impl Outlook {
     }
 }
 
-/// The split of weights 1, or the one that helps. `time_left` says how many seconds a job takes with a split, `split`
-/// makes one in which gains count so often.
+/// Returns the split with all weights 1, or another one that helps late jobs. `time_left` gives the seconds that a job
+/// takes with a split, `split` makes the split for given weights.
 pub(crate) fn rescued<S>(
     outlooks: &[Outlook],
     time_left: impl Fn(usize, &S) -> f64,

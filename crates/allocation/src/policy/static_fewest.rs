@@ -11,8 +11,8 @@ use crate::policy::loads::Loads;
 use crate::policy::optimum::{Splitter, plus};
 use crate::pool::{PerCore, Pool};
 
-/// What an overloaded core costs beyond its utilisation: more than all utilisations that a task set can have together.
-/// A core has at most some dozen tasks, each of which takes at most some hundred periods with the least share.
+/// Cost of an overloaded core beyond its utilisation: more than all utilisations that a task set can have together. A
+/// core has at most some dozen tasks, each of which takes at most some hundred periods with the least share.
 const OVERLOADED: f64 = 1e6;
 
 /// The static split of `loads` that overloads the fewest cores.

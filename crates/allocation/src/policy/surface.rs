@@ -1,6 +1,6 @@
-//! How well jobs can do together with so much of the spare: surfaces over (ways, partitions), and how they are joined.
+//! Rates that jobs reach together with a part of the spare: surfaces over (ways, partitions), and how they are joined.
 //!
-//! **Method.** The surface of one job is its rate with so many ways and partitions beyond the least. That of two
+//! **Method.** The surface of one job is its rate with each number of ways and partitions beyond the least. That of two
 //! together is their max-plus product,
 //!
 //! ```text
@@ -24,7 +24,7 @@ pub(crate) struct View<'a> {
     pub stride: usize,
 }
 
-/// So many ways and partitions of what is spare.
+/// A number of ways and of partitions out of the spare ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub ways: usize,
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
 }
 
 impl Part {
-    /// What is left of it.
+    /// The rest after `other` was taken.
     pub fn without(self, other: Part) -> Part {
         Part {
             ways: self.ways - other.ways,
@@ -65,7 +65,7 @@ pub(crate) fn join(one: View<'_>, other: View<'_>, spare: Spare, both: &mut [i32
         for first in 0..=ways {
             let (ours, theirs) = (one.row(first, columns), other.row(ways - first, columns));
             for (partitions, ours) in ours.iter().enumerate() {
-                // One vector operation for many cells: that is what makes this quick.
+                // A vector operation covers many cells: that makes this loop quick.
                 for (best, theirs) in out[partitions..].iter_mut().zip(theirs) {
                     *best = (*best).max(ours + theirs);
                 }
@@ -109,8 +109,8 @@ pub(crate) fn join_with_split(
     }
 }
 
-/// The best split of `whole` between two; what the first gets. Of equals, the one in which the first gets the fewest
-/// ways.
+/// Best split of `whole` between two players: the part of the first. Of equals, the one in which the first gets the
+/// fewest ways.
 pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: Part) -> Part {
     let columns = whole.partitions + 1;
     let sums = |ways: usize| {

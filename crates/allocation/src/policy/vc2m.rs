@@ -16,12 +16,12 @@ use crate::policy::equal::equal;
 use crate::policy::loads::Loads;
 use crate::pool::{PerCore, Pool};
 
-/// What happens to what no core needs for its deadlines. The fifth paper does not say how its baseline did it.
+/// Where partitions go that no core needs for its deadlines. The fifth paper does not say how its baseline did it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Leftovers {
-    /// It stays unused.
+    /// Leftovers stay unused by any core.
     Kept,
-    /// It goes on as before, to whichever core's utilisation falls most.
+    /// Leftovers go, as before, to the core whose utilisation falls most.
     HandedOut,
 }
 
@@ -45,11 +45,12 @@ pub fn vc2m(loads: &Loads, pool: Pool, leftovers: Leftovers) -> PerCore<Share> {
     shares
 }
 
-/// One partition more for one core.
+/// A further partition for a core, and its gain.
 struct Step {
     core: usize,
     share: Share,
-    /// How much its load falls, on average over what could follow, where one partition alone does nothing.
+    /// Fall of the core's load; where no single partition lowers any load, the average over all shares that could
+    /// follow.
     gain: f64,
 }
 
@@ -75,7 +76,7 @@ fn best_step(loads: &Loads, pool: Pool, shares: &[Share], wants: impl Fn(f64) ->
     best.or(far)
 }
 
-/// One partition more of one resource, and all that could follow of it.
+/// A further partition of one resource, and all shares that could follow.
 struct More {
     next: Share,
     reach: Vec<Share>,

@@ -1,4 +1,4 @@
-//! What a profile of few phases gets wrong, held against the course that it was made from.
+//! Errors of a profile of few phases, compared with the course that it was made from.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,25 +11,25 @@ use crate::table::RateTable;
 pub struct Accuracy {
     /// Mean of |rate / recorded rate - 1| over progress and over shares.
     pub rate_mean: f64,
-    /// The same of the share for which it is largest.
+    /// `rate_mean` of the share for which it is largest.
     pub rate_mean_worst_share: f64,
-    /// The largest of them anywhere, under any share.
+    /// Largest error of any rate, under any share.
     pub rate_worst: f64,
-    /// By how much a run's time up to some progress is wrong, at worst: of the whole run's time under that share.
+    /// Worst error of a run's time up to some progress, as a share of the whole run's time under the same share.
     pub lag_worst: f64,
     /// |duration / recorded duration - 1|, mean over shares.
     pub duration_mean: f64,
-    /// The same, of the share for which it is largest.
+    /// `|duration / recorded duration - 1|` of the share for which it is largest.
     pub duration_worst: f64,
-    /// By how much a run is faster than the fastest that was recorded with that share or within it, at worst: 0 where
-    /// none is. Smoothing of rates that phase by phase takes the best of several runs does that; no machine would.
+    /// Most that a run is faster than the fastest that was recorded with that share or within it; 0 where none is
+    /// faster. Smoothing of rates that takes the best of several runs, phase by phase, does that; no machine would.
     pub faster_than_recorded: f64,
-    /// Signed, under each share in the order of [`crate::Grid::index`].
+    /// Signed error of the duration under each share, in the order of [`crate::Grid::index`].
     pub durations: Vec<f64>,
 }
 
 impl Accuracy {
-    /// Of `profile`, which was compiled from `course`: its phases end where pieces do.
+    /// Errors of `profile`, which was compiled from `course`: its phases end where pieces do.
     pub(super) fn of(profile: &Profile, course: &Course) -> Accuracy {
         let shares: Vec<Errors> = course
             .grid()
@@ -85,7 +85,6 @@ fn faster(profile: &Profile, course: &Course) -> f64 {
     grid.shares().map(gain).filter(|gain| *gain > 1e-6).fold(0.0, f64::max)
 }
 
-/// Under one share.
 #[derive(Default)]
 struct Errors {
     rate_mean: f64,

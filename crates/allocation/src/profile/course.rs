@@ -27,7 +27,7 @@ impl Course {
         }
     }
 
-    /// What can be split.
+    /// Grid of all shares.
     pub fn grid(&self) -> Grid {
         self.grid
     }
@@ -37,7 +37,7 @@ impl Course {
         self.instructions
     }
 
-    /// How many pieces there are.
+    /// Number of pieces of the run.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -52,7 +52,7 @@ impl Course {
         &self.ends
     }
 
-    /// The share of a run that `piece` is.
+    /// Length of `piece`, as a share of the run.
     pub fn length(&self, piece: usize) -> f64 {
         self.ends[piece] - if piece == 0 { 0.0 } else { self.ends[piece - 1] }
     }
@@ -63,8 +63,8 @@ impl Course {
         &self.seconds[piece * shares..(piece + 1) * shares]
     }
 
-    /// The rate in `piece` with `share`, as of a run that is as long as one under the largest share: so that shares are
-    /// compared by progress per second, whatever they make a program execute besides. Instructions per second.
+    /// Rate in `piece` with `share`, in instructions per second, as of a run that is as long as one under the largest
+    /// share: shares are compared by progress per second, whatever more a program executes under them.
     pub fn rate(&self, piece: usize, share: Share) -> f64 {
         self.length(piece) * self.instructions / self.seconds(piece)[self.grid.index(share)]
     }
@@ -75,8 +75,8 @@ impl Course {
         self.seconds.iter().skip(share).step_by(self.grid.len()).sum()
     }
 
-    /// The same run in longer pieces: the k-th is made of those after the (k-1)-th of `lasts`, up to and with the k-th.
-    /// Each takes as long as its parts, so the time of a whole run does not change.
+    /// Joins pieces: the k-th new piece holds those after the (k-1)-th of `lasts`, up to and with the k-th. A new piece
+    /// takes as long as its parts, so the time of a whole run does not change.
     ///
     /// # Panics
     /// If `lasts` does not grow, or names a piece that is not there.

@@ -1,4 +1,4 @@
-//! What is wrong with a profile's file.
+//! Errors of a profile's file.
 
 use std::fmt;
 
@@ -12,9 +12,8 @@ use crate::grid::{Grid, Share};
 pub struct ReadError {
     /// The file, as the caller named it.
     pub file: String,
-    /// The line, from 1, where it is the fault of one.
+    /// The line at fault, from 1; `None` where no single line is.
     pub line: Option<usize>,
-    /// What is wrong.
     pub problem: Problem,
 }
 
@@ -29,7 +28,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// What can be wrong with a profile's file.
+/// Possible faults of a profile's file.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Problem {
     /// Bytes that are no text.
@@ -54,14 +53,13 @@ pub enum Problem {
         /// Columns of the first line.
         columns: usize,
     },
-    /// A cell that is no such number.
+    /// A cell that is not the expected number.
     #[error("{column} is \"{text}\"; it must be {expected}")]
     Number {
-        /// The column.
         column: String,
-        /// What stands there.
+        /// Content of the cell.
         text: String,
-        /// What should.
+        /// Allowed numbers, in words.
         expected: &'static str,
     },
     /// Only a first line.
@@ -73,9 +71,9 @@ pub enum Problem {
     /// More places where a rate changes than a profile may have.
     #[error("rates change at {found} places, at most {most} are read; merge short spans")]
     TooManyBoundaries {
-        /// Places.
+        /// Number of such places.
         found: usize,
-        /// As many as are read.
+        /// Most that are read.
         most: usize,
     },
     /// A share that the machine does not have.
@@ -84,9 +82,8 @@ pub enum Problem {
         share.ways, share.partitions, grid.ways, grid.partitions
     )]
     BeyondGrid {
-        /// The share.
         share: Share,
-        /// What the machine has.
+        /// Grid of the machine.
         grid: Grid,
     },
     /// Shares without a row.
@@ -95,11 +92,11 @@ pub enum Problem {
         grid.len(), share.ways, share.partitions
     )]
     MissingShares {
-        /// The first.
+        /// First share without a row.
         share: Share,
-        /// How many.
+        /// Number of shares without a row.
         missing: usize,
-        /// What the machine has.
+        /// Grid of the machine.
         grid: Grid,
     },
     /// A profile by window for another number of ways.
@@ -116,9 +113,9 @@ pub enum Problem {
         with(share)
     )]
     Gap {
-        /// Whose run.
+        /// Share whose run has the gap.
         share: Share,
-        /// How many.
+        /// Instructions that no span covers.
         instructions: u64,
     },
     /// More than one instruction that two spans cover.
@@ -127,33 +124,33 @@ pub enum Problem {
         with(share)
     )]
     Overlap {
-        /// Whose run.
+        /// Share whose run has the overlap.
         share: Share,
-        /// How many.
+        /// Instructions that two spans cover.
         instructions: u64,
     },
     /// A span whose end is before its start.
     #[error("ends at instruction {end}, before its start {start}")]
     Backwards {
-        /// Its first instruction.
+        /// First instruction of the span.
         start: u64,
-        /// Its last instruction.
+        /// Last instruction of the span.
         end: u64,
     },
-    /// Windows in order, from 0.
+    /// An index out of order; windows count from 0.
     #[error("window_index is {found}, expected {expected}; rows must be in order and none left out")]
     Index {
-        /// What stands there.
+        /// Index in the file.
         found: u64,
-        /// What should.
+        /// Number of windows before.
         expected: u64,
     },
     /// A window must begin where the one before ends.
     #[error("instr_start is {found}, but the windows before it have {expected} instructions")]
     Start {
-        /// What stands there.
+        /// First instruction in the file.
         found: u64,
-        /// What should.
+        /// Instructions of the windows before.
         expected: u64,
     },
     /// More ways must not miss more.
@@ -161,11 +158,10 @@ pub enum Problem {
         "{column} is {misses}, more than the {before} before it: more ways cannot miss more, nor miss what was not asked for"
     )]
     MoreMisses {
-        /// The column.
         column: String,
-        /// What stands there.
+        /// Misses in this column.
         misses: u64,
-        /// What stands before it.
+        /// Misses, or requests, in the column before.
         before: u64,
     },
     /// More than can be counted exactly.
@@ -176,25 +172,24 @@ pub enum Problem {
         "says {key}: {found}, but {before} was said before: profiles of one set are of one machine and of one kind"
     )]
     OtherFact {
-        /// Which remark.
+        /// Key of the remark.
         key: String,
-        /// What it says.
+        /// Value in this remark.
         found: String,
-        /// What was said before.
+        /// Value of an earlier remark.
         before: String,
     },
     /// A figure of the timing model.
     #[error("cannot be timed: {figure} is {value}; it must be finite and positive (cycles of a wait may be 0)")]
     Timing {
-        /// Its name.
+        /// Name of the figure.
         figure: &'static str,
-        /// What it is.
         value: f64,
     },
     /// A grid that no machine has.
     #[error("cannot be read for {} ways and {} partitions; both must be 1..=64", .0.ways, .0.partitions)]
     NoGrid(Grid),
-    /// What came out is no profile.
+    /// The compiled profile is invalid.
     #[error("{0}")]
     Profile(#[from] ProfileError),
 }

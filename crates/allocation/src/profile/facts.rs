@@ -1,8 +1,8 @@
-//! What a profile's file says of itself: remarks of the form `# key: value`.
+//! Facts that a profile's file states about itself: remarks of the form `# key: value`.
 //!
-//! Rows alone do not tell how large the ways were that they count, nor whether anything was counted at all. The writer
+//! Rows alone do not say how large the ways were that they count, nor whether anything was counted at all. The writer
 //! of a profile says so in remarks under the line of names, where several files can still be put together into one.
-//! Keys that are none of these are remarks like any other.
+//! Other keys are ordinary remarks.
 //!
 //! | key | value |
 //! |---|---|
@@ -15,14 +15,14 @@ use super::rows::shown;
 /// Where a profile's figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A model of caches, and one of time.
+    /// Models of the caches and of time.
     Modelled,
-    /// A processor's counters.
+    /// Counters of a real processor.
     Counted,
 }
 
 impl Kind {
-    /// As files say it.
+    /// Name of the kind in files.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Modelled => "modelled",
@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// What a profile's file says of itself, as far as it does.
+/// Facts that a profile's file states; `None` where it does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Where its figures come from.
@@ -44,7 +44,7 @@ impl Facts {
     /// Reads the remarks in `bytes`, which came from `file`.
     ///
     /// # Errors
-    /// [`ReadError`] names the line with a value that cannot be, or that is another one than before.
+    /// [`ReadError`] names the line with a value that is invalid, or differs from an earlier one.
     ///
     /// # Examples
     /// ```
@@ -90,7 +90,7 @@ impl Facts {
     }
 }
 
-/// Takes a value for one that is not known, and refuses another one than is known.
+/// Stores a value if none is known, and refuses one that differs from the known one.
 fn agree<V: Copy + PartialEq, S: ToString>(
     key: &str,
     known: &mut Option<V>,

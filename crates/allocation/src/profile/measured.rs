@@ -5,7 +5,7 @@ use super::error::{Problem, ReadError};
 use super::rows::{ROWS_MAX, Row, Table};
 use crate::grid::{Grid, Share};
 
-/// The columns of such a file; others are passed over.
+/// The columns of such a file; others are ignored.
 pub(super) const COLUMNS: [&str; 6] = [
     "cache_ways",
     "bandwidth_partitions",
@@ -31,7 +31,7 @@ const SLACK: u64 = 1;
 /// is common to them is progress: the share of a run's own instructions that are done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// Which program.
+    /// Name of the program, from the file's name.
     pub name: String,
     grid: Grid,
     /// In the order of [`Grid::index`]; none is empty, and ends only grow.
@@ -45,7 +45,7 @@ pub struct Span {
     pub cluster: u64,
     /// Instructions done at its end.
     pub ends: u64,
-    /// Instructions per second.
+    /// Rate in instructions per second.
     pub rate: f64,
 }
 
@@ -103,7 +103,7 @@ impl Measured {
         Ok(Measured { name, grid, runs })
     }
 
-    /// What could be split where it was measured.
+    /// Grid of the machine where it was measured.
     pub fn grid(&self) -> Grid {
         self.grid
     }

@@ -1,4 +1,4 @@
-//! Fewer pieces: which neighbours to take for one.
+//! Fewer pieces: which neighbours to merge.
 //!
 //! **Problem.** An allocator looks at every place where some share's rate changes. A measured profile has thousands of
 //! them, most of them small; only a bounded number may stay.
@@ -22,12 +22,12 @@ pub(super) fn groups(course: &Course, most: usize) -> Vec<usize> {
 /// Groups in order of progress, each known by its last piece.
 struct Neighbours {
     groups: Vec<Option<Group>>,
-    /// What it costs to merge a group with the next one; infinite where either is not there.
+    /// Cost of merging a group with the next one; infinite where either does not exist.
     costs: Vec<f64>,
 }
 
 struct Group {
-    /// Of progress.
+    /// Part of the run, 0..=1.
     length: f64,
     /// Mean logarithm of the rate under each share.
     means: Vec<f64>,
@@ -62,7 +62,7 @@ impl Neighbours {
         a.length * b.length / (a.length + b.length) * apart
     }
 
-    /// Of equally cheap ones the first, so that the outcome is always the same.
+    /// Merges the cheapest pair; of equally cheap ones the first, so that the outcome is always the same.
     fn merge_cheapest(&mut self) {
         let cheapest = (0..self.costs.len()).min_by(|a, b| self.costs[*a].total_cmp(&self.costs[*b]));
         let Some(first) = cheapest else { return };

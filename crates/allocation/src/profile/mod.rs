@@ -47,7 +47,7 @@ use crate::table::RateTable;
 pub struct Profile {
     /// Which program, on which input.
     pub name: String,
-    /// What could be split where it was profiled.
+    /// Grid of the machine where it was profiled.
     pub grid: Grid,
     /// Instructions of a whole run under the largest share.
     pub instructions: f64,
@@ -60,63 +60,58 @@ pub struct Profile {
 pub struct Phase {
     /// Progress at its end, in (0, 1].
     pub ends: f64,
-    /// Rates.
+    /// Rate under each share, in instructions per second.
     pub rates: RateTable,
 }
 
-/// A profile that cannot be.
+/// Why a profile is invalid.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ProfileError {
     /// A machine with nothing to split, or more than can be handled.
     #[error("{name}: is for {} ways and {} bandwidth partitions; 1 to {PARTS_MAX} of each can be handled", grid.ways, grid.partitions)]
     Grid {
-        /// Which program.
         name: String,
-        /// The machine's.
+        /// Grid of the profile.
         grid: Grid,
     },
     /// Phases must be in order and end at 1.
     #[error("{name}: phase {phase} ends at {ends}, after one that ends at {before}")]
     Order {
-        /// Which program.
         name: String,
         /// Which phase, from 0.
         phase: usize,
-        /// Where it ends.
+        /// Progress at the phase's end.
         ends: f64,
-        /// Where the one before ends.
+        /// Progress at the end of the phase before.
         before: f64,
     },
     /// A program without phases, or whose last phase ends early.
     #[error("{name}: its phases end at {ends} of a run, not at 1")]
     Unfinished {
-        /// Which program.
         name: String,
-        /// Where the last phase ends.
+        /// Progress at the last phase's end.
         ends: f64,
     },
     /// A rate must be positive and finite.
     #[error("{name}: phase {phase} has a rate of {rate} instructions per second with {share:?}")]
     Rate {
-        /// Which program.
         name: String,
         /// Which phase, from 0.
         phase: usize,
-        /// With what.
+        /// Share with the wrong rate.
         share: Share,
-        /// The rate.
+        /// Rate in instructions per second.
         rate: f32,
     },
     /// A table of another machine.
     #[error("{name}: phase {phase} has rates for {table:?}, the profile is for {grid:?}")]
     OtherGrid {
-        /// Which program.
         name: String,
         /// Which phase, from 0.
         phase: usize,
-        /// The table's.
+        /// Grid of the phase's table.
         table: Grid,
-        /// The profile's.
+        /// Grid of the profile.
         grid: Grid,
     },
 }

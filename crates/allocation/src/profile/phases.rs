@@ -20,10 +20,10 @@ use crate::grid::{Grid, Share};
 /// Observations that kinds are learnt from.
 const OBSERVATIONS_MAX: usize = 1000;
 
-/// Kinds of behaviour of one program, and which window is of which under which share.
+/// Kinds of behaviour of one program, and the kind of each window under each share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kinds {
-    /// What was tried, and what was taken.
+    /// All candidates, and the one that was chosen.
     pub choice: Choice,
     grid: Grid,
     /// By window, and then in the order of [`Grid::index`].

@@ -1,4 +1,4 @@
-//! One reader for the files of profiles, and the way from a file to phases.
+//! Reader for all files of profiles, and the way from a file to phases.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +17,12 @@ use crate::cluster::Settings;
 use crate::grid::Grid;
 use crate::table::RateTable;
 
-/// Phases of a program, at most: what an allocator keeps tables for.
+/// Most phases of a program: an allocator keeps tables for each.
 pub const PHASES_MAX: usize = 64;
-/// Windows of a profile that are told apart; a longer one is made coarser before its phases are sought.
+/// Most windows of a profile; a longer profile is made coarser before its phases are sought.
 const WINDOWS_MAX: usize = 4096;
 
-/// What a profile's file holds. Which of the two it is, its first line tells.
+/// Content of a profile's file; its first line says which of the two it is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recording {
     /// Under each share, spans of instructions with their rates:
@@ -37,8 +37,8 @@ pub enum Recording {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// What the machine can split, where it must be this; else what the file is for (a profile by window says nothing
-    /// about bandwidth: 20 partitions).
+    /// Grid that the machine must have; `None`: that of the file (a profile by window says nothing about bandwidth: 20
+    /// partitions).
     pub grid: Option<Grid>,
     /// How misses become time, in a profile by window.
     pub timing: Timing,
@@ -47,7 +47,7 @@ pub struct Options {
     pub clustering: Option<Settings>,
     /// Phases that are kept, 1..=[`PHASES_MAX`].
     pub phases: usize,
-    /// What is made of rates that fall with more of a resource.
+    /// Treatment of rates that fall with more of a resource.
     pub smoothing: Smoothing,
 }
 
@@ -64,12 +64,12 @@ impl Default for Options {
     }
 }
 
-/// A recording for an allocator, and what that costs.
+/// Profile made from a recording, and its errors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
     /// At most as many phases as were asked for.
     pub profile: Profile,
-    /// What they get wrong.
+    /// Errors of the profile, compared with the recording.
     pub accuracy: Accuracy,
     /// Kinds of behaviour, where windows were clustered and not all alike.
     pub kinds: Option<Kinds>,
@@ -130,7 +130,7 @@ impl Recording {
         }
     }
 
-    /// Which program.
+    /// Name of the program, from the file's name.
     pub fn name(&self) -> &str {
         match self {
             Recording::Measured(measured) => &measured.name,
@@ -138,11 +138,11 @@ impl Recording {
         }
     }
 
-    /// What the recording says in full: how long each stretch of progress takes under each share. A profile of very
-    /// many windows is made coarser first.
+    /// Course of the whole recording: how long each stretch of progress takes under each share. A profile of more than
+    /// `WINDOWS_MAX` windows is made coarser first.
     ///
     /// # Errors
-    /// A timing model that cannot be, or a recording that is too large.
+    /// An invalid timing model, or a recording that is too large.
     pub fn course(&self, options: &Options) -> Result<Course, Problem> {
         match self {
             Recording::Measured(measured) => measured.course(),
@@ -168,7 +168,7 @@ impl Recording {
         (kinds, lasts.unwrap_or_else(|| vec![course.len() - 1]))
     }
 
-    /// Finds the recording's phases, joint over all shares, and tells what it costs to keep so few.
+    /// Finds the recording's phases, joint over all shares, and measures the error of keeping so few.
     ///
     /// # Errors
     /// As [`Recording::course`]; also rates that a profile cannot hold.
@@ -188,7 +188,7 @@ impl Recording {
     }
 }
 
-/// One phase for each piece of `course`.
+/// Profile with one phase for each piece of `course`.
 fn profile(name: &str, course: &Course, smoothing: Smoothing) -> Profile {
     let phase = |piece: usize| {
         let rates = RateTable::new(course.grid(), |share| course.rate(piece, share) as f32);
@@ -205,7 +205,7 @@ fn profile(name: &str, course: &Course, smoothing: Smoothing) -> Profile {
     }
 }
 
-/// `fft.scaled` of `data/profiles/fft.scaled.csv`.
+/// Stem of a file's name: `fft.scaled` of `data/profiles/fft.scaled.csv`.
 fn stem(file: &str) -> &str {
     let name = file.rsplit('/').next().unwrap_or(file);
     match name.rsplit_once('.') {

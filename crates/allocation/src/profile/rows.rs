@@ -1,7 +1,7 @@
 //! A table of numbers as text: a line of names, then lines of as many numbers.
 //!
 //! Nothing in a profile needs quotes, so a line is what stands between commas. Lines that begin with `#` are remarks,
-//! and empty ones are passed over.
+//! and empty ones are skipped.
 
 use super::error::{Problem, ReadError};
 
@@ -19,11 +19,11 @@ pub(super) struct Table<'a> {
     lines: Lines<'a>,
 }
 
-/// A row of it.
+/// A row of the table.
 pub(super) struct Row<'t> {
     file: &'t str,
     columns: &'t [&'t str],
-    /// Its line in the file, from 1.
+    /// Line in the file, from 1.
     pub(super) line: usize,
     cells: Vec<&'t str>,
 }
@@ -53,15 +53,14 @@ impl<'a> Table<'a> {
         Ok(Table { file, columns, lines })
     }
 
-    /// The names.
     pub(super) fn columns(&self) -> &[&'a str] {
         &self.columns
     }
 
-    /// Where the column `name` is.
+    /// Index of the column `name`.
     ///
     /// # Errors
-    /// It is not there.
+    /// The column is missing.
     pub(super) fn column(&self, name: &str) -> Result<usize, ReadError> {
         let found = self.columns.iter().position(|column| *column == name);
         found.ok_or_else(|| self.refused(None, Problem::MissingColumn(name.to_string())))
@@ -106,7 +105,7 @@ impl Row<'_> {
     /// A whole number of at most [`COUNT_MAX`].
     ///
     /// # Errors
-    /// It is none.
+    /// The cell is not such a number.
     pub(super) fn count(&self, column: usize) -> Result<u64, ReadError> {
         let parsed = self.cells[column].parse().ok().filter(|count| *count <= COUNT_MAX);
         parsed.ok_or_else(|| self.no_number(column, "a whole number, 0..=2^53"))
@@ -115,7 +114,7 @@ impl Row<'_> {
     /// A whole number of at least 1 and at most [`COUNT_MAX`].
     ///
     /// # Errors
-    /// It is none.
+    /// The cell is not such a number.
     pub(super) fn positive(&self, column: usize) -> Result<u64, ReadError> {
         let parsed = self.cells[column].parse().ok();
         let sensible = |count: &u64| (1..=COUNT_MAX).contains(count);
@@ -127,7 +126,7 @@ impl Row<'_> {
     /// A number of partitions of a resource.
     ///
     /// # Errors
-    /// It is none.
+    /// The cell is not such a number.
     pub(super) fn partitions(&self, column: usize) -> Result<u8, ReadError> {
         let parsed = self.cells[column].parse().ok().filter(|part| (1..=64).contains(part));
         parsed.ok_or_else(|| self.no_number(column, "a whole number, 1..=64"))
@@ -136,7 +135,7 @@ impl Row<'_> {
     /// A positive number that single precision can hold.
     ///
     /// # Errors
-    /// It is none.
+    /// The cell is not such a number.
     pub(super) fn rate(&self, column: usize) -> Result<f64, ReadError> {
         let parsed = self.cells[column].parse().ok();
         let sensible = |rate: &f64| (1e-3..=1e30).contains(rate);
@@ -162,7 +161,7 @@ impl Row<'_> {
     }
 }
 
-/// Lines with something on them, and their numbers.
+/// Lines that are neither empty nor remarks, and their numbers.
 struct Lines<'a> {
     rest: &'a [u8],
     number: usize,

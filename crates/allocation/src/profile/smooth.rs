@@ -23,7 +23,7 @@ const SWEEPS_MAX: usize = 500;
 /// A sweep that moves no logarithm further than this ends them: rates are kept to seven digits.
 const STILL: f64 = 1e-8;
 
-/// What is made of rates that fall where they should grow.
+/// Treatment of rates that fall where they should grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Smoothing {
@@ -37,7 +37,7 @@ pub enum Smoothing {
 }
 
 impl Smoothing {
-    /// What becomes of `rates`.
+    /// Applies the smoothing to `rates`.
     #[must_use]
     pub fn of(self, rates: RateTable) -> RateTable {
         match self {
@@ -52,7 +52,7 @@ impl Smoothing {
 fn nearest(rates: &RateTable) -> RateTable {
     let grid = rates.grid();
     let mut table: Vec<f64> = rates.rates().iter().map(|rate| f64::from(*rate).ln()).collect();
-    // What each projection took away and the next sweep gives back before it projects anew.
+    // Corrections of each projection, which the next sweep adds back before it projects anew.
     let mut by_ways = vec![0.0; table.len()];
     let mut by_partitions = vec![0.0; table.len()];
     for _ in 0..SWEEPS_MAX {
@@ -64,11 +64,11 @@ fn nearest(rates: &RateTable) -> RateTable {
             break;
         }
     }
-    // What the last sweep left out of order is below what single precision tells apart, or the bound was reached.
+    // Falls that the last sweep left are below single precision, or the bound was reached.
     RateTable::new(grid, |share| table[grid.index(share)].exp() as f32).monotone()
 }
 
-/// Places of the rates that differ in ways only, one list for each number of partitions.
+/// Indices of the rates that differ in ways only, one list for each number of partitions.
 fn along_ways(grid: Grid) -> Vec<Vec<usize>> {
     let line = |partitions| {
         (1..=grid.ways)
@@ -78,7 +78,7 @@ fn along_ways(grid: Grid) -> Vec<Vec<usize>> {
     (1..=grid.partitions).map(line).collect()
 }
 
-/// Places of the rates that differ in partitions only.
+/// Indices of the rates that differ in partitions only.
 fn along_partitions(grid: Grid) -> Vec<Vec<usize>> {
     let line = |ways| {
         (1..=grid.partitions)

@@ -1,4 +1,4 @@
-//! From what a program asks of the caches to how fast it runs.
+//! Turns a program's requests to the caches into its speed.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::grid::Share;
 /// Bytes that a miss fetches from memory.
 const LINE_BYTES: f64 = 64.0;
 
-/// A model of a core that waits for its caches: what turns misses, which a trace tells, into time, which it does not.
+/// Model of a core that waits for its caches. Turns misses, which a trace records, into time, which it does not record.
 ///
 /// For a window of *n* instructions with *r* requests to the last-level cache, of which *m* miss with the ways that the
 /// core has, under *b* bandwidth partitions:

@@ -1,4 +1,4 @@
-//! A profile by window: how often a program asks the last-level cache, and how often in vain for each number of ways.
+//! A profile by window: requests to the last-level cache, and misses for each number of ways.
 
 use super::course::Course;
 use super::error::{Problem, ReadError};
@@ -6,37 +6,37 @@ use super::rows::{COUNT_MAX, ROWS_MAX, Row, Table};
 use super::timing::Timing;
 use crate::grid::Grid;
 
-/// The columns of such a file before `miss_w1`, `miss_w2`, ...; others are passed over.
+/// The columns of such a file before `miss_w1`, `miss_w2`, ...; others are ignored.
 pub(super) const COLUMNS: [&str; 4] = ["window_index", "instr_start", "instr_count", "llc_requests"];
-/// What a column of misses begins with; the number of ways follows.
+/// Prefix of a column of misses; the number of ways follows.
 const MISSES: &str = "miss_w";
 /// The most ways that a [`Grid`] has.
 const WAYS_MAX: usize = 64;
 
-/// One run of a program, window by window.
+/// Run of one program, window by window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Windows {
-    /// Which program.
+    /// Name of the program, from the file's name.
     pub name: String,
     ways: u8,
     windows: Vec<Window>,
 }
 
-/// So many instructions in a row.
+/// Counts over a stretch of instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Instructions before it.
+    /// Instructions before the window.
     pub start: u64,
-    /// Its instructions; positive.
+    /// Instructions in the window; positive.
     pub instructions: u64,
-    /// Lines that it asked the last-level cache for.
+    /// Lines requested from the last-level cache.
     pub requests: u64,
-    /// How many of these a cache of 1, 2, ... ways would not have had.
+    /// Misses with 1, 2, ... ways.
     pub misses: Box<[u64]>,
 }
 
 impl Window {
-    /// Lines that a cache of `ways` ways would not have had.
+    /// Misses with `ways` ways.
     ///
     /// # Panics
     /// If `ways` is 0, or more than the window knows.
@@ -84,12 +84,12 @@ impl Windows {
         })
     }
 
-    /// Ways that misses are known for.
+    /// Most ways for which misses are known.
     pub fn ways(&self) -> u8 {
         self.ways
     }
 
-    /// In order; at least one.
+    /// The windows in order, at least one.
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
@@ -99,7 +99,7 @@ impl Windows {
         self.windows.iter().map(|window| window.instructions).sum()
     }
 
-    /// The same run in at most `most` windows: neighbours are added up, as many at a time as it takes.
+    /// Joins neighbouring windows, as many at a time as it takes to leave at most `most`.
     #[must_use]
     pub fn coarser(&self, most: usize) -> Windows {
         let each = self.windows.len().div_ceil(most.max(1));
@@ -118,7 +118,7 @@ impl Windows {
         }
     }
 
-    /// How long each window takes under each share of a machine with so many bandwidth partitions.
+    /// Seconds of each window under each share of a machine with this number of bandwidth partitions.
     pub(super) fn course(&self, timing: &Timing, partitions: u8) -> Course {
         let grid = Grid {
             ways: self.ways,
@@ -137,7 +137,7 @@ impl Windows {
     }
 }
 
-/// Where misses with 1, 2, ... ways stand.
+/// Indices of the columns of misses with 1, 2, ... ways.
 fn misses(table: &Table<'_>) -> Result<Vec<usize>, ReadError> {
     let mut places = vec![table.column(&format!("{MISSES}1"))?];
     while let Ok(place) = table.column(&format!("{MISSES}{}", places.len() + 1)) {
@@ -146,7 +146,7 @@ fn misses(table: &Table<'_>) -> Result<Vec<usize>, ReadError> {
             break;
         }
     }
-    // A column beyond a missing one would be passed over in silence.
+    // A column beyond a missing one would be ignored in silence.
     let named = table
         .columns()
         .iter()
