@@ -1,4 +1,4 @@
-//! The bound of a node's backlog: once a period, a law moves it so that the mean delay is the target.
+//! The bound of a node's backlog: once a period, a control law moves it so that the mean delay is the target.
 //!
 //! **Problem.** A node of a federation that admits too much answers late, one that admits too little wastes its cores.
 //! The bound between the two depends on what an item costs there at present.
@@ -30,12 +30,12 @@ use serde::{Deserialize, Serialize};
 
 /// The least bound, in items: one request of the paper's largest.
 pub const ITEMS_MIN: f64 = 100.0;
-/// The largest bound, in first ones.
+/// The largest bound, as a multiple of the first one.
 pub const TIMES_MAX: f64 = 20.0;
-/// Items for one of the model's input, so that its numbers are of the order of 1.
+/// Items for one unit of the model's input, so that its numbers are of the order of 1.
 pub const MODEL_ITEMS: f64 = 1000.0;
 
-/// All that a law is made from.
+/// Everything that the control law is made from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BacklogGround {
     /// The mean delay of a period in seconds, by the bound in thousands of items: of order 2.
@@ -44,11 +44,11 @@ pub struct BacklogGround {
     pub integration: Integration,
     /// The mean delay that is asked for: the paper's S_t.
     pub target: Nanos,
-    /// What the node has to turn.
+    /// Knobs and meters that the node offers.
     pub offers: Offers,
 }
 
-/// Why there is no law.
+/// Why a node gets no control law.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BacklogError {
     /// The model explains too little.
@@ -91,16 +91,16 @@ pub fn bound_at(model: &ArxModel, target: Nanos) -> Result<f64, BacklogError> {
     Ok(model.u0()[0] * MODEL_ITEMS + above)
 }
 
-/// What is seen at the end of a period.
+/// Measurements of one period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BacklogSeen {
-    /// Mean delay of the requests that ended in it; none where none did.
+    /// Mean delay of the requests that ended in the period; `None` where none ended.
     pub delay: Option<Nanos>,
-    /// What came of the last plan; none before the first.
+    /// The machine's answer to the last plan; `None` before the first.
     pub applied: Option<Applied>,
 }
 
-/// The law at work.
+/// The control law with its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backlog {
     target: f64,
@@ -113,7 +113,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// A law that has seen nothing.
+    /// Creates the law without measurements.
     ///
     /// # Errors
     /// [`BacklogError`], above all for a model with R^2 below [`R2_ACCEPTED`].
@@ -143,7 +143,7 @@ impl Backlog {
         })
     }
 
-    /// The bound for the next period. Where nothing has ended there is no delay, and the bound stays.
+    /// Returns the bound for the next period. Where no request ended there is no delay, and the bound stays.
     pub fn step(&mut self, seen: &BacklogSeen) -> Plan {
         self.settle(seen);
         if let Some(delay) = seen.delay {
@@ -173,7 +173,8 @@ impl Backlog {
         self.error = error;
     }
 
-    /// A knob that is elsewhere than planned: the law goes on from where it is, and never counts on what was refused.
+    /// Goes on from the bound that the machine obtained, if it is not the planned one: the law never counts on a
+    /// refused plan.
     fn settle(&mut self, seen: &BacklogSeen) {
         let obtained = seen
             .applied
@@ -191,30 +192,28 @@ impl Backlog {
 /// A decision on the bound.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BacklogDecision {
-    /// When.
     pub now: Time,
-    /// What was seen.
     pub seen: BacklogSeen,
-    /// Where the bound is to be.
+    /// Plan with the bound for the next period.
     pub plan: Plan,
 }
 
-/// The decisions on the bound of one node, and all that it takes to take them again.
+/// Decisions on the bound of one node, and all that is needed to take them again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BacklogLog {
-    /// What the law was made from.
+    /// Everything that the control law was made from.
     pub ground: BacklogGround,
     /// The decisions from the first one on.
     pub decisions: Vec<BacklogDecision>,
-    /// Further decisions, for which there was no room.
+    /// Number of further decisions, for which there was no room.
     pub lost: u64,
 }
 
 impl BacklogLog {
-    /// Most decisions that are kept: of more than a day, one a second.
+    /// Most decisions that are kept: more than a day of one a second.
     pub const DECISIONS_MAX: usize = 100_000;
 
-    /// Of a law that begins.
+    /// Creates a log without decisions.
     pub fn new(ground: BacklogGround) -> BacklogLog {
         BacklogLog {
             ground,
@@ -223,7 +222,7 @@ impl BacklogLog {
         }
     }
 
-    /// Takes note of a decision, where there is room.
+    /// Keeps a decision, or counts it as lost where there is no room.
     pub fn note(&mut self, decision: BacklogDecision) {
         match self.decisions.len() < BacklogLog::DECISIONS_MAX {
             true => self.decisions.push(decision),
@@ -231,7 +230,7 @@ impl BacklogLog {
         }
     }
 
-    /// What the same sights lead to when they are decided again.
+    /// Plans that a new law makes from the same measurements.
     ///
     /// # Errors
     /// [`BacklogError`] as of [`Backlog::new`].

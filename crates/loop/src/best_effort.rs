@@ -1,4 +1,4 @@
-//! The best-effort share as a third knob: a cascade below the law.
+//! The best-effort share as a third knob: a cascade below the control law.
 //!
 //! **Problem.** A law turns the clock and the admitted share by a model that knows nothing of best-effort work. Where
 //! that work slows jobs down (through the shared cache, the memory, a common core), both knobs can stand at their safe
@@ -19,27 +19,27 @@ use serde::{Deserialize, Serialize};
 
 /// Windows in a row beyond the goal, the other knobs at their safe end, before a cut: one may be chance.
 const PRESSED: u32 = 2;
-/// What a cut leaves of the share.
+/// Factor by which a cut lowers the share.
 const CUT: f64 = 0.7;
 /// Windows in a row with slack before a step back, at first.
 const CALM: u32 = 10;
-/// The same at most, however often was cut.
+/// Most windows in a row with slack before a step back, however many cuts there were.
 const CALM_MAX: u32 = 320;
-/// One step back.
+/// Share that a step gives back.
 const GIVE: f64 = 0.05;
 /// Below this part of the goal there is slack whatever the other knobs do.
 const SLACK: f64 = 0.8;
 
-/// Between which shares best-effort work may be held.
+/// Range of the share of best-effort work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BestEffortRange {
-    /// Where it begins, and stays while tasks meet their goals.
+    /// Share at first, and while tasks meet their goals.
     pub most: Share,
-    /// Never less than this.
+    /// The share is never less than this.
     pub least: Share,
 }
 
-/// The cascade at work.
+/// The cascade with its state.
 #[derive(Clone, Debug)]
 pub(crate) struct BestEffortLaw {
     range: BestEffortRange,

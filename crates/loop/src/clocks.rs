@@ -1,16 +1,17 @@
 //! The clocks beneath a pipeline: the row of a table sets them, a regulator trims them.
 //!
-//! **Problem.** A row names the lowest clocks that serve a frame rate, by loads as they were measured. How late frames
-//! are, it does not know. A regulator knows that alone.
+//! **Problem.** A row names the lowest clocks that serve a frame rate, by loads as they were measured. It does not know
+//! how late frames are; a regulator knows nothing else.
 //!
-//! **Method.** One hand turns the clocks. The row's clocks are the lowest that they get. The regulator turns a clock of
-//! its own, the *trim*: its lower end leaves all domains at the row's clocks, its upper end has them at their highest
-//! steps, and in between each domain is as far up its own way. So a regulator that trusts nothing, and goes to its safe
-//! setting, gets the highest clocks. While stages move to a new row, each domain keeps the higher one of both rows.
+//! **Method.** A single policy sets the clocks. The row's clocks are the lowest that it sets. The regulator turns a
+//! clock of its own, the *trim*: its lower end leaves all domains at the row's clocks, its upper end has them at their
+//! highest steps, and in between each domain is the same share of its own way up. So a regulator that trusts nothing,
+//! and goes to its safe setting, gets the highest clocks. While stages move to a new row, each domain keeps the higher
+//! one of both rows.
 //!
-//! The regulator is told one job for each window: the mean tardiness of its frames, or what the allowed share of them
-//! exceeds, scaled so that the goal is always [`NOMINAL`]. So one model will do: tardiness goes with one over the
-//! clock, almost at once, over a trim from the row's clock to sixteen times as much.
+//! The regulator gets one job for each window, with the mean tardiness of its frames, or the tardiness that the allowed
+//! share of them exceeds, scaled so that the goal is always [`NOMINAL`]. So one model will do: tardiness goes with one
+//! over the clock, almost at once, over a trim from the row's clock to sixteen times as much.
 
 use punctual_platform::{
     Applied, ClockOffer, KnobId, KnobOffer, Measure, MeterId, Offers, Plan, Provenance, Range, Readings, Refusal, Value,
@@ -27,8 +28,8 @@ use crate::tick::{Regulator, RegulatorOptions};
 pub const CLOCKS_EVERY: Nanos = Nanos::from_millis(200);
 /// The tardiness that the regulator is asked for, whatever the goal is.
 const NOMINAL: f64 = 0.7;
-/// The most that it is told: a queue that has grown while the clock was too low answers by far more than the clock, and
-/// a law that believed it would go up too far, and come down to the same again.
+/// Most tardiness that the regulator gets: a queue that has grown while the clock was too low answers by far more than
+/// the clock, and a law that believed it would go up too far, and come down to the same again.
 const TARDIEST: f64 = 1.0;
 /// The trim's lower and upper end, and its steps.
 const TRIM: (Hertz, Hertz) = (Hertz::from_mhz(500), Hertz::from_mhz(1000));
@@ -36,10 +37,10 @@ const TRIM_STEP: Hertz = Hertz::from_mhz(25);
 /// The deadline of the jobs that stand for windows: their response time is tardiness times this.
 const DUE: Nanos = Nanos::from_secs(1);
 /// How many times as high as a row's clock the highest one is, in the model: more than on any machine that we know,
-/// because a queue answers more than the clock. Where it is less, the law is slower.
+/// because a queue reacts by more than the clock changes. Where it is less, the law is slower.
 const RANGE: f64 = 16.0;
-/// How much of a window's tardiness is the one before's, in the model. Frames have left long before a window ends: with
-/// more, the law would answer each window's error at once, and go back and forth between two clocks.
+/// Part of a window's tardiness that comes from the window before, in the model. Frames have left long before a window
+/// ends: with more, the law would answer each window's error at once, and go back and forth between two clocks.
 const LAG: f64 = 0.1;
 /// Windows of the record that the model is identified from.
 const RECORD: usize = 200;
@@ -47,33 +48,33 @@ const RECORD: usize = 200;
 /// A clock that can be set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockDomain {
-    /// By this knob. Domains of one knob get the higher clock of both.
+    /// Knob that sets the clock. Domains of one knob get the highest of their clocks.
     pub knob: KnobId,
-    /// To these steps, ascending; rows name them by number.
+    /// Steps of the clock, ascending; rows name them by number.
     pub steps: Vec<Hertz>,
 }
 
-/// What is known before the first row.
+/// Inputs that are fixed before the first row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockGround {
     /// The domains of the coordinator's cores, in its order.
     pub domains: Vec<ClockDomain>,
-    /// The tardiness that is asked for; none: rows alone set the clocks.
+    /// The tardiness that is asked for; `None`: rows alone set the clocks.
     pub goal: Option<f64>,
     /// When the pipeline began.
     pub start: Time,
 }
 
-/// What is seen at the end of a window.
+/// Measurements of one window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClocksSeen {
-    /// The step of each domain in the latest row; none where no policy with rows decides.
+    /// The step of each domain in the latest row; `None` where no policy with rows decides.
     pub row: Option<Vec<u8>>,
-    /// Whether stages are on their way to that row.
+    /// Whether stages are moving to that row.
     pub moves: bool,
-    /// The tardiness of the window's frames that the goal is about; none where none came that were due.
+    /// The tardiness of the window's frames that the goal is about; `None` where no frame with a deadline came.
     pub tardiness: Option<f64>,
-    /// Why the machine did not do as it was told last; none where it did.
+    /// Why the machine refused the last plan; `None` where it did not.
     pub refused: Option<Refusal>,
 }
 
@@ -82,18 +83,18 @@ pub struct ClocksSeen {
 pub struct Clocks {
     ground: ClockGround,
     regulator: Option<Regulator>,
-    /// The steps that domains keep at least.
+    /// Least step of each domain.
     row: Vec<u8>,
-    /// The trim, and whether the regulator still has to hear what came of it.
+    /// The trim, and whether its outcome has still to be reported to the regulator.
     trim: (Hertz, bool),
     windows: u64,
 }
 
 impl Clocks {
-    /// Has seen nothing.
+    /// Creates a policy without measurements.
     ///
     /// # Errors
-    /// [`ModelError`] where no law can be made, which is the fault of this file.
+    /// [`ModelError`] where no law can be made, which is a defect of this file.
     pub fn new(ground: ClockGround) -> Result<Clocks, ModelError> {
         let regulator = ground.goal.map(|_| regulator(ground.start)).transpose()?;
         Ok(Clocks {
@@ -147,7 +148,7 @@ impl Clocks {
         }
     }
 
-    /// Each domain at the row's step, and as far above it as the trim says.
+    /// Plans each domain at the row's step, and as far above it as the trim says.
     fn plan(&self) -> Plan {
         let above = (self.trim.0.0 - TRIM.0.0) as f64 / (TRIM.1.0 - TRIM.0.0) as f64;
         let mut plan = Plan::default();
@@ -162,13 +163,13 @@ impl Clocks {
     }
 }
 
-/// The lowest step that is this share of the way from that step up to the highest one, on a logarithmic scale: so that
-/// the trim's effect on tardiness is as strong everywhere. `None` where there are no steps.
+/// The lowest step that is at least `share` of the way from `step` up to the highest one, on a logarithmic scale: so
+/// that the trim's effect on tardiness is as strong everywhere. `None` where there are no steps.
 fn lifted(steps: &[Hertz], step: usize, share: f64) -> Option<Hertz> {
     let top = *steps.last()?;
     let floor = steps.get(step).copied().unwrap_or(top);
     let wanted = floor.0 as f64 * top.ratio(floor).powf(share);
-    // What rounding adds is no reason for a higher step.
+    // Rounding is no reason for a higher step.
     let reaches = |step: &&Hertz| step.0 as f64 * (1.0 + 1e-9) >= wanted;
     Some(steps.iter().find(reaches).copied().unwrap_or(top))
 }
@@ -244,7 +245,7 @@ fn regulator(start: Time) -> Result<Regulator, ModelError> {
         },
         start,
         warm_up: Nanos::ZERO,
-        // A window without frames is not told, and a stream may pause for as long as it likes.
+        // A window without frames is not reported, and a stream may pause for as long as it likes.
         silence: Nanos(u64::MAX),
         impatient: false,
         within: false,
@@ -261,8 +262,8 @@ fn regulator(start: Time) -> Result<Regulator, ModelError> {
     })
 }
 
-/// The law for a plant by formula, as the head of this file says. The response ratio and
-/// the admitted share, which a pipeline has not, are made up.
+/// The control law for a plant by formula, as the head of this file says. The response ratio and the admitted share,
+/// which a pipeline does not have, are made up.
 fn design() -> Result<ControllerDocument, ModelError> {
     // Multiples of two irrational numbers, modulo one: levels that are spread evenly and depend on nothing.
     let spread = |number: usize, by: f64| (number as f64 * by).fract();
@@ -290,30 +291,28 @@ fn design() -> Result<ControllerDocument, ModelError> {
 /// A decision on the clocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockDecision {
-    /// When.
     pub now: Time,
-    /// What was seen.
     pub seen: ClocksSeen,
-    /// Where the clocks are to be.
+    /// Clocks until the next window's end.
     pub plan: Plan,
 }
 
-/// The decisions on the clocks beneath a pipeline, and all that it takes to take them again.
+/// Decisions on the clocks beneath a pipeline, and all that is needed to take them again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockLog {
-    /// What was known.
+    /// Inputs that were fixed before the first row.
     pub ground: ClockGround,
     /// The decisions from the first one on.
     pub decisions: Vec<ClockDecision>,
-    /// Further decisions, for which there was no room.
+    /// Number of further decisions, for which there was no room.
     pub lost: u64,
 }
 
 impl ClockLog {
-    /// Most decisions that are kept: of five hours and a half.
+    /// Most decisions that are kept: five hours and a half of them.
     pub const DECISIONS_MAX: usize = 100_000;
 
-    /// Of a hand that begins.
+    /// Creates a log without decisions.
     pub fn new(ground: ClockGround) -> ClockLog {
         ClockLog {
             ground,
@@ -322,7 +321,7 @@ impl ClockLog {
         }
     }
 
-    /// Takes note of a decision, where there is room.
+    /// Keeps a decision, or counts it as lost where there is no room.
     pub fn note(&mut self, decision: ClockDecision) {
         match self.decisions.len() < ClockLog::DECISIONS_MAX {
             true => self.decisions.push(decision),
@@ -330,7 +329,7 @@ impl ClockLog {
         }
     }
 
-    /// What the same sights lead to when they are decided again.
+    /// Plans that a new policy makes from the same measurements.
     ///
     /// # Errors
     /// [`ModelError`] as of [`Clocks::new`].

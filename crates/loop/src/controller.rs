@@ -1,4 +1,4 @@
-//! The controllers by name: which meters a law reads, which knobs it turns, and which law it is.
+//! The controllers by name: which meters a control law reads, which knobs it turns, and which law it is.
 //!
 //! | name    | reads          | turns                 | in the paper |
 //! |---------|----------------|-----------------------|--------------|
@@ -12,7 +12,7 @@
 //!
 //! At `pace = "period"` the laws are the paper's, which round the clock only when the plan is made. At `pace = "job"`
 //! they know the clock's steps and carry the rounding (a single job answers to a single step, so there is no mean over
-//! a period to hide it in), and feed changes of the goal forward. What goes beyond the paper is also watched: see
+//! a period to hide it in), and feed changes of the goal forward. Laws beyond the paper are also watched: see
 //! [`Controller::watch`].
 
 use punctual_control::{Actuator, Design, Doubt, Effect, Knob, LqrPi, Supervisor};
@@ -23,22 +23,23 @@ use punctual_workload::{ControllerKind, Pace};
 use crate::document::{ADMITTED, CLOCK, ControllerDocument, DRR, Mismatch, ModelDocument, TARDINESS};
 use crate::event::Window;
 
-/// Meters that there are.
+/// Number of meters that laws can read.
 pub const METERS_MAX: usize = 2;
-/// Knobs that there are.
+/// Number of knobs that laws can turn.
 pub const KNOBS_MAX: usize = 2;
 
-/// How far from its goal, relative to it, mean tardiness counts as late or early to the watcher over a model.
+/// Distance of mean tardiness from its goal, relative to it, that counts as late or early to the watcher over a model.
 const OFF_MARGIN: f64 = 0.1;
 
-/// A knob that laws turn and models are about. All that is particular to one is here, and in its [`range`].
+/// A knob that control laws turn and models are about. All code that is particular to one knob is here, and in its
+/// [`range`].
 struct Known {
     knob: KnobId,
-    /// What models call it.
+    /// Name of the knob in models.
     name: &'static str,
-    /// What more of it must do to tardiness, whatever a record says.
+    /// Direction in which more of the knob moves tardiness, whatever a record says.
     effect: Effect,
-    /// Where it belongs while no law turns it; none leaves it as it was found.
+    /// Position while no law turns the knob; `None` leaves it as it was found.
     rest: Option<f64>,
     /// The position that is right whatever failed, given the least share of fresh data.
     safe: fn(Share) -> f64,
@@ -67,7 +68,7 @@ static KNOBS: [Known; KNOBS_MAX] = [
 pub struct Knobs([Option<f64>; KNOBS_MAX]);
 
 impl Knobs {
-    /// Each knob where `position` says, or at rest.
+    /// Sets each knob to `position`, or to rest.
     pub(crate) fn each(position: impl Fn(KnobId) -> Option<f64>) -> Knobs {
         Knobs(KNOBS.each_ref().map(|known| position(known.knob).or(known.rest)))
     }
@@ -78,18 +79,18 @@ impl Knobs {
         Knobs(KNOBS.each_ref().map(|known| Some((known.safe)(min_fresh))))
     }
 
-    /// Where knobs belong that no law turns.
+    /// Positions of the knobs while no law turns them.
     fn rest() -> Knobs {
         Knobs::each(|_| None)
     }
 
-    /// Where `knob` is; none for one that was left as it was found, or that no law turns.
+    /// Position of `knob`; `None` for one that was left as it was found, or that no law turns.
     pub fn get(&self, knob: KnobId) -> Option<f64> {
         let place = KNOBS.iter().position(|known| known.knob == knob)?;
         self.0[place]
     }
 
-    /// The same with `knob` at this position, if laws turn it.
+    /// Moves `knob` to this position, if laws turn it.
     pub(crate) fn set(&mut self, knob: KnobId, position: Option<f64>) {
         if let Some(place) = KNOBS.iter().position(|known| known.knob == knob) {
             self.0[place] = position;
@@ -102,7 +103,7 @@ impl Knobs {
         all.filter_map(|(known, position)| Some((known.knob, position?)))
     }
 
-    /// Whether `knob` is at least as safe here as it is in `safe`; so it is where it was left as it was found.
+    /// Whether `knob` is at least as safe here as it is in `safe`; a knob that was left as it was found counts as safe.
     pub(crate) fn as_safe_as(&self, safe: &Knobs, knob: KnobId) -> bool {
         let Some((known, (here, there))) = known(knob).zip(self.get(knob).zip(safe.get(knob))) else {
             return true;
@@ -114,16 +115,16 @@ impl Knobs {
     }
 }
 
-/// Where the law holds its meters.
+/// Set points of the law's meters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SetPoints {
     /// Mean tardiness of the task that leads, scaled to this nominal set point.
     pub(crate) tardiness: f64,
-    /// Its data response ratio.
+    /// Data response ratio of the same task.
     pub(crate) drr: f64,
 }
 
-/// The knobs that the law of a controller turns.
+/// Knobs that the law of a controller turns.
 pub const fn knobs_of(kind: ControllerKind) -> &'static [KnobId] {
     match kind {
         ControllerKind::Open => &[],
@@ -133,13 +134,13 @@ pub const fn knobs_of(kind: ControllerKind) -> &'static [KnobId] {
     }
 }
 
-/// A controller at work.
+/// A controller with its law and the knobs' positions.
 #[derive(Clone, Debug)]
 pub struct Controller {
     law: Option<Law>,
-    /// Where the knobs are, as far as known.
+    /// Positions of the knobs, as far as known.
     held: Knobs,
-    /// Where knobs belong that the law does not turn.
+    /// Positions of the knobs that the law does not turn.
     rest: Knobs,
 }
 
@@ -198,7 +199,7 @@ impl Controller {
         })
     }
 
-    /// Where the knobs are held until the law takes over, and where it starts from.
+    /// Positions at which the knobs are held until the law takes over, and from which it starts.
     pub fn operating_point(&self) -> Knobs {
         self.held
     }
@@ -208,7 +209,7 @@ impl Controller {
         self.law.is_some()
     }
 
-    /// Which knobs the law turns.
+    /// Knobs that the law turns.
     pub(crate) fn turns(&self) -> &[KnobId] {
         self.law.as_ref().map_or(&[], |law| law.knobs.as_slice())
     }
@@ -225,9 +226,9 @@ impl Controller {
         self.held
     }
 
-    /// Whether the window that was just measured, under the knobs that are held, speaks against the law's model. Ask
-    /// before [`step`](Self::step), once per window. The paper's laws at a fixed period are not watched: they are the
-    /// baseline that others are compared with.
+    /// Returns a doubt if the window that was just measured, under the knobs that are held, speaks against the law's
+    /// model. Ask before [`step`](Self::step), once per window. The paper's laws at a fixed period are not watched:
+    /// they are the baseline that others are compared with.
     pub fn watch(&mut self, window: &Window) -> Option<Doubt> {
         let law = self.law.as_mut()?;
         let y = law.measured(window)?;
@@ -239,7 +240,7 @@ impl Controller {
             .observe(&y[..meters], law.goal[0], &asked[..knobs], &settings[..knobs])
     }
 
-    /// What a doubt says, with the names of meters and knobs.
+    /// Words a doubt, with the names of meters and knobs.
     pub fn explain(&self, doubt: Doubt) -> String {
         let law = self.law.as_ref();
         let knob = |i: usize| {
@@ -265,7 +266,7 @@ impl Controller {
         }
     }
 
-    /// Where the machine really put the knobs.
+    /// Takes over the positions at which the machine really put the knobs.
     pub fn applied(&mut self, knobs: Knobs) {
         if self.law.is_some() {
             self.held = knobs;
@@ -324,8 +325,8 @@ impl Law {
         Ok(law)
     }
 
-    /// A watcher with the model of this law's meters and knobs; none where tardiness does not come first, or where the
-    /// model is about others.
+    /// A watcher with the model of this law's meters and knobs; `None` where tardiness does not come first, or where
+    /// the model is about other meters.
     fn supervisor(
         &self,
         model: &ModelDocument,
@@ -354,7 +355,7 @@ impl Law {
         Ok(model.and_then(|model| Supervisor::new(&model, ranges, natures, OFF_MARGIN)))
     }
 
-    /// What the law reads, in its order; only the first as many as it has meters count. Arrays, so that a step
+    /// Reads the law's meters, in its order; only the first as many as it has meters count. An array, so that a step
     /// allocates nothing.
     fn measured(&self, window: &Window) -> Option<[f64; METERS_MAX]> {
         let read = |meter: &MeterName| match meter {
@@ -368,9 +369,9 @@ impl Law {
         Some(y)
     }
 
-    /// Tells the law where the knobs really were in the window that was measured: on the machine's steps, and with what
-    /// admission let in where the freshness minimum forced it to let in more than asked. Where jobs were paced from
-    /// within, the law goes on from the mean clock that they had.
+    /// Reports to the law where the knobs really were in the window that was measured: on the machine's steps, and with
+    /// the share that was really admitted where the freshness minimum forced more than asked. Where jobs were paced
+    /// from within, the law goes on from the mean clock that they had.
     fn account(&mut self, held: Knobs, window: &Window) {
         let settings = self.settings(in_force(over_window(held, window), window.forced));
         let settings = &settings[..self.knobs.len()];
@@ -407,7 +408,7 @@ impl MeterName {
     }
 }
 
-/// What there is to know of a knob that laws turn.
+/// Entry of a knob in the table; `None` if laws do not turn it.
 fn known(knob: KnobId) -> Option<&'static Known> {
     KNOBS.iter().find(|known| known.knob == knob)
 }
@@ -419,7 +420,7 @@ fn over_window(mut held: Knobs, window: &Window) -> Knobs {
     held
 }
 
-/// The knobs as they really were in a window: admission lets in more than asked where the freshness minimum forces it.
+/// The knobs as they really were in a window: more is admitted than asked where the freshness minimum forces it.
 fn in_force(mut held: Knobs, forced: f64) -> Knobs {
     let admitted = held.get(KnobId::AdmittedShare);
     held.set(

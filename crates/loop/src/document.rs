@@ -1,4 +1,4 @@
-//! The two files that outlive a run: a model that was identified, and the controller designed from it.
+//! The two files that outlive a run: an identified model, and the controller designed from it.
 
 use punctual_control::{
     ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OperatingPoint, Orders,
@@ -18,28 +18,28 @@ pub const CLOCK: &str = "clock";
 /// Name of the admission knob in models.
 pub const ADMITTED: &str = "admitted";
 
-/// What a model or controller was made for. Used elsewhere, its gains mean nothing.
+/// Conditions that a model or controller was made for. Used elsewhere, its gains mean nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MadeFor {
-    /// The scenario's name.
+    /// Name of the scenario.
     pub scenario: String,
-    /// `linux` or `sim`.
+    /// Either `linux` or `sim`.
     pub platform: String,
     /// When the loop steps.
     pub pace: Pace,
     /// How updates reach the store.
     pub update_mode: UpdateMode,
-    /// The machine: the name in a simulated one's file, or processor and cores of the computer. None in files of
-    /// earlier versions, which are taken to be for any.
+    /// The machine: the name in a simulated one's file, or processor and cores of the computer. `None` in files of
+    /// earlier versions, which count as made for any machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// Whether the file is part of `punctual`: something to begin with on any machine, which a run says.
+    /// Whether the file is part of `punctual`: a start on any machine, which the run's report mentions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shipped: bool,
 }
 
 impl MadeFor {
-    /// What a run of `scenario` on this `machine` of this `platform` needs.
+    /// Conditions of a run of `scenario` on this `machine` of this `platform`.
     pub fn of(scenario: &Scenario, platform: &str, machine: Option<&str>) -> MadeFor {
         MadeFor {
             scenario: scenario.name.clone(),
@@ -52,11 +52,11 @@ impl MadeFor {
     }
 }
 
-/// An identified model.
+/// File with identified models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "punctual-model")]
 pub struct ModelDocument {
-    /// What it was identified on.
+    /// Conditions under which they were identified.
     pub made_for: MadeFor,
     /// Tardiness and drr against clock and admitted share.
     pub mimo: ArxModel,
@@ -64,20 +64,20 @@ pub struct ModelDocument {
     pub tardiness: ArxModel,
 }
 
-/// A designed controller.
+/// File with the designed controllers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "punctual-controller")]
 pub struct ControllerDocument {
-    /// What its model was identified on.
+    /// Conditions under which the model was identified.
     pub made_for: MadeFor,
-    /// Gains of `mimo`.
+    /// Gains of the controller `mimo`.
     pub mimo: Design,
-    /// Gains of `qod`.
+    /// Gains of the controller `qod`.
     pub qod: Design,
-    /// Gains of `clock`.
+    /// Gains of the controller `clock`.
     pub clock: Design,
     /// The model that the gains come from: `one-step` inverts it, and a supervisor that watches a law compares with it.
-    /// None in files of earlier versions.
+    /// `None` in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<ModelDocument>>,
 }
@@ -89,47 +89,33 @@ pub enum Mismatch {
     #[error(
         "the controller `{controller}` needs a model: give one with --model, learn one with --identify, or run `open`"
     )]
-    NoDesign {
-        /// The controller.
-        controller: &'static str,
-    },
+    NoDesign { controller: &'static str },
     /// The machine has no clock knob.
     #[error(
         "the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`"
     )]
-    NoClock {
-        /// The controller.
-        controller: &'static str,
-    },
-    /// A model of something else.
+    NoClock { controller: &'static str },
+    /// A model that was made for other conditions.
     #[error(
         "the model was made for {what} {made_for}, but this run has {run}: identify again with `punctual identify`"
     )]
     MadeForElse {
-        /// Which property differs.
+        /// Name of the condition that differs.
         what: &'static str,
-        /// The model's.
+        /// Value of the model.
         made_for: String,
-        /// The run's.
+        /// Value of the run.
         run: String,
     },
     /// A knob or meter that this version does not know.
     #[error("the model names \"{name}\", which is neither a knob nor a meter of this version: identify again")]
-    UnknownName {
-        /// The name.
-        name: String,
-    },
-    /// A document with the same name twice.
+    UnknownName { name: String },
+    /// A model with more meters or knobs than there are.
     #[error(
         "the model has {meters} meters and {knobs} knobs, but there are only {METERS_MAX} and {KNOBS_MAX}: identify \
          again"
     )]
-    TooMany {
-        /// Its meters.
-        meters: usize,
-        /// Its knobs.
-        knobs: usize,
-    },
+    TooMany { meters: usize, knobs: usize },
     /// The gains do not fit together.
     #[error(transparent)]
     Law(#[from] LqrPiError),
@@ -141,10 +127,7 @@ pub enum Mismatch {
     Excitation(#[from] ExcitationError),
     /// Ways and bandwidth cannot be split as asked.
     #[error("allocation: {what}")]
-    Split {
-        /// Why.
-        what: String,
-    },
+    Split { what: String },
 }
 
 /// Why a model that was identified is not to be used.
@@ -159,9 +142,8 @@ pub enum Unfit {
          jobs; identify again while nothing else uses the real-time core"
     )]
     Backwards {
-        /// The knob.
         knob: &'static str,
-        /// What more of it would do.
+        /// Effect of more of it on jobs: `later` or `earlier`.
         effect: &'static str,
         /// ` in the long run`, or empty.
         when: &'static str,
@@ -172,28 +154,22 @@ pub enum Unfit {
          identify again, or design from another model"
     )]
     Unstable {
-        /// The controller.
         controller: &'static str,
         /// Unstable, and how much.
         verdict: Stability,
     },
     /// The model has no resting points, or its gains do not fit it.
     #[error("the loop that `{controller}` closes cannot be judged: {why}")]
-    Unjudged {
-        /// The controller.
-        controller: &'static str,
-        /// In words.
-        why: String,
-    },
+    Unjudged { controller: &'static str, why: String },
 }
 
 /// Why a model was not accepted or a controller could not be designed.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// Least squares failed.
+    /// Least squares found no model.
     #[error(transparent)]
     Identify(#[from] punctual_control::IdentifyError),
-    /// Part of a model could not be taken.
+    /// Part of a model could not be extracted.
     #[error(transparent)]
     Arx(#[from] punctual_control::ArxError),
     /// The Riccati equation has no usable solution.
@@ -326,10 +302,11 @@ impl ModelDocument {
         self.design_with(weights)
     }
 
-    /// The same with other weights, by the number of outputs and inputs: an experiment has a Q and an R of its own.
+    /// As [`ModelDocument::design`], with other weights, by the number of outputs and inputs: an experiment has a Q and
+    /// an R of its own.
     ///
     /// # Errors
-    /// As [`ModelDocument::design`].
+    /// The same as of [`ModelDocument::design`].
     pub fn design_with(&self, weights: impl Fn(usize, usize) -> Weights) -> Result<ControllerDocument, ModelError> {
         let one_knob = |input: usize| -> Result<Design, ModelError> {
             Ok(design(&self.tardiness.with_input(input)?, &weights(1, 1))?)
@@ -349,7 +326,7 @@ impl ControllerDocument {
     /// gains of `mimo` and `clock` are the same: there is nothing else to turn.
     ///
     /// # Errors
-    /// [`ModelError`] where the rows do not fit, or letting in more updates would make jobs earlier.
+    /// [`ModelError`] where the rows do not fit, or admitting more updates would make jobs earlier.
     pub fn of_admission(
         made_for: MadeFor,
         rows: impl Iterator<Item = (f64, f64)>,
@@ -407,7 +384,7 @@ impl ControllerDocument {
         }
     }
 
-    /// The gains of this controller; none of `open`.
+    /// The gains of this controller; `None` for `open`.
     fn design_of(&self, kind: ControllerKind) -> Option<&Design> {
         match kind {
             ControllerKind::Open => None,
@@ -417,7 +394,7 @@ impl ControllerDocument {
         }
     }
 
-    /// What a run should say of where its model comes from; `None` where the model was learnt on this run's machine, or
+    /// Note on the origin of the model, for a run's report; `None` where the model was learnt on this run's machine, or
     /// for a simulated one.
     pub fn origin_note(&self, run: &MadeFor) -> Option<String> {
         let made = &self.made_for;

@@ -1,4 +1,4 @@
-//! What the loop sees and what it answers: plain values, so that a log of them replays.
+//! Input and output of the loop: plain values, so that a log of them replays.
 
 use punctual_platform::{Applied, Plan, Readings};
 use punctual_units::{Hertz, Nanos, Share, TaskId, Time};
@@ -9,7 +9,7 @@ use crate::goals::Lead;
 use crate::mode::ModeName;
 use crate::split::CoreJobs;
 
-/// One thing that happened, as told to [`crate::Regulator::step`].
+/// Event that [`crate::Regulator::step`] takes.
 #[expect(
     clippy::large_enum_variant,
     reason = "an event lives for one step, in which nothing is allocated"
@@ -21,69 +21,66 @@ pub enum Event {
     Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
-    /// A job of a real-time task still runs past its deadline: told once, before a decision.
+    /// A job of a real-time task still runs past its deadline: reported once, before a decision.
     Overdue {
-        /// Whose.
         task: TaskId,
         /// Counts up from 0 within the task.
         job: u64,
         /// When the job was released.
         released: Time,
-        /// Relative deadline.
+        /// Deadline, relative to the release.
         deadline: Nanos,
     },
     /// A task was added to the run, before its first job.
     Added {
-        /// Which.
         task: TaskId,
-        /// What it asks for; nothing if it has no deadline.
+        /// Goal of the task; `None` if it has no deadline.
         goal: Option<TaskGoal>,
     },
     /// Releases of a real-time task were skipped, because too many of its jobs waited: each counts as a late job.
     Skipped {
-        /// Whose.
         task: TaskId,
-        /// How many.
+        /// Number of skipped releases.
         jobs: u32,
     },
-    /// What runs on a core that splits cache and memory with others has changed (updates that take it from a job are a
-    /// change, too), or the clock has, or [`crate::Regulator::split_due`] has come.
+    /// The jobs of a core that splits cache and memory with others have changed (updates that take the core from a job
+    /// are a change, too), or the clock has, or [`crate::Regulator::split_due`] has come.
     Jobs {
         /// The clock in force.
         clock: Hertz,
         /// The jobs of each core, in the order of the cores.
         cores: Vec<CoreJobs>,
     },
-    /// It is time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should
-    /// have.
+    /// Time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should have
+    /// ended.
     Period(Vitals),
-    /// What came of the last plan.
+    /// The machine's answer to the last plan.
     Applied(Applied),
 }
 
-/// All that is read when it is time to decide.
+/// Readings for one decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Vitals {
-    /// The machine's meters.
+    /// Readings of the machine's meters.
     pub machine: Readings,
     /// Share of temporal objects that are fresh now.
     pub fresh: Share,
     /// Sensor updates that arrived since the start of the run.
     pub updates_offered: u64,
-    /// Of those, admitted.
+    /// Updates among them that were admitted.
     pub updates_admitted: u64,
-    /// Of those, admitted above the knob because the freshness minimum needed them.
+    /// Updates among them that were admitted above the knob because the freshness minimum needed them.
     pub updates_for_minimum: u64,
 }
 
-/// What the loop answers.
+/// Answer of the loop to an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// To [`Event::Period`].
+    /// Answer to [`Event::Period`]: a decision.
     Step(Step),
-    /// To [`Event::Progressed`], where the clock is to be another one for the rest of the job, and to [`Event::Jobs`],
-    /// where ways and bandwidth are: a plan of those knobs alone.
+    /// Answer to [`Event::Progressed`], where the rest of the job needs another clock, and to [`Event::Jobs`], where
+    /// ways and bandwidth change: a plan of those knobs alone.
     Turn(Plan),
 }
 
@@ -100,17 +97,17 @@ impl Answer {
 /// The loop's answer to [`Event::Period`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What was measured in the window that ends here, over the jobs of all real-time tasks.
+    /// Means over the window that ends here, over the jobs of all real-time tasks.
     pub window: Window,
-    /// The task that the law followed: the furthest from its goal. `None` where that one was not measured in this
+    /// The task that the law followed: the furthest from its goal. `None` where that task was not measured in this
     /// window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
-    /// Where the knobs are to be.
+    /// Positions of the knobs for the next window.
     pub plan: Plan,
-    /// What the loop is doing.
+    /// Mode of the loop after this window.
     pub mode: ModeName,
-    /// Why the loop is in fallback.
+    /// Why the loop is in fallback; `None` if it is not.
     pub fallback: Option<String>,
 }
 
@@ -121,9 +118,9 @@ pub struct Window {
     pub tardiness: Option<f64>,
     /// Mean data response ratio of the same jobs.
     pub drr: Option<f64>,
-    /// Jobs that finished.
+    /// Jobs that finished in the window.
     pub jobs: u32,
-    /// Of those, late.
+    /// Late jobs among them.
     pub misses: u32,
     /// Share of the offered updates that was admitted; `None` where none was offered.
     pub admitted: Option<f64>,

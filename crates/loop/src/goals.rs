@@ -1,4 +1,4 @@
-//! A goal per task: what each one's jobs were like in the window, and which task is furthest from its goal.
+//! A goal per task: the tardiness of each task's jobs in the window, and the task that is furthest from its goal.
 //!
 //! A law holds one number at one set point. The loop gives it the largest *pressure* over all tasks:
 //!
@@ -14,7 +14,7 @@
 //! is kept until its next job, but the law is stepped only in windows in which the leading task has been measured anew:
 //! otherwise a frequent task would multiply the error of a rare one. A task that was silent for long is forgotten.
 //!
-//! The own set point of a goal of mean tardiness is that mean; of a goal of late jobs it is what [`Tail`] makes of the
+//! The own set point of a goal of mean tardiness is that mean; for a goal of late jobs, [`Tail`] estimates it from the
 //! jobs so far.
 
 use punctual_control::Tail;
@@ -30,9 +30,8 @@ pub const TASKS_MAX: usize = 64;
 /// The jobs of one task in one window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskWindow {
-    /// Whose.
     pub task: TaskId,
-    /// Jobs that finished.
+    /// Jobs that finished in the window.
     pub jobs: u32,
     /// Jobs that were late: those that finished late, those that ran past their deadline and are not complete yet (once
     /// each), and releases that were skipped because too many jobs waited.
@@ -50,11 +49,11 @@ pub struct TaskWindow {
 /// The task that is furthest from its goal, measured in this window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lead {
-    /// Which.
     pub task: TaskId,
-    /// Its mean tardiness, scaled so that its own set point is the nominal one: what the law reads as tardiness.
+    /// Mean tardiness of its jobs, scaled so that its own set point is the nominal one: the law reads this as
+    /// tardiness.
     pub pressure: f64,
-    /// Mean data response ratio of its jobs, where some finished: what the law reads as such.
+    /// Mean data response ratio of its jobs, where some finished: the law reads this as such.
     pub drr: Option<f64>,
 }
 
@@ -63,23 +62,24 @@ pub struct Lead {
 pub(crate) struct Goals {
     /// The set point that the law is given.
     nominal: f64,
-    /// What a task asks for that `asked` does not name.
+    /// Goal of a task that `asked` does not name.
     default: TaskGoal,
-    /// By [`TaskId`].
+    /// Goals by [`TaskId`]; `None`: best effort.
     asked: Vec<Option<TaskGoal>>,
-    /// By [`TaskId`]; none for tasks without a deadline, and before their first job.
+    /// By [`TaskId`]; `None` for tasks without a deadline, and before their first job.
     tasks: Vec<Option<TaskState>>,
-    /// By [`TaskId`], as many: what no decision reads, kept apart so that none drags it through the caches.
+    /// By [`TaskId`], as many as `tasks`. No decision reads them: kept apart so that none drags them through the
+    /// caches.
     reaches: Vec<Reach>,
     /// The last window, without tasks that had nothing in it.
     windows: Vec<TaskWindow>,
-    /// How many tasks have had a job.
+    /// Number of tasks that have had a job.
     seen: usize,
     /// After how long a task's last pressure is forgotten.
     forget_after: Nanos,
 }
 
-/// What a decision reads of a task.
+/// State of a task that decisions read.
 #[derive(Clone, Copy, Debug)]
 struct TaskState {
     set_point: SetPoint,
@@ -89,7 +89,7 @@ struct TaskState {
     last: Option<Measured>,
 }
 
-/// What a task's jobs said last.
+/// Last measurement of a task's jobs.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     pressure: f64,
@@ -97,7 +97,7 @@ struct Measured {
     at: Time,
 }
 
-/// Where the mean of a task's tardiness has to be.
+/// Set point of a task's mean tardiness, and its source.
 #[derive(Clone, Copy, Debug)]
 enum SetPoint {
     Mean(f64),
@@ -112,7 +112,7 @@ struct Sums {
     drr: f64,
     jobs: u32,
     late: u32,
-    /// How tardy a job is that has not finished.
+    /// Least tardiness of a job that has not finished.
     running: Option<f64>,
 }
 
@@ -161,7 +161,7 @@ impl TaskState {
         }
     }
 
-    /// So many jobs are late without being complete.
+    /// Counts `jobs` late jobs that are not complete.
     fn missed(&mut self, jobs: u32, safe: bool) {
         self.window.late = self.window.late.saturating_add(jobs);
         if let SetPoint::Late { tail, .. } = &mut self.set_point {
@@ -206,10 +206,10 @@ impl TaskState {
 }
 
 impl Goals {
-    /// For tasks that ask for `asked`, by [`TaskId`], and further ones that ask for `default`.
+    /// Creates the goals of tasks that ask for `asked`, by [`TaskId`]; further tasks ask for `default`.
     pub(crate) fn new(asked: &[Option<TaskGoal>], default: TaskGoal, forget_after: Nanos) -> Goals {
         let first = asked.iter().flatten().next().copied().unwrap_or(default);
-        // All that a step ever needs: it allocates nothing.
+        // Room for all that a step ever needs, so that it allocates nothing.
         let mut by_task = Vec::with_capacity(TASKS_MAX.max(asked.len()));
         by_task.extend_from_slice(asked);
         Goals {
@@ -224,7 +224,7 @@ impl Goals {
         }
     }
 
-    /// A task was added, which asks for `goal`; nothing if it has no deadline. One too many is passed over.
+    /// Adds a task with this goal; `None` if it has no deadline. Tasks from [`TASKS_MAX`] on are ignored.
     pub(crate) fn added(&mut self, task: TaskId, goal: Option<TaskGoal>) {
         let index = task.index();
         if index >= TASKS_MAX {
@@ -255,7 +255,7 @@ impl Goals {
         known.map_or_else(|| SetPoint::of(self.goal(task)).get(), |state| state.set_point.get())
     }
 
-    /// A job is complete; `safe` tells that the safe setting was in force all the while.
+    /// Counts a complete job; `safe`: the safe setting was in force from its release to its end.
     pub(crate) fn completed(&mut self, job: &JobOutcome, safe: bool) {
         let Some(tardiness) = job.tardiness() else { return };
         let Some((state, reach)) = self.state(job.task) else {
@@ -264,7 +264,7 @@ impl Goals {
         state.completed(job, tardiness, safe, reach);
     }
 
-    /// A job still runs, past its deadline. Told once for each job.
+    /// Counts a job that still runs past its deadline, once for each job.
     pub(crate) fn overdue(&mut self, task: TaskId, job: u64, tardiness: f64, safe: bool) {
         let Some((state, _)) = self.state(task) else { return };
         if state.overdue == Some(job) {
@@ -278,14 +278,15 @@ impl Goals {
         }
     }
 
-    /// Releases of a task were skipped because too many of its jobs waited.
+    /// Counts releases of a task that were skipped because too many of its jobs waited.
     pub(crate) fn skipped(&mut self, task: TaskId, jobs: u32, safe: bool) {
         if let Some((state, _)) = self.state(task) {
             state.missed(jobs, safe);
         }
     }
 
-    /// Closes the window of every task, and begins the next one; the leading task, if it was measured in this window.
+    /// Closes the window of every task, and begins the next one. Returns the leading task, if it was measured in this
+    /// window.
     pub(crate) fn close(&mut self, now: Time) -> Option<Lead> {
         self.windows.clear();
         let mut lead: Option<(TaskId, Measured)> = None;
@@ -306,7 +307,7 @@ impl Goals {
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
-    /// Whether no more than one task has had a job so far.
+    /// Whether at most one task has had a job so far.
     pub(crate) fn one_task(&self) -> bool {
         self.seen <= 1
     }
@@ -329,7 +330,8 @@ impl Goals {
         self.asked.get(task.index()).copied().flatten().unwrap_or(self.default)
     }
 
-    /// The state of a task, which is made at its first job; none for one too many, and for one without a deadline.
+    /// The state of a task, created at its first job; `None` for tasks from [`TASKS_MAX`] on, and for those without a
+    /// deadline.
     fn state(&mut self, task: TaskId) -> Option<(&mut TaskState, &mut Reach)> {
         let index = task.index();
         let best_effort = matches!(self.asked.get(index), Some(None));

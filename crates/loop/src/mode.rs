@@ -21,14 +21,14 @@ use serde::{Deserialize, Serialize};
 /// Windows without a finished real-time job after which tardiness counts as lost, at the least.
 pub const SILENT_WINDOWS: u64 = 10;
 
-/// The same in releases of the rarest real-time task: a job may be late, or outlive a few windows.
+/// As `SILENT_WINDOWS`, in releases of the rarest real-time task: a job may be late, or outlive a few windows.
 pub const SILENT_RELEASES: u64 = 10;
 
 /// Good windows in a row after which the loop trusts its meters and knobs again. After silence a window with late jobs
 /// is not good: the jobs that waited meanwhile are still being worked off.
 pub const GOOD_WINDOWS: u32 = 5;
 
-/// What the loop is doing.
+/// Mode of the loop, with its state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
     /// Holds the operating point so that the first decision sees a running system.
@@ -36,29 +36,26 @@ pub enum Mode {
         /// When warm-up is over.
         until: Time,
     },
-    /// Controls.
+    /// The control law turns the knobs.
     Running,
     /// Holds the safe setting.
     Fallback {
-        /// What failed.
+        /// Description of the failure.
         reason: String,
-        /// Good windows since.
+        /// Good windows since the failure.
         good: u32,
         /// When warm-up is over: a fault does not shorten it.
         until: Time,
     },
 }
 
-/// A mode without what it knows, for reports.
+/// A mode without its state, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModeName {
-    /// `warm-up`
     #[default]
     WarmUp,
-    /// `running`
     Running,
-    /// `fallback`
     Fallback,
 }
 
@@ -74,8 +71,8 @@ impl ModeName {
 }
 
 impl Mode {
-    /// The mode after a window that ended at `now` with the given `fault`, if any; `good` tells that it speaks for the
-    /// end of a fallback.
+    /// The mode after a window that ended at `now` with the given `fault`, if any. `good`: the window counts towards
+    /// the end of a fallback.
     pub fn next(self, fault: Option<String>, good: bool, now: Time) -> Mode {
         match (self, fault) {
             (Mode::Running, Some(reason)) => Mode::fallback(reason, now),
@@ -114,7 +111,7 @@ impl Mode {
         }
     }
 
-    /// Why the loop is in fallback.
+    /// Why the loop is in fallback; `None` if it is not.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Mode::Fallback { reason, .. } => Some(reason),

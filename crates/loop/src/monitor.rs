@@ -4,7 +4,7 @@ use punctual_workload::JobOutcome;
 
 use crate::event::{Vitals, Window};
 
-/// Gathers the real-time jobs of the current window. Best-effort jobs pass through unseen.
+/// Gathers the real-time jobs of the current window. Best-effort jobs are ignored.
 #[derive(Clone, Debug, Default)]
 pub struct Monitor {
     tardiness_sum: f64,

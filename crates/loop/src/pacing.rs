@@ -9,11 +9,11 @@
 //!
 //! A job is paced to its own goal as if it had the core for itself. Where several tasks share the core a job may
 //! therefore ask for more than the law did, and not for less: one that took all the time it has would starve the
-//! others, and the law is what knows how late they are.
+//! others, and only the law knows how late they are.
 //!
-//! The loop at every job goes on above it: it is told the mean clock that its job has had, and takes that for its own
-//! setting ([`punctual_control::LqrPi::follow`]). So what was found within a job is where the next one begins, and what
-//! a full clock cannot do is left to the other knob.
+//! The loop at every job goes on above the pacer: it receives the mean clock that its job has had, and takes that for
+//! its own setting ([`punctual_control::LqrPi::follow`]). So the next job begins at the clock that was found within the
+//! last one, and the other knob does what a full clock cannot.
 
 use std::collections::VecDeque;
 
@@ -33,19 +33,19 @@ pub(crate) struct Pacing {
     /// Steps of the clock, as shares of its top.
     steps: Vec<f64>,
     clock: ClockOverTime,
-    /// By [`punctual_units::TaskId`]; none for tasks that have told nothing.
+    /// By [`punctual_units::TaskId`]; `None` for tasks without a checkpoint so far.
     tasks: Vec<Option<TaskPace>>,
-    /// Over the jobs of this window: what the clock did for them, and how long they took.
+    /// Integral of the clock over the jobs of this window, in share times seconds, and the seconds that they took.
     window: (f64, f64),
 }
 
-/// A task's jobs.
+/// Pacing of one task's jobs.
 #[derive(Clone, Debug)]
 struct TaskPace {
     pacer: Pacer,
     /// The job that is under way.
     job: Option<u64>,
-    /// What it needs.
+    /// Clock that the job needs, as a share of the top.
     wanted: Option<f64>,
 }
 
@@ -108,7 +108,7 @@ impl ClockOverTime {
 }
 
 impl Pacing {
-    /// For a machine with this clock, of which `share` of the top is in force at `start`.
+    /// Creates the pacing for a machine with this clock, of which `share` of the top is in force at `start`.
     pub(crate) fn new(offer: &ClockOffer, share: f64, start: Time) -> Pacing {
         Pacing {
             steps: offer.steps.iter().map(|step| step.ratio(offer.top())).collect(),
@@ -123,8 +123,8 @@ impl Pacing {
         self.clock.turned(share, at);
     }
 
-    /// A job has come to a checkpoint, and is to end at `goal`, in deadlines; the clock that the jobs under way need,
-    /// each for its own goal, if that is known.
+    /// Takes a checkpoint of a job that is to end at `goal`, in deadlines. Returns the clock that the jobs under way
+    /// need, each for its own goal, if that is known.
     pub(crate) fn progressed(&mut self, job: &JobProgress, goal: f64) -> Option<f64> {
         let deadline = job.deadline.as_secs_f64();
         let (clock, work) = (self.clock.now(), self.clock.between(job.released, job.at));
@@ -154,7 +154,7 @@ impl Pacing {
         task.wanted = None;
     }
 
-    /// What the jobs under way need: the most that one of them does.
+    /// Highest clock that a job under way needs.
     pub(crate) fn wanted(&self) -> Option<f64> {
         let wanted = self.tasks.iter().flatten().filter_map(|task| task.wanted);
         wanted.reduce(f64::max)
@@ -166,7 +166,8 @@ impl Pacing {
         (took > 0.0).then(|| done / took)
     }
 
-    /// The task of a job, which is made at its first checkpoint. None for one too many, or for senseless checkpoints.
+    /// The task of a job, created at its first checkpoint. `None` for tasks from `TASKS_MAX` on, or for senseless
+    /// checkpoints.
     fn task(&mut self, job: &JobProgress) -> Option<&mut TaskPace> {
         let (index, parts) = (job.task.index(), job.of as usize);
         if index >= TASKS_MAX || job.deadline == Nanos::ZERO {

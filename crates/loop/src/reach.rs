@@ -1,9 +1,9 @@
-//! Whether a goal of late jobs is within reach: what a task's jobs did at the safe setting, and whether the goal was
-//! held later.
+//! Whether a goal of late jobs is within reach: how late a task's jobs were at the safe setting, and whether the goal
+//! was held later.
 //!
 //! At the safe setting (full clock, the least updates that keep data fresh) no law can do more. If more jobs are late
-//! there than a goal allows, beyond what chance explains, the user is told what the setting gave. Why single jobs were
-//! late is told with their evidence elsewhere (`punctual_workload::late`). That is what was seen, and no forecast: a
+//! there than a goal allows, beyond what chance explains, the report gives the outcome of the setting.
+//! `punctual_workload::late` reports why single jobs were late, with evidence. Both are observations, not forecasts: a
 //! machine that was busy at first may be idle later. So the jobs after the last late one of that kind are counted as
 //! well, and if they held the goal the report says so.
 
@@ -19,34 +19,33 @@ const PER_OCTAVE: f64 = 8.0;
 const OCTAVES_BELOW: f64 = 4.0;
 /// Late jobs at least before a goal counts as out of reach.
 const LATE_MIN: u32 = 3;
-/// How seldom a goal that can be held may be called out of reach by chance, once for each task and run.
+/// Probability, for each task and run, that a goal that can be held is called out of reach by chance.
 const CHANCE: f64 = 0.001;
-/// Late jobs that the goal allows of the later ones, before these can show that it was held: none late of so many is
-/// one chance in seven where the goal is just missed.
+/// Late jobs that the goal must allow of the later ones, before these can show that it was held: where the goal is just
+/// missed, there is one chance in seven that none of them is late.
 const LATER_MIN: f64 = 2.0;
 
 /// A goal that the safe setting did not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unheld {
-    /// Whose.
     pub task: TaskId,
     /// The share of late jobs that was asked for.
     pub asked: Share,
     /// Jobs at the safe setting.
     pub jobs: u32,
-    /// Of those, late.
+    /// Late jobs among them.
     pub late: u32,
     /// Response time that 99 of a hundred of them kept, to an eighth of an octave above.
     pub p99: Nanos,
-    /// The task's deadline.
+    /// Deadline of the task.
     pub deadline: Nanos,
-    /// Jobs at any setting after the safe setting was last found not to hold the goal, and the late ones among them,
-    /// where they held it.
+    /// Jobs at any setting after the safe setting was last found not to hold the goal, and the late ones among them;
+    /// `None` where they did not hold it.
     pub later: Option<[u32; 2]>,
 }
 
 impl Unheld {
-    /// What a user has to know of it, of the task of this name.
+    /// Message to the user about the task of this name.
     pub fn told(&self, task: &str) -> String {
         let goal = TaskGoal::Late(self.asked);
         let Unheld {
@@ -75,7 +74,7 @@ impl Unheld {
 pub(crate) struct Reach {
     histogram: [u32; BUCKETS],
     jobs: u32,
-    /// Of those, late.
+    /// Late jobs among them.
     late: u32,
     deadline: Nanos,
     /// Jobs at any setting since the safe one was last found not to hold the goal, and the late ones among them.
@@ -95,8 +94,8 @@ impl Default for Reach {
 }
 
 impl Reach {
-    /// A job of a task that asks for the share `asked` of late jobs is complete; `safe` tells that the safe setting was
-    /// in force all the while.
+    /// Counts a complete job of a task that asks for the share `asked` of late jobs; `safe`: the safe setting was in
+    /// force from its release to its end.
     pub(crate) fn observe(&mut self, job: &JobOutcome, tardiness: f64, safe: bool, asked: f64) {
         let Some(deadline) = job.deadline else { return };
         let late = tardiness > 1.0;
@@ -119,7 +118,7 @@ impl Reach {
         self.late >= LATE_MIN && at_least(self.late, asked * f64::from(self.jobs)) < CHANCE
     }
 
-    /// What is to be said of a goal of `asked` late jobs, if the safe setting did not hold it.
+    /// Report on a goal of `asked` late jobs, if the safe setting did not hold it.
     pub(crate) fn unheld(&self, task: TaskId, asked: f64) -> Option<Unheld> {
         let [after, missed] = self.later;
         let allowed = asked * f64::from(after);
@@ -148,10 +147,10 @@ impl Reach {
     }
 }
 
-/// Which bucket counts jobs of this tardiness; the last one takes all that is beyond.
+/// Index of the bucket for jobs of this tardiness; the last one takes all that is beyond.
 fn bucket(tardiness: f64) -> usize {
     let eighths = (tardiness.max(f64::MIN_POSITIVE).log2() + OCTAVES_BELOW) * PER_OCTAVE;
-    // Casts to integers saturate, and a number that is none becomes 0.
+    // Casts to integers saturate, and NaN becomes 0.
     (eighths as usize).min(BUCKETS - 1)
 }
 

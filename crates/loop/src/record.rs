@@ -1,11 +1,10 @@
 //! The log of a run, and its replay: the same events through a fresh policy must give the same decisions.
 //!
 //! Policies decide during a run: the [`Regulator`] where the knobs go, admission ([`Updates`]) which sensor updates are
-//! let in, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is lent, at the
-//! very instants at which a job ends or begins. Where stages of a pipeline run is decided by a
+//! admitted, and on Linux the tasks of each exclusive core ([`Tenants`](punctual_cores::Tenants)) when it is lent, at
+//! the very instants at which a job ends or begins. Where stages of a pipeline run is decided by a
 //! [`Coordinator`](punctual_allocation::mapping::Coordinator), period by period, and the clocks beneath them by
-//! [`Clocks`](crate::Clocks). One log holds the events and answers
-//! of each in their own order, and nothing but values.
+//! [`Clocks`](crate::Clocks). One log holds the events and answers of each in their own order, and nothing but values.
 
 use punctual_allocation::mapping::{MappingError, MappingLog};
 use punctual_cores::LendingLog;
@@ -29,7 +28,7 @@ fn first_version() -> u32 {
     1
 }
 
-/// What a log file says first.
+/// Kind that a log file states first.
 pub const LOG_KIND: &str = "punctual-log";
 
 /// Why a log cannot be replayed.
@@ -67,46 +66,44 @@ pub struct EventLog {
     /// [`LOG_VERSION`] of the program that wrote it; 1 where it does not say.
     #[serde(default = "first_version")]
     pub version: u32,
-    /// What the regulator was made from; none where a pipeline ran without one.
+    /// Options of the regulator; `None` where a pipeline ran without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regulator: Option<RegulatorOptions>,
-    /// Every event it saw, when, and its answer.
+    /// Every event of the regulator, its time, and the answer.
     pub steps: Vec<Decision>,
-    /// What admission was made from.
+    /// Sensors and options of admission.
     pub admission: AdmissionSetup,
-    /// Every event that admission saw, and its verdict.
+    /// Every event of admission, and its verdict.
     pub updates: Vec<AdmissionEvent>,
-    /// What was decided about lending each exclusive core.
+    /// Decisions about lending each exclusive core.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lending: Vec<LendingLog>,
-    /// What was decided about where stages of a pipeline run.
+    /// Decisions about where stages of a pipeline run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<MappingLog>,
-    /// What was decided about the clocks beneath the pipeline.
+    /// Decisions about the clocks beneath the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<ClockLog>,
-    /// What was decided about the bound of each node's backlog.
+    /// Decisions about the bound of each node's backlog.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backlogs: Vec<BacklogLog>,
 }
 
-/// One event of the regulator.
+/// An event of the regulator, and the answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// When the regulator was stepped.
     pub now: Time,
-    /// What happened.
     pub event: Event,
-    /// What it answered.
     pub answer: Option<Answer>,
 }
 
-/// What admission is made from.
+/// Sensors and options of admission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionSetup {
     /// Period and validity of each sensor.
     pub sensors: Vec<SensorSpec>,
-    /// Minimum, shedding, margin.
+    /// Minimum, shedding and margin of admission.
     pub options: AdmissionOptions,
 }
 
@@ -148,7 +145,7 @@ impl EventLog {
         self.mapping.as_ref().map_or(0, |log| log.decisions.len())
     }
 
-    /// How many of them cannot be taken again, because earlier ones are missing.
+    /// How many decisions about where stages run cannot be taken again, because earlier ones are missing.
     pub fn gaps(&self) -> usize {
         let gaps = |log: &MappingLog| log.replayed().filter(Option::is_none).count();
         self.mapping.as_ref().map_or(0, gaps)
@@ -174,7 +171,7 @@ impl EventLog {
         self.lending.iter().map(|log| log.decisions.len()).sum()
     }
 
-    /// How often the log says that cores were given other ways and bandwidth.
+    /// How many times cores were given other ways and bandwidth.
     pub fn splits(&self) -> usize {
         let split = |step: &&Decision| matches!(step.event, Event::Jobs { .. }) && step.answer.is_some();
         self.steps.iter().filter(split).count()
@@ -187,7 +184,7 @@ pub struct Difference {
     /// Index into [`EventLog::steps`], [`EventLog::updates`], or the decisions of one of [`EventLog::lending`], of
     /// [`EventLog::mapping`], of [`EventLog::clocks`] or of one of [`EventLog::backlogs`].
     pub index: usize,
-    /// What was logged and what the replay decided.
+    /// The logged and the replayed decision.
     pub what: String,
 }
 
@@ -225,7 +222,7 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
                 sampled_at,
                 now,
             } => {
-                // A log that was tampered with may name a sensor that is none.
+                // A log that was tampered with may name a sensor that does not exist.
                 if let Ok(update) = admission.admit_directly(*sensor, *sampled_at, *now) {
                     admission.installed(&update);
                 }
@@ -292,7 +289,8 @@ fn other_clocks(log: &ClockLog) -> Result<Vec<Difference>, ModelError> {
     Ok(told.collect())
 }
 
-/// Decisions about where stages run that the replay takes differently. Those after a gap of the log cannot be told.
+/// Decisions about where stages run that the replay takes differently. Decisions after a gap of the log cannot be
+/// compared.
 fn other_mappings(log: &MappingLog) -> impl Iterator<Item = Difference> {
     let pairs = log.decisions.iter().zip(log.replayed()).enumerate();
     pairs.filter_map(|(index, (logged, answer))| {

@@ -11,14 +11,14 @@ use crate::document::Mismatch;
 /// Cores among which a split is planned at most: two knobs each of the [`KNOBS_MAX`] of a plan, and eight for others.
 const SPLIT_CORES_MAX: usize = (KNOBS_MAX - 8) / 2;
 
-/// What a split is decided from.
+/// Inputs of a split.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SplitOptions {
-    /// What tasks compute; events name programs by their place here.
+    /// Programs of the tasks; events name programs by their index here.
     pub profiles: Vec<Profile>,
     /// The periodic tasks among those that run them, by which a static split is found.
     pub tasks: Vec<Task>,
-    /// What is handed out, and how.
+    /// Resources to hand out, and the policy.
     pub settings: Settings,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Splitting {
     programs: Programs,
     allocator: Allocator,
     cores: usize,
-    /// The clock that profiles are for; none where the clock is no knob.
+    /// The clock that profiles are for; `None` where the clock is no knob.
     top: Option<Hertz>,
 }
 
@@ -70,13 +70,13 @@ impl Splitting {
         (0..).zip(plan.shares.iter().zip(&plan.masks)).flat_map(knobs).collect()
     }
 
-    /// When it wants to be asked again, because it was asked too soon after a decision.
+    /// Time at which to ask again, because the last question came too soon after a decision.
     pub(crate) fn due(&self) -> Option<Time> {
         self.allocator.due()
     }
 
-    /// Another split for what runs now at `clock`, where there is one. What cores or programs an event names that there
-    /// are not, as a log may that was tampered with, changes nothing.
+    /// Returns another split for the jobs that run now at `clock`, if there is one. Cores or programs of an event that
+    /// do not exist, as a log that was tampered with may name, change nothing.
     pub(crate) fn decide(&mut self, cores: &[CoreJobs], clock: Hertz, now: Time) -> Option<Plan> {
         let jobs = || cores.iter().flat_map(|core| core.runs.iter().chain(&core.waits));
         if cores.len() != self.cores || jobs().any(|job| job.program >= self.programs.len()) {

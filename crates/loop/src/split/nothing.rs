@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::Mismatch;
 
-/// What a split is decided from: nothing, without the feature `allocation`.
+/// Inputs of a split: none exist without the feature `allocation`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SplitOptions {}
 
@@ -14,7 +14,6 @@ pub enum SplitOptions {}
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CoreJobs {}
 
-/// Decides nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum Splitting {}
 

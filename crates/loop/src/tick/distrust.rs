@@ -10,7 +10,7 @@ pub(super) const PAUSE_MIN: u32 = 20;
 /// Windows of the longest pause: with the few windows that a wrong model needs to be noticed, the loop is then in
 /// fallback for well over nine tenths of the time.
 pub(super) const PAUSE_MAX: u32 = 1280;
-/// A law that ran for so many pauses without doubt is trusted as at first.
+/// A law that ran for this number of pauses without doubt is trusted as at first.
 const TRUSTED_AFTER: u32 = 10;
 
 /// The pause in force, and what the next one will be.
@@ -18,17 +18,17 @@ const TRUSTED_AFTER: u32 = 10;
 pub(super) struct Distrust {
     /// Why the law is paused.
     reason: Option<String>,
-    /// Windows left.
+    /// Windows left of the pause.
     left: u32,
     /// Windows of the last pause; 0 before the first.
     last: u32,
-    /// Windows that the law has run since.
+    /// Windows that the law has run since the pause.
     ran: u32,
 }
 
 impl Distrust {
-    /// Takes a window, with what it says against the model and whether the law ran in it; why the law is to pause, if
-    /// it is.
+    /// Takes a window: its doubt of the model, if any, and whether the law ran in it. Returns why the law is to pause,
+    /// if it is.
     pub(super) fn next(&mut self, doubt: Option<String>, ran: bool) -> Option<String> {
         if let Some(reason) = doubt {
             let trusted = self.last == 0 || self.ran >= self.last.saturating_mul(TRUSTED_AFTER);

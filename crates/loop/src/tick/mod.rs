@@ -6,9 +6,9 @@
 //!      └────────────────────────── only through the next window ───────────────────────────────────────┘
 //! ```
 //!
-//! [`Regulator::step`] takes an [`Event`] and the time and returns an [`Answer`]: no clock, no file, no thread. What
-//! the machine made of the plan comes back as [`Event::Applied`], so that the integrators never count on a knob that
-//! did not turn.
+//! [`Regulator::step`] takes an [`Event`] and the time and returns an [`Answer`]: no clock, no file, no thread. The
+//! machine's answer to a plan comes back as [`Event::Applied`], so that the integrators never count on a knob that did
+//! not turn.
 //!
 //! The law follows the task that is furthest from its goal (`goals.rs`). Where a task asks for a share of late jobs,
 //! the loop starts up at the safe setting (full clock, the least updates that keep data fresh) and eases from there.
@@ -43,15 +43,15 @@ use distrust::Distrust;
 /// All that a regulator is made from: with the log of a run, enough to replay it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegulatorOptions {
-    /// The law that decides.
+    /// The control law that decides.
     pub kind: ControllerKind,
-    /// What is asked for, and the minimum.
+    /// Goals of all tasks, and the least share of fresh data.
     pub goal: Goal,
-    /// What each task asks for, by its id, where that is known before its first job; further tasks ask for
-    /// [`Goal::tasks`]. Best-effort tasks ask for nothing.
+    /// Goal of each task, by its id, where it is known before the first job; further tasks ask for [`Goal::tasks`].
+    /// Best-effort tasks have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub goals: Vec<Option<TaskGoal>>,
-    /// What the machine has to turn.
+    /// Knobs and meters that the machine offers.
     pub offers: Offers,
     /// When the run began; times in samples count from here.
     pub start: Time,
@@ -69,13 +69,13 @@ pub struct RegulatorOptions {
     pub within: bool,
     /// Gains, for every controller but `open`.
     pub design: Option<ControllerDocument>,
-    /// Between which shares best-effort work may be held; `None` leaves it alone.
+    /// Range of the share of best-effort work; `None` leaves it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort: Option<BestEffortRange>,
-    /// What cache ways and bandwidth are split by; `None` leaves them alone.
+    /// Inputs of the split of cache ways and bandwidth; `None` leaves them alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitOptions>,
-    /// Instead of controlling, move the knobs to learn a model.
+    /// Moves the knobs to learn a model, instead of controlling.
     pub excite: Option<Excitation>,
 }
 
@@ -115,7 +115,7 @@ pub struct Regulator {
     impatient: bool,
 }
 
-/// What moves the knobs while running.
+/// Decides on the knobs while running.
 #[derive(Clone, Debug)]
 enum Driver {
     Control(Box<Controller>),
@@ -196,7 +196,7 @@ impl Regulator {
         Ok(regulator)
     }
 
-    /// The plan in force: at first, where the loop starts up.
+    /// The plan in force; before the first step, the one for start-up.
     pub fn plan(&self) -> Plan {
         let split = self.splitting.as_ref().map(|splitting| splitting.plan());
         self.plan.iter().chain(split.iter().flat_map(Plan::iter)).collect()
@@ -259,7 +259,7 @@ impl Regulator {
     }
 
     /// Takes note of whether the plan is the safe setting, from `now` on. A knob that the controller does not turn is
-    /// not asked about.
+    /// ignored.
     fn watch_safety(&mut self, now: Time) {
         let safe = self.driver.safe(self.min_fresh);
         let planned = to_knobs(&self.plan, &Plan::default(), self.clock.as_ref());
@@ -274,8 +274,8 @@ impl Regulator {
         self.safe_since = (controls && self.others_safe && best_effort).then(|| self.safe_since.unwrap_or(now));
     }
 
-    /// Learns how far a job is; while the law runs, the plan with the clock that the rest of the job needs, if it is
-    /// another.
+    /// Takes a job's progress. While the law runs, returns the plan with the clock that the rest of the job needs, if
+    /// it is another one.
     fn pace(&mut self, job: &JobProgress) -> Option<Plan> {
         let set_point = self.goals.set_point(job.task);
         let pacing = self.pacing.as_mut()?;
@@ -295,14 +295,14 @@ impl Regulator {
         Some(Plan::of(KnobId::CLOCK, clock))
     }
 
-    /// Sense, decide; the caller acts.
+    /// Senses and decides; the caller acts.
     fn decide(&mut self, vitals: &Vitals, now: Time) -> Step {
         let window = Window {
             clock: self.pacing.as_mut().and_then(Pacing::mean_clock),
             ..self.monitor.close_window(vitals)
         };
         let lead = self.goals.close(now);
-        // What the law reads: the leading task alone. A window in which it was not measured teaches nothing.
+        // The law reads the leading task alone. A window in which that task was not measured teaches nothing.
         let read = Window {
             tardiness: lead.map(|lead| lead.pressure),
             drr: lead.and_then(|lead| lead.drr).or(window.drr),
@@ -332,7 +332,8 @@ impl Regulator {
             Mode::Running => self.step_law(&read, lead.is_some()),
             Mode::WarmUp { .. } | Mode::Fallback { .. } => self.driver.safe(self.min_fresh),
         };
-        // Jobs of other tasks may be under way, and one without a result has more to say than the window without it.
+        // Jobs of other tasks may be under way: the clock that an unfinished job needs says more than a window without
+        // it.
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
             knobs.set(KnobId::CLOCK, knobs.get(KnobId::CLOCK).map(|clock| clock.max(wanted)));
         }
@@ -375,7 +376,7 @@ impl Regulator {
         knobs
     }
 
-    /// What the machine made of the plan: kept for the controller, and as a fault where a knob refused.
+    /// Takes the machine's answer to the plan: the controller gets the knobs, and a refusal becomes a fault.
     fn settle(&mut self, applied: &Applied, now: Time) {
         // Within a job the clock may be turned again before the window ends: what was refused once stays a fault of
         // this window.
@@ -390,7 +391,7 @@ impl Regulator {
         self.driver.applied(knobs);
     }
 
-    /// What speaks against the law's model after this window, in which it ran.
+    /// Reason to doubt the law's model after this window, in which it ran.
     fn doubt(&mut self, window: &Window, now: Time) -> Option<String> {
         let watched = self.driver.watch(window);
         let silent = now.since(self.heard);
@@ -406,7 +407,7 @@ impl Regulator {
         })
     }
 
-    /// What went wrong in this window, if anything.
+    /// Fault of this window, if any.
     fn fault(&mut self, window: &Window, vitals: &Vitals, now: Time) -> Option<String> {
         if window.jobs > 0 {
             self.heard = now;
@@ -433,7 +434,7 @@ impl Driver {
         matches!(self, Driver::Control(controller) if controller.turns_knobs())
     }
 
-    /// Which knobs this driver moves.
+    /// Knobs that this driver moves.
     fn turns(&self) -> &[KnobId] {
         match self {
             Driver::Control(controller) => controller.turns(),
@@ -489,8 +490,8 @@ fn on_step(ratio: f64, clock: &ClockOffer) -> Hertz {
     clock.nearest(clock.top().scaled(ratio))
 }
 
-/// Plans these positions, as the machine can take them, and nothing else. In place: copies of plans are most of what a
-/// decision would touch.
+/// Plans these positions, as the machine can take them, and nothing else. In place: copies of plans are most of the
+/// memory that a decision would touch.
 fn replan(plan: &mut Plan, knobs: Knobs, clock: Option<&ClockOffer>) {
     plan.clear();
     for (knob, position) in knobs.iter() {
@@ -502,7 +503,7 @@ fn replan(plan: &mut Plan, knobs: Knobs, clock: Option<&ClockOffer>) {
     }
 }
 
-/// The inverse of [`replan`]; a knob that obtained another value is there, and one that is not planned at rest.
+/// The inverse of [`replan`]; an obtained value counts before a planned one, and a knob without either is at rest.
 fn to_knobs(plan: &Plan, obtained: &Plan, clock: Option<&ClockOffer>) -> Knobs {
     Knobs::each(|knob| match obtained.get(knob).or(plan.get(knob))? {
         Value::Clock(set) => Some(set.ratio(clock?.top())),
