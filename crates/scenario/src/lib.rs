@@ -1,6 +1,6 @@
-//! What does a scenario mean on a machine? From a request to a report, on Linux and on the simulated machine.
+//! A scenario on a machine: from a request to a report, on Linux and on the simulated machine.
 //!
-//! * [`run`] and [`identify`] take a [`RunRequest`]: what the command line calls;
+//! * [`run`] and [`identify`] take a [`RunRequest`] from the command line;
 //! * `linux` measures what accesses cost, compiles the programs, opens the stores and adds the tasks to a runtime;
 //! * [`beside`] starts the tasks of a scenario in a process that serves, without an end;
 //! * [`stages`] puts a pipeline of the scenario's stages together and runs it;

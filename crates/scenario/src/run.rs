@@ -47,29 +47,29 @@ pub enum ControllerSource {
     Controller(ControllerDocument),
 }
 
-/// What to run.
+/// Request for a run.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
-    /// What runs. Must have no [`Scenario::problems`].
+    /// Scenario to run. Must have no [`Scenario::problems`].
     pub scenario: Scenario,
     /// The readings that the scenario's sensors give.
     pub trace: Arc<Trace>,
-    /// Where.
+    /// Linux or the simulated machine.
     pub platform: PlatformChoice,
     /// Gains, for every controller but `open`.
     pub controller: Option<ControllerSource>,
-    /// Where the store is kept; a temporary folder that is removed afterwards if none is given. Linux only.
+    /// Where the store is kept; `None`: a temporary folder that is removed afterwards. Linux only.
     pub store_path: Option<PathBuf>,
-    /// What other programs have to do with exclusive cores. Linux only.
+    /// Use of exclusive cores by other programs. Linux only.
     pub neighbours: Neighbours,
     /// Whether to keep a log that replays to the same decisions.
     pub record: bool,
-    /// The machine to simulate; the shipped Exynos 5422 if none is given. Of no meaning on Linux.
+    /// The machine to simulate; `None`: the shipped Exynos 5422. Ignored on Linux.
     pub machine: Option<MachineModel>,
-    /// The kernel's governor that sets the simulated clock while no controller does; none leaves it at its highest
-    /// step.
+    /// The kernel's governor that sets the simulated clock while no controller does; `None` leaves the clock at its
+    /// highest step.
     pub governor: Option<Governor>,
-    /// What goes wrong with the simulated machine's knobs and meters.
+    /// Faults of the simulated machine's knobs and meters.
     pub faults: Faults,
     /// Which policy splits cache ways and bandwidth; only on the simulated machine so far.
     pub allocation: Option<AllocationRequest>,
@@ -80,7 +80,7 @@ pub struct RunRequest {
 }
 
 impl RunRequest {
-    /// `scenario` with the readings of `trace` on `platform`, and nothing else asked for.
+    /// `scenario` with the readings of `trace` on `platform`, and defaults for all else.
     pub fn new(scenario: Scenario, trace: Arc<Trace>, platform: PlatformChoice) -> RunRequest {
         RunRequest {
             scenario,
@@ -99,7 +99,7 @@ impl RunRequest {
         }
     }
 
-    /// What a model or a controller for this run must have been made for.
+    /// Conditions that a model or a controller for this run must have been made for.
     pub fn made_for(&self) -> MadeFor {
         let shipped = MachineModel::exynos5422_a15;
         let simulated =
@@ -123,12 +123,12 @@ pub enum RunError {
         "goal.min_fresh: a goal out of reach: even if every update is let in, only {best} of the objects can be kept fresh, because the others are valid for less than their period and {margin} for installing; ask for at most that"
     )]
     Freshness {
-        /// What can be promised.
+        /// Largest fresh share that can be promised.
         best: Share,
-        /// What an installation may take.
+        /// Time that an installation may take.
         margin: Nanos,
     },
-    /// A task demands what no program can do here.
+    /// A task demands more than any program can do here.
     #[error(transparent)]
     Demand(#[from] ImpossibleDemand),
     /// The controller does not fit.
@@ -148,7 +148,7 @@ pub enum RunError {
         "{got} samples do not cover the {needed} that all combinations of levels take: raise --duration to at least {at_least}"
     )]
     TooShort {
-        /// Samples recorded.
+        /// Number of recorded samples.
         got: u64,
         /// Samples that one round takes.
         needed: u64,
@@ -193,10 +193,10 @@ impl RunError {
     }
 }
 
-/// Runs a scenario and returns what it tells.
+/// Runs a scenario, and returns its report and log.
 ///
 /// # Errors
-/// [`RunError`]. Whatever was changed on the machine has been put back.
+/// [`RunError`]. Whatever was changed on the machine has been restored.
 pub fn run(request: &RunRequest, watch: Watch) -> Result<Finished, RunError> {
     check(&request.scenario)?;
     perform(request, None, watch)
@@ -291,7 +291,7 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
     }
 }
 
-/// What runs without an end beside a server.
+/// Setup of a run beside a server, which has no end.
 #[cfg(target_os = "linux")]
 pub(crate) fn setup(request: &RunRequest) -> Result<Setup<'_>, RunError> {
     check(&request.scenario)?;
@@ -334,7 +334,7 @@ pub fn check_controller(request: &RunRequest) -> Result<(), RunError> {
     design_for(request).map(|_| ())
 }
 
-/// The gains that the scenario's controller runs with, and what a run should tell of them.
+/// The gains that the scenario's controller runs with, and notes on them for the run's report.
 fn design_for(request: &RunRequest) -> Result<(Option<ControllerDocument>, Vec<String>), RunError> {
     let kind = request.scenario.control.kind;
     let document = match &request.controller {
@@ -393,7 +393,7 @@ fn overloaded(core: CoreId, load: f64, placement: &Placement) -> Problem {
     }
 }
 
-/// What both machines need to know before they start.
+/// Inputs that both machines need before they start.
 pub(crate) struct Setup<'r> {
     pub(crate) request: &'r RunRequest,
     design: Option<ControllerDocument>,
@@ -414,7 +414,7 @@ impl Setup<'_> {
         )?)
     }
 
-    /// Where the scenario's tasks are on a machine with these cores: decided here for the whole run.
+    /// Places the scenario's tasks on a machine with these cores, for the whole run.
     ///
     /// # Errors
     /// [`RunError::Problem`], with the key of the task, where what tasks name contradicts each other or the machine;
@@ -460,7 +460,7 @@ impl Setup<'_> {
         )
     }
 
-    /// How updates are let in.
+    /// How updates are admitted.
     pub(crate) fn admission(&self) -> AdmissionOptions {
         let shedding = if self.scenario().store.coldest_first {
             Shedding::ColdestFirst
@@ -521,7 +521,7 @@ impl Setup<'_> {
         steps.then(|| self.rarest_release() * PATIENT_RELEASES)
     }
 
-    /// How long no job may end: several windows, and several releases of the rarest real-time task.
+    /// Longest time without the end of a job: several windows, and several releases of the rarest real-time task.
     fn silence(&self) -> Nanos {
         let window = match self.scenario().control.pace {
             Pace::Period(period) => period,
@@ -547,7 +547,8 @@ impl Setup<'_> {
         rarest.unwrap_or_default()
     }
 
-    /// From when on means count: the loop has had time to settle, and every sensor has spoken. At most half of the run.
+    /// Time from which means count: the loop has had time to settle, and every sensor has reported. At most half of the
+    /// run.
     pub(crate) fn settle(&self) -> Nanos {
         let scenario = self.scenario();
         let slowest = self.request.trace.sensors.iter().map(|sensor| sensor.period).max();
@@ -556,7 +557,7 @@ impl Setup<'_> {
         settled.min(scenario.duration.scaled(0.5))
     }
 
-    /// What is not done about the profiles of tasks, where no policy splits cache and bandwidth by them.
+    /// Notice that the profiles of tasks are not used, where no policy splits cache and bandwidth by them.
     fn unsplit(&self) -> Option<Protection> {
         let profiled = self.scenario().tasks.iter().filter(|task| task.profile.is_some());
         let tasks: Vec<&str> = profiled.map(|task| task.name.as_str()).collect();
@@ -575,8 +576,8 @@ impl Setup<'_> {
         })
     }
 
-    /// What the run has to turn: the machine's knobs, and the admitted share, which is the store's where the machine
-    /// does not simulate one.
+    /// Knobs and meters of the run: the machine's, and the admitted share, which is the store's where the machine does
+    /// not simulate one.
     pub(crate) fn offers(&self, machine: &Offers) -> Offers {
         let mut offers = machine.clone();
         if offers.range(KnobId::AdmittedShare).is_none() {
@@ -596,7 +597,7 @@ impl Setup<'_> {
         once || cascade || by_law || split
     }
 
-    /// Between which shares the loop holds best-effort work, where the scenario has it turned.
+    /// Range of the share of best-effort work, where the scenario lets the loop turn it.
     fn best_effort(&self) -> Option<BestEffortRange> {
         let control = &self.scenario().control;
         let range = |least| BestEffortRange {
@@ -607,7 +608,7 @@ impl Setup<'_> {
         control.best_effort_min.filter(|_| turned).map(range)
     }
 
-    /// What the report watches of each task.
+    /// Name, deadline and goal of each task, which the report watches.
     pub(crate) fn watched(&self) -> Vec<Watched> {
         let scenario = self.scenario();
         let watched = |(task, goal): (&TaskSpec, Option<TaskGoal>)| Watched {

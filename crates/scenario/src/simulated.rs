@@ -22,7 +22,7 @@ use crate::run::{RunError, Setup};
 /// How much simulated time passes, at most about, before the watcher is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
-/// How much simulated time lies, at least, between two tellings of the figures of each task.
+/// Least simulated time between two reports of the figures of each task.
 const FIGURES_EVERY: Nanos = Nanos::from_secs(5);
 
 /// Runs the scenario in simulated time.
@@ -117,7 +117,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     })))
 }
 
-/// What became of exclusive tasks; nothing without such.
+/// Protection of exclusive tasks, for the report; empty without such tasks.
 fn placed(scenario: &Scenario, placement: &Placement, lends: bool) -> Vec<Protection> {
     let names: Vec<&str> = scenario.tasks.iter().map(|task| task.name.as_str()).collect();
     let lent = if lends { "lent" } else { "not lent" };
@@ -131,16 +131,16 @@ fn placed(scenario: &Scenario, placement: &Placement, lends: bool) -> Vec<Protec
     told
 }
 
-/// What the split was last decided for.
+/// State of the machine for which the split was last decided.
 #[derive(Default)]
 struct Splits {
-    /// How much had happened on the machine then, and at which clock.
+    /// Number of changes on the machine by then, and its clock.
     seen: Option<(u64, Hertz)>,
-    /// How often shares changed.
+    /// Number of changes of shares.
     changes: u64,
 }
 
-/// What kept a job of a task with a deadline; all waits that its split has are named.
+/// Causes that delayed a job of a task with a deadline; all waits that its split has are named.
 fn evidence(waits: &Waits, names: &[String]) -> Evidence {
     let took = |by: Other, keeps: Keeps| {
         let same = waits.by.iter().filter(|wait| (wait.by, wait.keeps) == (by, keeps));
@@ -203,7 +203,7 @@ struct Run<'t> {
     pace: Pace,
     /// Watchdog: the loop decides anyway if no job has ended for this long.
     patience: Option<Nanos>,
-    /// Of the tasks, by their ids.
+    /// Names of the tasks, by their ids.
     names: Vec<String>,
     best_effort_share: Share,
     /// When the figures of each task are reported next.
@@ -263,7 +263,7 @@ impl Run<'_> {
         }
     }
 
-    /// When the split may be due; never where nothing is split.
+    /// Time at which the split may be due; `Time::MAX` where nothing is split.
     fn next_split(&mut self) -> Time {
         if self.splits.is_none() {
             return Time::MAX;
@@ -272,7 +272,7 @@ impl Run<'_> {
         self.machine.machine.next_change().min(due)
     }
 
-    /// Tells the loop what runs, where that or the clock has changed, or the loop asked to be told.
+    /// Reports to the loop which jobs run, where these or the clock have changed, or the loop asked for a report.
     fn split(&mut self) {
         let machine = &mut self.machine.machine;
         let seen = Some((machine.work_changes(), machine.clock()));
@@ -307,7 +307,7 @@ impl Run<'_> {
         }
     }
 
-    /// A job under way may need another clock.
+    /// Reports the progress of a job under way, which may need another clock.
     fn progressed(&mut self, job: JobProgress) {
         if let Some(Answer::Turn(plan)) = self.step(Event::Progressed(job)) {
             let applied = self.machine.apply(&plan);

@@ -1,7 +1,7 @@
-//! What a request asks for that changes nothing in its run.
+//! Settings of a request that change nothing in its run.
 //!
-//! A user sets a governor, reads that the goal was held, and believes that the governor did it. So what has no effect
-//! is found before the run: the command line refuses options, and a report tells of the rest.
+//! A user sets a governor, reads that the goal was held, and believes that the governor did it. So settings without
+//! effect are found before the run: the command line refuses options, and the report mentions the rest.
 
 use punctual_sim::Failing;
 use punctual_units::Share;
@@ -52,7 +52,7 @@ pub fn without_effect(request: &RunRequest) -> Vec<WithoutEffect> {
     found
 }
 
-/// What only the simulated machine has.
+/// Settings that only the simulated machine has.
 fn of_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
     let asked = [
         ("--machine", request.machine.is_some()),
@@ -64,7 +64,7 @@ fn of_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
     asked.map(|(what, _)| WithoutEffect::of(what, why)).collect()
 }
 
-/// What the simulated machine has no use for, and what is wrong with what only it has.
+/// Settings that the simulated machine has no use for, and wrong ones among its own.
 fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
     let scenario = &request.scenario;
     let mut found = Vec::new();
@@ -123,7 +123,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
     found
 }
 
-/// What this controller, update mode or set of tasks has no use for.
+/// Settings that this controller, update mode or set of tasks has no use for.
 fn of_the_controller(request: &RunRequest) -> Vec<WithoutEffect> {
     let scenario = &request.scenario;
     let control = &scenario.control;

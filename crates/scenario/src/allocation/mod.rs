@@ -1,10 +1,10 @@
-//! Cache ways and bandwidth on the simulated machine: what a request means for the loop, which splits them, and for the
-//! machine, on which tasks compute what their profiles say.
+//! Cache ways and bandwidth on the simulated machine: turns a request into options for the loop, which splits them, and
+//! for the machine, on which tasks compute what their profiles say.
 //!
 //! **Which part acts on what.** The split is decided when a job begins, ends or enters another phase; the clock and the
-//! admitted share once a window, by a law that shares no knob and no state with it. What the split gains, the law sees
-//! as jobs that are early, and takes back by a lower clock; the clock in force comes with each event. How stable that
-//! is: docs/decisions/0006-allocation.md.
+//! admitted share once a window, by a control law that shares no knob and no state with it. The law sees the gain of a
+//! split as jobs that are early, and takes it back by a lower clock; the clock in force comes with each event. How
+//! stable that is: docs/decisions/0006-allocation.md.
 
 mod request;
 
@@ -23,7 +23,7 @@ const LEAST_WAYS: u8 = 3;
 /// Least time between two decisions: the fifth paper's.
 const GAP: Nanos = Nanos::from_millis(1);
 
-/// What `request` means for the loop and for this machine, with the tasks of a scenario.
+/// Options of the loop and load of this machine for `request`, with the tasks of a scenario.
 ///
 /// # Errors
 /// [`AllocationError`].
@@ -46,7 +46,7 @@ pub(crate) fn splitting(
         policy: request.policy,
         // Best-effort tasks have loads, too, and balancing those would slow the real-time ones.
         base: Base::Even,
-        // A policy that is not told what a way costs changes at every occasion.
+        // Without the cost of a way, a policy changes the split at every occasion.
         refill: request.refill.filter(|_| request.changes == Changes::Paying),
         gap: GAP,
     };
@@ -69,7 +69,7 @@ pub(crate) fn splitting(
     Ok((options, load))
 }
 
-/// What there is to split, and what a way costs that changes hands.
+/// The machine's grid, and the cost of a way that changes hands.
 fn machine(programs: &Programs, cores: usize, refill: Option<Refill>) -> split::SplitModel {
     let Refill {
         way_bytes,
@@ -88,7 +88,7 @@ fn machine(programs: &Programs, cores: usize, refill: Option<Refill>) -> split::
     }
 }
 
-/// What there is to hand out on a machine whose profiles are of `programs`.
+/// Ways and bandwidth to hand out on a machine whose profiles are of `programs`.
 fn pool(programs: &Programs, cores: usize) -> Pool {
     let grid = programs.grid();
     let even = (usize::from(grid.ways) / cores.max(1)) as u8;
@@ -103,8 +103,8 @@ fn pool(programs: &Programs, cores: usize) -> Pool {
     }
 }
 
-/// The periodic tasks with profiles, on the cores where they were placed. What has no period (its jobs follow each
-/// other) is taken to be always under way.
+/// The periodic tasks with profiles, on the cores where they were placed. A task without a period (its jobs follow each
+/// other) counts as always under way.
 fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Programs, placement: &Placement) -> Vec<Task> {
     let mut all = Vec::new();
     for ((spec, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {

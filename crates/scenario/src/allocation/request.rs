@@ -1,4 +1,4 @@
-//! What a user asks of a split, and what the machine cannot give.
+//! A user's request for a split, and why the machine cannot serve it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct AllocationRequest {
     pub changes: Changes,
     /// Tasks by name, and the profiles of what they compute; what they access in the store is as in the scenario.
     pub profiles: Vec<(String, Profile)>,
-    /// What a gained way costs; nothing if none.
+    /// Cost of a gained way; `None`: free.
     pub refill: Option<Refill>,
 }
 
@@ -27,37 +27,32 @@ pub enum Changes {
     /// that costs nothing.
     #[default]
     Paying,
-    /// Whenever the policy has another one, as in the fifth paper; refilling costs all the same.
+    /// Whenever the policy has another one, as in the fifth paper; refilling still costs.
     Every,
 }
 
 /// Why nothing can be allocated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AllocationError {
-    /// A profile of no task.
+    /// A profile for a task that does not exist.
     #[error("a profile is given for the task \"{task}\", which the scenario does not have: its tasks are {tasks}")]
     NoSuchTask {
-        /// The name given.
         task: String,
-        /// Those that there are.
+        /// Names of the scenario's tasks.
         tasks: String,
     },
     /// Two profiles of one task.
     #[error("two profiles are given for the task \"{task}\": give one")]
-    Twice {
-        /// The name given.
-        task: String,
-    },
+    Twice { task: String },
     /// A real-time task that is too long even if it has everything.
     #[error(
         "a goal out of reach: with all ways and the whole bandwidth, at full clock, one job of \"{task}\" computes for {takes} as its profile says, but the next one is released after {window}; give it a longer period, or the profile of a shorter program"
     )]
     TooLong {
-        /// Which task.
         task: String,
-        /// What a job takes at least.
+        /// Least time that a job takes.
         takes: Nanos,
-        /// When the next one comes.
+        /// Least time between two releases.
         window: Nanos,
     },
     /// Real-time tasks that are too many for their core even if it has everything.
@@ -65,13 +60,13 @@ pub enum AllocationError {
         "a goal out of reach: the real-time tasks together need {percent:.0} % of their core even with all ways, the whole bandwidth and the full clock; give them longer periods, or profiles of shorter programs"
     )]
     Crowded {
-        /// What they need of it, in percent.
+        /// Percentage of the core that they need.
         percent: f64,
     },
-    /// Profiles that cannot be.
+    /// Profiles that cannot be compiled.
     #[error("profiles: {0}")]
     Programs(#[from] ProgramsError),
-    /// A profile that cannot be run.
+    /// A profile that the machine cannot run.
     #[error("profiles: {0}")]
     Profile(#[from] ProfileError),
     /// A machine that cannot be split so.

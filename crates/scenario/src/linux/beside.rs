@@ -1,8 +1,8 @@
 //! The tasks of a scenario beside a server, in one process and without an end.
 //!
-//! What differs from a run of its own: the caller opens the store, which is the server's as well where that is
-//! possible; the clock is the machine's own or is left alone, because an emulated one would slow down the server's
-//! calls of the store; ordinary objects that are there stay; and nothing ends it but the handle that is returned.
+//! Differences from a run of its own: the caller opens the store, which is the server's as well where that is possible;
+//! the clock is the machine's own or is left alone, because an emulated one would slow down the server's calls of the
+//! store; ordinary objects that are there stay; and nothing ends it but the returned handle.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,25 +26,24 @@ use crate::run::{RunError, RunRequest, setup};
 pub type Read = Arc<dyn Fn() + Send + Sync>;
 /// Sets a temporal object of the node to the number of a job, from 0. It must not wait.
 pub type Set = Arc<dyn Fn(u64) -> Result<(), StoreError> + Send + Sync>;
-/// What tasks read that read sensors, besides the scenario's own.
+/// Readings of the node for tasks that read sensors, besides the scenario's own.
 pub(crate) type Reads = Arc<[Read]>;
-/// What a task sets at the end of each of its jobs, by its name.
+/// Objects that a task sets at the end of each of its jobs, by the task's name.
 pub(crate) type Sets = Vec<(String, Set)>;
 
 /// The store of a node that has tasks, and its engine.
 pub type NodeStore = ScenarioStore;
-/// See [`NodeStore`].
+/// Engine of a node's store.
 pub type NodeEngine = ScenarioEngine;
 
-/// A store that was opened for tasks, and what else is there for them.
+/// A store that was opened for tasks, with the node's readings and objects for them.
 pub struct Opened {
-    /// The store.
     pub store: Arc<NodeStore>,
     /// Whether the scenario's recording feeds its sensors; otherwise they wait for other readings.
     pub is_fed: bool,
-    /// What tasks read that read sensors, besides the scenario's own.
+    /// Readings of the node for tasks that read sensors, besides the scenario's own.
     pub reads: Arc<[Read]>,
-    /// What a task sets at the end of each of its jobs, by its name.
+    /// Objects that a task sets at the end of each of its jobs, by the task's name.
     pub sets: Vec<(String, Set)>,
 }
 
@@ -59,7 +58,7 @@ impl Opened {
     }
 }
 
-/// What the store must have for the scenario.
+/// Requirements of the scenario on its store.
 pub struct Needs {
     /// How the scenario wants its store: its sensors are the first objects, and all others come after them.
     pub options: StoreOptions,
@@ -90,7 +89,7 @@ impl Needs {
 /// Starts the tasks of the request's scenario.
 ///
 /// # Errors
-/// [`RunError`]. Whatever was changed on the machine has been put back.
+/// [`RunError`]. Whatever was changed on the machine has been restored.
 pub fn beside(
     request: &RunRequest,
     open: &mut dyn FnMut(&Needs) -> Result<Opened, StoreError>,

@@ -1,4 +1,4 @@
-//! What store accesses cost on this machine, measured at start-up.
+//! Costs of store accesses on this machine, measured at start-up.
 //!
 //! Each figure is the median of [`ROUNDS`] batches of a few milliseconds on a scratch store of the run's shape, on the
 //! real-time core, at full clock. All figures take turns, over more than a second: on a shared machine memory is faster
@@ -20,23 +20,23 @@ use rand_chacha::ChaCha8Rng;
 
 use super::interpret::Interpreter;
 
-/// Batches per figure.
+/// Number of batches per figure.
 const ROUNDS: usize = 40;
 /// Objects per long transaction: enough for the transaction itself to vanish in the figure.
 const MANY: u32 = 256;
 /// Updates that arrive together: about a millisecond's worth of the fire scenario.
 const ARRIVALS: usize = 64;
-/// Coprime to [`super::CALIBRATION_SENSORS`]; a prime.
+/// Stride through the sensors: a prime, coprime to [`super::CALIBRATION_SENSORS`].
 const STRIDE: u32 = 7919;
-/// What a batch lasts at least: long against the cold start of a core that was idle.
+/// Least duration of a batch: long against the cold start of a core that was idle.
 const BATCH: Nanos = Nanos::from_millis(3);
-/// Not counted before each batch: caches and core wake up.
+/// Uncounted time before each batch: caches and core wake up.
 const WARM_UP: Nanos = Nanos::from_millis(1);
-/// After each batch, so that real-time calibration stays far below the kernel's 95 % throttle.
+/// Pause after each batch, so that real-time calibration stays far below the kernel's 95 % throttle.
 const BREATH: Nanos = Nanos::from_millis(2);
 
 /// Measures what accesses cost on `store`, which holds `sensors` temporal and `objects` ordinary objects of
-/// `object_bytes` bytes. Its contents change. None where `go_on` said no on the way.
+/// `object_bytes` bytes. Its contents change. `None` where `go_on` became false on the way.
 pub(super) fn costs<E: Engine>(
     store: &Store<E, LinuxOs>,
     emulated: &Arc<EmulatedClock>,
@@ -54,7 +54,7 @@ pub(super) fn costs<E: Engine>(
         next: 0,
     };
     for _ in 0..sensors.div_ceil(ARRIVALS as u32) {
-        // Every sensor has spoken, as in a running system: a get that finds nothing would be too cheap.
+        // Every sensor has reported, as in a running system: a get that finds nothing would be too cheap.
         updates.arrive()?;
     }
     let perform = |op: Op| {
@@ -93,7 +93,7 @@ pub(super) fn costs<E: Engine>(
     }))
 }
 
-/// One access that is measured.
+/// An access whose cost is measured.
 type Work<'w> = &'w mut dyn FnMut() -> Result<(), StoreError>;
 
 /// Cost of one more object, from transactions of 1 and of [`MANY`]; never zero, because it is divided by.
@@ -126,7 +126,8 @@ impl<E: Engine> UpdateStream<'_, E> {
     }
 }
 
-/// What one call of each of `works` typically takes, in nanoseconds; `None` where `go_on` said no.
+/// Typical time of one call of each of `works`, in nanoseconds: the median of the batches. `None` where `go_on` became
+/// false.
 fn typical<const N: usize>(mut works: [Work<'_>; N], go_on: &dyn Fn() -> bool) -> Result<Option<[f64; N]>, StoreError> {
     let mut times = [const { Vec::new() }; N];
     for _ in 0..ROUNDS {
@@ -143,7 +144,7 @@ fn typical<const N: usize>(mut works: [Work<'_>; N], go_on: &dyn Fn() -> bool) -
     })))
 }
 
-/// What one call takes in a batch of them, in nanoseconds.
+/// Mean time of one call in a batch of them, in nanoseconds.
 fn batch(work: &mut dyn FnMut() -> Result<(), StoreError>) -> Result<f64, StoreError> {
     let (warm, _) = repeat(work, WARM_UP)?;
     let (ended, calls) = repeat(work, BATCH)?;
@@ -151,7 +152,7 @@ fn batch(work: &mut dyn FnMut() -> Result<(), StoreError>) -> Result<f64, StoreE
     Ok(ended.since(warm).0 as f64 / calls as f64)
 }
 
-/// Repeats `work` for at least `span`; when it ended and how often it was done.
+/// Repeats `work` for at least `span`. Returns when it ended and the number of calls.
 fn repeat(work: &mut dyn FnMut() -> Result<(), StoreError>, span: Nanos) -> Result<(Time, u64), StoreError> {
     let begun = LinuxOs.now();
     for done in 1.. {

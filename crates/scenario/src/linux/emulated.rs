@@ -5,7 +5,7 @@
 //! for longer, as on a slower core.
 //!
 //! **Terms.** A transaction *owes* the extra work for the calls that it has made. It pays in portions of at least
-//! [`PORTION`] of calls, and whatever is left before a commit gives the lock away.
+//! [`PORTION`] of calls, and pays the rest at a commit, before the lock is released.
 //!
 //! **Timing must not be the slowdown.** Reading the clock around each get would cost about what a clock one step below
 //! the top is to cost. So one get in [`TIMED_GET`] is timed, and the others are taken to be like those. All other calls
@@ -24,12 +24,12 @@ use punctual_store::engine::{
 };
 use punctual_units::{Clock, Nanos};
 
-/// A call that took longer than this was preempted in between; only so much of it is stretched. Ten times the cost
-/// of the dearest call of the fire scenario, a volatile commit.
+/// A call that took longer than this was preempted in between; only this much of it is stretched. Ten times the cost of
+/// the dearest call of the fire scenario, a volatile commit.
 const STRETCHED_MAX: Nanos = Nanos::from_micros(100);
-/// Work that is stretched at once at the least: some calls' worth, so that the arithmetic vanishes beside it.
+/// Least work that is stretched at once: some calls' worth, so that the arithmetic vanishes beside it.
 const PORTION: Nanos = Nanos::from_micros(4);
-/// One get in so many is timed.
+/// Gets for each timed get.
 const TIMED_GET: u32 = 16;
 
 /// An engine at the emulated clock's speed.
@@ -42,7 +42,7 @@ pub struct Emulated<E> {
 #[derive(Debug)]
 struct Pace {
     emulated: Arc<EmulatedClock>,
-    /// What a get takes, in nanoseconds: a moving mean of those that were timed.
+    /// Nanoseconds of a get: a moving mean of the timed ones.
     get_ns: AtomicU64,
 }
 
@@ -138,7 +138,7 @@ pub struct Paced<'e, T> {
     account: Account<'e>,
 }
 
-/// What a transaction owes.
+/// Work that a transaction owes.
 #[derive(Debug)]
 struct Account<'e> {
     pace: &'e Pace,

@@ -68,12 +68,12 @@ impl Interpreter {
         }
     }
 
-    /// Jobs have more to do for a while.
+    /// Lets jobs have more to do for a while.
     pub(crate) fn surge(&mut self, surge: Option<Surge>) {
         self.surge = surge;
     }
 
-    /// What reads sensors also reads these.
+    /// Adds readings that are read like those of sensors.
     pub(crate) fn reads(&mut self, others: &Reads) {
         self.others = Arc::clone(others);
     }
@@ -125,7 +125,7 @@ impl Interpreter {
         written
     }
 
-    /// The key of what to read; none where another reading was taken, which has been read.
+    /// Draws the key of an object to read; `None` where another reading was drawn, which has been read already.
     fn pick(&mut self, table: Table) -> Option<[u8; 12]> {
         match table {
             Table::Sensors => {

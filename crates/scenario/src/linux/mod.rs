@@ -89,7 +89,8 @@ fn check_claims(scenario: &Scenario, machine: &LinuxMachine, neighbours: &Neighb
 /// Runs the scenario on this machine.
 pub(crate) fn run_scenario(setup: &Setup, watch: Watch<'_>) -> Result<Finished, RunError> {
     if let Some(path) = setup.request.store_path.as_deref() {
-        // In use, damaged, of another version, read-only: said before real-time work disturbs other programs.
+        // Reports a store that is in use, damaged, of another version or read-only before real-time work disturbs other
+        // programs.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
     let open = |sensors: &[SensorSpec], place: &Place<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
@@ -107,7 +108,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch<'_>) -> Result<Finished, 
     Ok(runtime.run(options, watch)?)
 }
 
-/// All that is done before the tasks begin: refuses what cannot run, measures, opens the store by `open`, places.
+/// Prepares a run: refuses what cannot run, measures costs, opens the store by `open`, places the tasks.
 fn prepare(
     setup: &Setup,
     clock: ClockPreference,
@@ -204,12 +205,12 @@ fn to_full_clock(machine: &mut LinuxMachine) {
     }
 }
 
-/// Says what is being done, and hears whether to go on.
+/// Reports the stage of the work; the watcher answers whether to go on.
 fn stage(watch: Watch, what: &str) -> Result<(), RunError> {
     tell(watch, Progress::Stage(what))
 }
 
-/// Says what there is to say, and hears whether to go on.
+/// Reports progress; the watcher answers whether to go on.
 fn tell(watch: Watch, progress: Progress<'_>) -> Result<(), RunError> {
     if watch(progress).is_break() {
         Err(RunError::Interrupted)
@@ -221,7 +222,7 @@ fn tell(watch: Watch, progress: Progress<'_>) -> Result<(), RunError> {
 /// Where the stores of a run are.
 struct Place<'r> {
     given: Option<&'r Path>,
-    /// Removed with everything else that the machine puts back, even after a kill.
+    /// Removed when the machine's other changes are restored, even after a kill.
     scratch: PathBuf,
 }
 
@@ -244,7 +245,7 @@ struct Placing<'s, 'r> {
     reads: Reads,
     sets: Sets,
     copies: u64,
-    /// What each task that was added asks for: a best-effort task is added once for each of its copies.
+    /// Goal of each task that was added; a best-effort task is added once for each of its copies.
     goals: Vec<Option<TaskGoal>>,
 }
 
@@ -324,7 +325,7 @@ impl Placing<'_, '_> {
     }
 }
 
-/// What the instants of this boot, and of this time namespace, count from.
+/// Origin from which the instants of this boot, and of this time namespace, count.
 fn clock_origin() -> ClockOrigin {
     let name = punctual_os::linux::clock_origin();
     name.map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes()))
@@ -363,7 +364,7 @@ fn open_store(
     )?)
 }
 
-/// How the scenario wants its store, with these sensors.
+/// Options of the store that the scenario wants, with these sensors.
 fn store_options(setup: &Setup, sensors: &[SensorSpec]) -> StoreOptions {
     let needs = &setup.scenario().store;
     let object = |(index, sensor): (usize, &SensorSpec)| ObjectSpec {
@@ -387,12 +388,12 @@ fn store_options(setup: &Setup, sensors: &[SensorSpec]) -> StoreOptions {
     }
 }
 
-/// What becomes of ordinary objects that are there.
+/// Treatment of ordinary objects that are there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fill {
-    /// They are written as at first.
+    /// Objects are written as at first.
     Anew,
-    /// They stay as they are.
+    /// Objects stay as they are.
     Missing,
 }
 
@@ -414,8 +415,8 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, how: Fill, watch: W
     Ok(())
 }
 
-/// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is put
-/// back before the run. The user may end it.
+/// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is
+/// restored before the run. The user may end it.
 fn measure(setup: &Setup, core: CoreId, watch: Watch) -> Result<Costs, RunError> {
     let mut machine = LinuxMachine::open(LinuxOptions::default())?;
     to_full_clock(&mut machine);

@@ -1,7 +1,7 @@
-//! Exclusive cores of the simulated machine are lent as those of a real one: by the same policy, told the same things.
+//! Exclusive cores of the simulated machine are lent as those of a real one: by the same policy, from the same events.
 //!
-//! On Linux each task of such a core tells the policy when it leaves and is called. Here the run looks after every
-//! event of the machine which tasks have a job. The machine is told by its knobs ([`KnobId::Lease`]).
+//! On Linux each task of such a core notifies the policy when it leaves and is called. Here the run checks after every
+//! event of the machine which tasks have a job. Leases reach the machine by its knobs ([`KnobId::Lease`]).
 
 use punctual_cores::{LendingDecision, LendingLog, TenantEvent, Tenants, Usage};
 use punctual_platform::{KnobId, Machine, Plan, Value};
@@ -17,11 +17,11 @@ const LOGGED_MAX: usize = 1 << 16;
 /// The exclusive cores of a run.
 pub(super) struct Leases {
     homes: Vec<Home>,
-    /// When it is looked at next whether lent cores are used.
+    /// Time of the next check whether lent cores are used.
     look: Time,
 }
 
-/// An exclusive core.
+/// An exclusive core, with its tasks and leases.
 struct Home {
     core: CoreId,
     occupants: Vec<Occupant>,
@@ -29,46 +29,46 @@ struct Home {
     usage: Usage,
     useful: bool,
     log: LendingLog,
-    /// Decisions that the log may hold.
+    /// Most decisions that the log may hold.
     logged_max: usize,
     account: Account,
 }
 
 /// A task of the core.
 struct Occupant {
-    /// By its place among the machine's runners.
+    /// Index among the machine's runners.
     runner: usize,
-    /// What it told last.
+    /// Last event that it reported.
     told: Told,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Working,
-    /// Its next job is released then.
+    /// Away until its next release.
     Away(Time),
     Ended,
 }
 
-/// What became of lending a core.
+/// Statistics of lending a core.
 #[derive(Default)]
 struct Account {
     leases: u64,
     late: u64,
-    /// When the lease began that is on.
+    /// Start of the lease in force.
     since: Option<Time>,
-    /// For how long it was lent before that.
+    /// Time lent in all earlier leases.
     lent: Nanos,
-    /// Of `lent`, what guests worked.
+    /// Part of `lent` in which guests worked.
     used: Nanos,
-    /// What the core had worked when the lease began.
+    /// Working time of the core when the lease began.
     worked: Nanos,
-    /// At the last look: what it had been lent and used in all.
+    /// Time lent and time used in all, at the last check.
     looked: (Nanos, Nanos),
 }
 
 impl Leases {
-    /// Of these cores.
+    /// Creates the leases of these cores.
     pub fn of(cores: &[CoreId], machine: &Simulation, logged: bool) -> Leases {
         let home = |core: &CoreId| Home::new(*core, machine.tenants(*core), if logged { LOGGED_MAX } else { 0 });
         Leases {
@@ -77,7 +77,7 @@ impl Leases {
         }
     }
 
-    /// Tells the policy what has changed, and the machine what it says.
+    /// Reports changes to the policy, and its decisions to the machine.
     pub fn step(&mut self, machine: &mut Faulty) {
         let now = machine.now();
         let look = now >= self.look;
@@ -92,7 +92,7 @@ impl Leases {
         }
     }
 
-    /// When it is to be looked at again without an event of the machine.
+    /// Time of the next check, if the machine has no event before.
     pub fn next(&self, now: Time) -> Time {
         let due = self.homes.iter().filter_map(|home| home.next(now)).min();
         match self.homes.is_empty() {
@@ -101,7 +101,7 @@ impl Leases {
         }
     }
 
-    /// What became of it, and the decisions.
+    /// Reports on lending, and the decisions.
     pub fn finish(self, machine: &Simulation) -> (Vec<LendingReport>, Vec<LendingLog>) {
         let reports = self.homes.iter().map(|home| home.report(machine)).collect();
         (reports, self.homes.into_iter().map(|home| home.log).collect())
@@ -179,7 +179,7 @@ impl Home {
         answer
     }
 
-    /// Whether the core was used in the window that is over decides on the next leases.
+    /// Checks whether the core was used in the window that is over; that decides on the next leases.
     fn look(&mut self, machine: &Simulation) {
         let (lent, used) = self.account.so_far(worked(self.core, machine), machine.now());
         let (lent_before, used_before) = std::mem::replace(&mut self.account.looked, (lent, used));
@@ -191,7 +191,7 @@ impl Home {
         }
     }
 
-    /// When the first of its tasks is to be called.
+    /// Time at which the first of its tasks is to be called; `None` if none is away.
     fn next(&self, now: Time) -> Option<Time> {
         let call = |occupant: &Occupant| match occupant.told {
             Told::Away(release) => Some(self.tenants.call_at(release)),
@@ -214,7 +214,7 @@ impl Home {
 }
 
 impl Account {
-    /// The core is lent or taken back now, having worked for so long in all.
+    /// Counts that the core is lent or taken back now; `worked` is its working time in all.
     fn turned(&mut self, lend: bool, worked: Nanos, now: Time) {
         (self.lent, self.used) = self.so_far(worked, now);
         self.since = lend.then_some(now);
@@ -222,7 +222,7 @@ impl Account {
         self.leases += u64::from(lend);
     }
 
-    /// For how long it has been lent in all, and used of that.
+    /// Time lent in all, and the part of it that was used.
     fn so_far(&self, worked: Nanos, now: Time) -> (Nanos, Nanos) {
         match self.since {
             Some(since) => (self.lent + now.since(since), self.used + (worked - self.worked)),
@@ -231,7 +231,7 @@ impl Account {
     }
 }
 
-/// What this core has worked since the start. While it is lent, only guests work on it.
+/// Working time of this core since the start. While it is lent, only guests work on it.
 fn worked(core: CoreId, machine: &Simulation) -> Nanos {
     machine.core_times()[core.index()].working
 }

@@ -1,4 +1,4 @@
-//! What is wrong with the stages of a scenario, in the words of its keys.
+//! Problems with the stages of a scenario, in the words of its keys.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{Does, EdgeNeeds, StageNeeds, StagesSpec};
 
 /// The longest time that a scenario may contain.
 const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
-/// The longest frame.
+/// Longest frame, in bytes.
 const FRAME_MAX: usize = 1 << 30;
 /// Slots that are enough for whatever rates.
 const SLOTS_ENOUGH: u32 = 1 << 20;
@@ -33,7 +33,7 @@ impl Problems {
     }
 }
 
-/// What is wrong with single stages and edges.
+/// Problems of single stages and edges.
 pub(super) fn single(spec: &StagesSpec) -> Vec<Problem> {
     let mut problems = Problems::default();
     let mut names = BTreeSet::new();
@@ -178,8 +178,8 @@ pub(super) fn ports(spec: &StagesSpec, stage: &StageNeeds, inputs: bool) -> usiz
     said.as_ref().map_or(by_edges.unwrap_or(0), Vec::len)
 }
 
-/// What is wrong with how the stages hang together, whatever their rates: a program in the middle is one stage here, so
-/// that a cycle through it is found.
+/// Problems of the connections between stages, whatever their rates: a program in the middle is one stage here, so that
+/// a cycle through it is found.
 pub(super) fn connections(spec: &StagesSpec, stages: &[StageSpec]) -> Vec<Problem> {
     let mut graph = Graph::builder("connections");
     for stage in stages {
@@ -195,7 +195,7 @@ pub(super) fn connections(spec: &StagesSpec, stages: &[StageSpec]) -> Vec<Proble
     graph.build().err().map(|why| told(spec, &why)).into_iter().collect()
 }
 
-/// A graph's fault by the key that is to be changed.
+/// Problem that a graph's fault means, by the key that is to be changed.
 pub(super) fn told(spec: &StagesSpec, why: &GraphError) -> Problem {
     let what = why.to_string();
     let stage = |name: &str| spec.stages.iter().position(|stage| stage.name == plain(name));
@@ -236,7 +236,7 @@ pub(super) fn told(spec: &StagesSpec, why: &GraphError) -> Problem {
     Problem { key, what }
 }
 
-/// What parts the name of a program from that of the stage that reads it.
+/// Suffix of the stage that reads a program, after the program's name.
 pub(super) const READING: &str = ":out";
 
 /// The scenario's name of a stage of the graph.

@@ -3,13 +3,13 @@
 use punctual_pipeline::{AnyStage, Failure, Frames, Stage, StageSpec, erase};
 use punctual_radio::{BANDS_MAX, DECIMATION, Options};
 
-/// The kinds of the radio have this before the name of its stage...
+/// Prefix of the radio's kinds, before the name of the radio's stage...
 const RADIO: &str = "fm-";
-/// ...and behind it how many bands the radio has, if not as many as this.
+/// ...and separator after it, before the number of bands if that is not `BANDS`.
 const OF: &str = "-of-";
 const BANDS: usize = 4;
 
-/// What kinds there are, for a message.
+/// List of kinds, for a message.
 pub const KINDS: &str = "copy, fm-low-pass, fm-demodulator, fm-band-1 to fm-band-4, fm-sum; of a radio with another \
                          number of bands, 1 to 16, fm-band-1-of-6 and fm-sum-of-6";
 
@@ -17,7 +17,7 @@ pub const KINDS: &str = "copy, fm-low-pass, fm-demodulator, fm-band-1 to fm-band
 /// complex numbers and sound as 32-bit floats.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// The radio's stage, and the radio's bands; `None`: it copies frames.
+    /// The radio's stage, and the radio's bands; `None`: the stage copies frames.
     radio: Option<(String, Options)>,
 }
 
@@ -27,7 +27,7 @@ pub fn kind(name: &str) -> Option<Kind> {
         return Some(Kind { radio: None });
     }
     let (stage, bands) = match name.strip_prefix(RADIO)?.split_once(OF) {
-        // Only these differ with the number of bands.
+        // Only these stages differ with the number of bands.
         Some((stage, _)) if !stage.starts_with("band-") && stage != "sum" => return None,
         Some((stage, bands)) => (stage, bands.parse().ok()?),
         None => (name.strip_prefix(RADIO)?, BANDS),
@@ -44,7 +44,7 @@ pub fn kind(name: &str) -> Option<Kind> {
 }
 
 impl Kind {
-    /// Its stage before the first frame.
+    /// Stage of this kind before the first frame.
     pub fn body(&self) -> Option<Box<dyn AnyStage>> {
         match &self.radio {
             None => Some(erase(Copy)),
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Its ports and its state.
+    /// Ports and state of the stage.
     pub fn spec(&self) -> StageSpec {
         let of_radio = self.radio.as_ref().and_then(|(name, options)| {
             let graph = punctual_radio::graph(options).ok()?;
@@ -61,7 +61,7 @@ impl Kind {
         of_radio.unwrap_or_else(|| StageSpec::new("copy").takes(&[1]).makes(&[1]))
     }
 
-    /// The longest frame that it makes of one of so many bytes.
+    /// Longest frame that the stage makes of one of `bytes` bytes.
     pub fn makes_bytes(&self, bytes: usize) -> usize {
         match self.radio.as_ref().map(|(name, _)| name.as_str()) {
             Some("low-pass") => bytes / 2 * 8,

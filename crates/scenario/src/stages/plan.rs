@@ -1,4 +1,4 @@
-//! From what a scenario says of stages to a graph.
+//! Turns a scenario's stages into a graph.
 
 use punctual_pipeline::{AnyStage, Graph, StageSpec};
 use punctual_runtime::linux::pipeline::CStage;
@@ -13,16 +13,16 @@ use super::{Does, StageNeeds, StagesSpec};
 #[derive(Clone, Debug)]
 pub struct StagePlan {
     pub(super) graph: Graph,
-    /// Of each stage of the scenario, the stages of the graph that it is.
+    /// For each stage of the scenario, the stages of the graph that it is.
     pub(super) parts: Vec<Parts>,
 }
 
 /// The stages of the graph behind one of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// Takes the frames, and has the stage's own name; of a source it is the same as `makes`.
+    /// Stage that takes the frames, and has the stage's own name; of a source it is the same as `makes`.
     pub(super) takes: String,
-    /// Makes the frames.
+    /// Stage that makes the frames.
     pub(super) makes: String,
 }
 
@@ -78,7 +78,7 @@ impl StagePlan {
         Ok(StagePlan { graph, parts })
     }
 
-    /// The number, among `cores`, of the core that each stage of the graph begins on: the named one, else they are
+    /// The number, among `cores`, of the core that each stage of the graph begins on: the named one, else cores are
     /// dealt out in their order.
     ///
     /// # Errors
@@ -168,11 +168,11 @@ fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &St
 }
 
 fn open(path: &std::path::Path) -> Result<CStage, String> {
-    // SAFETY: the user names the library as a stage; what it must keep is told by the header that it is built with.
+    // SAFETY: the user names the library as a stage; the header that it is built with says what it must keep.
     unsafe { CStage::open(path) }.map_err(|why| why.to_string())
 }
 
-/// What is wrong where a built-in stage makes longer frames than its edges have.
+/// Problems of built-in stages that make longer frames than their edges have.
 fn frames_fit(spec: &StagesSpec) -> Vec<Problem> {
     let mut problems = Problems::default();
     for stage in &spec.stages {
@@ -196,7 +196,7 @@ fn frames_fit(spec: &StagesSpec) -> Vec<Problem> {
     problems.0
 }
 
-/// What carries a stage out that is no program and no file, before the first frame.
+/// Code of a stage that is no program and no file, before the first frame.
 pub(super) fn body(spec: &StagesSpec, name: &str) -> Option<Box<dyn AnyStage>> {
     let stage = spec.stages.iter().find(|stage| stage.name == name)?;
     match &stage.does {

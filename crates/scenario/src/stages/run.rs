@@ -21,7 +21,7 @@ use ruzstd::decoding::StreamingDecoder;
 use super::plan::{StagePlan, body};
 use super::{Does, FileEnd, StageNeeds, StagesSpec};
 
-/// How long the frames under way have, once sources have ended, until all is ended.
+/// Time for the frames under way, once sources have ended, until all is ended.
 const DRAINS: Duration = Duration::from_secs(5);
 /// How often a wait looks.
 const LOOK: Duration = Duration::from_millis(5);
@@ -35,30 +35,27 @@ pub enum StageError {
     /// The pipeline does not start, or has ended.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// A program or file.
+    /// A program or file failed.
     #[error(transparent)]
     Pipe(#[from] PipeError),
-    /// A file that cannot be opened.
+    /// A file cannot be opened.
     #[error("stage \"{stage}\": {path}: {why}")]
     File {
-        /// The stage.
         stage: String,
-        /// The file.
         path: String,
-        /// In the system's words.
+        /// Error of the operating system.
         why: String,
     },
-    /// A stage in a thread of this process.
+    /// A stage in a thread of this process failed.
     #[error("stage \"{stage}\": {why}")]
     Stage {
-        /// The stage.
         stage: String,
         /// Why it cannot go on.
         why: String,
     },
 }
 
-/// Stages whose processes are there; no frame flows yet.
+/// Stages whose processes have started; no frame flows yet.
 pub struct Stages {
     spec: StagesSpec,
     plan: StagePlan,
@@ -66,9 +63,9 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Starts the processes of stages that may move; decisions on clocks are kept for a log where it `records`, and
-    /// processes are told `tag` ([`PipelineOptions::tag`]). In a process that a pipeline has started, this serves and
-    /// does not return: no other thread may run there yet.
+    /// Starts the processes of stages that may move. `records`: decisions on clocks are kept for a log. `tag` is passed
+    /// to the processes ([`PipelineOptions::tag`]). In a process that a pipeline has started, this serves and does not
+    /// return: no other thread may run there yet.
     ///
     /// # Errors
     /// [`StageError`].
@@ -106,7 +103,7 @@ impl Stages {
         })
     }
 
-    /// The pipeline of which the processes are there.
+    /// The pipeline, whose processes have started.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
@@ -136,7 +133,7 @@ impl Stages {
         })
     }
 
-    /// What is outside of a stage; `None` where it is code.
+    /// Program or file of a stage; `None` where it is code.
     fn peer(&self, stage: &StageNeeds) -> Result<Option<Peer>, StageError> {
         let reads = self.spec.edges.iter().any(|edge| edge.to.0 == stage.name);
         let failed = |file: &FileEnd, why: String| StageError::File {
@@ -202,7 +199,7 @@ fn may_wait(file: &FileEnd) -> bool {
     there && file.path != Path::new("/dev/stdin")
 }
 
-/// A program in place of such a file: it can be killed while it waits.
+/// A program in place of a file that may wait: it can be killed while it waits.
 fn copying(file: &FileEnd, reads: bool) -> Peer {
     let path = file.path.display().to_string();
     let command: &[&str] = match reads {
@@ -246,20 +243,20 @@ fn clocks(spec: &StagesSpec, records: bool) -> Option<ClockOptions> {
     })
 }
 
-/// Stages that run.
+/// Running stages of a scenario.
 pub struct StageRun {
     stages: Stages,
     pipes: Pipes,
     threads: Vec<StageThread>,
-    /// Hand-overs that were asked for, of each stage of the graph.
+    /// Moves so far, of each stage of the graph.
     moves: Vec<u64>,
-    /// Since when sources are ended.
+    /// When the sources were ended; `None`: not yet.
     ending: Option<Instant>,
 }
 
 impl StageRun {
-    /// To be called some times a second: counts moves, and ends what is to end with the rest. Answers whether frames
-    /// flow still.
+    /// Counts moves, and ends the sources once all sinks have ended or a program has failed. To be called some times a
+    /// second. Returns whether frames still flow.
     pub fn look(&mut self) -> bool {
         for handover in self.stages.pipeline.supervisor().handovers() {
             self.moves[handover.stage] += u64::from(handover.cause == Cause::Moved);
@@ -272,7 +269,7 @@ impl StageRun {
         self.stages.pipeline.supervisor().runs() && !over && !late
     }
 
-    /// To ask and tell the pipeline by.
+    /// Panel for queries and requests to the pipeline.
     pub fn panel(&self) -> Panel {
         self.stages.pipeline.panel()
     }
@@ -299,13 +296,13 @@ impl StageRun {
         })
     }
 
-    /// Ends the sources; what is under way goes on to the sinks.
+    /// Ends the sources; frames under way go on to the sinks.
     pub fn end_sources(&mut self) {
         self.pipes.end_sources();
         self.ending.get_or_insert_with(Instant::now);
     }
 
-    /// Ends all, and tells what became of each stage of the scenario; and what failed, if anything has.
+    /// Ends all stages. Returns a report on each stage of the scenario, and the first failure, if any.
     pub fn finish(mut self) -> (Vec<StageReport>, Option<StageError>) {
         self.end_sources();
         while self.look() {
