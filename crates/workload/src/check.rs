@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, in the words of its keys.
+//! Problems of a scenario, in the words of its keys.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::scenario::{
 };
 use crate::{Active, TaskGoal};
 
-/// One thing that is wrong: which key, and what to do about it.
+/// A wrong key of a scenario, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The key as written in a scenario file, e.g. `task[0].period`.
     pub key: String,
-    /// What is wrong and what to write instead.
+    /// The fault, and what to write instead.
     pub what: String,
 }
 
@@ -55,7 +55,7 @@ impl Checker {
         self.require(span > Nanos::ZERO && span <= LONGEST, key, what);
     }
 
-    /// For what comes again and again.
+    /// Checks a time between recurring events.
     fn interval(&mut self, span: Nanos, key: impl Into<String>) {
         let what =
             format!("{span} is out of range: write a time of at least {SHORTEST} and at most 24 h, such as \"100ms\"");
@@ -73,7 +73,7 @@ impl Checker {
         self.require(value > 0.0 && value <= most, key, what);
     }
 
-    /// For what people read: a terminal must not obey it.
+    /// Checks a text that people read: a terminal must not obey it.
     fn printable(&mut self, text: &str, key: impl Into<String>) {
         let plain = !text.chars().any(char::is_control);
         self.require(
@@ -120,7 +120,7 @@ impl Scenario {
         check_sensors(&mut check, &self.sensors);
         check_excitation(&mut check, &self.excitation);
         check_tasks(&mut check, &self.tasks);
-        // A task that is wrong by itself is complained of once.
+        // A task that is wrong by itself gets no further complaint.
         if !check.0.iter().any(|problem| problem.key.starts_with("task")) {
             check_reach(&mut check, self);
         }
@@ -129,7 +129,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// What is wrong where the objects of the store, with those of so many sensors, may not fit into it.
+    /// Problem if the objects of the store, with those of `sensors` sensors, may not fit into it.
     pub fn room(&self, sensors: u64) -> Option<Problem> {
         let store = &self.store;
         let needed = store.bytes_max(sensors, self.sensors.value_bytes);
@@ -156,7 +156,7 @@ fn check_goal(check: &mut Checker, scenario: &Scenario) {
     );
 }
 
-/// The goal that the table at `table` states.
+/// Checks the goal that the table at `table` states.
 fn check_task_goal(check: &mut Checker, goal: TaskGoal, table: &str) {
     let key = format!("{table}.{}", goal_key(goal));
     match goal {
@@ -169,7 +169,7 @@ fn check_task_goal(check: &mut Checker, goal: TaskGoal, table: &str) {
     }
 }
 
-/// The key that states such a goal.
+/// Key that states such a goal.
 const fn goal_key(goal: TaskGoal) -> &'static str {
     match goal {
         TaskGoal::Late(_) => "late",
@@ -249,7 +249,7 @@ fn check_excitation(check: &mut Checker, excitation: &Excitation) {
     );
 }
 
-/// Goals that no controller can reach: a job that alone at full clock is later than its goal.
+/// Refuses goals that no controller can reach: a job that alone at full clock is later than its goal.
 fn check_reach(check: &mut Checker, scenario: &Scenario) {
     for (i, (task, goal)) in scenario.tasks.iter().zip(scenario.goals()).enumerate() {
         if let (Some(deadline), Some(goal)) = (task.deadline(), goal) {
@@ -259,7 +259,7 @@ fn check_reach(check: &mut Checker, scenario: &Scenario) {
     }
 }
 
-/// A job of `task` that has the machine to itself ends at `alone` of its deadline, which must meet its goal.
+/// Requires that a job of `task`, which alone on the machine ends at `alone` of its deadline, meets its goal.
 fn check_alone(check: &mut Checker, task: &TaskSpec, alone: f64, goal: TaskGoal, index: usize) {
     match goal {
         TaskGoal::Late(_) => {

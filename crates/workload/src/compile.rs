@@ -1,4 +1,4 @@
-//! From demands in time to programs in cycles and accesses, for one machine.
+//! Turns demands in time into programs in cycles and accesses, for one machine.
 //!
 //! The user says "14 ms of computation and 14 ms of data accesses at full clock, alone". Only the machine knows how
 //! many cycles and how many gets that is: its [`Costs`] are measured at start-up on Linux and come from the machine
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use crate::program::{Op, Program};
 use crate::scenario::{Demand, Scenario, TaskSpec, Volume};
 
-/// What store accesses cost on a machine at full clock with nothing else running; all in nanoseconds.
+/// Costs of store accesses on a machine at full clock with nothing else running; all in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// The top clock, by which times become cycles.
     pub top: Hertz,
     /// Beginning and ending a read transaction.
     pub read_txn_ns: f64,
-    /// One get inside a transaction.
+    /// A get inside of a transaction.
     pub get_ns: f64,
     /// Beginning and committing a write transaction.
     pub write_txn_ns: f64,
-    /// One put inside a transaction.
+    /// A put inside of a transaction.
     pub put_ns: f64,
     /// Installing one sensor update, in the update mode of the scenario.
     pub update_ns: f64,
@@ -30,7 +30,7 @@ pub struct Costs {
 /// A scenario made concrete for one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compiled {
-    /// One program per task, in the scenario's order.
+    /// Programs of the tasks, in the scenario's order.
     pub programs: Vec<Program>,
     /// How many copies of the sensors stream in.
     pub replicas: u32,
@@ -40,7 +40,6 @@ pub struct Compiled {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("task \"{task}\": {what}")]
 pub struct ImpossibleDemand {
-    /// The task's name.
     pub task: String,
     /// Why, and what to change.
     pub what: String,

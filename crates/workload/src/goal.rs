@@ -1,11 +1,11 @@
-//! What a scenario asks for: a goal per real-time task, and how fresh data must be.
+//! Goals of a scenario: one per real-time task, and how fresh data must be.
 
 use std::fmt;
 
 use punctual_units::Share;
 use serde::{Deserialize, Serialize};
 
-/// What one real-time task asks for.
+/// Goal of one real-time task.
 ///
 /// ```
 /// use punctual_workload::TaskGoal;
@@ -22,14 +22,14 @@ pub enum TaskGoal {
 }
 
 impl TaskGoal {
-    /// The largest mean tardiness that may be asked for: far beyond what any user wants, close enough to keep laws in
-    /// numbers.
+    /// The largest mean tardiness that may be asked for: far beyond what any user wants, small enough for the
+    /// arithmetic of control laws.
     pub const TARDINESS_MAX: f64 = 10.0;
-    /// The set point of mean tardiness with which a law serves a goal of late jobs before any job has been seen; the
-    /// first paper's experiments beyond its own figures use it as well.
+    /// The set point of mean tardiness with which a control law serves a goal of late jobs before any job has been
+    /// seen; the first paper's experiments beyond its own figures use it as well.
     pub const NOMINAL: f64 = 0.85;
 
-    /// The set point of mean tardiness that a law is given.
+    /// Set point of mean tardiness for the control law.
     pub const fn nominal(self) -> f64 {
         match self {
             TaskGoal::Late(_) => TaskGoal::NOMINAL,
@@ -37,7 +37,7 @@ impl TaskGoal {
         }
     }
 
-    /// The share of jobs that may be late, where that is the goal.
+    /// The share of jobs that may be late; `None` for a goal of mean tardiness.
     pub const fn late(self) -> Option<Share> {
         match self {
             TaskGoal::Late(share) => Some(share),
@@ -46,7 +46,7 @@ impl TaskGoal {
     }
 }
 
-/// One job of a hundred may be late.
+/// By default, one job of a hundred may be late.
 impl Default for TaskGoal {
     fn default() -> TaskGoal {
         TaskGoal::Late(Share::clamped(0.01))
@@ -64,12 +64,12 @@ impl fmt::Display for TaskGoal {
     }
 }
 
-/// What a scenario asks for.
+/// Goals of a scenario.
 ///
 /// In JSON the tasks' goal is a key of this table (`late` or `tardiness`), as in a scenario file.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// What each real-time task asks for that has no goal of its own ([`crate::TaskSpec::goal`]).
+    /// Goal of each real-time task that has none of its own ([`crate::TaskSpec::goal`]).
     #[serde(flatten)]
     pub tasks: TaskGoal,
     /// Data response ratio (data response time / response time), 0 to 1; only `mimo` controls it.

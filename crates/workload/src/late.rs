@@ -1,4 +1,4 @@
-//! Why a job was late: which of the things that took its time took more than usual.
+//! Why a job was late: which cause took more of its time than usual.
 //!
 //! The split of a job says in which of its phases the time went ([`Split`]); the machine knows more of some of them:
 //! how long the job before was still running, how long the thread was ready, whether a page had to be read from a disk
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::outcome::Split;
 
-/// What made a job late.
+/// Cause of a late job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Its release was skipped, because too many jobs of its task waited already.
+    /// The release was skipped, because too many jobs of the task waited already.
     Skipped,
     /// The job before was not done yet.
     Queue,
-    /// Another thread held the permit to write.
+    /// Another thread held the write lock.
     Lock,
     /// Pages had to be read from a disk, or from where they were swapped to.
     PageFault,
@@ -27,28 +27,28 @@ pub enum Cause {
     Sync,
     /// A commit that waits for no medium.
     Commit,
-    /// It was ready, and another thread had its core.
+    /// The job was ready, and another thread had its core.
     Preempted,
-    /// It was ready, and the kernel kept real-time threads off its core for a while: the core idled, or ordinary
-    /// threads of other processes had it. One of the same process counts as preempting, because it may have inherited
-    /// a priority.
+    /// The job was ready, and the kernel kept real-time threads off its core for a while: the core idled, or ordinary
+    /// threads of other processes had it. An ordinary thread of the same process counts as preempting, because it may
+    /// have inherited a priority.
     Throttled,
-    /// Its core was taken from all threads: by the hypervisor, the firmware, or interrupts.
+    /// The core was taken from all threads: by the hypervisor, the firmware, or interrupts.
     Stolen,
-    /// Its thread was not ready to run, and none of the above says why: it slept, or waited for a device or another
+    /// The thread was not ready to run, and no cause above explains it: it slept, or waited for a device or another
     /// lock than the store's.
     Asleep,
-    /// Its calls of the store took longer.
+    /// The job's calls of the store took longer.
     Data,
-    /// Its own computation took longer.
+    /// The job's own computation took longer.
     Computation,
 }
 
 impl Cause {
-    /// How many there are.
+    /// Number of possible causes.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Every cause, in the order in which of equal ones the first is named.
+    /// Every cause; of equal ones the first in this order is named.
     pub const ALL: [Cause; 12] = [
         Cause::Skipped,
         Cause::Queue,
@@ -88,16 +88,16 @@ impl Cause {
     }
 }
 
-/// What the machine knows of a job beside its split.
+/// Knowledge of the machine about a job, beside its split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// After the release, until the job before ended.
+    /// Time after the release until the job before ended.
     pub behind: Nanos,
-    /// Ready to run while it had no core; `None` where that is not known, and then all time off the core is.
+    /// Time ready to run without a core; `None` where unknown, and then all time off the core counts as ready.
     pub ready: Option<Nanos>,
-    /// Of that, while real-time threads were kept off the core.
+    /// Part of `ready` in which real-time threads were kept off the core.
     pub throttled: Nanos,
-    /// For how long the core was taken from all threads meanwhile, as a probe saw it.
+    /// Time for which the core was taken from all threads meanwhile, as a probe measured it.
     pub stolen: Nanos,
     /// Pages that had to be read from a disk.
     pub major_faults: u64,
@@ -111,9 +111,10 @@ impl Known {
     /// Where the time of a job with this split went, cause by cause; in sum its response time.
     ///
     /// Time off the core in which the thread was not ready goes to page faults where there were any, because the kernel
-    /// does not tell how long one took. A page fault within a call of the store that waits for the lock or commits
-    /// counts as these. What was taken from all threads is looked for where the kernel does not tell of others: first
-    /// in the time in which the thread was not ready, then in the job's own work, as which most kernels count it.
+    /// does not report how long one took. A page fault within a call of the store that waits for the lock or commits
+    /// counts as these. Time that was taken from all threads is deducted where the kernel reports no other thread:
+    /// first from the time in which the thread was not ready, then from the job's own work, as which most kernels count
+    /// it.
     pub fn spans(&self, split: &Split) -> Spans {
         let behind = self.behind.min(split.released_late);
         let off = split.released_late - behind + split.preempted;
@@ -155,7 +156,7 @@ impl Known {
 pub struct Spans([Nanos; Cause::COUNT]);
 
 impl Spans {
-    /// What one cause took.
+    /// Time that one cause took.
     pub const fn of(&self, cause: Cause) -> Nanos {
         self.0[cause as usize]
     }
@@ -165,10 +166,11 @@ impl Spans {
         self.0.iter().copied().sum()
     }
 
-    /// What took so much more than usual that the job was late. Of equal ones the earlier in [`Cause::ALL`].
+    /// Cause that exceeded its usual time by most, so that the job was late. Of equal ones the earlier in
+    /// [`Cause::ALL`].
     ///
-    /// Where no job has ended in time yet there is nothing to compare with. Then it is the largest span that is not the
-    /// job's own work, if the job would have met its `deadline` without all of these; else the largest of all.
+    /// Where no job has ended in time yet there is nothing to compare with. Then the cause is the largest span that is
+    /// not the job's own work, if the job would have met its `deadline` without all of these; else the largest of all.
     pub fn cause(&self, usual: &Usual, deadline: Nanos) -> Cause {
         let own_work = self.of(Cause::Data) + self.of(Cause::Computation);
         let waits = usual.jobs == 0 && own_work <= deadline;
@@ -181,16 +183,16 @@ impl Spans {
     }
 }
 
-/// What each cause takes of a job that ends in time, on average over the latest [`Usual::JOBS`].
+/// Usual time of each cause in a job that ends in time: the mean over the latest [`Usual::JOBS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usual {
     mean_ns: [f64; Cause::COUNT],
-    /// How many jobs that is the mean of, at most [`Usual::JOBS`].
+    /// Number of jobs in the mean, at most [`Usual::JOBS`].
     jobs: u32,
 }
 
 impl Usual {
-    /// Jobs that count: the latest by 1 / 256 each, so that what is usual follows the day.
+    /// Jobs in the mean: the latest counts 1 / 256, so that the usual times follow the day.
     pub const JOBS: u32 = 256;
 
     /// Takes a job that ended in time.
@@ -201,9 +203,8 @@ impl Usual {
         }
     }
 
-    /// What `cause` usually takes; `None` where no job has ended in time, and for [`Cause::Throttled`] and
-    /// [`Cause::Stolen`]: only late jobs are looked into for these, and what jobs in time had of them counts as other
-    /// causes.
+    /// Usual time of `cause`; `None` where no job has ended in time, and for [`Cause::Throttled`] and
+    /// [`Cause::Stolen`]: only late jobs are examined for these, and jobs in time count them as other causes.
     pub fn of(&self, cause: Cause) -> Option<Nanos> {
         let known = !matches!(cause, Cause::Throttled | Cause::Stolen);
         (known && self.jobs > 0).then(|| Nanos(self.mean_ns[cause as usize].round() as u64))

@@ -1,4 +1,4 @@
-//! What runs? Tasks, sensors and goals, as data.
+//! Tasks, sensors and goals, as data: the work of a device.
 //!
 //! A [`Scenario`] says in the user's terms what a device has to do: tasks with periods and deadlines, sensors that
 //! stream in, goals. [`compile()`] turns its demands ("14 ms of computation at full clock") into [`Program`]s

@@ -1,4 +1,4 @@
-//! What came of a job: when it was released and finished, and where its time went.
+//! Outcome of a job: when it was released and finished, and where its time went.
 
 use std::ops::{Add, AddAssign};
 
@@ -16,35 +16,29 @@ pub struct Split {
     pub released_late: Nanos,
     /// Begun and ready, but another thread, or none, had the core.
     pub preempted: Nanos,
-    /// Waiting for the write permit.
+    /// Waiting for the write lock.
     pub lock: Nanos,
     /// Inside store calls, without lock and commit.
     pub data: Nanos,
     /// Everything else: the job's own computation.
     pub computation: Nanos,
-    /// Committing.
+    /// Committing, with the wait for the medium.
     pub commit: Nanos,
-    /// Of `preempted`, what fell into store calls. Not a part of its own: the paper's data response time, which is
+    /// Part of `preempted` that fell into store calls. Not a part of its own: the paper's data response time, which is
     /// measured from call to return, counts it.
     #[serde(default)]
     pub preempted_in_store: Nanos,
 }
 
-/// A part of a job's response time.
+/// A part of a job's response time, named as in `Split`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// [`Split::released_late`]
     ReleasedLate,
-    /// [`Split::preempted`]
     Preempted,
-    /// [`Split::lock`]
     Lock,
-    /// [`Split::data`]
     Data,
-    /// [`Split::computation`]
     Computation,
-    /// [`Split::commit`]
     Commit,
 }
 
@@ -88,7 +82,7 @@ impl Split {
         self.lock + self.data + self.commit + self.preempted_in_store
     }
 
-    /// One part.
+    /// Returns the time of `part`.
     pub const fn part(&self, part: Part) -> Nanos {
         match part {
             Part::ReleasedLate => self.released_late,
@@ -120,7 +114,7 @@ impl Split {
     /// it is taken from `data` and `computation` in proportion, because a job does not learn when it was off the core.
     /// The response time and the data response time stay as they are.
     ///
-    /// Three things this cannot tell apart. A preemption while the job waits for the lock or commits counts as these
+    /// This cannot distinguish three things. A preemption while the job waits for the lock or commits counts as these
     /// (`preempted` is a lower bound). Whatever else takes the job off its core counts as `preempted`: another thread,
     /// the kernel's real-time throttling, a page fault that reads from a disk, a closure that sleeps. Time that the
     /// hypervisor or an interrupt took counts as `preempted` only where the kernel leaves it out of a thread's CPU
@@ -170,9 +164,9 @@ impl AddAssign for Split {
 /// The splits of several jobs, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SplitSum {
-    /// Part by part.
+    /// Sum of the splits, part by part.
     pub sum: Split,
-    /// How many jobs.
+    /// Number of jobs in the sum.
     pub jobs: u64,
 }
 
@@ -189,7 +183,7 @@ impl SplitSum {
     }
 }
 
-/// What came of one job.
+/// Outcome of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOutcome {
     /// The task whose job it was.
@@ -198,7 +192,7 @@ pub struct JobOutcome {
     pub job: u64,
     /// When the job was released.
     pub released: Time,
-    /// Relative deadline; none for best-effort jobs.
+    /// Deadline, relative to the release; `None` for best-effort jobs.
     pub deadline: Option<Nanos>,
     /// When the job was complete.
     pub finished: Time,

@@ -8,38 +8,33 @@ use serde::{Deserialize, Serialize};
 pub enum Table {
     /// The temporal objects that sensors update.
     Sensors,
-    /// Ordinary, non-temporal objects.
+    /// Ordinary objects, which are not temporal.
     Objects,
 }
 
-/// One step of a job.
+/// A step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
     /// Computes for `cycles` cycles of the core's clock and touches no memory outside of its own cache.
-    Compute {
-        /// Clock cycles.
-        cycles: u64,
-    },
-    /// One read transaction that gets `count` objects, drawn uniformly from `table` with the job's seed.
+    Compute { cycles: u64 },
+    /// A read transaction that gets `count` objects, drawn uniformly from `table` with the job's seed.
     Get {
-        /// Where from.
         table: Table,
-        /// How many objects.
+        /// Number of objects to get.
         count: u32,
     },
-    /// One write transaction that puts `count` objects of `bytes` bytes into the ordinary objects.
+    /// A write transaction that puts `count` objects of `bytes` bytes into the ordinary objects.
     Put {
-        /// How many objects.
+        /// Number of objects to put.
         count: u32,
         /// Value size in bytes.
         bytes: u32,
     },
 }
 
-/// What one job of a task does, in order.
+/// Steps of one job of a task, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// The steps.
     pub ops: Vec<Op>,
 }

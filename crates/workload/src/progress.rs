@@ -1,7 +1,7 @@
-//! How far a job is, told at boundaries between its ops while it runs.
+//! Progress of a job, reported at boundaries between its ops while it runs.
 //!
 //! A *checkpoint* is a boundary at which progress is reported. A job has at most [`CHECKPOINTS_MAX`] of them, evenly
-//! spread over its ops, so that telling costs next to nothing and a listener needs a fixed amount of room.
+//! spread over its ops, so that reporting costs next to nothing and the receiver needs a fixed amount of room.
 
 use punctual_units::{Nanos, TaskId, Time};
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,17 @@ use serde::{Deserialize, Serialize};
 /// each computation; finer than that, the clock could hardly follow (a change takes 140 us on the Exynos 5422).
 pub const CHECKPOINTS_MAX: usize = 32;
 
-/// A job on its way.
+/// A job under way, at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobProgress {
-    /// Whose job.
     pub task: TaskId,
     /// Counts up from 0 within the task.
     pub job: u64,
     /// When the job was released.
     pub released: Time,
-    /// Relative deadline: only real-time jobs tell how far they are.
+    /// Deadline, relative to the release: only real-time jobs report their progress.
     pub deadline: Nanos,
-    /// When it came to this checkpoint.
+    /// When the job reached this checkpoint.
     pub at: Time,
     /// The checkpoint, from 1.
     pub done: u32,
@@ -29,8 +28,8 @@ pub struct JobProgress {
     pub of: u32,
 }
 
-/// The checkpoint (from 1) that a program of `ops` ops comes to with the end of its `done`-th op, if that is one; and
-/// how many there are. The program's end is the last one, and is not among the answers.
+/// The checkpoint (from 1) that a program of `ops` ops reaches with the end of its `done`-th op, and how many there
+/// are; `None` if that is no checkpoint. The program's end is the last checkpoint, and is never returned.
 ///
 /// ```
 /// use punctual_workload::checkpoint;

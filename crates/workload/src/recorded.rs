@@ -6,21 +6,22 @@ use punctual_units::Nanos;
 
 use crate::trace::{Reading, Sensor, Trace};
 
-/// What is wrong with a trace file, and in which line (1 is the header).
+/// Fault of a trace file, and its line (1 is the header).
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct TraceError {
     /// Line number in the unpacked file.
     pub line: u64,
-    /// What is wrong.
+    /// Description of the fault.
     pub what: String,
 }
 
-/// Readings over what the sensors' periods promise, beyond which a trace is not one of these sensors.
+/// Most readings per second, as a multiple of what the sensors' periods promise; a trace with more is not of these
+/// sensors.
 const BUNCHED: f64 = 100.0;
 
 impl Trace {
-    /// Reads `sensors.csv` (columns `id`, `period_s`, `avi_s`; others are passed over). Ids count up from 0.
+    /// Reads `sensors.csv` (columns `id`, `period_s`, `avi_s`; others are ignored). Ids count up from 0.
     ///
     /// # Errors
     /// [`TraceError`] with the line of the first row that is malformed.

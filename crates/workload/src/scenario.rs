@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Active, Goal, Table, TaskGoal};
 
-/// One complete description of a run. Checked by [`Scenario::problems`]; compiled by [`crate::compile()`].
+/// Complete description of a run. Checked by [`Scenario::problems`]; compiled by [`crate::compile()`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// A name for people.
@@ -15,22 +15,22 @@ pub struct Scenario {
     pub seed: u64,
     /// How long the run lasts, warm-up included.
     pub duration: Nanos,
-    /// What is to be achieved.
+    /// Goals of tasks, and freshness of data.
     pub goal: Goal,
-    /// Which law decides, and how often.
+    /// Which control law decides, and when.
     pub control: Control,
     /// How data is kept.
     pub store: StoreNeeds,
-    /// What streams in.
+    /// Sensors that stream in.
     pub sensors: SensorLoad,
-    /// What has to be done.
+    /// Tasks to run; at least one has a deadline.
     pub tasks: Vec<TaskSpec>,
     /// How `identify` moves the knobs.
     pub excitation: Excitation,
 }
 
 impl Scenario {
-    /// What each task asks for, in the order of [`Scenario::tasks`]; best-effort tasks ask for nothing.
+    /// Goal of each task, in the order of [`Scenario::tasks`]; `None` for best-effort tasks.
     pub fn goals(&self) -> impl Iterator<Item = Option<TaskGoal>> {
         let goal = |task: &TaskSpec| task.deadline().map(|_| task.goal.unwrap_or(self.goal.tasks));
         self.tasks.iter().map(goal)
@@ -62,7 +62,7 @@ impl ControllerKind {
         }
     }
 
-    /// Whether it turns the clock.
+    /// Whether the controller turns the clock.
     pub const fn turns_clock(self) -> bool {
         match self {
             ControllerKind::Open | ControllerKind::Qod => false,
@@ -77,16 +77,15 @@ impl ControllerKind {
 pub enum Pace {
     /// At the completion of every real-time job.
     Job,
-    /// Every so often; 0.2 s by default, 1 s in the paper.
+    /// Once per period; 0.2 s by default, 1 s in the paper.
     Period(Nanos),
 }
 
-/// Which law decides, and how often.
+/// Which control law decides, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Control {
-    /// The controller.
     pub kind: ControllerKind,
-    /// When it steps.
+    /// When the controller steps.
     pub pace: Pace,
     /// Whether jobs are paced from within as well: at boundaries between their ops the clock is set so that the rest of
     /// the job ends at its goal. Only with [`Pace::Job`], and only laws that turn the clock do it.
@@ -113,11 +112,11 @@ pub enum UpdateMode {
     /// Into memory slots, written to the engine in groups.
     #[default]
     MemoryFirst,
-    /// Each update its own write transaction, as in the paper.
+    /// Every update is a write transaction of its own, as in the paper.
     Transaction,
 }
 
-/// What a commit survives. Any of them survives the death of the process.
+/// Failures that a commit survives; it always survives the death of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
@@ -136,7 +135,7 @@ pub enum Durability {
 pub struct StoreNeeds {
     /// How sensor updates reach the store.
     pub update_mode: UpdateMode,
-    /// What a commit survives.
+    /// Failures that a commit survives.
     pub durability: Durability,
     /// Which updates are shed first: `true` sheds the objects that are read least against their updates,
     /// `false` all alike.
@@ -164,7 +163,7 @@ pub enum StoreCheck {
     /// Every page, and every record's checksum.
     #[default]
     Full,
-    /// Every page.
+    /// Every page, without the records' checksums.
     Structure,
     /// The two pages that say where all else is.
     None,
@@ -184,7 +183,7 @@ impl StoreNeeds {
         Some(StoreNeeds::READER_LIFE_MAX)
     }
 
-    /// The most bytes that the ordinary objects and so many sensors' objects of `value_bytes` take in a store: a B+
+    /// The most bytes that the ordinary objects and the `sensors` temporal ones of `value_bytes` take in a store: a B+
     /// tree whose pages are half full, the least that splitting leaves (Comer, "The Ubiquitous B-Tree", 1979), and as
     /// much again, because a commit writes new pages before old ones are free.
     pub fn bytes_max(&self, sensors: u64, value_bytes: u32) -> u64 {
@@ -211,16 +210,16 @@ impl StoreNeeds {
 pub enum SensorSource {
     /// A recorded trace: `sensors.csv` and `readings.csv.zst` in a folder that the caller loads.
     Trace {
-        /// The folder.
+        /// Path of the folder.
         dir: String,
     },
     /// Drawn from the seed: `count` sensors with periods uniform between the two bounds, avi twice the period.
     Synthetic {
         /// How many sensors, 1 to 1,000,000.
         count: u32,
-        /// The shortest period.
+        /// Least period of a sensor.
         period_min: Nanos,
-        /// The longest period.
+        /// Largest period of a sensor.
         period_max: Nanos,
     },
 }
@@ -229,27 +228,27 @@ pub enum SensorSource {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Volume {
-    /// So many copies of the source, each shifted in time and with sensors of its own.
+    /// This number of copies of the source, each shifted in time and with sensors of its own.
     Replicas(u32),
     /// As many copies as make update transactions use this share of one core at full clock, worked out with the
     /// costs of the machine: the same load on a fast and on a slow one.
     Utilisation(f64),
 }
 
-/// What streams in.
+/// Sensors that stream in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SensorLoad {
     /// Where readings come from.
     pub source: SensorSource,
     /// Trace seconds per second of the run, above 0, at most 20. Periods and validity intervals shrink alike.
     pub speedup: f64,
-    /// How many copies of the source.
+    /// Number of copies of the source.
     pub volume: Volume,
     /// Bytes of a temporal object's value, 8 to 1024; the reading comes first as a little-endian `f64`.
     pub value_bytes: u32,
 }
 
-/// What lateness means to a task.
+/// Whether a task has a deadline, and a core of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -258,7 +257,7 @@ pub enum Class {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
     },
-    /// As real-time, and has a core that all other threads are moved off; they have it lent while no such job is due.
+    /// As real-time, and has a core that all other threads are moved off; it is lent to them while no such job is due.
     Exclusive {
         /// From release to the instant by which the job should be complete.
         deadline: Nanos,
@@ -281,23 +280,23 @@ impl Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrival {
-    /// Every `period`.
+    /// Once in every `period`.
     Periodic {
-        /// Between two releases.
+        /// Time between two releases.
         period: Nanos,
     },
     /// At gaps drawn uniformly between two bounds, release to release.
     Sporadic {
-        /// The shortest gap.
+        /// Least time between two releases.
         gap_min: Nanos,
-        /// The longest gap.
+        /// Largest time between two releases.
         gap_max: Nanos,
     },
     /// A new job a while after the one before has ended, drawn uniformly: the paper's best-effort transactions.
     AfterCompletion {
-        /// The shortest pause.
+        /// Least pause after a job.
         pause_min: Nanos,
-        /// The longest pause.
+        /// Largest pause after a job.
         pause_max: Nanos,
     },
 }
@@ -327,7 +326,7 @@ fn uniform(low: Nanos, high: Nanos, rng: &mut impl Rng) -> Nanos {
     Nanos(rng.random_range(low.0..=high.0.max(low.0)))
 }
 
-/// What one job needs, in time on an otherwise idle machine at full clock.
+/// Demand of one job, in time on an otherwise idle machine at full clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
     /// Computation (c in the paper).
@@ -342,24 +341,24 @@ pub struct Demand {
     pub writes: u32,
 }
 
-/// One task.
+/// A task of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskSpec {
     /// A name for people, unique in the scenario.
     pub name: String,
-    /// What lateness means.
+    /// Whether it has a deadline, and a core of its own.
     pub class: Class,
     /// When jobs are released.
     pub arrival: Arrival,
-    /// What a job needs.
+    /// Demand of each job.
     pub demand: Demand,
-    /// What this task asks for, where it is not what all ask for ([`Goal::tasks`]); real-time only.
+    /// Goal of this task, where it differs from that of all tasks ([`Goal::tasks`]); real-time only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<TaskGoal>,
     /// How many such tasks run on each core that its class is placed on; best-effort only, else 1.
     pub per_core: u32,
-    /// On how many of the cores that best-effort tasks are placed on it runs, the first ones; none means on all, and so
-    /// do more than there are. Best-effort only.
+    /// Number of cores that it runs on: the first of those for best-effort tasks. `None`, or more than there are: all
+    /// of them. Best-effort only.
     pub cores: Option<u32>,
     /// The core that it runs on; `None` leaves the choice to the placement (`punctual-cores`).
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,10 +9,10 @@ use punctual_units::{Nanos, SensorId, Seq};
 
 use crate::trace::{Sensor, Trace};
 
-/// One update as it arrives.
+/// Sensor update as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SensorUpdate {
-    /// When it was sampled and arrives, since the start of the run.
+    /// Time of sampling and arrival, since the start of the run.
     pub at: Nanos,
     /// Which sensor: replica * sensors of the trace + sensor of the trace.
     pub sensor: SensorId,
@@ -68,7 +68,7 @@ impl<'t> SensorStream<'t> {
         SensorStream::of(Readings::Kept(trace), speedup, replicas)
     }
 
-    /// The same of a trace that the stream shares, so that it may outlive its maker.
+    /// As `new`, of a trace that the stream shares, so that it may outlive its maker.
     pub fn shared(trace: Arc<Trace>, speedup: f64, replicas: u32) -> SensorStream<'static> {
         SensorStream::of(Readings::Shared(trace), speedup, replicas)
     }

@@ -1,6 +1,6 @@
 //! A surge: work that comes unannounced.
 //!
-//! How much a job has to do depends on its data: a fire that spreads is more to analyse. To the law this is a
+//! How much a job has to do depends on its data: a fire that spreads is more to analyse. To the control law this is a
 //! disturbance like interference, and one that every machine has.
 
 use punctual_units::Nanos;
@@ -21,12 +21,12 @@ use crate::{Active, Op};
 pub struct Surge {
     /// Jobs that are released meanwhile have more to do, from their first op to their last.
     pub active: Active,
-    /// Times the work of each op; finite, above 0.
+    /// Factor on the work of each op; finite, above 0.
     pub factor: f64,
 }
 
 impl Surge {
-    /// What the work of a job is multiplied by that is released so long after the start of the run.
+    /// Factor on the work of a job that is released this long after the start of the run.
     pub fn factor_at(&self, released: Nanos) -> f64 {
         let meanwhile = (self.active.from..self.active.until).contains(&released);
         if meanwhile { self.factor } else { 1.0 }

@@ -2,27 +2,27 @@
 
 use punctual_units::Nanos;
 
-/// One sensor of a trace.
+/// A sensor of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sensor {
-    /// Between two readings, in trace time.
+    /// Time between two readings, in trace time.
     pub period: Nanos,
     /// Absolute validity interval, in trace time.
     pub avi: Nanos,
 }
 
-/// One reading of one sensor.
+/// A reading of one sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// Since the start of the trace.
+    /// Time since the start of the trace.
     pub at: Nanos,
-    /// Index into [`Trace::sensors`].
+    /// Index of the sensor in [`Trace::sensors`].
     pub sensor: u32,
     /// In the sensor's unit.
     pub value: f64,
 }
 
-/// Sensors and what they read, in time order.
+/// Sensors and their readings, in time order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// The sensors; readings refer to them by index.
