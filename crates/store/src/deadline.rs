@@ -6,9 +6,9 @@ use crate::StoreError;
 
 /// A transaction's deadline.
 ///
-/// It orders the queue for the write lock: earliest first. What happens afterwards is the user's choice, in the words
-/// of the field: a *soft* deadline lets a late transaction run to its end, its result being worth less; a *firm* one
-/// makes the store refuse it, its result being worth nothing.
+/// The write lock is granted to the earliest deadline first. The user chooses what happens to a late transaction, in
+/// the words of the field: a *soft* deadline lets it run to its end, its result being worth less; after a *firm* one
+/// the store refuses it, its result being worth nothing.
 ///
 /// ```
 /// use punctual_store::Deadline;
@@ -30,17 +30,17 @@ impl Deadline {
         firm: false,
     };
 
-    /// Late transactions are refused, before they wait for the write lock and at each call of theirs.
+    /// Firm deadline `at`: a late transaction is refused, before it waits for the write lock and at each of its calls.
     pub const fn firm(at: Time) -> Deadline {
         Deadline { at, firm: true }
     }
 
-    /// Late transactions run to their end.
+    /// Soft deadline `at`: a late transaction runs to its end.
     pub const fn soft(at: Time) -> Deadline {
         Deadline { at, firm: false }
     }
 
-    /// The instant.
+    /// The instant of the deadline; `Time::MAX` for `NONE`.
     pub const fn at(self) -> Time {
         self.at
     }
@@ -50,7 +50,7 @@ impl Deadline {
         self.firm
     }
 
-    /// Whether a transaction may go on at `now`.
+    /// Refuses to go on if `now` is past a firm deadline.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`] after a firm deadline.
@@ -64,7 +64,7 @@ impl Deadline {
         Ok(())
     }
 
-    /// How long a transaction may wait from `now`, given the store's own bound.
+    /// The longest wait from `now`: `bound`, the store's own, or less where a firm deadline comes earlier.
     pub(crate) fn patience(self, now: Time, bound: Nanos) -> Nanos {
         if self.firm {
             bound.min(self.at.since(now))

@@ -1,4 +1,4 @@
-//! What can go wrong in the store.
+//! Errors of the store, each with its remedy.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use crate::watch::WATCHES_MAX;
 /// The thread that holds the write lock, as a message shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// The thread.
+    /// Kernel thread id of the holder.
     pub thread: Tid,
-    /// What it is called, where the system tells: the threads of a run have the names of their tasks.
+    /// The thread's name, if the system reports one: the threads of a run have the names of their tasks.
     pub name: Option<String>,
     /// For how long it has held the lock.
     pub held: Nanos,
-    /// Which thread kept the waiting one longest: this one, or one that had its turn before.
+    /// The thread that kept the waiting one longest: this holder, or an earlier one.
     pub longest: WaitedFor,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// Why the store did not do something.
+/// Reason for which the store refused or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -54,24 +54,24 @@ pub enum StoreError {
     /// A firm deadline has passed; the transaction is undone.
     #[error("the transaction's firm deadline passed {late} ago: give it more time, or make the deadline soft")]
     DeadlinePassed {
-        /// How long ago.
+        /// Time since the deadline, in nanoseconds.
         late: Nanos,
     },
-    /// Other writers did not finish in time.
+    /// Other writers held the write lock for longer than the wait's bound.
     #[error(
         "the write lock was not free within {waited}: {holder} shorten its write transactions, or raise lock_wait_max"
     )]
     LockTimeout {
-        /// The bound that was met.
+        /// The bound of the wait, which passed.
         waited: Nanos,
-        /// Which thread had it then.
+        /// The thread that held the lock when the wait ended.
         holder: LockHolder,
     },
-    /// This thread has a write transaction open, or changes the store by another call meanwhile: it would wait for
+    /// This thread has a write transaction open, or is within another call that changes the store: it would wait for
     /// itself.
     #[error("this thread has a write transaction of the store open already: commit it, or drop it, first")]
     NestedWrite,
-    /// Too many writers.
+    /// More than `WAITERS_MAX` threads would wait for the write lock.
     #[error("{WAITERS_MAX} threads wait for the write lock already: use fewer writing threads")]
     TooManyWaiters,
     /// A temporal object can only be changed by its sensor.
@@ -80,151 +80,151 @@ pub enum StoreError {
         key = key.escape_ascii()
     )]
     Temporal {
-        /// The key.
+        /// Key of the temporal object.
         key: Vec<u8>,
     },
-    /// Freshness was asked of a record that has none.
+    /// Freshness was asked of a plain record, which has no age.
     #[error(
         "key {key}: this is no temporal object, so it has no age: register it when the store is opened, or use get",
         key = key.escape_ascii()
     )]
     NotTemporal {
-        /// The key.
+        /// Key of the plain record.
         key: Vec<u8>,
     },
-    /// No object has this number.
+    /// No temporal object has this number.
     #[error("there is no temporal object {0}: use the ids that this store hands out")]
     UnknownObject(ObjectId),
-    /// Two temporal objects with one key.
+    /// Two temporal objects were registered with one key.
     #[error("temporal object {key} is registered twice: give each its own key", key = key.escape_ascii())]
     DuplicateObject {
-        /// The key.
+        /// The key that both have.
         key: Vec<u8>,
     },
-    /// A temporal object whose kept value does not fit.
+    /// The engine holds a value of this temporal object that is longer than its registered maximum.
     #[error(
         "temporal object {key} holds {len} bytes and is registered for {max_len}: raise its max_len",
         key = key.escape_ascii()
     )]
     ValueTooLong {
-        /// Its key.
+        /// Key of the temporal object.
         key: Vec<u8>,
         /// The length of the value in the engine, in bytes.
         len: usize,
         /// The registered maximum, in bytes.
         max_len: usize,
     },
-    /// A key that the store itself uses.
+    /// A key in the region of the store's own records.
     #[error(
         "key {key}: keys that begin with a zero byte and \"punctual/\" belong to the store: use another",
         key = key.escape_ascii()
     )]
     ReservedKey {
-        /// The key.
+        /// The refused key, as it was given.
         key: Vec<u8>,
     },
-    /// More temporal objects were created than there is room for.
+    /// More temporal objects were created than the store has slots for.
     #[error("there is room for {max} objects more than it was opened with: raise created_max, on all nodes alike")]
     TooManyObjects {
-        /// The room.
+        /// Slots for objects created after the store was opened.
         max: usize,
     },
-    /// More values than are installed together.
+    /// More values in one call than can be installed together.
     #[error("at most {max} values are installed together: split them up, or put them into fewer objects")]
     TooManyTogether {
-        /// The bound.
+        /// Most values in one call.
         max: usize,
     },
-    /// More watches than there is room for.
+    /// More than `WATCHES_MAX` watches would be open.
     #[error("there are {WATCHES_MAX} watches already: drop some, or watch a prefix in place of several keys")]
     TooManyWatches,
-    /// A key that no record that expires can have.
+    /// A key whose length a record that expires cannot have.
     #[error("a record that expires has a key of 1 to {max} bytes, this one has {len}: use another, or put")]
     ExpiringKey {
         /// The key's length in bytes.
         len: usize,
-        /// The longest one, in bytes.
+        /// The longest allowed key, in bytes.
         max: usize,
     },
-    /// A name that no table can have.
+    /// A name that is empty, too long, or contains a zero byte.
     #[error(
         "table {name}: a name has 1 to {NAME_MAX_LEN} bytes, none of them zero: use another",
         name = name.escape_default()
     )]
     TableName {
-        /// The name.
+        /// The refused name of the table.
         name: String,
     },
-    /// A key that no record of a named table can have.
+    /// A key whose length a record of this named table cannot have.
     #[error("a key of this table has 1 to {max} bytes, this one has {len}: use another, or a table of a shorter name")]
     TableKey {
         /// The key's length in bytes.
         len: usize,
-        /// The longest key of the table, in bytes.
+        /// The longest key that this table allows, in bytes.
         max: usize,
     },
-    /// A write transaction on a store whose records come from a log.
+    /// A write transaction was begun on a store whose records come from a log.
     #[error("the records of this store come from a federation's log: write in a batch on its master")]
     Replicated,
-    /// A batch for a store whose records do not come from a log.
+    /// A batch or an entry of the log was given to a store whose records do not come from a log.
     #[error("this store is no replica: open it with `replicated`, or use a write transaction")]
     NotReplicated,
-    /// A replicated store whose sensors would write to its engine out of the log's order.
+    /// The update mode would have the sensors of a replicated store write to its engine, out of the log's order.
     #[error("a replicated store takes its sensors' updates into memory: open it with update mode memory-first")]
     NotMemoryFirst,
-    /// The store of a node that was being given a copy, opened as one that is whole.
+    /// The store is part of an unfinished copy from another node, and was opened as a whole one.
     #[error(
         "{path}: a part of a node's records: its copy from another node has not ended; start that node again, or take          another node's store",
         path = path.display()
     )]
     Part {
-        /// The store's folder.
+        /// Folder of the unfinished store.
         path: PathBuf,
     },
-    /// An image that does not begin where the records end.
+    /// The image does not begin at the key where this store's records end.
     #[error("the image begins elsewhere than this store ends: ask for the one behind {}",
         upto.as_ref().map_or("nothing".into(), |key| key.escape_ascii().to_string()))]
     Elsewhere {
-        /// Up to which key its records are here; `None`: all of them are.
+        /// Last key up to which records are here; `None`: all records are.
         upto: Option<Vec<u8>>,
     },
-    /// An entry of the log came for a second time.
+    /// An entry of the log was given for a second time.
     #[error("the store is at revision {at}, revision {revision} has been applied already: leave it out")]
     AlreadyApplied {
-        /// The last one that was applied.
+        /// Revision of the entry that was applied last.
         at: Revision,
-        /// The one that came.
+        /// Revision of the refused entry.
         revision: Revision,
     },
     /// Entries of the log are missing.
     #[error("the store is at revision {at}, revision {revision} does not follow: apply {} first", at.next())]
     NotNext {
-        /// The last one that was applied.
+        /// Revision of the entry that was applied last.
         at: Revision,
-        /// The one that came.
+        /// Revision of the refused entry.
         revision: Revision,
     },
-    /// A batch with this transaction would be larger than it may be.
+    /// The batch would exceed its bounds with this transaction.
     #[error(
         "{transactions} transactions with {bytes} bytes do not fit into a batch of at most {} transactions and {} \
          bytes: begin another batch, or write less in one transaction",
         bounds.transactions, bounds.bytes
     )]
     BatchFull {
-        /// How many transactions there would be.
+        /// Number of transactions, this one included.
         transactions: usize,
-        /// How many bytes their write sets would have.
+        /// Bytes of their write sets, this one's included.
         bytes: usize,
-        /// The bounds of the batch.
+        /// The bounds that the batch was begun with.
         bounds: BatchBounds,
     },
-    /// A temporal object whose key no record can have: it could never be kept.
+    /// A temporal object whose key is empty or too long for a record, so that the engine could never keep it.
     #[error(
         "temporal object {key}: a key has 1 to {KEY_MAX_LEN} bytes, this one has {len}: give it another",
         key = key.escape_ascii(), len = key.len()
     )]
     ObjectKey {
-        /// The key.
+        /// The refused key of the object.
         key: Vec<u8>,
     },
 }

@@ -1,18 +1,18 @@
-//! Plain records that are removed once they are older than they may be.
+//! Plain records that a write transaction removes after their life has ended.
 //!
 //! **Problem.** A lease, a cache, a list of neighbours: records that nothing deletes fill a store that is left alone. A
-//! thread of the store's that deletes them would run beside deadlines that it does not know.
+//! thread of the store that deletes them would run beside deadlines that it does not know.
 //!
-//! **Method.** [`WriteTransaction::put_for`] writes down when a record is due. A write transaction begins by removing
-//! those that are, [`SWEPT_MAX`] at most, as part of itself: no transaction takes long over it, and what it undoes the
-//! next one finds. A store that few threads write is swept by [`Store::sweep_expired`] now and then.
+//! **Method.** [`WriteTransaction::put_for`] records when a record is due. A write transaction begins by removing due
+//! records, [`SWEPT_MAX`] at most, as part of itself: no transaction takes long over it, and if it is undone the next
+//! one finds them again. A store that is seldom written needs a call of [`Store::sweep_expired`] at intervals.
 //!
-//! **Promises.** A record is there for its whole life. Afterwards it may still be read until it is swept: the first
-//! write transaction removes it if no more than [`SWEPT_MAX`] others have been due for longer. Setting or removing the
-//! record in any other way ends its term.
+//! **Promises.** A record stays for its whole life. Afterwards it may still be read until it is swept: the first write
+//! transaction removes it if no more than [`SWEPT_MAX`] others have been due for longer. Setting or removing the record
+//! in any other way cancels its expiry.
 //!
 //! **Clock.** Instants are those of the clock of ages, which goes on while the machine is suspended. After a restart of
-//! the machine, or where [`clock_origin`](crate::StoreOptions::clock_origin) is not known after any restart, no clock
+//! the machine, or after any restart where [`clock_origin`](crate::StoreOptions::clock_origin) is unknown, no clock
 //! tells how much of a life has passed. Then its whole life begins anew: a record stays longer, never shorter.
 //!
 //! ```
@@ -44,56 +44,56 @@ use crate::temporal::ClockOrigin;
 use crate::transaction::WriteTransaction;
 use crate::{Deadline, StoreError};
 
-/// The most records that one write transaction removes because they are due: about a tenth of a millisecond.
+/// Most due records that one write transaction removes: they take about a tenth of a millisecond.
 pub const SWEPT_MAX: usize = 8;
 
-/// When records are due: clock origin, instant, key; the value is the record's life.
+/// Index by due time, after this prefix: clock origin, instant, key; the value is the record's life in nanoseconds.
 const DUE: &[u8] = b"\0punctual/due/";
-/// From a record to its entry there: clock origin and instant.
+/// From a record's key to its entry in that index: clock origin and instant.
 const TERM: &[u8] = b"\0punctual/term/";
-/// How many runs have had no origin for their clock.
+/// Number of runs whose clock had no known origin.
 const RUNS: &[u8] = b"\0punctual/runs";
-/// The instant at which the next transaction looks again, whenever that is.
+/// Value of `next`: the next transaction sweeps again, at whatever instant.
 const MORE: u64 = 0;
-/// The bytes of an origin and an instant.
+/// Bytes of an origin and an instant.
 const TERM_LEN: usize = 16;
 
 /// The longest key of a record that expires, in bytes.
 pub const EXPIRING_KEY_MAX_LEN: usize = KEY_MAX_LEN - TERM.len() - TERM_LEN;
 
-/// What is known of records that expire.
+/// State of expiry in this run.
 #[derive(Debug)]
 pub(crate) struct Expiry {
-    /// What instants of this run count from.
+    /// Origin of this run's instants: the clock's, or the number of the run.
     origin: u64,
-    /// Whether `origin` is the number of a run, which is still to be written down.
+    /// Whether `origin` is the number of a run that is not recorded in the store yet.
     unwritten: AtomicBool,
-    /// Whether there may be any: writers look for the term of each record then.
+    /// Whether any record may expire: only then writers look for an expiry of each record.
     any: AtomicBool,
-    /// Nothing is due before this, on the clock of ages.
+    /// No record is due before this instant of the clock of ages, in nanoseconds.
     next: AtomicU64,
 }
 
-/// What a transaction has to say about it once it is committed.
+/// Changes of a transaction to the state of expiry, which take effect when it has committed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Swept {
-    /// How many records were removed.
+    /// Number of records that were removed.
     pub records: usize,
-    /// Nothing else is due before this; none where the transaction has not looked.
+    /// No other record is due before this instant; `None` if the transaction did not sweep.
     next: Option<u64>,
-    /// The first of its own records that will be due.
+    /// Earliest due time of the records that the transaction itself wrote.
     own: Option<u64>,
 }
 
 impl Swept {
-    /// Whether the transaction has given a record a term.
+    /// Whether the transaction has given a record an expiry.
     pub fn has_own(&self) -> bool {
         self.own.is_some()
     }
 }
 
 impl Expiry {
-    /// Looks what an earlier run has left.
+    /// Reads the entries of earlier runs.
     pub fn new(read: &impl Read, origin: ClockOrigin) -> Result<Expiry, EngineError> {
         let runs = read.get(Table::Data, RUNS)?;
         let runs = runs.and_then(|runs| Some(u64::from_be_bytes((*runs).try_into().ok()?)));
@@ -106,7 +106,7 @@ impl Expiry {
         })
     }
 
-    /// The transaction is committed; its thread has the permit still.
+    /// Applies the changes of a transaction after its commit; the write lock must still be held.
     pub fn committed(&self, swept: Swept) {
         if let Some(next) = swept.next {
             self.next.store(next, Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl Expiry {
     }
 }
 
-/// An origin and an instant, in the order of instants.
+/// An origin and an instant, encoded so that bytes sort by origin, then by instant.
 fn term(origin: u64, at: u64) -> [u8; TERM_LEN] {
     let mut term = [0; TERM_LEN];
     term[..8].copy_from_slice(&origin.to_be_bytes());
@@ -131,7 +131,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.first_chunk::<8>().copied()?))
 }
 
-/// The record `key` has no term any more.
+/// Removes both entries of the expiry of `key`, if it has one.
 fn forget(engine: &mut impl Write, key: &[u8]) -> Result<(), EngineError> {
     let place = [TERM, key].concat();
     let Some(term) = engine.get(Table::Data, &place)?.map(|term| term.to_vec()) else {
@@ -141,13 +141,13 @@ fn forget(engine: &mut impl Write, key: &[u8]) -> Result<(), EngineError> {
     engine.delete(Table::Data, &place).map(drop)
 }
 
-/// Gives the record `key` a term, which it has not yet.
+/// Adds both entries of an expiry of `key`, which must have none yet.
 fn remember(engine: &mut impl Write, key: &[u8], term: [u8; TERM_LEN], life: u64) -> Result<(), EngineError> {
     engine.put(Table::Data, &[DUE, &term, key].concat(), &life.to_be_bytes())?;
     engine.put(Table::Data, &[TERM, key].concat(), &term)
 }
 
-/// One entry of those that are due.
+/// An entry of the index by due time.
 struct Entry {
     origin: u64,
     at: u64,
@@ -155,7 +155,7 @@ struct Entry {
     life: u64,
 }
 
-/// At most `limit` entries from `low` on, as far as they are `wanted`; skips none.
+/// The first entries from `low` up to `high`, at most `limit`, while they are `wanted`.
 fn entries(
     engine: &impl Read,
     low: &[u8],
@@ -184,7 +184,7 @@ fn entries(
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// Removes all records that are due, [`SWEPT_MAX`] in one write transaction; how many. Write transactions do it by
+    /// Removes all due records, [`SWEPT_MAX`] per write transaction; returns their number. Write transactions do so by
     /// themselves.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Removes records that are due at the beginning of a write transaction; `removed` is called with the key of each.
+    /// Removes due records at the beginning of a write transaction; calls `removed` with the key of each.
     pub(crate) fn sweep(
         &self,
         engine: &mut E::Write<'_>,
@@ -232,14 +232,14 @@ impl<E: Engine, O: Os> Store<E, O> {
             engine.delete(Table::Data, &entry.key)?;
             forget(engine, &entry.key)?;
         }
-        // Those of other origins get their whole life once more: those before ours, and those behind.
+        // Entries of other origins, before and behind this run's, get their whole life once more.
         let mut rest = SWEPT_MAX - own.len();
         for low in [DUE.to_vec(), begin(expiry.origin.saturating_add(1))] {
             let others = entries(engine, &low, end, rest, |entry| entry.origin != expiry.origin)?;
             rest -= others.len();
             for Entry { origin, at, key, life } in others {
                 let new = term(expiry.origin, now.0.saturating_add(life));
-                // At a full quota it keeps its old term: the next transaction tries again.
+                // At a full quota a record keeps its old entry: the next transaction tries again.
                 match remember(engine, &key, new, life) {
                     Ok(()) => engine.delete(Table::Data, &[DUE, &term(origin, at), &key].concat())?,
                     Err(EngineError::QuotaFull { .. }) => break,
@@ -264,7 +264,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// A record is set or removed: whatever term it had is over.
+    /// Cancels the expiry of a record that is set or removed, if it has one.
     #[inline]
     pub(crate) fn end_term(&self, engine: &mut E::Write<'_>, key: &[u8], swept: &Swept) -> Result<(), EngineError> {
         if self.expiry.any.load(Ordering::Relaxed) || swept.own.is_some() {
@@ -273,7 +273,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(())
     }
 
-    /// For how long the record `key` will still be kept; `own` says whether the transaction has given terms itself.
+    /// Time until the record `key` is due, zero if it is; `None` if it does not expire. `own`: the transaction has
+    /// itself given records an expiry.
     #[inline]
     pub(crate) fn term_left(&self, read: &impl Read, key: &[u8], own: bool) -> Result<Option<Nanos>, EngineError> {
         if !own && !self.expiry.any.load(Ordering::Relaxed) {
@@ -288,12 +289,12 @@ impl<E: Engine, O: Os> Store<E, O> {
         if origin == self.expiry.origin {
             return Ok(Some(Nanos(at.saturating_sub(self.os.since_boot().0))));
         }
-        // Of another clock: its whole life begins anew when it is swept.
+        // The entry is of another clock: the whole life begins anew when the record is swept.
         let life = read.get(Table::Data, &[DUE, &*term, key].concat())?;
         Ok(life.and_then(|life| number(&life)).map(Nanos))
     }
 
-    /// A record gets a term.
+    /// Gives a record an expiry after `life`.
     pub(crate) fn begin_term(
         &self,
         engine: &mut E::Write<'_>,
@@ -313,13 +314,12 @@ impl<E: Engine, O: Os> Store<E, O> {
 }
 
 impl<E: Engine, O: Os> WriteTransaction<'_, E, O> {
-    /// How many records this transaction has removed as it began, because they were due.
+    /// Number of due records that this transaction removed when it began.
     pub fn swept(&self) -> usize {
         self.swept.records
     }
 }
 
-/// Refuses a key that is too long for a record that expires.
 pub(crate) fn check_expiring(key: &[u8]) -> Result<(), StoreError> {
     let (len, max) = (key.len(), EXPIRING_KEY_MAX_LEN);
     if (1..=max).contains(&len) {

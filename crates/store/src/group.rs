@@ -1,16 +1,16 @@
 //! Group commit: from memory to the engine, many temporal objects in one write transaction.
 //!
 //! **Why.** A copy-on-write engine writes whole pages: one 100-byte update alone costs 16 KB of flash (LMDB: a leaf,
-//! two branch pages, a meta page). Together, updates share these pages, and of several updates of one object between
-//! two commits only the last is written.
+//! two branch pages, a meta page). Updates in one transaction share these pages, and of several updates of one object
+//! between two commits only the last is written.
 //!
 //! **Promise.** An update is acknowledged as durable, by [`Store::durable_seq`] and [`Flushed::durable`], only after
 //! the commit that holds it has reached the medium: with the commit itself at durability `durable`, otherwise after
 //! the next [`Store::sync`]. An update that was superseded in memory before it was written is covered by the newer
 //! one.
 //!
-//! **What was installed together** ([`Store::install_together`]) is written together, as long as no more than
-//! [`GROUP_OBJECTS_MAX`] objects are to be written: a group is what one cut has of them.
+//! **Values installed together** ([`Store::install_together`]) are written together, as long as no more than
+//! [`GROUP_OBJECTS_MAX`] objects are to be written: a group holds the values of one cut.
 //!
 //! **Urgent writers** wait for at most [`GROUP_OBJECTS_MAX`] objects: a larger group becomes several transactions.
 
@@ -24,22 +24,22 @@ use crate::store::Store;
 use crate::temporal::{Overwritten, Readings};
 use crate::{Deadline, StoreError};
 
-/// The most objects that one write transaction of a group commit writes.
+/// Most objects that one write transaction of a group commit writes.
 pub const GROUP_OBJECTS_MAX: usize = 256;
 
-/// Which update of each object has gone how far; 0: none of this run.
+/// The last committed and the last durable update of each object; 0: none of this run.
 #[derive(Debug)]
 pub(crate) struct Group {
     committed: Box<[AtomicU64]>,
     durable: Box<[AtomicU64]>,
 }
 
-/// What a group commit has done.
+/// Result of a group commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flushed {
-    /// How many objects were written.
+    /// Number of objects that were written.
     pub objects: usize,
-    /// Whether all that was installed before the call is durable now.
+    /// Whether all updates that were installed before the call are durable now.
     pub durable: bool,
 }
 
@@ -52,7 +52,7 @@ impl Group {
         }
     }
 
-    /// Notes a commit; its caller holds the permit, so numbers only grow.
+    /// Records a commit; the caller holds the write lock, so numbers only grow.
     pub fn committed(&self, object: ObjectId, seq: Seq, durability: Durability) {
         self.committed[object.index()].store(seq.0, Ordering::Release);
         if durability == Durability::Durable {
@@ -66,12 +66,12 @@ impl Group {
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// Writes all temporal objects that have changed since they were last written. For a thread that does so every
-    /// [`group_interval`](crate::StoreOptions::group_interval). Nothing to do in transaction mode.
+    /// Writes all temporal objects that have changed since they were last written. A thread must call it every
+    /// [`group_interval`](crate::StoreOptions::group_interval). In transaction mode there is nothing to write.
     ///
     /// # Errors
-    /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`]. What was not written is
-    /// tried again by the next call.
+    /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`]. The next call tries again
+    /// to write the objects that were left.
     pub fn commit_group(&self) -> Result<Flushed, StoreError> {
         self.look_at_readers(self.os.now());
         let dirty = self.dirty(self.objects.installs().cut());
@@ -108,7 +108,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// has written yet are not part of that; [`flush`](Store::flush) is.
     ///
     /// # Errors
-    /// [`StoreError::Engine`]; nothing has been promised then. A volatile store always refuses, see
+    /// [`StoreError::Engine`]; nothing is promised then. A volatile store always refuses, see
     /// [`EngineError::Volatile`](crate::engine::EngineError::Volatile).
     pub fn sync(&self) -> Result<(), StoreError> {
         let load = |seq: &AtomicU64| seq.load(Ordering::Acquire);
@@ -133,7 +133,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(Seq(seq.load(Ordering::Acquire)))
     }
 
-    /// The objects whose value at `cut` no group commit has written yet. One that is overwritten right now is dirty.
+    /// The objects whose value at `cut` was not committed yet. An object that is overwritten right now counts as dirty.
     fn dirty(&self, cut: u64) -> Vec<ObjectId> {
         let is_dirty = |object: &ObjectId| {
             let sample = self.objects.slot(*object).map(|slot| slot.sample_at(cut));
@@ -146,12 +146,12 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.objects.ids().filter(is_dirty).collect()
     }
 
-    /// Writes `objects`, or else all that are dirty, in one transaction, as one cut has them.
+    /// Writes `objects`, or all that are dirty if `None`, in one transaction, with the values of one cut.
     fn commit_objects(&self, objects: Option<&[ObjectId]>) -> Result<(), StoreError> {
         let now = self.os.now();
         let (permit, _) = self.permit(Deadline::soft(now + self.group_interval), now)?;
         let mut readings = Readings::default();
-        // Maybe newer than when they were found dirty: so much the better.
+        // The values may be newer than those found dirty, which only helps.
         let objects = self.at_one_cut(|cut| {
             let mut objects = objects.map_or_else(|| self.dirty(cut), <[ObjectId]>::to_vec);
             objects.truncate(GROUP_OBJECTS_MAX);

@@ -1,26 +1,27 @@
 //! Which transaction may read and write what, how fresh, and by when? A key/value store that knows deadlines, and how
 //! fresh its data is.
 //!
-//! **Problem.** A robot, a vehicle or a gateway keeps what its sensors say and what its programs decide in one place,
-//! and its jobs must be done on time. An ordinary store answers without saying how old the answer is, lets a job wait
-//! for a lock without end, and cannot tell afterwards where the time went.
+//! **Problem.** A robot, a vehicle or a gateway keeps its sensors' values and its programs' decisions in one place, and
+//! its jobs must be done on time. An ordinary store answers without saying how old the answer is, lets a job wait for a
+//! lock without end, and cannot tell afterwards where the time went.
 //!
-//! **Method.** A [`Store`] adds to any [`engine`] what the engine does not know:
+//! **Method.** A [`Store`] adds to any [`engine`]:
 //!
 //! - a deadline for each transaction ([`Deadline`]), which orders the one write lock and bounds the wait for it
 //!   ([`permit`]);
 //! - temporal objects with an age ([`temporal`]), read in a few dozen nanoseconds and written to the engine in
 //!   groups, or in a transaction each: [`Store::get_fresh`], [`Store::fresh_share`];
-//! - several of them read and installed all at once, and what they were before ([`together`]);
-//! - being told of changes, by threads that never wait for it ([`watch`]);
-//! - the way of sensor updates into them ([`sensors`]), of which a controller may shed a part ([`updates`]);
+//! - several temporal objects read or installed all at once, with a history of earlier values ([`together`]);
+//! - notice of changes, for watching threads that the writing threads never wait for ([`watch`]);
+//! - the path of sensor updates into temporal objects ([`sensors`]); a controller may shed a part of them
+//!   ([`updates`]);
 //! - an account of each transaction's time ([`Split`]) and of each sensor's updates ([`Store::reconcile`]);
-//! - several transactions in one commit that waits for a log, as values that other stores apply ([`batch`]);
+//! - several transactions in one commit that waits for a log; other stores apply their write sets ([`batch`]);
 //! - iterators from both ends and from any key ([`Records`]);
 //! - records that are removed when they are old ([`expiry`]);
 //! - tables with names ([`tables`]);
-//! - readers that no writer waits for: one that is forgotten is ended ([`readers`]);
-//! - a durability that is promised only when it is there ([`Store::flush`], [`Store::durable_seq`]).
+//! - readers that no writer waits for: a forgotten snapshot is ended ([`readers`]);
+//! - durability that is reported only once it is there ([`Store::flush`], [`Store::durable_seq`]).
 //!
 //! [`Store`] begins with an example. Engines live in `punctual-engines` and pass the conformance suite of
 //! `punctual-testing`.

@@ -1,25 +1,25 @@
-//! Readers: which snapshots are open, and which are ended because they stand in the way of writers.
+//! Open snapshots, and the end of those that stand in the way of writers.
 //!
 //! **Problem.** A snapshot keeps everything that it shows from reuse, for as long as it lives. One reader that is
 //! forgotten, or stuck, lets the store's file grow with every write until it is full; then even a delete fails.
 //!
 //! **Method.** A snapshot is ended by another thread, the engine's [`Engine::end`], when it
 //!
-//! 1. is past the firm deadline of its transaction: nothing may use it any more;
+//! 1. is past the firm deadline of its transaction: that can use it no more;
 //! 2. is older than [`reader_life_max`](crate::StoreOptions::reader_life_max);
 //! 3. is older than [`HELD_AFTER`] and keeps more from reuse than all data takes, and more than [`HELD_MIN`]. So a
 //!    reader doubles the file at the most, however fast the store is written;
 //! 4. keeps pages that a delete or a group commit needs at a full quota, whatever its age.
 //!
-//! A reader in another process is ended by rules 3 and 4, before a put is refused for want of what it keeps, and by
-//! rule 2 with [`PROCESS_LIFE_MAX`] in its place: a backup of a large store takes its time.
+//! A reader in another process is ended by rules 3 and 4, before a put is refused for want of the pages that it keeps,
+//! and by rule 2 with [`PROCESS_LIFE_MAX`] in place of the reader's bound: a backup of a large store takes its time.
 //!
-//! Its reader is told with its next call ([`EngineError::SnapshotEnded`](crate::engine::EngineError)); what it read
-//! before stays right. Rule 3 holds where a `reader_life_max` is set.
+//! The reader's next call fails ([`EngineError::SnapshotEnded`](crate::engine::EngineError)); earlier reads stay valid.
+//! Rule 3 holds where a `reader_life_max` is set.
 //!
-//! **Which thread looks.** One that writes: only writers need what readers keep. One look every [`LOOK_INTERVAL`] at
-//! the most, before the thread asks for the permit. A group commit looks as well. So there is no thread for it, and
-//! a reader of a store that is not written is left alone.
+//! **Which thread checks.** A writing one: only writers need the pages that readers keep. It checks before it asks for
+//! the write lock, at most once every [`LOOK_INTERVAL`]; a group commit checks as well. So no thread exists for this
+//! alone, and readers of a store that is not written are left alone.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,41 +32,41 @@ use crate::engine::{EndedBecause, Engine, EngineError, OpenSnapshot, Reader, Spa
 use crate::store::Store;
 use crate::{Deadline, StoreError};
 
-/// The shortest time between two looks at the readers.
+/// Least time between two checks of the readers' ages.
 pub const LOOK_INTERVAL: Nanos = Nanos::from_millis(10);
-/// The shortest time between two looks at how much the readers keep, which reads the engine's list of what is free.
+/// Least time between two checks of the pages that readers keep, which read the engine's free list.
 const SPACE_INTERVAL: Nanos = Nanos::from_millis(50);
-/// A reader may keep as much as this from reuse, in bytes, however little data there is.
+/// Any reader may keep this many bytes from reuse, however little data there is.
 pub const HELD_MIN: u64 = 16 << 20;
 /// A reader younger than this may keep any amount.
 pub const HELD_AFTER: Nanos = Nanos::from_millis(100);
 
-/// How old the snapshot of another process may be, where a `reader_life_max` is set.
+/// Longest life of a snapshot in another process, where a `reader_life_max` is set.
 pub const PROCESS_LIFE_MAX: Nanos = Nanos::from_secs(3_600);
 
-/// A snapshot that is open.
+/// A snapshot that is open and was not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenReader {
-    /// The thread that reads, where it is known.
+    /// The thread that reads, if known.
     pub thread: Option<Tid>,
-    /// The process that reads, where it is another one.
+    /// The process that reads, if it is another one.
     pub process: Option<u32>,
-    /// How long it has been open; zero where that is not known.
+    /// Time since the snapshot was taken; zero if unknown.
     pub age: Nanos,
-    /// What it keeps from reuse, in bytes; another reader may keep part of it as well.
+    /// Bytes that it keeps from reuse; another reader may keep some of them as well.
     pub held: u64,
 }
 
 /// A reader whose snapshot was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedReader {
-    /// The thread that read, where it is known.
+    /// The thread that read, if known.
     pub thread: Option<Tid>,
-    /// The process that read, where it is another one.
+    /// The process that read, if it is another one.
     pub process: Option<u32>,
-    /// How long the snapshot had been open.
+    /// Age of the snapshot when it was ended.
     pub age: Nanos,
-    /// Why it was ended.
+    /// Reason for which it was ended.
     pub why: EndedBecause,
 }
 
@@ -81,22 +81,22 @@ impl fmt::Display for EndedReader {
     }
 }
 
-/// How many snapshots were ended since the store was opened, and the last of them.
+/// Snapshots that were ended since the store was opened: their number, and the last of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndedReaders {
-    /// How many.
+    /// Number of snapshots ended so far.
     pub count: u64,
-    /// The last one.
+    /// The reader that was ended last.
     pub last: Option<EndedReader>,
 }
 
-/// What is told of each reader that is ended.
+/// Called with each reader that is ended.
 type Alarm = dyn Fn(EndedReader) + Send + Sync;
 
-/// What a store keeps of its readers.
+/// Bookkeeping about a store's readers.
 pub(crate) struct Readers {
     life_max: Option<Nanos>,
-    /// When a thread looked last, and when it looked at the space as well.
+    /// Instants, in nanoseconds, of the last check of ages, and of the last check of space.
     looked: AtomicU64,
     surveyed: AtomicU64,
     told: Mutex<Told>,
@@ -118,7 +118,7 @@ impl Readers {
         }
     }
 
-    /// Whether it is this thread's turn to look: once every [`LOOK_INTERVAL`].
+    /// Whether this thread should check now: true once every [`LOOK_INTERVAL`].
     #[inline]
     fn turn(&self, now: Time) -> bool {
         take_turn(&self.looked, now, LOOK_INTERVAL)
@@ -126,7 +126,7 @@ impl Readers {
 
     fn note(&self, reader: EndedReader) {
         let alarm = {
-            // Two assignments that cannot panic.
+            // The lock is never poisoned halfway: the assignments cannot panic.
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
             told.ended.count += 1;
             told.ended.last = Some(reader);
@@ -147,7 +147,7 @@ fn take_turn(last: &AtomicU64, now: Time, interval: Nanos) -> bool {
         .is_ok()
 }
 
-/// Why a snapshot is to be ended at `now`; none if it is not. `space` where it is known, `tight` where deletes may soon
+/// Reason to end a snapshot at `now`; `None` to keep it. `space`: the engine's, if known; `tight`: deletes may soon
 /// find no room.
 pub(crate) fn overdue(
     snapshot: &OpenSnapshot,
@@ -176,7 +176,7 @@ pub(crate) fn overdue(
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// A snapshot for a transaction of this thread's with `deadline`.
+    /// Takes a snapshot for a transaction of this thread with `deadline`.
     #[inline]
     pub(crate) fn snapshot(&self, deadline: Deadline) -> Result<E::Snapshot<'_>, StoreError> {
         let reader = Reader {
@@ -188,7 +188,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(self.engine.snapshot_for(reader)?)
     }
 
-    /// The snapshots that are open, the oldest first. It takes time in proportion to what is free in the engine.
+    /// The open snapshots, the oldest first. Takes time in proportion to the engine's free pages.
     ///
     /// # Errors
     /// [`StoreError::Engine`].
@@ -209,21 +209,21 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(readers)
     }
 
-    /// How many readers were ended since the store was opened.
+    /// Number of readers that were ended since the store was opened, and the last of them.
     pub fn readers_ended(&self) -> EndedReaders {
         self.readers.told.lock().unwrap_or_else(PoisonError::into_inner).ended
     }
 
-    /// Has `alarm` called for each reader that is ended from now on, in place of an alarm that was set before. It is
-    /// called by a thread that is about to write, before that thread waits for the permit: it may read and write the
-    /// store, and takes that thread's time.
+    /// Sets the function that is called for each reader that is ended from now on, in place of an earlier one. A thread
+    /// that is about to write calls it, before it waits for the write lock: `alarm` may read and write the store, and
+    /// takes that thread's time.
     pub fn set_reader_alarm(&self, alarm: impl Fn(EndedReader) + Send + Sync + 'static) {
         let mut told = self.readers.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.alarm = Some(Arc::new(alarm));
     }
 
-    /// Ends the readers that are overdue, see the [module](crate::readers); how many. Writers do it by themselves; a
-    /// store that few threads write is looked after by a call of this now and then.
+    /// Ends the readers that are overdue, see the [module](crate::readers); returns their number. Writers do so by
+    /// themselves; a store that is seldom written needs this call at intervals.
     ///
     /// # Errors
     /// [`StoreError::Engine`].
@@ -243,7 +243,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(ended.count())
     }
 
-    /// Looks, if that is due at `now`. Where the engine cannot tell, the next look may.
+    /// Checks the readers, if that is due at `now`. If the engine fails to report its space, a later check tries again.
     #[inline]
     pub(crate) fn look_at_readers(&self, now: Time) {
         if self.readers.turn(now) || self.engine.is_tight() {
@@ -251,7 +251,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// What a failed change is told: since when a reader keeps what was needed.
+    /// The error of a failed change; adds the age of the snapshot that keeps the needed pages.
     #[cold]
     pub(crate) fn refused(&self, mut error: EngineError) -> StoreError {
         if let EngineError::QuotaFull {
@@ -263,7 +263,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         error.into()
     }
 
-    /// Ends the readers of other processes, which must not have a put of this one refused; whether there was one.
+    /// Ends the snapshots of other processes, for which no put of this one may be refused; true if there was one.
     #[cold]
     pub(crate) fn end_processes(&self) -> bool {
         let now = self.os.now();

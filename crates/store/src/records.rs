@@ -1,8 +1,8 @@
 //! Iterators over the records that a transaction sees: from both ends, and from any key on.
 //!
 //! Plain records and temporal objects have one keyspace, so they come in the one order of their keys. Between two
-//! records nothing of the engine's memory is held: the transaction may be read meanwhile, and a snapshot that is ended
-//! then (see [`readers`](crate::readers)) is told by the next record, once.
+//! records nothing of the engine's memory is held: the transaction may be read meanwhile. If the snapshot is ended
+//! meanwhile (see [`readers`](crate::readers)), the next record is the error, once.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -21,8 +21,8 @@ use crate::{StoreError, Value};
 /// The records of a transaction in a range, in ascending order of keys; from the end by
 /// [`next_back`](DoubleEndedIterator::next_back) and [`rev`](Iterator::rev).
 ///
-/// Each is read when it is asked for, and counts as data time of the transaction. After an error there is no record
-/// more.
+/// Each record is read when it is asked for, and counts as data time of the transaction. After an error the iterator
+/// ends.
 ///
 /// ```
 /// use std::ops::Bound;
@@ -53,18 +53,18 @@ pub struct Records<'t, E: Engine, O: Os, R: Read + 't> {
     pub(crate) meter: &'t Meter<'t, O>,
 }
 
-/// Bytes of a record: the engine's, or copied.
+/// Bytes of a record: in the engine's memory, or copied.
 type Bytes<'t, R> = Value<<R as Read>::Bytes<'t>>;
 
 impl<E: Engine, O: Os, R: Read> Records<'_, E, O, R> {
-    /// The next record is the first one of the range whose key is at or behind `key`; also if it came already, unless
-    /// from the end.
+    /// Moves the front: the next record is the first one of the range at or behind `key`, even if it was already
+    /// returned from the front. Records returned from the end stay excluded.
     pub fn seek(&mut self, key: &[u8]) {
         self.merged.seek(key);
     }
 
-    /// The next record from the end is the last one of the range whose key is at or before `key`; also if it came
-    /// already, unless from the front.
+    /// Moves the end: the next record from the end is the last one of the range at or before `key`, even if it was
+    /// already returned from the end. Records returned from the front stay excluded.
     pub fn seek_back(&mut self, key: &[u8]) {
         self.merged.seek_back(key);
     }
@@ -101,34 +101,33 @@ impl<E: Engine, O: Os, R: Read> DoubleEndedIterator for Records<'_, E, O, R> {
 
 impl<E: Engine, O: Os, R: Read> std::iter::FusedIterator for Records<'_, E, O, R> {}
 
-/// A range that owns its bounds.
 type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Plain records and temporal objects in the order of their keys, off any account.
+/// Plain records and temporal objects in the order of their keys, without accounting of time.
 pub(crate) struct Merged<'t, E: Engine, O: Os, R: Read + 't> {
     store: &'t Store<E, O>,
     read: &'t R,
     range: OwnedRange,
-    /// What is left: the keys that have come from an end lie outside.
+    /// The part of `range` not yet returned from either end.
     left: OwnedRange,
-    /// The temporal objects in `range`, in ascending order of keys, and those of them that lie in `left`.
+    /// The temporal objects in `range`, in ascending order of keys; those in `first..behind` lie in `left`.
     temporal: Cow<'t, [ObjectId]>,
     first: usize,
     behind: usize,
     front: Option<End<'t, R>>,
     back: Option<End<'t, R>>,
     over: bool,
-    /// What the keys of a named table begin with; empty without a table.
+    /// Prefix of the engine's keys of a named table; empty without a table.
     prefix: Vec<u8>,
 }
 
-/// One end of the range: a scan towards the other end, and the record that it has read ahead.
+/// A scan from one end of the range towards the other, with one record read ahead.
 struct End<'t, R: Read + 't> {
     scan: R::Scan<'t>,
     next: Option<Record<R::Bytes<'t>>>,
 }
 
-/// A record, and what is known of a temporal one.
+/// Key, value, and the sample if the record is a temporal object's.
 type Found<'t, R> = (Bytes<'t, R>, Bytes<'t, R>, Option<Sample>);
 
 impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
@@ -202,7 +201,8 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
             let end = match end {
                 Some(end) => end,
                 None => {
-                    // Up to the other end of the range, not to what has come from there: a seek may give that back.
+                    // Scans to the other end of the range, beyond records returned from there: a seek may return them
+                    // again.
                     let (low, high) = if back {
                         (&self.range.0, &left.1)
                     } else {
@@ -213,7 +213,7 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
                 }
             };
             let plain_key = end.next.as_ref().map(|(key, _)| &**key);
-            // What the other end has passed is no part of this one.
+            // Records that the other end has passed are not returned from this one.
             let plain_key = plain_key.filter(|key| !(is_before(key, &left.0) || is_behind(key, &left.1)));
             let objects = self.temporal.get(self.first..self.behind).unwrap_or_default();
             let object = if back { objects.last() } else { objects.first() };
@@ -226,7 +226,7 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
                     return Ok(None);
                 };
                 if self.prefix.is_empty() && key.starts_with(REGION) {
-                    // Over the named tables at once.
+                    // Skips the named tables in one step.
                     if back {
                         self.left.1 = Bound::Excluded(REGION.to_vec());
                         self.back = None;
@@ -263,7 +263,7 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
         }
     }
 
-    /// `key` has come from this end.
+    /// Excludes `key` and all keys before it, seen from this end, from `left`.
     fn pass(&mut self, key: &[u8], back: bool) {
         let bound = if back { &mut self.left.1 } else { &mut self.left.0 };
         let mut buffer = match std::mem::replace(bound, Bound::Unbounded) {
@@ -302,7 +302,7 @@ impl<'t, R: Read> End<'t, R> {
     }
 }
 
-/// Whether `key` lies before what `low` lets in.
+/// Whether `key` lies before the lower bound `low`.
 fn is_before<K: Deref<Target = [u8]>>(key: &[u8], low: &Bound<K>) -> bool {
     match low {
         Bound::Included(low) => key < &**low,
@@ -311,7 +311,7 @@ fn is_before<K: Deref<Target = [u8]>>(key: &[u8], low: &Bound<K>) -> bool {
     }
 }
 
-/// Whether `key` lies behind what `high` lets in.
+/// Whether `key` lies behind the upper bound `high`.
 fn is_behind<K: Deref<Target = [u8]>>(key: &[u8], high: &Bound<K>) -> bool {
     match high {
         Bound::Included(high) => key > &**high,

@@ -1,4 +1,4 @@
-//! Sensor updates on their way into the store.
+//! The path of sensor updates into the store.
 //!
 //! [`Store::offer`] decides on an update and queues it; an updater thread calls [`Store::install_pending`].
 //!
@@ -6,7 +6,7 @@
 //! [`helping`](crate::StoreOptions::helping), it installs the updates that are pending when it begins, on its own
 //! thread, before it takes its snapshot. This is the on-demand policy of B. Adelberg, H. Garcia-Molina and B. Kao,
 //! "Applying update streams in a soft real-time database system" (SIGMOD 1995). Without it, the most urgent job reads
-//! stale data exactly when it has preempted the updater. The number is bounded by what was pending at the beginning,
+//! stale data exactly when it has preempted the updater. The number is bounded by the updates pending at the beginning,
 //! and the time counts as data time: that is how the update load, and the knob that sheds it, act on a transaction's
 //! response time.
 //!
@@ -15,12 +15,13 @@
 //! updates is complete at every instant.
 //!
 //! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the
-//! update expires. To know it, the updater *stages* the next update before it asks for the permit. The holder of the
-//! permit takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after the
-//! other. With a hold per update it would meet the feeder there tens of thousands of times per second. When a thread
-//! waits for the permit, the holder gives back what it has not written yet. So a helper that comes late waits for at
-//! most one update, whose writer runs with the helper's priority meanwhile, and no update hides behind a thread that
-//! lost its core. An update whose write fails is given back, too: the next call tries it again, before all others.
+//! update expires. To know it, the updater *stages* the next update before it asks for the write lock. The holder of
+//! the lock takes up to [`TOGETHER`] updates under one hold of the mutex, the staged one first, and writes one after
+//! the other. With a hold per update it would meet the feeder there tens of thousands of times per second. When a
+//! thread waits for the write lock, the holder returns the updates that it has not written yet. So a helper that comes
+//! late waits for at most one update, whose writer runs with the helper's priority meanwhile, and no update is stuck
+//! with a thread that lost its core. An update whose write fails is returned, too: the next call tries it again, before
+//! all others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,10 +39,10 @@ use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Offered, Pending,
 use crate::watch::Woken;
 use crate::{Deadline, StoreError, UpdateMode};
 
-/// Updates that are offered or installed under one hold of the mutex: some microseconds' worth.
+/// Most updates that are offered or installed under one hold of the mutex: it takes some microseconds.
 pub const TOGETHER: usize = 32;
 
-/// Updates that are out of the queue at most: those being written, and one that was staged meanwhile.
+/// Most updates that are out of the queue: those being written, and one that was staged meanwhile.
 const OUT_OF_QUEUE_MAX: usize = TOGETHER + 1;
 
 /// Offers one update: sensor, number, timestamp, value, now.
@@ -54,43 +55,42 @@ pub(crate) struct Sensors<O: Os> {
     outstanding: AtomicUsize,
 }
 
-/// An update that goes past the queue.
+/// An update that bypasses the queue.
 #[derive(Debug)]
 pub(crate) struct Direct {
     pub sample: Sample,
-    /// Its account; none where the object has no sensor here.
+    /// The admitted update in the ledger; `None` if the object has no sensor here.
     pending: Option<Pending>,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
     updates: Updates,
-    /// The latest instant that the updates were given: several threads offer, each by its own reading of the clock.
+    /// The latest `now` of an offer: several threads offer, each by its own reading of the clock.
     latest: Time,
-    /// From the instants of sensors to those of ages.
+    /// Translates instants of sensors to the clock of ages.
     suspensions: Suspensions,
-    /// What admission decided, while a log is kept.
+    /// The decisions of admission, while a log is kept.
     log: Option<Vec<AdmissionEvent>>,
-    /// Out of the queue, but no thread is writing them: the update that waits for the permit, and those that were given
-    /// back.
+    /// Updates out of the queue that no thread is writing: the one that waits for the write lock, and returned ones.
     staged: VecDeque<Update>,
-    /// How many updates are between the queue and the engine.
+    /// Number of updates between the queue and the engine.
     writing: usize,
-    /// Buffers for values, to be used again: as many as updates are staged and written at a time.
+    /// Buffers for values, reused: as many as updates are staged and written at a time.
     spare: Vec<Vec<u8>>,
-    /// Holds the updates being written, to be used again.
+    /// Memory for the updates being written, reused.
     batch: Vec<Update>,
-    /// How often each object had been read when its sensor was last ranked.
+    /// Reads of each object at the last ranking of the sensors.
     reads_ranked: Vec<u64>,
 }
 
 #[derive(Debug)]
 struct Update {
     pending: Pending,
-    /// What slot and record say of it.
+    /// Number and instant as slot and record keep them.
     sample: Sample,
     value: Vec<u8>,
-    /// What came of it; none while it is not in the engine.
+    /// Outcome of the update; `None` until it is in the engine.
     installation: Option<Installation>,
 }
 
@@ -120,7 +120,7 @@ impl<O: Os> Sensors<O> {
         self.outstanding.load(Ordering::Acquire)
     }
 
-    /// Does something to the state and publishes how many updates are outstanding afterwards.
+    /// Changes the state within the mutex, then publishes how many updates are outstanding.
     pub fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let answer = change(&mut state);
@@ -131,7 +131,7 @@ impl<O: Os> Sensors<O> {
 }
 
 impl State {
-    /// Decides on one update at `now`, or at the latest instant that another thread came with.
+    /// Decides on one update at `now`, or at the latest instant of another thread's offer if that is later.
     fn offer(
         &mut self,
         sensor: SensorId,
@@ -163,13 +163,13 @@ impl State {
         }
     }
 
-    /// Looks whether the machine has slept, before instants are translated.
+    /// Reads both clocks; instants are translated after this call.
     pub fn notice_suspension(&mut self, os: &impl Os) {
         self.suspensions.notice(os);
     }
 
-    /// The next update of `object`, which is admitted whatever the knob says and installed by the caller. `last` is
-    /// what its slot holds.
+    /// Numbers the next update of `object`, which is admitted whatever the knob says and installed by the caller.
+    /// `last` is the sample in its slot.
     pub fn number_directly(&mut self, object: ObjectId, last: Option<Sample>, sampled_at: Time, now: Time) -> Direct {
         let now = now.max(self.latest);
         let sensor = SensorId(object.0);
@@ -192,7 +192,7 @@ impl State {
         }
     }
 
-    /// Accounts for an update that went past the queue.
+    /// Enters the outcome of an update that bypassed the queue.
     pub fn settle_directly(&mut self, update: &Direct, installed: bool) {
         if let Some(pending) = &update.pending {
             let installation = if installed {
@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    /// Stages the next update, if none is; when it expires.
+    /// Stages the next update, unless one is staged; returns the instant at which it expires.
     fn stage(&mut self) -> Option<Time> {
         if self.staged.is_empty() {
             let next = self.dequeue()?;
@@ -219,7 +219,7 @@ impl State {
         self.staged.front().map(|update| update.pending.expires)
     }
 
-    /// The update to install next.
+    /// The update to install next: a staged one, or else the first in the queue.
     fn take(&mut self) -> Option<Update> {
         self.staged.pop_front().or_else(|| self.dequeue())
     }
@@ -243,7 +243,7 @@ impl State {
         }
     }
 
-    /// The next updates, at most `limit`, to be written and then [settled](State::settle).
+    /// Takes the next updates, at most `limit`, to be written and then [settled](State::settle).
     fn take_together(&mut self, limit: usize) -> Vec<Update> {
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(std::iter::from_fn(|| self.take()).take(limit));
@@ -251,7 +251,7 @@ impl State {
         batch
     }
 
-    /// Accounts for what was written. The rest comes next, before all others and in its order.
+    /// Enters the outcomes of the written updates. The others are staged again, before all others and in their order.
     fn settle(&mut self, mut batch: Vec<Update>) {
         self.writing -= batch.len();
         for update in batch.drain(..).rev() {
@@ -279,7 +279,7 @@ impl State {
 
 impl<E: Engine, O: Os> Store<E, O> {
     /// Decides on update number `seq` of `sensor`, sampled at `sampled_at`, and queues it if it is admitted. Sensor i
-    /// feeds object i. Nothing is allocated, no disk is touched.
+    /// feeds object i. Allocates no memory and touches no disk.
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the update does not count.
@@ -291,8 +291,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Decides on the next reading of `sensor`, which is numbered here and stamped with the time that it has now; with
-    /// `sampled_at` where the caller knows when it was sampled. For live sensors: any thread, at any rate.
+    /// Decides on the next reading of `sensor`, which gets the next number here, and the present time as its sampling
+    /// instant unless the caller passes `sampled_at`. For live sensors: any thread, at any rate.
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the reading does not count.
@@ -305,10 +305,10 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Like [`offer`](Store::offer), decided at `now`; later, if another offer was decided later already.
+    /// As [`offer`](Store::offer), decided at `now`; later, if another offer was decided later already.
     ///
     /// # Errors
-    /// [`StoreError::Offer`], as above.
+    /// [`StoreError::Offer`], as for [`offer`](Store::offer).
     pub fn offer_at(
         &self,
         sensor: SensorId,
@@ -323,7 +323,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Offers many updates under one hold of the mutex: `offers` is called with a function that offers one update as
+    /// Offers many updates under one hold of the mutex: calls `offers` with a function that offers one update as
     /// [`offer_at`](Store::offer_at) does. For a feeder of a hundred thousand updates per second and more, which would
     /// otherwise meet the updater at the mutex for each of them. Transactions wait meanwhile: offer at most some
     /// dozens.
@@ -334,10 +334,10 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Registers a temporal object and its sensor while the store is open: from now on they are as those that the store
-    /// was opened with, and the object's number is its sensor's. The value that the engine has kept of it is loaded. It
-    /// takes one of the places that [`created_max`](crate::StoreOptions::created_max) keeps, for as long as the store
-    /// is open; later runs register it again, or open the store with it.
+    /// Registers a temporal object and its sensor while the store is open: from now on they are equal to those that the
+    /// store was opened with, and the object's number is its sensor's. Loads the value that the engine has kept of it.
+    /// The object takes one of the slots that [`created_max`](crate::StoreOptions::created_max) reserves, for as long
+    /// as the store is open; later runs register it again, or open the store with it.
     ///
     /// Transactions that install updates wait meanwhile, for a time in proportion to the number of sensors; the next
     /// reading of each sensor is admitted, see [`Updates::add_sensor`].
@@ -374,11 +374,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Installs up to `limit` pending updates; how many updates it has dealt with. For the updater thread.
+    /// Installs up to `limit` pending updates; returns how many were installed or superseded. For the updater thread.
     ///
     /// # Errors
-    /// In transaction mode those of [`write_transaction`](Store::write_transaction) and of a commit. The update in
-    /// hand is not lost, the next call tries it again.
+    /// In transaction mode those of [`write_transaction`](Store::write_transaction) and of a commit. The failed update
+    /// is not lost, the next call tries it again.
     pub fn install_pending(&self, limit: usize) -> Result<usize, StoreError> {
         let mut installed = 0;
         while installed < limit {
@@ -388,7 +388,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                     Some(expires) => {
                         let now = self.os.now();
                         self.look_at_readers(now);
-                        // Soft: late or not, it is the newest that is known of its object.
+                        // Soft: even if late, it is the newest update of its object.
                         let (permit, _) = self.permit(Deadline::soft(expires), now)?;
                         self.install_in_engine(limit - installed, &permit)?
                     }
@@ -403,9 +403,9 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(installed)
     }
 
-    /// Installs what another node's sensor says of `object`, in memory: its admission, queue and account are those of
-    /// the node that it came from. `sample` tells when it was sampled at the earliest on this machine's clock
-    /// ([`Clock::now`](punctual_units::Clock::now)); an unknown instant counts as stale.
+    /// Installs a reading of `object` from another node's sensor, in memory; admission, queue and account are those of
+    /// the node that it came from. `sample` has the earliest possible sampling instant on this machine's clock
+    /// ([`Clock::now`](punctual_units::Clock::now)); with an unknown instant the value counts as stale.
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`], [`StoreError::ValueTooLong`]; [`StoreError::NotMemoryFirst`] in transaction mode.
@@ -437,7 +437,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(installation)
     }
 
-    /// How many updates are admitted and not installed yet.
+    /// Number of updates that are admitted and not installed yet.
     pub fn pending(&self) -> usize {
         self.sensors.outstanding()
     }
@@ -452,7 +452,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         });
     }
 
-    /// Keeps a log of what admission decides from now on, until [`take_admission_log`](Store::take_admission_log). It
+    /// Keeps a log of admission's decisions from now on, until [`take_admission_log`](Store::take_admission_log). It
     /// grows with every offer: for runs with an end.
     pub fn keep_admission_log(&self) {
         self.sensors.with(|state| {
@@ -461,29 +461,29 @@ impl<E: Engine, O: Os> Store<E, O> {
         });
     }
 
-    /// The log since [`keep_admission_log`](Store::keep_admission_log), and no more; empty where none was kept.
+    /// Ends the log of [`keep_admission_log`](Store::keep_admission_log) and returns it; empty if none was kept.
     pub fn take_admission_log(&self) -> Vec<AdmissionEvent> {
         self.sensors.with(|state| state.log.take()).unwrap_or_default()
     }
 
-    /// The share of updates to admit, as set.
+    /// The share of updates to admit, as it was set.
     pub fn admitted_share(&self) -> Share {
         self.sensors.with(|state| state.updates.admitted_share())
     }
 
-    /// The largest fresh share that can be promised with everything admitted.
+    /// The largest fresh share that can be guaranteed with everything admitted.
     pub fn best_fresh_share(&self) -> Share {
         self.sensors.with(|state| state.updates.best_fresh_share())
     }
 
-    /// Ranks the objects by how often they were read since the last call; once per control period. Does nothing where
-    /// shedding does not depend on it.
+    /// Ranks the objects by their reads since the last call; to be called once per control period. Does nothing where
+    /// shedding does not depend on reads.
     pub fn rebalance(&self) {
         let ranked = |state: &mut State| state.updates.ranks_objects().then_some(state.reads_ranked.len());
         let Some(sensors) = self.sensors.with(ranked) else {
             return;
         };
-        // Outside of the mutex: it goes through all objects.
+        // Outside of the mutex, because it visits all objects.
         let reads = |object| self.objects.slot(object).map_or(0, |slot| slot.reads());
         let mut now: Vec<u64> = self.objects.ids().take(sensors).map(reads).collect();
         self.sensors.with(|state| {
@@ -500,25 +500,25 @@ impl<E: Engine, O: Os> Store<E, O> {
         });
     }
 
-    /// What updates have come to since the store was opened, over all sensors.
+    /// Updates by state since the store was opened, over all sensors.
     pub fn counts(&self) -> Counts {
         self.sensors.with(|state| state.updates.counts())
     }
 
-    /// Checks, sensor by sensor, that each offered update is in exactly one state.
+    /// Checks, sensor by sensor, that each offered update is in exactly one state. O(N) in the number of sensors.
     pub fn reconcile(&self) -> Reconciliation {
         self.sensors.with(|state| state.updates.reconcile())
     }
 
-    /// Installs up to `pending` updates for a transaction that holds no permit. What cannot be installed stays
-    /// pending, and the updater thread will meet, and report, the same obstacle: a transaction that only reads must
-    /// not fail on a full disk. How long it waited for the permit.
+    /// Installs up to `pending` updates for a transaction that does not hold the write lock; returns its wait for the
+    /// lock. Updates that cannot be installed stay pending, and the updater thread will meet, and report, the same
+    /// obstacle: a transaction that only reads must not fail on a full disk.
     #[cold]
     pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) -> Waited {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
-            // A thread that reads inside of a write transaction of its own would wait for itself, and reads the last
-            // commit anyway.
+            // A thread that reads while it has a write transaction open would wait for itself; it reads the last commit
+            // anyway.
             UpdateMode::Transaction if self.permits.is_mine() => {}
             UpdateMode::Transaction => {
                 return match self.permit(deadline, now) {
@@ -538,7 +538,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Waited::default()
     }
 
-    /// The same for a transaction that holds the permit.
+    /// As `help`, for a transaction that holds the write lock.
     #[cold]
     pub(crate) fn help_holding(&self, pending: usize, permit: &Permit<'_, O>) {
         match self.update_mode {
@@ -565,7 +565,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Installs up to `limit` updates, at most [`TOGETHER`], under one hold of the mutex; how many there were.
+    /// Installs up to `limit` updates, at most [`TOGETHER`], under one hold of the mutex; returns their number.
     fn install_in_memory(&self, limit: usize) -> usize {
         let (installed, woken) = self.sensors.with(|state| {
             let (mut installed, mut woken) = (0, Woken::default());
@@ -586,7 +586,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         installed
     }
 
-    /// Tells watches of an install, within the mutex.
+    /// Notes an install on the watches; called with the mutex held.
     #[inline]
     pub(crate) fn note_installed(&self, object: ObjectId, sample: Sample, installation: Installation) -> Woken {
         if installation == Installation::Installed && self.watches.any() {
@@ -596,8 +596,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; how many. At least one, if
-    /// there is one, and then no more as soon as a thread waits for the permit.
+    /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; returns their number.
+    /// Writes at least one, if one is pending, and stops as soon as a thread waits for the write lock.
     fn install_in_engine(&self, limit: usize, permit: &Permit<'_, O>) -> Result<usize, StoreError> {
         let mut batch = self.sensors.with(|state| state.take_together(limit.min(TOGETHER)));
         let mut written = 0;
@@ -626,7 +626,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         let (sample, sensor) = (update.sample, update.pending.sensor);
         let object = ObjectId(sensor.0);
         let slot = self.slot(object)?;
-        // The permit keeps all other writers of the slot out: its answer is final.
+        // The write lock keeps all other writers of the slot out, so this answer is final.
         if slot.sample().is_some_and(|latest| sample.seq <= latest.seq) {
             return Ok(Installation::Overtaken);
         }
@@ -641,7 +641,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(installation)
     }
 
-    /// Writes temporal records in one transaction of the engine, by the holder of the permit.
+    /// Writes temporal records in one transaction of the engine; the caller holds the write lock.
     pub(crate) fn write_records<'v>(
         &self,
         values: impl IntoIterator<Item = (ObjectId, Sample, &'v [u8])> + Clone,
@@ -670,7 +670,7 @@ fn sensor_spec(spec: &ObjectSpec) -> SensorSpec {
     }
 }
 
-/// What a slot gets of a value that is in the engine: nothing but the sample, unless it keeps a history.
+/// The part of an update that the slot holds if the engine has the value: the sample alone, unless it keeps a history.
 pub(crate) fn in_memory<'s>(slot: &'s Slot, sample: Sample, value: &'s [u8]) -> (&'s Slot, Sample, &'s [u8]) {
     (slot, sample, if slot.kept() > 1 { value } else { &[] })
 }

@@ -1,4 +1,4 @@
-//! The store: one keyspace, two kinds of records, one write lock that knows deadlines.
+//! The store: one keyspace, two kinds of records, and a write lock that serves by deadline.
 
 use std::ops::{ControlFlow, Deref};
 use std::sync::Mutex;
@@ -21,39 +21,39 @@ use crate::updates::AdmissionOptions;
 use crate::watch::Watches;
 use crate::{Deadline, LockHolder, StoreError, UpdateMode, Value};
 
-/// How to open a store.
+/// Settings with which a store is opened.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// The temporal objects. The engine keeps the value of an object that is left out; it is back when the object is.
+    /// The temporal objects. The engine keeps the value of an object that is left out, for when it is listed again.
     pub objects: Vec<ObjectSpec>,
-    /// How updates reach them. [Memory-first](UpdateMode::MemoryFirst): into memory, and from there to the engine by
-    /// [group commit](Store::commit_group); each object is linearizable by itself, a transaction that reads several
-    /// sees each as it is at that moment. [Transaction](UpdateMode::Transaction): each in a write transaction of its
-    /// own with its expiry for a deadline; temporal objects are part of every snapshot, and all transactions are
-    /// serializable.
+    /// Path of updates into temporal objects. [Memory-first](UpdateMode::MemoryFirst): into memory, and from there to
+    /// the engine by [group commit](Store::commit_group); each object is linearizable by itself, a transaction that
+    /// reads several sees each as it is at that moment. [Transaction](UpdateMode::Transaction): each in a write
+    /// transaction of its own with its expiry for a deadline; temporal objects are part of every snapshot, and all
+    /// transactions are serializable.
     pub update_mode: UpdateMode,
-    /// How long a group commit may wait for the write lock behind more urgent writers before it is the most urgent
-    /// itself; and how often the caller that flushes the store should do so.
+    /// Time for which a group commit waits for the write lock behind more urgent writers before it is the most urgent
+    /// itself; also the interval at which the caller should flush the store.
     pub group_interval: Nanos,
     /// Whether a transaction first installs the updates that were pending when it began; see [`crate::sensors`].
     pub helping: bool,
-    /// The longest wait for the write lock; a transaction with a firm deadline gives up at that, if it is earlier.
+    /// Longest wait for the write lock; a transaction with an earlier firm deadline waits only until that.
     pub lock_wait_max: Nanos,
-    /// How updates are admitted and shed.
+    /// Bounds on the admission and shedding of updates.
     pub admission: AdmissionOptions,
-    /// What the clock's instants count from.
+    /// The origin of the clock's instants, to compare them with those of earlier runs.
     pub clock_origin: ClockOrigin,
-    /// Whether its records come from the log of a federation, entry by entry: they are changed by
-    /// [`apply`](Store::apply) only, and write transactions are refused. For memory-first stores. A store to which an
-    /// entry was applied stays replicated.
+    /// Whether the records come from the log of a federation, entry by entry: only [`apply`](Store::apply) changes
+    /// them, and write transactions are refused. For memory-first stores. A store to which an entry was applied stays
+    /// replicated.
     pub replicated: bool,
-    /// How many temporal objects may be [registered](Store::register) while the store is open, or
+    /// Most temporal objects that may be [registered](Store::register) while the store is open, or
     /// [created](crate::batch::BatchTransaction::create) in a replicated one, over all runs; 0 by default. Room for
     /// their names is kept from the start.
     pub created_max: usize,
-    /// How old a snapshot may be before it is ended, so that it keeps no more from reuse; its next call is told. 10 s
-    /// by default. `None`: only firm deadlines and a full quota end snapshots, and one that is forgotten lets the store
-    /// grow up to its quota. See [`readers`](crate::readers).
+    /// Age at which a snapshot is ended, so that it keeps no more from reuse; the reader's next call fails. 10 s by
+    /// default. `None`: only firm deadlines and a full quota end snapshots, and a forgotten one lets the store grow up
+    /// to its quota. See [`readers`](crate::readers).
     pub reader_life_max: Option<Nanos>,
 }
 
@@ -74,7 +74,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// These objects, and all else as by default.
+/// Options with these objects, and the defaults otherwise.
 impl<const N: usize> From<[ObjectSpec; N]> for StoreOptions {
     fn from(objects: [ObjectSpec; N]) -> StoreOptions {
         StoreOptions {
@@ -84,22 +84,21 @@ impl<const N: usize> From<[ObjectSpec; N]> for StoreOptions {
     }
 }
 
-/// A value with the freshness that was asked for, or the reason why there is none.
+/// A value that is fresh enough, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Freshness<V> {
-    /// Young enough.
+    /// The value is not older than the bound.
     Fresh {
-        /// The value.
+        /// Bytes of the value.
         value: V,
-        /// How old it is.
+        /// Age of the value when it was read.
         age: Nanos,
     },
-    /// There is a value, and it is too old.
+    /// The object has a value, but an older one than the bound allows.
     Stale {
-        /// How old it is; [`Nanos::MAX`] where that is not known.
+        /// Age of the value; [`Nanos::MAX`] if unknown.
         age: Nanos,
-        /// When it was sampled, see [`Sample::sampled_at`]; `None` for a value kept from before a restart of the
-        /// machine.
+        /// Sampling instant, see [`Sample::sampled_at`]; `None` for a value kept from before a restart of the machine.
         sampled_at: Option<Time>,
     },
     /// The object has no value yet.
@@ -107,7 +106,7 @@ pub enum Freshness<V> {
 }
 
 impl<V> Freshness<V> {
-    /// The value, if it is fresh.
+    /// The value, if it is fresh; `None` otherwise.
     pub fn value(&self) -> Option<&V> {
         match self {
             Freshness::Fresh { value, .. } => Some(value),
@@ -117,13 +116,13 @@ impl<V> Freshness<V> {
 }
 
 impl<B: Deref<Target = [u8]>> Freshness<Value<B>> {
-    /// Whether a reading is young enough at `now`.
+    /// Compares a reading's age at `now` with `max_age`.
     pub(crate) fn of(reading: Option<Reading<B>>, max_age: Nanos, now: Time) -> Self {
         let Some((sample, value)) = reading else {
             return Freshness::NotFound;
         };
         let age = sample.age(now);
-        // An unknown age is stale whatever was asked for.
+        // An unknown age is stale, whatever the bound.
         match sample.sampled_at {
             Some(_) if age <= max_age => Freshness::Fresh { value, age },
             sampled_at => Freshness::Stale { age, sampled_at },
@@ -131,7 +130,7 @@ impl<B: Deref<Target = [u8]>> Freshness<Value<B>> {
     }
 }
 
-/// The value of a temporal object, and what is known of it.
+/// The sample and the value of a temporal object.
 pub(crate) type Reading<B> = (Sample, Value<B>);
 
 /// A real-time key/value store on an engine.
@@ -176,16 +175,16 @@ pub struct Store<E, O: Os> {
     pub(crate) watches: Watches<O>,
     pub(crate) expiry: Expiry,
     pub(crate) replicated: bool,
-    /// The last entry of the log that was applied.
+    /// Revision of the last entry of the log that was applied.
     pub(crate) revision: AtomicU64,
-    /// Up to which key its records are here; changed within the permit.
+    /// Last key up to which records are here; changed with the write lock held.
     pub(crate) upto: Mutex<Option<Vec<u8>>>,
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
     /// Opens a store on `engine`, for threads of `os`, and loads its temporal objects. A loaded value's age is known if
-    /// the clock of `os` has the origin of the clock that sampled it; otherwise it is stale until its sensor speaks.
-    /// Sequence numbers begin anew.
+    /// the clock of `os` has the origin of the clock that sampled it; otherwise the value is stale until its sensor
+    /// reports. Sequence numbers begin anew.
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
@@ -254,7 +253,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             specs.push(creation.spec);
         }
         store.load(&specs)?;
-        // A clock may take some time over its first stamp: not in the first transaction.
+        // The first stamp of a clock may take long: take it here, not in the first transaction.
         store.os.stamp();
         Ok(store)
     }
@@ -268,7 +267,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(())
     }
 
-    /// What the engine has kept of an object.
+    /// The value that the engine has kept of an object.
     pub(crate) fn kept(&self, spec: &ObjectSpec) -> Result<Option<(Sample, Vec<u8>)>, StoreError> {
         let snapshot = self.engine.snapshot()?;
         let Some(record) = snapshot.get(Table::Temporal, &spec.key)? else {
@@ -291,7 +290,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(Some((sample, value.to_vec())))
     }
 
-    /// One caller at a time: at the opening, or within the mutex.
+    /// Puts a value from an earlier run into the slot. One caller at a time: at the opening, or within the mutex.
     pub(crate) fn load_value(&self, object: ObjectId, sample: Sample, value: &[u8]) {
         if let Some(slot) = self.objects.slot(object) {
             let value = match self.update_mode {
@@ -302,8 +301,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Begins a read-only transaction. Its snapshot is taken, and its time counted, from its first call on; updates
-    /// that are pending now are installed first, see [`crate::sensors`].
+    /// Begins a read-only transaction. The snapshot is taken, and time counts, from its first call on; updates that are
+    /// pending now are installed first, see [`crate::sensors`].
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`].
@@ -321,7 +320,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         WriteTransaction::begin(self, deadline)
     }
 
-    /// The value of `key`, in a transaction of its own.
+    /// The value of `key`, read in a transaction of its own; `None` if there is none.
     ///
     /// # Errors
     /// [`StoreError::Engine`].
@@ -329,8 +328,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.get_with(key, <[u8]>::to_vec)
     }
 
-    /// Shows the value of `key` to `look` without a copy, in a transaction of its own; the answer of `look`, if there
-    /// is a value. See [`ReadTransaction::get_with`].
+    /// Calls `look` with the value of `key`, without a copy, in a transaction of its own; returns the answer of `look`,
+    /// or `None` if there is no value. See [`ReadTransaction::get_with`].
     ///
     /// ```
     /// # use punctual_engines::Memory;
@@ -409,12 +408,12 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.objects.made(made)
     }
 
-    /// The keys of all temporal objects that were created, and the name that each has now.
+    /// The keys of all temporal objects that were created, and the present name of each.
     pub fn created(&self) -> Vec<(Vec<u8>, Made)> {
         self.objects.created().names_by_key()
     }
 
-    /// How many temporal objects there are.
+    /// Number of temporal objects, created ones included.
     pub fn objects(&self) -> usize {
         self.objects.len()
     }
@@ -445,7 +444,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }))
     }
 
-    /// What is known of the latest value of `object`, without the value; `None` if it has none yet.
+    /// Number and sampling instant of the latest value of `object`; `None` if it has none yet.
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`].
@@ -453,7 +452,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(self.objects.sample(self.slot(object)?))
     }
 
-    /// How often `object` was read, by handle or by key, since the store was opened.
+    /// Number of reads of `object`, by handle or by key, since the store was opened.
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`].
@@ -461,37 +460,37 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(self.slot(object)?.reads())
     }
 
-    /// The part of all temporal objects that are fresh at `now`; one if there are none.
+    /// The share of all temporal objects that are fresh at `now`; 1 if there are none.
     pub fn fresh_share(&self, now: Time) -> Share {
         self.objects.fresh_share(on_clock_of_ages(now, &self.os))
     }
 
-    /// How often updates are to be written to the engine in groups; `None` where each is a transaction of its own.
+    /// Interval of group commits to the engine; `None` where each update is a transaction of its own.
     pub fn group_interval(&self) -> Option<Nanos> {
         (self.update_mode == UpdateMode::MemoryFirst).then_some(self.group_interval)
     }
 
-    /// What is safe when a commit returns.
+    /// The durability level of a commit that has returned.
     pub fn durability(&self) -> Durability {
         self.engine.durability()
     }
 
-    /// Why holders of the write lock cannot inherit priorities here, once that has been tried in vain.
+    /// Reason for which holders of the write lock cannot inherit priorities here; `None` until an attempt fails.
     pub fn inheritance_refusal(&self) -> Option<&Refusal> {
         self.permits.refusal()
     }
 
-    /// Where its threads run.
+    /// The operating system whose clock and threads the store uses.
     pub fn os(&self) -> &O {
         &self.os
     }
 
-    /// The engine below.
+    /// The storage engine below this store.
     pub fn engine(&self) -> &E {
         &self.engine
     }
 
-    /// The permit to write, for a transaction that asks at `now`, and how long it waited.
+    /// Acquires the write lock, for a transaction that asks at `now`; returns the guard and the wait.
     pub(crate) fn permit(&self, deadline: Deadline, now: Time) -> Result<(Permit<'_, O>, Nanos), StoreError> {
         if let Some(permit) = self.permits.try_acquire(now) {
             return Ok((permit, Nanos::ZERO));
@@ -500,7 +499,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         let answer = self.permits.acquire(deadline.at(), self.os.now() + patience);
         let then = self.os.now();
         if matches!(answer, Err(Denied::Nested)) {
-            return Err(StoreError::NestedWrite); // whatever the deadline: it is the caller that is at fault
+            return Err(StoreError::NestedWrite); // whatever the deadline: the caller is at fault
         }
         deadline.check(then)?;
         match answer {
@@ -523,7 +522,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// How many updates a transaction that begins now has to install first.
+    /// Number of updates that a transaction which begins now must install first.
     #[inline]
     pub(crate) fn to_install_first(&self) -> usize {
         if self.helping { self.sensors.outstanding() } else { 0 }
@@ -534,7 +533,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.objects.slot(object).ok_or(StoreError::UnknownObject(object))
     }
 
-    /// The value of `key`, wherever it lives.
+    /// The value of `key`, of a plain record or a temporal object.
     #[inline]
     pub(crate) fn value<'t, R: Read>(
         &self,
@@ -547,7 +546,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// The same, shown to `look`.
+    /// As `value`, but calls `look` with the value.
     #[inline(always)]
     pub(crate) fn value_with<T>(
         &self,
@@ -571,7 +570,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(Freshness::of(self.reading(read, key)?, max_age, now))
     }
 
-    /// The value of the temporal object `key`, and what is known of it.
+    /// The sample and the value of the temporal object `key`.
     pub(crate) fn reading<'t, R: Read>(
         &self,
         read: &'t R,
@@ -610,7 +609,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Merges plain records and temporal objects in the order of their keys.
+    /// Calls `visit` with plain records and temporal objects in the order of their keys, until it breaks.
     pub(crate) fn scan_values(
         &self,
         read: &impl Read,
@@ -620,7 +619,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.scan_readings(read, range, |key, value, _| visit(key, value))
     }
 
-    /// The same, with what is known of each temporal value.
+    /// As `scan_values`, with the sample of each temporal value.
     pub(crate) fn scan_readings(
         &self,
         read: &impl Read,
@@ -645,7 +644,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 }
 
-/// Refuses an object that no engine could keep: the group commit that it would be part of would fail for ever.
+/// Refuses an object whose key no engine could keep: each group commit with it would fail.
 pub(crate) fn check_key(spec: &ObjectSpec) -> Result<(), StoreError> {
     if (1..=KEY_MAX_LEN).contains(&spec.key.len()) {
         return Ok(());

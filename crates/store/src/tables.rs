@@ -1,7 +1,7 @@
 //! Tables with names, beside the one keyspace.
 //!
-//! **Problem.** Parts of a program keep records apart: each wants to go through its own, and to choose its keys without
-//! a look at the others'.
+//! **Problem.** Parts of a program keep their records apart: each iterates over its own, and chooses keys without
+//! regard to the others'.
 //!
 //! **Method.** The records of a table lie beside the others in the engine, under keys that begin with the table's name,
 //! in a region that belongs to the store. So tables are made by writing to them, one transaction changes several, and
@@ -38,21 +38,21 @@ use crate::engine::{KEY_MAX_LEN, KeyRange};
 /// The longest name of a table, in bytes.
 pub const NAME_MAX_LEN: usize = 64;
 
-/// Plain keys of the store's own begin like this.
+/// Prefix of the store's own plain keys.
 pub(crate) const REGION: &[u8] = b"\0punctual/";
-/// The least key behind them.
+/// The least key behind that region.
 pub(crate) const BEHIND_REGION: &[u8] = b"\0punctual0";
 const TABLES: &[u8] = b"\0punctual/table/";
 
-/// A table with a name: a handle that says where its records are. It is made without a look at any store.
+/// Handle of a named table: the prefix of its keys in the engine. Made without access to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTable {
-    /// Before each key.
+    /// Bytes before each key of the table: region, name, and a zero byte.
     prefix: Vec<u8>,
 }
 
 impl NamedTable {
-    /// The table of that name: 1 to [`NAME_MAX_LEN`] bytes, none of them zero.
+    /// Handle of the table `name`: 1 to [`NAME_MAX_LEN`] bytes, none of them zero.
     ///
     /// # Errors
     /// [`StoreError::TableName`].
@@ -64,7 +64,7 @@ impl NamedTable {
         Ok(NamedTable { prefix })
     }
 
-    /// The longest key that it takes, in bytes.
+    /// The longest key that this table allows, in bytes: the engine's limit less the prefix.
     pub fn key_max(&self) -> usize {
         KEY_MAX_LEN - self.prefix.len()
     }
@@ -73,7 +73,7 @@ impl NamedTable {
         &self.prefix
     }
 
-    /// Where the record `key` lies.
+    /// The engine's key of the table's record `key`.
     ///
     /// # Errors
     /// [`StoreError::TableKey`] for a key that no record can have.
@@ -85,7 +85,7 @@ impl NamedTable {
         Ok([&self.prefix, key].concat())
     }
 
-    /// Where the records of a range lie.
+    /// The engine's range for a range of this table's keys.
     pub(crate) fn range(&self, (low, high): KeyRange<'_>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let place = |key: &[u8]| [&self.prefix, key].concat();
         let low = match low {
@@ -94,7 +94,7 @@ impl NamedTable {
         };
         let high = match high {
             Bound::Unbounded => {
-                // The prefix ends with a zero byte.
+                // The prefix ends with a zero byte, so the same bytes ending in 1 are the least key behind the table.
                 let mut behind = self.prefix.clone();
                 behind.pop();
                 behind.push(1);

@@ -1,13 +1,13 @@
-//! Temporal objects that belong together, read and written all at once; and what they were before.
+//! Temporal objects that belong together, read and written all at once; and their histories.
 //!
 //! **Problem.** A pose and its covariance, or the four wheels of a vehicle: a reader that sees one of them as it was
-//! before an update and the others as they are after it computes with a state that never was.
+//! before an update and the others as they are after it computes with a state that never existed.
 //!
 //! **Method.** In memory-first mode, all reads of one [`Store::read_together`] are of one cut, see
-//! [`temporal`](crate::temporal): all that was installed when it began. Where writers have overwritten what it needs,
-//! it begins again, at most [`CUT_TRIES_MAX`] times; then it holds the mutex under which updates are installed, whose
-//! holder inherits the priority of its waiters, and reads without a writer beside it. In transaction mode it reads one
-//! snapshot of the engine.
+//! [`temporal`](crate::temporal): all updates that were installed when it began. If writers have overwritten a copy
+//! that it needs, it begins again, at most [`CUT_TRIES_MAX`] times; then it holds the mutex under which updates are
+//! installed, whose holder inherits the priority of its waiters, and reads without a writer beside it. In transaction
+//! mode it reads one snapshot of the engine.
 //!
 //! ```
 //! use punctual_store::temporal::{ObjectSpec, Readings};
@@ -47,27 +47,27 @@ use crate::temporal::{Overwritten, Readings};
 use crate::watch::Woken;
 use crate::{Deadline, Freshness, StoreError, UpdateMode};
 
-/// How often a read of several objects takes another cut before it holds the mutex of the installs.
+/// Cuts that a read of several objects tries before it holds the mutex of the installs.
 pub const CUT_TRIES_MAX: usize = 8;
 
-/// The most objects that are installed together: a hold of the mutex of some microseconds.
+/// Most objects that can be installed together: they hold the mutex for some microseconds.
 pub const INSTALLED_TOGETHER_MAX: usize = TOGETHER;
 
-/// One of several values that are installed together.
+/// A value to be installed together with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Together<'v> {
-    /// Whose value it is.
+    /// The object that gets the value.
     pub object: ObjectId,
-    /// When it was sampled, on the clock of deadlines ([`Clock::now`](punctual_units::Clock::now)); now if `None`.
+    /// Sampling instant, on the clock of deadlines ([`Clock::now`](punctual_units::Clock::now)); `None`: now.
     pub sampled_at: Option<Time>,
-    /// The value.
+    /// Bytes of the new value.
     pub value: &'v [u8],
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// Copies the latest values of `objects` into `readings`, in that order, as they were at one instant: what was
-    /// [installed together](Store::install_together) is seen together or not at all. In memory-first mode without a
-    /// wait for any writer (see the [module](crate::together)); no memory is allocated if `readings` has room.
+    /// Copies the latest values of `objects` into `readings`, in that order, as they were at one instant: values that
+    /// were [installed together](Store::install_together) are seen together or not at all. In memory-first mode it
+    /// waits for no writer (see the [module](crate::together)), and allocates no memory if `readings` has room.
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`]; in transaction mode also those of [`get`](Store::get).
@@ -157,7 +157,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Within the mutex.
+    /// Installs in memory all values that `updates` numbers. Called with the sensors' mutex held.
     fn install_all(&self, values: &[Together<'_>], updates: &[Direct]) -> Woken {
         let slots = values.iter().zip(updates).filter_map(|(value, update)| {
             let slot = self.objects.slot(value.object)?;
@@ -173,8 +173,8 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// The last values of `object`, the oldest first, at most as many as its
-    /// [`history`](crate::temporal::ObjectSpec::history) says: a slice without gaps, as it was at one instant. Values
-    /// of earlier runs are not part of it, but for the one that was kept.
+    /// [`history`](crate::temporal::ObjectSpec::history) says: a slice without gaps, as it was at one instant. Of
+    /// earlier runs only the one kept value can be part of it.
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`]; those of [`read_together`](Store::read_together).
@@ -193,7 +193,8 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// The value of `object` that was valid at `instant`, on the clock of ages
     /// ([`Clock::since_boot`](punctual_units::Clock::since_boot)): the last one of its history that was sampled at that
-    /// instant or before. Stale if it had expired by then; not found before all that is kept. Nothing is interpolated.
+    /// instant or before. `Stale` if it had expired by then; `NotFound` if `instant` lies before the whole history.
+    /// Nothing is interpolated.
     ///
     /// # Errors
     /// Those of [`history`](Store::history).
@@ -216,7 +217,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Reads at one cut: at the latest one, and then while no thread installs.
+    /// Reads at one cut: tries the latest one several times, and then reads while no thread installs.
     pub(crate) fn at_one_cut<T>(&self, mut read: impl FnMut(u64) -> Result<T, Overwritten>) -> T {
         let installs = self.objects.installs();
         for _ in 0..CUT_TRIES_MAX {

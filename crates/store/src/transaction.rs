@@ -1,10 +1,10 @@
-//! Transactions: a deadline, a consistent view, and an account of where the time went.
+//! Transactions: a deadline, a consistent view, and an account of their time.
 //!
-//! Each call stamps the clock when it is entered and when it returns; what lies between calls is computation. A stamp
-//! costs more than it seems: it waits for all loads before it, so a read cannot overlap with what follows. A read
-//! transaction therefore begins with its first call, which takes the snapshot (as PostgreSQL does), and ends with the
-//! return of the last: one that reads a single record stamps the clock twice. What a job does before and after is the
-//! job's own time, not the transaction's.
+//! Each call stamps the clock when it is entered and when it returns; the time between calls is computation. A stamp
+//! costs more than it seems: it waits for all loads before it, so a read cannot overlap with the following
+//! instructions. A read transaction therefore begins with its first call, which takes the snapshot (as PostgreSQL
+//! does), and ends with the return of the last: one that reads a single record stamps the clock twice. The time of a
+//! job before and after is the job's own, not the transaction's.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
@@ -22,30 +22,30 @@ use crate::tables::{NamedTable, REGION};
 use crate::watch::Kind;
 use crate::{Deadline, Split, StoreError, Value};
 
-/// What a read transaction returns.
+/// The value that a read transaction returns.
 type Seen<'t, 's, E> = Value<<<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>;
-/// What a write transaction returns.
+/// The value that a write transaction returns.
 type Found<'t, 's, E> = Value<<<E as Engine>::Write<'s> as Read>::Bytes<'t>>;
 
-/// The account of a running transaction.
+/// The account of a running transaction's time.
 pub(crate) struct Meter<'s, O> {
     os: &'s O,
     deadline: Deadline,
-    /// When it began; `None` for a read transaction before its first call.
+    /// Begin of the transaction; `None` for a read transaction before its first call.
     began: Cell<Option<Time>>,
-    /// When the last call returned.
+    /// Return of the last call.
     returned: Cell<Time>,
     lock: Nanos,
     waited_for: Option<WaitedFor>,
     data: Cell<Nanos>,
-    /// Whether a call is under way: those that its visitor makes are part of it.
+    /// Whether a call is under way: calls from within its visitor are part of it.
     inside: Cell<bool>,
-    /// Whether calls are timed without a deadline, too.
+    /// Whether calls are timed even without a deadline.
     always: bool,
 }
 
 impl<'s, O: Os> Meter<'s, O> {
-    /// An account that opens with the first call.
+    /// An account that begins with the first call.
     #[inline]
     fn new(os: &'s O, deadline: Deadline) -> Self {
         let (began, returned, data) = (Cell::new(None), Cell::new(Time::ZERO), Cell::new(Nanos::ZERO));
@@ -62,7 +62,7 @@ impl<'s, O: Os> Meter<'s, O> {
         }
     }
 
-    /// Runs a store call on the account of `data`, unless a firm deadline has passed.
+    /// Runs a store call and books its time as `data`, unless a firm deadline has passed.
     #[inline]
     fn call<T>(&self, call: impl FnOnce(Time) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let entered = self.os.now();
@@ -75,7 +75,7 @@ impl<'s, O: Os> Meter<'s, O> {
         answer
     }
 
-    /// One record of an iterator: timed as the transaction's other reads are.
+    /// Reads one record of an iterator: timed as the transaction's other reads are.
     #[inline]
     pub(crate) fn step<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         if self.always {
@@ -114,7 +114,7 @@ impl<'s, O: Os> Meter<'s, O> {
         self.returned.set(returned);
     }
 
-    /// Of what was booked as data, so much was a wait for the permit.
+    /// Rebooks a wait for the write lock, which was booked as data.
     #[cold]
     fn waited(&mut self, waited: Waited) {
         let lock = waited.lock.min(self.data.get());
@@ -122,9 +122,9 @@ impl<'s, O: Os> Meter<'s, O> {
         (self.lock, self.waited_for) = (lock, waited.longest);
     }
 
-    /// The split up to `ended`. What is left when all else is taken away is computation, so that the parts add up to
-    /// the elapsed time exactly. What lies before the begin of the transaction, and how long the thread was preempted,
-    /// are the caller's to fill in.
+    /// The split of the time up to `ended`. Computation is the time that is not booked otherwise, so that the parts add
+    /// up to the elapsed time exactly. The caller fills in the time before the begin of the transaction, and how long
+    /// the thread was preempted.
     #[inline]
     fn split(&self, commit: Nanos, ended: Time) -> Split {
         let (lock, data) = (self.lock, self.data.get());
@@ -139,18 +139,18 @@ impl<'s, O: Os> Meter<'s, O> {
     }
 }
 
-/// A wait for the permit.
+/// A wait for the write lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waited {
     pub lock: Nanos,
     pub longest: Option<WaitedFor>,
 }
 
-/// A read-only transaction on one snapshot, which is taken by the first read. Dropping it ends it as well.
+/// A read-only transaction on one snapshot, which the first read takes. Dropping it ends it as well.
 ///
 /// A transaction that stays open for too long loses its snapshot, see [`readers`](crate::readers): its next call fails
-/// with [`EngineError::SnapshotEnded`](crate::engine::EngineError::SnapshotEnded), and so do all that follow. What it
-/// returned before stays readable.
+/// with [`EngineError::SnapshotEnded`](crate::engine::EngineError::SnapshotEnded), and so do all that follow. Values
+/// that it returned before stay readable.
 ///
 /// In memory-first mode temporal objects are read from memory, each as it is at that moment; the snapshot covers all
 /// other records. A thread may have several open, each with its own snapshot.
@@ -197,15 +197,15 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     /// The value of `key`: of the engine's own type, or copied from memory.
     ///
     /// # Errors
-    /// [`StoreError::DeadlinePassed`]; [`StoreError::Engine`], among others where the snapshot was ended.
+    /// [`StoreError::DeadlinePassed`]; [`StoreError::Engine`], for example if the snapshot was ended.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Seen<'_, 's, E>>, StoreError> {
         self.meter.read_call(|| self.store.value(self.snapshot()?, key))
     }
 
-    /// Shows the value of `key` to `look` without a copy; the answer of `look`, if there is a value. What it shows is
-    /// kept from reuse until `look` returns, even if the snapshot is ended meanwhile, and the time in `look` counts as
-    /// data time: look, and compute afterwards.
+    /// Calls `look` with the value of `key`, without a copy; returns the answer of `look`, or `None` if there is no
+    /// value. The bytes stay valid until `look` returns, even if the snapshot is ended meanwhile. The time in `look`
+    /// counts as data time: copy or compare in it, and compute afterwards.
     ///
     /// # Errors
     /// Those of [`get`](ReadTransaction::get).
@@ -226,7 +226,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     }
 
     /// Calls `visit` with the records in `range` in ascending order, until it breaks. The time in `visit` counts as
-    /// data time: copy what is needed, and compute afterwards. `visit` may read this transaction.
+    /// data time: copy the needed bytes, and compute afterwards. `visit` may read this transaction.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
@@ -260,7 +260,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         self.records(prefix_range(prefix, &mut Vec::new()))
     }
 
-    /// The value of `key` in a table with a name.
+    /// The value of `key` in a named table; `None` if there is none.
     ///
     /// # Errors
     /// Those of [`get`](ReadTransaction::get).
@@ -270,7 +270,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         self.meter.read_call(read)
     }
 
-    /// The records of a table with a name, see [`Records`].
+    /// The records of a named table, see [`Records`].
     ///
     /// # Errors
     /// Those of [`records`](ReadTransaction::records).
@@ -287,13 +287,14 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         })
     }
 
-    /// Which thread it waited for longest, where it had to install updates first and another thread held the permit.
+    /// The thread that it waited for longest, if it had to install updates first and another thread held the write
+    /// lock.
     pub fn waited_for(&self) -> Option<WaitedFor> {
         self.meter.waited_for
     }
 
-    /// For how long the record `key` will still be kept: `None` where that has no end, or where there is no such
-    /// record; zero where it is due and has not been swept yet. See [`expiry`](crate::expiry).
+    /// Time for which the record `key` will still be kept: `None` if it does not expire, or does not exist; zero if it
+    /// is due and has not been swept yet. See [`expiry`](crate::expiry).
     ///
     /// # Errors
     /// Those of [`get`](ReadTransaction::get).
@@ -303,9 +304,9 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
             .read_call(|| Ok(self.store.term_left(self.snapshot()?, key, false)?))
     }
 
-    /// Ends the transaction; where its time went, from the begin of its first call to the return of the last. All zero
-    /// without a deadline ([`Deadline::NONE`]): such a transaction is not timed. Giving the snapshot back afterwards
-    /// takes neither lock nor system call.
+    /// Ends the transaction; returns the split of its time, from the begin of its first call to the return of the last.
+    /// All zero without a deadline ([`Deadline::NONE`]): such a transaction is not timed. Releasing the snapshot
+    /// afterwards takes neither lock nor system call.
     #[inline]
     pub fn finish(self) -> Split {
         self.meter.split(Nanos::ZERO, self.meter.returned.get())
@@ -316,15 +317,15 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
 pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
     store: &'s Store<E, O>,
     meter: Meter<'s, O>,
-    // Before the permit: fields are dropped in order, and the engine's lock must be free when the next one gets the
-    // permit.
+    // Before `permit`: fields are dropped in order, and the engine's lock must be free when the next thread gets the
+    // store's.
     engine: E::Write<'s>,
     permit: Permit<'s, O>,
-    /// What watches are to be told of: each key that was set or deleted.
+    /// The changes that watches get notes of: keys that were set or deleted.
     changes: BTreeMap<Vec<u8>, Kind>,
-    /// Whether there were watches when it began; a watch waits for those that began before it.
+    /// Whether any watch was open when it began; a watch waits for the transactions that began before it.
     watched: bool,
-    /// What it has to say about records that expire.
+    /// Changes to the state of expiry.
     pub(crate) swept: Swept,
 }
 
@@ -368,7 +369,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         })
     }
 
-    /// The value of `key`, own changes included.
+    /// The value of `key`; sees own changes.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
@@ -429,11 +430,12 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         self.set(key, value, None)
     }
 
-    /// Sets `key` to `value` for so long: afterwards a write transaction removes it, see [`expiry`](crate::expiry).
+    /// Sets `key` to `value` for the time `life`: afterwards a write transaction removes it, see
+    /// [`expiry`](crate::expiry).
     ///
     /// # Errors
-    /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put). Where the quota is met, the record may
-    /// have its value and no term.
+    /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put). If the quota is met, the record may
+    /// have its value and no expiry.
     pub fn put_for(&mut self, key: &[u8], value: &[u8], life: Nanos) -> Result<(), StoreError> {
         check_expiring(key)?;
         self.set(key, value, Some(life))
@@ -499,7 +501,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         Ok(was_there)
     }
 
-    /// For how long the record `key` will still be kept, own changes included; see [`ReadTransaction::life_left`].
+    /// Time for which the record `key` will still be kept, own changes included; see [`ReadTransaction::life_left`].
     ///
     /// # Errors
     /// Those of [`get`](WriteTransaction::get).
@@ -508,8 +510,8 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         self.meter.call(|_| Ok(self.store.term_left(&self.engine, key, own)?))
     }
 
-    /// Gives the record `key` another life, from now on, or none that ends; false where there is no such record. Its
-    /// value stays, so that no watch is told.
+    /// Replaces the expiry of the record `key`: it lives for `life` from now on, or without limit if `None`; false if
+    /// there is no such record. The value stays, so watches get no note.
     ///
     /// # Errors
     /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put).
@@ -539,7 +541,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         })
     }
 
-    /// The value of `key` in a table with a name, own changes included.
+    /// The value of `key` in a named table; sees own changes.
     ///
     /// # Errors
     /// Those of [`get`](WriteTransaction::get).
@@ -549,7 +551,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         self.meter.call(read)
     }
 
-    /// The records of a table with a name, own changes included, see [`Records`].
+    /// The records of a named table, own changes included, see [`Records`].
     ///
     /// # Errors
     /// Those of [`records`](WriteTransaction::records).
@@ -566,7 +568,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         })
     }
 
-    /// Sets `key` to `value` in a table with a name. No watch is told.
+    /// Sets `key` to `value` in a named table. Watches get no note.
     ///
     /// # Errors
     /// [`StoreError::TableKey`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
@@ -580,7 +582,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         })
     }
 
-    /// Removes `key` from a table with a name; true if it was there. No watch is told.
+    /// Removes `key` from a named table; true if it was there. Watches get no note.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
@@ -590,13 +592,13 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         meter.call(|_| Ok(engine.delete(Table::Data, &key)?))
     }
 
-    /// Which thread it waited for longest; `None` where the permit was free.
+    /// The thread that it waited for longest; `None` if the write lock was free.
     pub fn waited_for(&self) -> Option<WaitedFor> {
         self.meter.waited_for
     }
 
-    /// Commits; where the transaction's time went. When this returns, the changes are visible, and as durable as
-    /// [`Store::durability`] says.
+    /// Commits; returns the split of the transaction's time. After the return, the changes are visible, and as durable
+    /// as [`Store::durability`] says.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`]; the transaction is undone.
@@ -622,7 +624,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         Ok(meter.split(ended.since(entered), ended))
     }
 
-    /// Undoes the transaction; where its time went.
+    /// Undoes the transaction; returns the split of its time.
     pub fn abort(self) -> Split {
         let Self {
             meter, engine, permit, ..
@@ -635,7 +637,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     }
 }
 
-/// Refuses a plain key that belongs to the store.
+/// Refuses a plain key in the store's own region.
 pub(crate) fn refuse_reserved(key: &[u8]) -> Result<(), StoreError> {
     if key.starts_with(REGION) {
         return Err(StoreError::ReservedKey { key: key.to_vec() });

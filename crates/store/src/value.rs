@@ -1,16 +1,17 @@
-//! What a read returns, wherever it lives.
+//! The value that a read returns, wherever its bytes lie.
 
 use std::fmt;
 use std::ops::Deref;
 
 /// The value of a record: in the engine's own memory where the engine allows that, or copied from the memory of a
-/// temporal object. Reads as the bytes; [`into_owned`](Value::into_owned) copies what is not owned yet.
+/// temporal object. Dereferences to its bytes; [`into_owned`](Value::into_owned) copies them where they are the
+/// engine's.
 #[derive(Clone)]
 pub struct Value<B>(Source<B>);
 
 #[derive(Clone)]
 enum Source<B> {
-    /// A record of the engine's, without the first `header` bytes.
+    /// A record in the engine's memory; its first `header` bytes are not part of the value.
     Engine {
         record: B,
         header: usize,
@@ -19,13 +20,13 @@ enum Source<B> {
 }
 
 impl<B: Deref<Target = [u8]>> Value<B> {
-    /// All of a record.
+    /// The value is the whole record.
     #[inline]
     pub(crate) fn of_record(record: B) -> Self {
         Value(Source::Engine { record, header: 0 })
     }
 
-    /// A record without its first `header` bytes, of which it has at least so many.
+    /// The value is the record without its first `header` bytes; `record` has at least that many.
     pub(crate) fn of_record_after(record: B, header: usize) -> Self {
         Value(Source::Engine { record, header })
     }
@@ -34,7 +35,7 @@ impl<B: Deref<Target = [u8]>> Value<B> {
         Value(Source::Memory(value))
     }
 
-    /// The bytes, to be kept after the transaction.
+    /// The bytes as a vector that outlives the transaction.
     #[inline]
     pub fn into_owned(self) -> Vec<u8> {
         match self.0 {

@@ -1,4 +1,4 @@
-//! What other transactions see of a batch: everything, after one commit of the engine.
+//! Applying batches and images: other transactions see all of one or nothing, after one commit of the engine.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -18,35 +18,35 @@ use crate::transaction::ReadTransaction;
 use crate::watch::{Kind, Woken};
 use crate::{Deadline, StoreError};
 
-/// Keys that the store itself uses begin like this. They are kept beside the temporal objects, which are never scanned,
-/// because a third table would cost every transaction of the engine something.
+/// Prefix of the keys that the store itself uses. They are kept in the table of temporal objects, which is never
+/// scanned, because a third table would cost every transaction of the engine something.
 pub(super) const RESERVED: &[u8] = b"\0punctual/";
 const REVISION: &[u8] = b"\0punctual/revision";
 const UPTO: &[u8] = b"\0punctual/upto";
-/// What a record counts beside its bytes where an image has a bound: what one costs the engine that takes it.
+/// Bytes that a record counts beside its own towards the bound of an image: its cost to the engine that installs it.
 const RECORD_COSTS: usize = 64;
 
-/// Records of a store at one revision, those of a range of keys, without the values of temporal objects: what a node
-/// that joins is given, image by image, or all at once.
+/// Records of a store at one revision in a range of keys, without the values of temporal objects. A joining node gets
+/// its copy as one image, or as several, one after the other.
 ///
-/// It holds them in memory.
+/// Held in memory as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// The last entry of the log that is part of it.
+    /// The last entry of the log that the image includes.
     pub revision: Revision,
-    /// It begins behind this key; `None`: with the first record.
+    /// The image begins behind this key; `None`: with the first record.
     pub after: Option<Vec<u8>>,
-    /// It ends with this key, whether that has a record or not; `None`: with the last record.
+    /// The image ends with this key, whether a record has it or not; `None`: with the last record.
     pub upto: Option<Vec<u8>>,
     /// The records in ascending order of keys.
     #[serde(with = "super::bytes::records")]
     pub records: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The temporal objects that were created, in that order; none where it does not begin with the first record.
+    /// The created temporal objects, in order of creation; empty if the image does not begin with the first record.
     pub created: Vec<Creation>,
 }
 
 impl Image {
-    /// The keys that it is about.
+    /// The range of keys that the image covers.
     fn range(&self) -> KeyRange<'_> {
         range(self.after.as_deref(), self.upto.as_deref())
     }
@@ -59,12 +59,12 @@ fn range<'k>(after: Option<&'k [u8]>, upto: Option<&'k [u8]>) -> KeyRange<'k> {
     )
 }
 
-/// Whether a record beside a store's temporal objects is the store's own.
+/// Whether a key in the table of temporal objects is that of one of the store's own records.
 pub fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(RESERVED)
 }
 
-/// The revision in a snapshot.
+/// The revision that a snapshot records; 0 if it records none.
 pub(crate) fn read_revision(read: &impl Read, path: &Path) -> Result<Revision, StoreError> {
     let Some(bytes) = read.get(Table::Temporal, REVISION)? else {
         return Ok(Revision::ZERO);
@@ -77,20 +77,20 @@ pub(crate) fn read_revision(read: &impl Read, path: &Path) -> Result<Revision, S
     })
 }
 
-/// The revision of a store, where this record beside its temporal objects is the one that tells it: for a program that
-/// looks at a store which it does not open.
+/// The store's revision, if `key` and `record`, from the table of temporal objects, hold it: for a program that
+/// inspects a store without opening it.
 pub fn revision_of(key: &[u8], record: &[u8]) -> Option<Revision> {
     let number = record.try_into().ok().filter(|_| key == REVISION)?;
     Some(Revision(u64::from_le_bytes(number)))
 }
 
-/// Up to which key a snapshot has its records; `None`: all of them.
+/// The last key up to which a snapshot has its records; `None`: it has all of them.
 pub(crate) fn read_upto(read: &impl Read) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(read.get(Table::Temporal, UPTO)?.map(|key| key.to_vec()))
 }
 
-/// Whether this record beside a store's temporal objects tells that records are missing, because a copy of another
-/// store did not end: for a program that looks at a store which it does not open.
+/// Whether a record under this key, in the table of temporal objects, means that records are missing because a copy of
+/// another store did not end: for a program that inspects a store without opening it.
 pub fn tells_of_a_part(key: &[u8]) -> bool {
     key == UPTO
 }
@@ -101,20 +101,22 @@ impl<E: Engine, O: Os> Store<E, O> {
         Revision(self.revision.load(Ordering::Acquire))
     }
 
-    /// Up to which key its records are here, while [images](Store::install_image) of another store are installed one
-    /// after the other; `None`: all of them are. What is behind this key is of no revision, and no answer to any query.
+    /// Last key up to which its records are here, while [images](Store::install_image) of another store are installed
+    /// one after the other; `None`: all records are. Records behind this key belong to no revision, and must answer no
+    /// query.
     pub fn upto(&self) -> Option<Vec<u8>> {
         self.upto.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Commits the entry `revision` of the log: the transactions of a batch in their order, none for an entry that
-    /// writes nothing. One commit of the engine, as durable as [`durability`](Store::durability) says. Changes behind
-    /// [`upto`](Store::upto) are left out: the image that is to come from there has them.
+    /// Commits the entry `revision` of the log: the transactions of a batch in their order, an empty list for an entry
+    /// without writes. One commit of the engine, as durable as [`durability`](Store::durability) says. Changes behind
+    /// [`upto`](Store::upto) are left out: the image that follows has them.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyApplied`], [`StoreError::NotNext`]; [`StoreError::Temporal`] where a write set changes what
-    /// is a temporal object here; those of [`create`](super::BatchTransaction::create); [`StoreError::NotReplicated`];
-    /// those of a [write transaction](Store::write_transaction). Nothing has changed then.
+    /// [`StoreError::AlreadyApplied`], [`StoreError::NotNext`]; [`StoreError::Temporal`] where a write set changes the
+    /// key of a temporal object here; those of [`create`](super::BatchTransaction::create);
+    /// [`StoreError::NotReplicated`]; those of a [write transaction](Store::write_transaction). Nothing has changed
+    /// then.
     pub fn apply(&self, revision: Revision, sets: &[WriteSet]) -> Result<(), StoreError> {
         let changes = || sets.iter().flat_map(|set| &set.changes);
         let created: Vec<&Creation> = sets.iter().flat_map(|set| &set.created).collect();
@@ -142,7 +144,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                 if !self.watches.any() {
                     return Woken::default();
                 }
-                // Of several changes of a key the last one counts.
+                // The last change of a key wins.
                 let kind = |value: &Option<Vec<u8>>| if value.is_some() { Kind::Put } else { Kind::Deleted };
                 let last = changes().map(|(key, value)| (key.clone(), kind(value))).collect();
                 self.watches.note_all(&last)
@@ -150,7 +152,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         )
     }
 
-    /// All records, as one snapshot has them; those up to [`upto`](Store::upto) where not all are here.
+    /// All records in one snapshot; up to [`upto`](Store::upto) if the rest is missing.
     ///
     /// # Errors
     /// [`StoreError::Engine`].
@@ -158,8 +160,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.image_from(None, usize::MAX)
     }
 
-    /// The records behind `after`, as one snapshot has them: the first ones that take `bytes_max` bytes together, or a
-    /// record more. The images of one store, each from where the one before ends, need not be of one revision: see
+    /// The records behind `after` in one snapshot, until they take `bytes_max` bytes together; the last one may exceed
+    /// the bound. The images of one store, each from where the one before ends, need not be of one revision: see
     /// [`install_image`](Store::install_image).
     ///
     /// # Errors
@@ -191,17 +193,17 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Puts an image of another store in the place of the records that it is about, in one commit of the engine.
+    /// Replaces the records in the image's range by its records, in one commit of the engine.
     ///
-    /// An image that begins with the first record may come at any time. Where it does not end with the last one, the
-    /// store has its records [up to](Store::upto) there from then on, and follows the log with these. The next image is
-    /// to begin where this one ends, and to be of the revision that the store has come to by then: so what is here is
-    /// always what the log says up to one revision, although no two images need to be of the same.
+    /// An image that begins with the first record may come at any time. If it does not end with the last one, the store
+    /// has its records [up to](Store::upto) there from then on, and follows the log with these. The next image must
+    /// begin where this one ends, and have the revision that the store has reached by then: so the store's records are
+    /// always those of one revision of the log, although the images may differ in theirs.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyApplied`] for an image that is not newer than this store, or, where it goes on, older;
-    /// [`StoreError::NotNext`] for one that goes on at a later revision; [`StoreError::Elsewhere`] for one that begins
-    /// elsewhere; otherwise as [`apply`](Store::apply). Nothing has changed then.
+    /// [`StoreError::AlreadyApplied`] for a first image that is not newer than this store, or a later one that is
+    /// older; [`StoreError::NotNext`] for a later one of a later revision; [`StoreError::Elsewhere`] for one that does
+    /// not begin where the store ends; otherwise as [`apply`](Store::apply). Nothing has changed then.
     pub fn install_image(&self, image: &Image) -> Result<(), StoreError> {
         image
             .records
@@ -218,7 +220,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             revision,
             Some(image),
             |at, upto| match &image.after {
-                // One that takes the place of a part may be of the same revision.
+                // A first image that replaces a part may be of the same revision.
                 None if revision > at || (revision == at && upto.is_some()) => Ok(()),
                 Some(after) if upto != Some(after) => Err(StoreError::Elsewhere { upto: upto.cloned() }),
                 Some(_) if revision == at => Ok(()),
@@ -241,8 +243,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         )
     }
 
-    /// Goes to `revision`, if that may follow the one that the store is at, by one commit of the engine. Its records
-    /// end where `image` does then, if one is installed.
+    /// Advances to `revision`, if `may_follow` agrees, by one commit of the engine. If `image` is installed, the
+    /// store's records end where it does.
     fn advance(
         &self,
         revision: Revision,
@@ -253,7 +255,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         note: impl FnOnce() -> Woken,
     ) -> Result<(), StoreError> {
         self.require_replicated()?;
-        // Most urgent: clients wait for the answer, and only group commits write beside it.
+        // A deadline of now is most urgent: clients wait for the answer, and only group commits write beside it.
         let now = self.os.now();
         self.look_at_readers(now);
         let (permit, _) = self.permit(Deadline::soft(now), now)?;
@@ -271,7 +273,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         permit.commits(self.os.now());
         transaction.commit()?;
         created.iter().for_each(|creation| self.add_object(creation));
-        // After the commit: a transaction that begins now sees it. The permit keeps other writers of both out.
+        // After the commit: a transaction that begins now sees it. The write lock keeps other writers of both out.
         self.revision.store(revision.0, Ordering::Release);
         if let Some(image) = image {
             let mut upto = self.upto.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,14 +1,14 @@
-//! Bytes as one piece: byte by byte, which is how serde takes a vector, costs more than all else of a message.
+//! Serializes bytes as one piece: serde takes a vector byte by byte, which costs more than all the rest of a message.
 //!
-//! For `#[serde(with = "..")]` of a field that is a vector of bytes. Formats that write both in the same way, such as
-//! postcard, read what was written without it.
+//! For `#[serde(with = "..")]` of a field that is a vector of bytes. Formats that encode both alike, such as postcard,
+//! also read data written without it.
 
 use std::fmt;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Writes a value.
+/// Writes `value` as one piece.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -16,7 +16,7 @@ pub fn serialize<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S:
     serializer.serialize_bytes(value)
 }
 
-/// Reads a value.
+/// Reads bytes that were written as one piece or as a sequence.
 ///
 /// # Errors
 /// Those of the deserializer.
@@ -58,7 +58,7 @@ struct Owned(#[serde(deserialize_with = "deserialize")] Vec<u8>);
 #[serde(transparent)]
 struct Borrowed<'b>(#[serde(serialize_with = "serialize")] &'b [u8]);
 
-/// The same of records: keys and their values.
+/// As above for records: keys and their values.
 pub(super) mod records {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -79,7 +79,7 @@ pub(super) mod records {
     }
 }
 
-/// The same of changes: keys and what they are set to, or nothing.
+/// As above for changes: keys and their new values; `None` deletes.
 pub(super) mod changes {
     use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Temporal objects that a batch creates, and names that no object ever has twice.
+//! Temporal objects that a batch creates, and the count of boots that makes their names unique.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ const OBJECT: &[u8] = b"\0punctual/object/";
 const BOOT: &[u8] = b"\0punctual/boot";
 
 impl<E: Engine, O: Os> BatchTransaction<'_, '_, E, O> {
-    /// Creates a temporal object; it is there once the batch is applied. One of the same key and kind is taken over, by
-    /// its source if that has restarted (an older name of its own takes nothing over), or by another source: the
-    /// numbers of its updates begin at 1 again.
+    /// Creates a temporal object, which exists once the batch is applied. An existing object of the same key and
+    /// specification is taken over by its own source after a restart (but not under an older name), or by another
+    /// source; the numbers of its updates then begin at 1 again.
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`EngineError::KeyLength`];
     /// [`StoreError::TooManyObjects`] beyond [`created_max`](crate::StoreOptions::created_max);
-    /// [`StoreError::BatchFull`] where the longest value would not fit into a batch; [`StoreError::DeadlinePassed`].
+    /// [`StoreError::BatchFull`] if the longest value would not fit into a batch; [`StoreError::DeadlinePassed`].
     pub fn create(&mut self, creation: Creation) -> Result<(), StoreError> {
         self.now()?;
         self.store.check_creation(&creation, self.view.creations())?;
@@ -39,9 +39,9 @@ impl<E: Engine, O: Os> BatchTransaction<'_, '_, E, O> {
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// Counts a start of this node, for good: the start before plus 1, or `at_least`. A node calls it once when it
-    /// starts, and names what it makes until it ends by the answer. With the time of day as `at_least`, a node that has
-    /// lost its store goes on counting.
+    /// Counts a start of this node in the store: returns the count before plus 1, or `at_least` if that is more. A node
+    /// calls it once when it starts, and uses the answer in the names that it makes until it ends. With the time of day
+    /// as `at_least`, a node that has lost its store goes on counting.
     ///
     /// # Errors
     /// Those of a [write transaction](Store::write_transaction).
@@ -63,7 +63,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(boot)
     }
 
-    /// Whether an object may be created after those that the store has, and `others`.
+    /// Checks whether an object may be created after those that the store has, and `others`.
     pub(crate) fn check_creation<'c>(
         &self,
         creation: &Creation,
@@ -95,7 +95,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(())
     }
 
-    /// Writes down what is created, each in the place that it will have.
+    /// Writes a record for each creation, under the index that the object will have.
     pub(super) fn write_created(
         &self,
         transaction: &mut E::Write<'_>,
@@ -115,14 +115,14 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(())
     }
 
-    /// Makes room for a created object, which has been checked and written down.
+    /// Adds a created object to memory, after it was checked and its record committed.
     pub(crate) fn add_object(&self, creation: &Creation) {
-        // Within the mutex, as installs are: an update of the name before must not come between.
+        // Within the mutex, as installs are: no update under the name before may come in between.
         self.sensors.with(|_| self.objects.created().add(creation));
     }
 }
 
-/// Whether an object goes on under another name: its source makes it again, or another source takes it over.
+/// Whether `now` continues the object of `before`: its source creates it again, or another source takes it over.
 fn goes_on(before: &Creation, now: &Creation) -> bool {
     let is_later = before.made.source != now.made.source || before.made < now.made;
     before.spec == now.spec && is_later
@@ -133,7 +133,7 @@ fn place_key(place: usize) -> Vec<u8> {
     [OBJECT, &(place as u32).to_be_bytes()].concat()
 }
 
-/// The created objects in a snapshot, by place.
+/// The created objects in a snapshot, by index.
 pub(crate) fn read_created(read: &impl Read, path: &Path) -> Result<Vec<Creation>, StoreError> {
     let mut end = Vec::new();
     let records = read.scan(Table::Temporal, prefix_range(OBJECT, &mut end))?;

@@ -1,34 +1,35 @@
-//! Several transactions in one commit of the engine, which waits until a log has them.
+//! Several transactions in one commit of the engine, which waits until a log has acknowledged them.
 //!
-//! **Problem.** The master of a federation may not commit what the log has not: it executes a batch of transactions,
-//! appends what they wrote to the log, and commits when the log has answered. Each transaction of the batch sees those
-//! before it, and one that fails is undone without the others. Slaves commit the same, in the order of the log.
+//! **Problem.** The master of a federation must not commit before the log: it executes a batch of transactions, appends
+//! their changes to the log, and commits when the log has answered. Each transaction of the batch sees those before it,
+//! and a failing one is undone without the others. Replicas commit the same changes, in the order of the log.
 //!
-//! **Method.** A [`Batch`] is an overlay over one snapshot of the engine: changes are kept in maps of its own, and what
-//! a transaction reads is looked up there first. What comes out of it is a list of values, the [`WriteSet`]s of the
-//! transactions that were kept. [`Store::apply`] writes such a list in one commit of the engine, with the log's
-//! revision inside; the master calls it after the log's answer, and a slave for each entry of the log.
+//! **Method.** A [`Batch`] is an overlay over one snapshot of the engine: it keeps changes in maps of its own, and
+//! looks reads up there first. Closing it returns values, the [`WriteSet`]s of the transactions that were kept.
+//! [`Store::apply`] writes such a list in one commit of the engine, with the log's revision inside; the master calls it
+//! after the log's answer, and a replica for each entry of the log.
 //!
 //! **Why not a write transaction of the engine that is held open, with nested ones in it?** It would hold the engine's
 //! one write lock while the log answers, and group commits of sensor data would wait for the network. It could not be
 //! kept in a state machine as a value, because it belongs to its thread. And the master would commit by other code than
-//! its slaves. The overlay needs nothing that an engine does not have, so one code serves all engines. Its price: a
-//! lookup in two maps for each read within a batch. Transactions outside of batches pay nothing.
+//! its replicas. The overlay uses only what every engine has, so one code serves all engines. Its price: a lookup in
+//! two maps for each read within a batch. Transactions outside of batches pay nothing.
 //!
 //! **Promises.**
 //!
-//! - Until `apply`, other transactions see the state before the batch. Dropping the batch, or what came out of it, or a
+//! - Until `apply`, other transactions see the state before the batch. Dropping the batch or its write sets, or a
 //!   crash, leaves no trace.
-//! - `apply` takes the entry that follows the last one and no other: [`StoreError::AlreadyApplied`],
+//! - `apply` accepts only the entry that follows the last one: otherwise [`StoreError::AlreadyApplied`],
 //!   [`StoreError::NotNext`]. The revision is in the same commit as the records, so this holds after a crash, too.
 //! - The records of a store are a function of the entries that were applied to it. To keep this true, a replicated
 //!   store ([`StoreOptions::replicated`](crate::StoreOptions::replicated)) refuses write transactions outside of
-//!   batches. Temporal objects are no part of it: each node has its own, and a write set tells which values were read.
+//!   batches. Temporal objects are not included: each node has its own, and a write set lists the values that were
+//!   read.
 //!
 //! **Objects that are created while it runs.** A transaction of a batch may [create](BatchTransaction::create) a
-//! temporal object, under a name that no other object ever has ([`Made`](punctual_units::Made)). It is part of the
-//! write set, so every node has it from the same entry of the log on. Its readings then come from its source,
-//! [`install_from_peer`](Store::install_from_peer).
+//! temporal object, under a name that no other object ever has ([`Made`](punctual_units::Made)). The creation is part
+//! of the write set, so every node has the object from the same entry of the log on. Its source then sends its
+//! readings, [`install_from_peer`](Store::install_from_peer).
 //!
 //! ```
 //! use punctual_engines::Memory;
@@ -88,11 +89,11 @@ use overlay::{Base, Overlay};
 use writes::change_bytes;
 pub use writes::{BatchBounds, TemporalRead, WriteSet};
 
-/// What a transaction of a batch returns.
+/// The value that a read in a batch returns.
 type Found<'t, 's, E> = Value<Layer<'t, <<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>>;
 
-/// Transactions that are to be committed together. It belongs to its thread as a snapshot of the engine does, and holds
-/// no lock. Dropping it undoes all of them.
+/// Transactions to be committed together. Bound to its thread as a snapshot of the engine is, and holds no lock.
+/// Dropping it undoes all of them.
 pub struct Batch<'s, E: Engine + 's, O: Os> {
     store: &'s Store<E, O>,
     base: Base<E::Snapshot<'s>>,
@@ -104,7 +105,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// Begins a batch on the latest commit.
     ///
     /// # Errors
-    /// [`StoreError::NotReplicated`] for a store that was opened without it; [`StoreError::Engine`].
+    /// [`StoreError::NotReplicated`] for a store that is not replicated; [`StoreError::Engine`].
     pub fn batch(&self, bounds: BatchBounds) -> Result<Batch<'_, E, O>, StoreError> {
         self.require_replicated()?;
         let snapshot = self.snapshot(Deadline::NONE)?;
@@ -125,17 +126,17 @@ impl<E: Engine, O: Os> Store<E, O> {
 }
 
 impl<'s, E: Engine, O: Os> Batch<'s, E, O> {
-    /// The last revision that its transactions see. What comes out of it may only be applied as the next one.
+    /// The last revision that its transactions see. Its write sets may only be applied as the next one.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// How many transactions it has kept.
+    /// Number of transactions kept so far.
     pub fn kept(&self) -> usize {
         self.base.kept.len()
     }
 
-    /// How many bytes their write sets take, see [`WriteSet::bytes`].
+    /// Bytes of the kept write sets, see [`WriteSet::bytes`].
     pub fn bytes(&self) -> usize {
         self.base.bytes
     }
@@ -144,7 +145,7 @@ impl<'s, E: Engine, O: Os> Batch<'s, E, O> {
     /// installed first, see [`crate::sensors`].
     ///
     /// # Errors
-    /// [`StoreError::DeadlinePassed`]; [`StoreError::BatchFull`] where it has as many transactions as it may.
+    /// [`StoreError::DeadlinePassed`]; [`StoreError::BatchFull`] if the batch has its maximum of transactions.
     pub fn transaction<'b>(&'b mut self, deadline: Deadline) -> Result<BatchTransaction<'b, 's, E, O>, StoreError> {
         let now = self.store.os.now();
         deadline.check(now)?;
@@ -170,7 +171,7 @@ impl<'s, E: Engine, O: Os> Batch<'s, E, O> {
         })
     }
 
-    /// What the kept transactions did, in their order.
+    /// The write sets of the kept transactions, in their order.
     pub fn close(self) -> Vec<WriteSet> {
         self.base.kept
     }
@@ -185,14 +186,14 @@ pub struct BatchTransaction<'b, 's, E: Engine + 's, O: Os> {
     view: Overlay<'b, E::Snapshot<'s>>,
 }
 
-/// What a transaction has read of temporal objects, and how large the batch is with it.
+/// The temporal values that a transaction has read, and the size of the batch with it, in bytes.
 struct Account {
     read: Vec<TemporalRead>,
     bytes: usize,
 }
 
 impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
-    /// The value of `key`; own changes and those of kept transactions included.
+    /// The value of `key`; sees own changes and those of kept transactions.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::BatchFull`], [`StoreError::Engine`].
@@ -217,8 +218,8 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
         Ok(Freshness::of(reading, max_age, now))
     }
 
-    /// Calls `visit` with the records in `range` in ascending order until it breaks; own changes and those of kept
-    /// transactions included.
+    /// Calls `visit` with the records in `range` in ascending order until it breaks; sees own changes and those of kept
+    /// transactions.
     ///
     /// # Errors
     /// Those of [`get`](BatchTransaction::get).
@@ -269,7 +270,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
         Ok(was_there)
     }
 
-    /// Keeps what the transaction did: it joins the batch.
+    /// Ends the transaction: its changes join the batch.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`]: the transaction is undone.
@@ -296,7 +297,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
         self.store.refuse_temporal(key)
     }
 
-    /// Now on the clock of ages.
+    /// The current instant on the clock of ages.
     fn aged(&self) -> Result<Time, StoreError> {
         self.now()?;
         Ok(self.store.os.since_boot())
@@ -332,7 +333,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
         self.note(key, seen, now)
     }
 
-    /// Notes a temporal value that was read.
+    /// Records a temporal value that was read.
     fn note(&self, key: &[u8], seen: Option<(Sample, &[u8])>, now: Time) -> Result<(), StoreError> {
         let read = TemporalRead {
             key: key.to_vec(),

@@ -1,4 +1,4 @@
-//! What a transaction of a batch sees: its own changes, above those of the batch, above a snapshot of the engine.
+//! The view of a transaction in a batch: its own changes, above those of the batch, above a snapshot of the engine.
 
 use std::collections::btree_map;
 use std::iter::Peekable;
@@ -11,11 +11,11 @@ use crate::temporal::Creation;
 /// A batch on top of a snapshot.
 pub(super) struct Base<R> {
     pub snapshot: R,
-    /// What the kept transactions leave behind together.
+    /// The combined changes of the kept transactions.
     pub changes: Changes,
     /// The kept transactions, in order.
     pub kept: Vec<WriteSet>,
-    /// Those of their write sets.
+    /// Bytes of the kept write sets.
     pub bytes: usize,
 }
 
@@ -26,11 +26,11 @@ pub(super) struct Overlay<'b, R> {
     pub created: Vec<Creation>,
 }
 
-/// Bytes of the snapshot's, or of a change.
+/// Bytes of a record: the snapshot's, or those of a change.
 pub enum Layer<'t, B> {
-    /// The snapshot's.
+    /// Bytes in the snapshot of the engine.
     Below(B),
-    /// A change's.
+    /// Bytes in a change of the batch.
     Above(&'t [u8]),
 }
 
@@ -52,7 +52,7 @@ impl<R> Overlay<'_, R> {
         kept.chain(&self.created)
     }
 
-    /// What the transaction itself, or one before it, made of `key`.
+    /// The change of `key` by the transaction itself, or else by one before it.
     fn change(&self, key: &[u8]) -> Option<&Option<Vec<u8>>> {
         self.own.get(key).or_else(|| self.base.changes.get(key))
     }
@@ -120,12 +120,13 @@ fn within<'t>(changes: &'t Changes, range: KeyRange<'_>, back: bool) -> ChangesW
     Directed::new(changes, back)
 }
 
-/// Whether `key` comes before `other`, or is it, in ascending order; in descending order if `back`.
+/// Whether `key` comes before `other` in ascending order, or equals it; in descending order if `back`.
 fn is_first(key: &[u8], other: &[u8], back: bool) -> bool {
     if back { key >= other } else { key <= other }
 }
 
-/// The changes of a batch and of a transaction on top of it in the order of keys: the transaction's hides the batch's.
+/// The changes of a batch and of a transaction on top of it in the order of keys; the transaction's change of a key
+/// hides the batch's.
 struct ChangeScan<'t> {
     own: Peekable<ChangesWithin<'t>>,
     batch: Peekable<ChangesWithin<'t>>,
@@ -151,7 +152,7 @@ impl<'t> Iterator for ChangeScan<'t> {
     }
 }
 
-/// The records of a snapshot in the order of keys, as changes leave them.
+/// The records of a snapshot with the changes applied, in the order of keys.
 pub struct OverlayScan<'t, S: Iterator> {
     below: Peekable<S>,
     changes: Peekable<ChangeScan<'t>>,

@@ -1,4 +1,4 @@
-//! What can go wrong in an engine, where, and what to do about it.
+//! Errors of an engine: the store or file concerned, and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use punctual_units::Nanos;
 
 use super::{EndedBecause, Holder, KEY_MAX_LEN, VALUE_MAX_LEN};
 
-/// A failure of a storage engine.
+/// Failure or refusal of a storage engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -19,7 +19,7 @@ pub enum EngineError {
         path.display()
     )]
     DiskFull {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
     },
     /// The store has grown up to its quota. A put of a plain record is refused so that deletes and group commits still
@@ -31,17 +31,17 @@ pub enum EngineError {
         holder.map_or(String::new(), |holder| holder.to_string())
     )]
     QuotaFull {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
         /// The quota in bytes.
         quota: u64,
-        /// The reader that keeps most from reuse.
+        /// The reader whose snapshot keeps most bytes from reuse.
         holder: Option<Holder>,
     },
-    /// One transaction changed more than the engine can hold.
+    /// The transaction changed more than the engine can hold.
     #[error("{}: the transaction has changed too many records: commit in smaller steps", path.display())]
     TransactionTooLarge {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
     },
     /// The store cannot be written.
@@ -61,9 +61,9 @@ pub enum EngineError {
         path.display()
     )]
     Corrupt {
-        /// The damaged file.
+        /// Path of the damaged file.
         path: PathBuf,
-        /// What was found.
+        /// The damage that was found.
         reason: String,
     },
     /// The store was written by a version with another format.
@@ -73,9 +73,9 @@ pub enum EngineError {
         path.display()
     )]
     Version {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
-        /// The format found.
+        /// The format in the file.
         found: u32,
         /// The format this program reads and writes.
         expected: u32,
@@ -87,137 +87,137 @@ pub enum EngineError {
         pid.map_or("(unknown)".to_owned(), |pid| pid.to_string())
     )]
     InUse {
-        /// The store.
+        /// Path of the store in use.
         path: PathBuf,
         /// The process that has it open, where it could be read.
         pid: Option<u32>,
     },
-    /// More snapshots are open than the engine has room for.
+    /// More snapshots would be open than the engine has room for.
     #[error(
         "{}: {max} snapshots of the store are open, and no more may be: drop some, or open it with a larger \
          readers_max",
         path.display()
     )]
     ReadersFull {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
-        /// How many may be open.
+        /// Most snapshots that may be open at once.
         max: u32,
     },
-    /// A key that no record can have.
+    /// A key that is empty or too long for a record.
     #[error("a key has 1 to {KEY_MAX_LEN} bytes, this one has {len}")]
     KeyLength {
         /// The key's length in bytes.
         len: usize,
     },
-    /// A value that no record can have.
+    /// A value that is too long for a record.
     #[error("a value has at most {VALUE_MAX_LEN} bytes, this one has {len}")]
     ValueLength {
         /// The value's length in bytes.
         len: usize,
     },
-    /// A setting that cannot work.
+    /// The engine cannot work with this setting.
     #[error("{}: {setting} cannot be {value}: {remedy}", path.display())]
     Setting {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
-        /// The setting's name.
+        /// Name of the refused setting.
         setting: &'static str,
-        /// Its value.
+        /// Value of the refused setting, as text.
         value: String,
-        /// What would be accepted.
+        /// The accepted values, as the message ends.
         remedy: &'static str,
     },
-    /// An earlier failure left the engine unable to go on.
+    /// An earlier write failed halfway; every later call is refused until the store is reopened.
     #[error(
         "{}: an earlier write to the store failed halfway: reopen it, nothing that was acknowledged is \
          lost",
         path.display()
     )]
     Broken {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
     },
-    /// The operating system refused something else.
+    /// A call to the operating system failed for a reason not listed here.
     #[error("{}: {action}: {source}", path.display())]
     Io {
-        /// The file or directory.
+        /// The file or directory concerned.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed, for the message.
         action: &'static str,
-        /// The operating system's answer.
+        /// The operating system's own error.
         source: io::Error,
     },
-    /// The snapshot was ended while its reader was outside of a call, so that it keeps no more from reuse. Nothing was
-    /// read; what was read before is right.
+    /// The snapshot was ended while its reader was outside of a call, so that it keeps no pages from reuse any more.
+    /// This call read nothing; earlier reads are valid.
     #[error("this snapshot was ended when it was {age} old, because {why}: begin another transaction; {}", why.remedy())]
     SnapshotEnded {
-        /// How old it was then.
+        /// Age of the snapshot when it was ended.
         age: Nanos,
-        /// Why.
+        /// Reason for which it was ended.
         why: EndedBecause,
     },
-    /// A sync failed: the kernel may have dropped what it could not write, and would not say so again.
+    /// A sync failed: the kernel may have dropped pages that it could not write, and would not report so again.
     #[error(
         "{}: the store could not be synced, and what was written since is not to be relied upon: see to the medium, \
          then reopen the store; nothing that was acknowledged as durable is lost",
         path.display()
     )]
     SyncFailed {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
     },
-    /// This process is a child of the one that opened the store.
+    /// This process was forked from the one that opened the store.
     #[error(
         "{}: the store belongs to the process that this one was forked from: use it there, or start another program \
          with exec",
         path.display()
     )]
     Forked {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
     },
-    /// A sync was asked of a store that cannot keep what it would promise.
+    /// A sync was asked of a volatile store, which a power cut may destroy in spite of it.
     #[error(
         "{}: a volatile store survives no power cut, whatever is synced: open it with durability no-meta-sync or \
          durable",
         path.display()
     )]
     Volatile {
-        /// The store.
+        /// Path of the volatile store.
         path: PathBuf,
     },
-    /// A volatile store was open when the machine stopped.
+    /// The machine stopped while a volatile store was open, so its contents cannot be trusted.
     #[error(
         "{}: the store was open with durability volatile when the machine stopped, and what is in it cannot be told \
          from what is lost: restore it from a copy, or move it away to begin a new one",
         path.display()
     )]
     Unsynced {
-        /// The store.
+        /// Path of the volatile store.
         path: PathBuf,
     },
-    /// There is nothing to read.
+    /// The folder holds no store.
     #[error("{}: there is no store: name the folder that holds its data.mdb", path.display())]
     NoStore {
-        /// The folder.
+        /// The folder that was named.
         path: PathBuf,
     },
-    /// A process that reads a store beside its owner lost its snapshot: what it has read is not to be used.
+    /// A process that read a store beside its owner lost its snapshot; results of its reads must not be used.
     #[error("{}: the store was written to while it was read, and {reason}: try again", path.display())]
     Overtaken {
-        /// The store.
+        /// Path of the store that was read.
         path: PathBuf,
-        /// Why it was not kept.
+        /// Reason for which the snapshot was lost.
         reason: &'static str,
     },
-    /// An earlier call of this transaction failed.
+    /// An earlier call of this transaction failed, so the transaction cannot go on.
     #[error(
         "{}: an earlier change of this transaction failed: drop it and begin another, the store itself goes on",
         path.display()
     )]
     TransactionLost {
-        /// The store.
+        /// Path of the affected store.
         path: PathBuf,
     },
 }

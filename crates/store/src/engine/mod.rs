@@ -1,20 +1,21 @@
-//! What the store asks of a storage engine: ordered tables, snapshots, one write transaction at a time.
+//! The interface between the store and a storage engine: ordered tables, snapshots, one write transaction at a time.
 //!
 //! The engine keeps bytes; deadlines, freshness and admission live above it. Three small traits: an [`Engine`] hands
 //! out snapshots ([`Read`]) and write transactions ([`Write`]). They are generic over the lifetime of a borrow, so that
 //! a read returns bytes in the engine's own memory and an engine can be wrapped by another one. The emulated CPU clock
 //! is such a decorator: it stretches each call by real work.
 //!
-//! **Guards.** What a read returns is a type of the engine's: a slice where the engine's memory stays as it is while
-//! the transaction lives (a write transaction of LMDB or memory), or a guard that keeps a page in memory, or a copy.
+//! **Guards.** A read returns a type of the engine's: a slice where the engine's memory stays as it is while the
+//! transaction lives (a write transaction of LMDB or memory), or a guard that keeps a page in memory, or a copy.
 //!
 //! **A snapshot may be ended by another thread** ([`Engine::end`]): from then on it keeps nothing from reuse, and each
-//! call on it is refused ([`EngineError::SnapshotEnded`]). What it returned before stays as it is: hence what a
-//! snapshot returns must not lie in memory that is used again.
+//! call on it is refused ([`EngineError::SnapshotEnded`]). Bytes that it returned before stay valid: hence a snapshot
+//! must return copies or guards, never references into memory that is used again.
 //!
-//! **Isolation.** A snapshot sees what was committed when it was taken, and nothing else, until it is dropped. A write
-//! transaction sees the latest commit and its own changes. Write transactions run one at a time, hence every history is
-//! serializable in commit order. The conformance suite of `punctual-testing` checks all of this on any engine.
+//! **Isolation.** A snapshot sees the commits before the instant at which it was taken, and nothing else, until it is
+//! dropped. A write transaction sees the latest commit and its own changes. Write transactions run one at a time, hence
+//! every history is serializable in commit order. The conformance suite of `punctual-testing` checks all of this on any
+//! engine.
 //!
 //! **Keys** have 1 to [`KEY_MAX_LEN`] bytes and are ordered bytewise. A key of any other length cannot exist: reading
 //! or deleting it finds nothing, writing it is an error. Values have 0 to [`VALUE_MAX_LEN`] bytes.
@@ -51,7 +52,7 @@ pub enum Table {
     Temporal,
 }
 
-/// A place where ordered records are kept. A thread may have several snapshots at a time, of one commit or of several.
+/// Storage for ordered records. A thread may have several snapshots at a time, of one commit or of several.
 pub trait Engine: Send + Sync {
     /// A read-only view of one commit.
     type Snapshot<'e>: Read
@@ -62,13 +63,13 @@ pub trait Engine: Send + Sync {
     where
         Self: 'e;
 
-    /// A view of the latest commit, with what [`snapshots`](Engine::snapshots) shall tell of it.
+    /// A view of the latest commit; [`snapshots`](Engine::snapshots) reports `reader` with it.
     ///
     /// # Errors
     /// [`EngineError::ReadersFull`], and failures of the engine.
     fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError>;
 
-    /// A view of the latest commit.
+    /// A view of the latest commit, of a reader of which nothing is known.
     ///
     /// # Errors
     /// Those of [`snapshot_for`](Engine::snapshot_for).
@@ -79,23 +80,24 @@ pub trait Engine: Send + Sync {
     /// The snapshots that are open and have not been ended, in no order.
     fn snapshots(&self) -> Vec<OpenSnapshot>;
 
-    /// Ends a snapshot, which was `age` old: it keeps nothing from reuse from now on, or, where its thread is inside of
-    /// a call right now, from the end of that call on. Its next call is told `why`. False if it is no longer open.
+    /// Ends a snapshot of age `age`: from now on it keeps nothing from reuse, or, if its thread is inside of a call
+    /// right now, from the end of that call on. The reader's next call fails with the reason `why`. Returns false if
+    /// the snapshot is no longer open.
     fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool;
 
-    /// Whether even deletes may soon find no room unless snapshots are ended. A quick look.
+    /// Whether even deletes may soon find no room unless snapshots are ended. O(1): called often.
     fn is_tight(&self) -> bool {
         false
     }
 
-    /// How much room there is. It costs time in proportion to what is free: not for every transaction.
+    /// Room in the engine, taken and free. Costs time in proportion to the free pages: not for every transaction.
     ///
     /// # Errors
     /// Failures of the engine.
     fn space(&self) -> Result<Space, EngineError>;
 
-    /// Begins a write transaction; waits, without bound, while another one is open. The store's
-    /// [permit](crate::permit) in front of it bounds the wait.
+    /// Begins a write transaction; waits, without bound, while another one is open. The store's [write
+    /// lock](crate::permit) in front of it bounds the wait.
     ///
     /// # Errors
     /// Failures of the engine.
@@ -105,17 +107,17 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// [`EngineError::Volatile`] for a volatile store, where later commits would undo it; [`EngineError::SyncFailed`],
-    /// and then from every call until the store is opened again. Nothing has been promised.
+    /// then and from every later call until the store is opened again. After an error nothing is promised.
     fn sync(&self) -> Result<(), EngineError>;
 
-    /// The level the engine was opened with.
+    /// The durability level that the engine was opened with.
     fn durability(&self) -> Durability;
 
-    /// Where the records are: for messages.
+    /// Path of the records, for messages.
     fn path(&self) -> &Path;
 }
 
-/// Reading from a snapshot or within a write transaction.
+/// Reads, from a snapshot or within a write transaction.
 pub trait Read {
     /// A key or a value, readable for as long as this lives: a slice, or a guard.
     type Bytes<'t>: Deref<Target = [u8]>
@@ -126,15 +128,15 @@ pub trait Read {
     where
         Self: 't;
 
-    /// The value of `key`.
+    /// The value of `key`; `None` if there is no such record.
     ///
     /// # Errors
     /// [`EngineError::SnapshotEnded`]; failures of the engine.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError>;
 
-    /// Shows the value of `key` to `look`, which need not be a copy of it; the answer of `look`, if there is a value.
-    /// The snapshot keeps what it shows from reuse until `look` returns, whatever becomes of it meanwhile. `look` may
-    /// read from the same snapshot.
+    /// Calls `look` with the value of `key`, without a copy where the engine allows that, and returns the answer of
+    /// `look`; `None` if there is no such record. The bytes stay valid until `look` returns, even if the snapshot is
+    /// ended meanwhile. `look` may read from the same snapshot.
     ///
     /// # Errors
     /// Those of [`get`](Read::get).
@@ -143,25 +145,26 @@ pub trait Read {
         Ok(self.get(table, key)?.map(|value| look(&value)))
     }
 
-    /// The records whose keys lie in `range`, in ascending order. Each may be [refused](EngineError::SnapshotEnded).
+    /// The records whose keys lie in `range`, in ascending order. Each step may fail with
+    /// `SnapshotEnded`.
     ///
     /// # Errors
     /// [`EngineError::SnapshotEnded`]; failures of the engine.
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError>;
 
-    /// The same records in descending order.
+    /// The records whose keys lie in `range`, in descending order.
     ///
     /// # Errors
     /// Those of [`scan`](Read::scan).
     fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError>;
 }
 
-/// What a map has in a range, in one order or the other: for engines and views that keep records in maps.
+/// Iterator over a range of a map, forwards or backwards: for engines and views that keep records in maps.
 #[derive(Clone, Debug)]
 pub enum Directed<I> {
-    /// As it comes.
+    /// Yields the records from the front of `I`.
     Ascending(I),
-    /// From its end.
+    /// Yields the records from the back of `I`.
     Descending(I),
 }
 
@@ -178,7 +181,7 @@ impl<I: DoubleEndedIterator> Iterator for Directed<I> {
 }
 
 impl<I: DoubleEndedIterator> Directed<I> {
-    /// `records`, from their end if `back`.
+    /// Iterates over `records`, from their end if `back`.
     pub fn new(records: I, back: bool) -> Directed<I> {
         if back {
             Directed::Descending(records)
@@ -188,7 +191,7 @@ impl<I: DoubleEndedIterator> Directed<I> {
     }
 }
 
-/// Whether no key can lie in `range`. `BTreeMap::range` panics on most of these.
+/// Whether `range` can contain no key. `BTreeMap::range` panics on most of these.
 pub fn is_empty_range(range: KeyRange<'_>) -> bool {
     match range {
         (Bound::Included(low), Bound::Included(high)) => low > high,
@@ -197,14 +200,14 @@ pub fn is_empty_range(range: KeyRange<'_>) -> bool {
     }
 }
 
-/// Changing records. Dropping a write transaction without a commit undoes all of it.
+/// Changes of records. Dropping a write transaction without a commit undoes all of it.
 pub trait Write: Read {
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// [`EngineError::KeyLength`], [`EngineError::ValueLength`]: nothing happened, the transaction goes on. Any
-    /// other error: the transaction is lost and must be dropped ([`EngineError::TransactionLost`] from then on, where
-    /// it is not); no other transaction is.
+    /// [`EngineError::KeyLength`], [`EngineError::ValueLength`]: nothing happened, the transaction goes on. After any
+    /// other error this transaction is lost and must be dropped (later calls fail with
+    /// [`EngineError::TransactionLost`]); other transactions are not affected.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
 
     /// Removes `key`; true if it was there.
@@ -213,14 +216,14 @@ pub trait Write: Read {
     /// Failures of the engine: the transaction is lost and must be dropped.
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError>;
 
-    /// Makes all changes visible, and as durable as [`Engine::durability`] says.
+    /// Makes all changes visible, and as durable as [`Engine::durability`] promises.
     ///
     /// # Errors
     /// After an error nothing of the transaction is visible, now or after reopening.
     fn commit(self) -> Result<(), EngineError>;
 }
 
-/// The range of all keys that begin with `prefix`. The upper bound needs memory of its own: pass somewhere to keep it.
+/// The range of all keys that begin with `prefix`. The upper bound is kept in `end`, a buffer of the caller.
 ///
 /// ```
 /// use punctual_store::engine::prefix_range;

@@ -1,25 +1,25 @@
-//! Snapshots that are open: which thread has them, since when, and why one was ended.
+//! Open snapshots: the reading thread, the age, and the reason for which a snapshot was ended.
 
 use std::fmt;
 
 use punctual_os::Tid;
 use punctual_units::{Nanos, Time};
 
-/// What is noted of a snapshot when it is taken.
+/// Facts that the engine records about a reader when its snapshot is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader {
-    /// The thread that reads.
+    /// The thread that reads, if known.
     pub thread: Option<Tid>,
-    /// When it was taken.
+    /// The instant at which the snapshot was taken.
     pub taken_at: Option<Time>,
-    /// The firm deadline of its transaction: afterwards nothing needs it.
+    /// The firm deadline of the reading transaction; later the snapshot is useless and may be ended.
     pub firm_until: Option<Time>,
-    /// The process that reads, where it is not the one that has the store open.
+    /// The process that reads, if it is not the one that has the store open.
     pub process: Option<u32>,
 }
 
 impl Reader {
-    /// Nothing is known: such a snapshot is ended for want of room only.
+    /// A reader of which nothing is known: its snapshot is ended only when the store lacks room.
     pub const UNKNOWN: Reader = Reader {
         thread: None,
         taken_at: None,
@@ -27,40 +27,40 @@ impl Reader {
         process: None,
     };
 
-    /// How long it has been open at `now`; zero where it is not known.
+    /// Age of the snapshot at `now`; zero where it is unknown.
     pub fn age(&self, now: Time) -> Nanos {
         self.taken_at.map_or(Nanos::ZERO, |at| now.since(at))
     }
 }
 
-/// A snapshot that is open.
+/// A snapshot that is open and was not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenSnapshot {
-    /// Its name.
+    /// Identifier by which `Engine::end` ends it.
     pub id: SnapshotId,
-    /// What was noted of it.
+    /// Facts recorded when it was taken.
     pub reader: Reader,
     /// The number of the commit that it shows; later commits have higher numbers.
     pub commit: u64,
 }
 
-/// Names one snapshot of an engine, for as long as the engine is open.
+/// Identifies one snapshot of an engine, for as long as the engine is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId {
-    /// The place that it is kept at.
+    /// Index of the snapshot's slot.
     pub place: u64,
-    /// Which of that place's snapshots it is.
+    /// Number of the snapshot within that slot, which is used again.
     pub generation: u64,
 }
 
-/// A reader that keeps something from reuse.
+/// A reader whose snapshot keeps pages from reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// What is noted of it.
+    /// Facts recorded when the snapshot was taken.
     pub reader: Reader,
-    /// How old its snapshot is, where that is known.
+    /// Age of the snapshot, if known.
     pub age: Option<Nanos>,
-    /// What it keeps from reuse, in bytes.
+    /// Bytes that it keeps from reuse.
     pub held: u64,
 }
 
@@ -80,21 +80,21 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Why a snapshot was ended before its reader gave it back.
+/// Reason for which a snapshot was ended before its reader released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndedBecause {
     /// The firm deadline of its transaction had passed.
     Deadline,
-    /// It was older than [`reader_life_max`](crate::StoreOptions::reader_life_max).
+    /// The snapshot was older than [`reader_life_max`](crate::StoreOptions::reader_life_max).
     Life,
-    /// It kept more from reuse than [the data takes](crate::readers::HELD_MIN).
+    /// The snapshot kept more from reuse than [the data takes](crate::readers::HELD_MIN).
     Held,
-    /// The store's quota was met, and it kept pages that a delete or a group commit needed.
+    /// The store's quota was met, and the snapshot kept pages that a delete or a group commit needed.
     Quota,
 }
 
 impl EndedBecause {
-    /// All of them.
+    /// All reasons, in order of declaration.
     pub const ALL: [EndedBecause; 4] = [
         EndedBecause::Deadline,
         EndedBecause::Life,
@@ -102,7 +102,7 @@ impl EndedBecause {
         EndedBecause::Quota,
     ];
 
-    /// What its reader can do about it.
+    /// Advice for the reader, to end a message with.
     pub fn remedy(self) -> &'static str {
         match self {
             EndedBecause::Deadline => "give the transaction more time, or make its deadline soft",
@@ -124,22 +124,22 @@ impl fmt::Display for EndedBecause {
     }
 }
 
-/// How much room an engine has, in bytes.
+/// Space of an engine: bound, taken, and free, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// The most that the store may take; `None` without a bound.
+    /// Most bytes that the store may take; `None` without a bound.
     pub quota: Option<u64>,
-    /// What it takes now.
+    /// Bytes that the store takes now.
     pub taken: u64,
     /// The part of `taken` that holds records.
     pub data: u64,
-    /// What each commit has freed and no later one has used again: the commit's number, and bytes, in ascending order
-    /// of numbers. A snapshot keeps from reuse what commits after its own have freed.
+    /// Pages freed and not used again yet, per freeing commit: the commit's number and bytes, in ascending order of
+    /// numbers. A snapshot keeps from reuse the pages that later commits than its own have freed.
     pub freed: Vec<(u64, u64)>,
 }
 
 impl Space {
-    /// What a snapshot of `commit` keeps from reuse, in bytes. Another snapshot may keep part of it as well.
+    /// Bytes that a snapshot of `commit` keeps from reuse. Another snapshot may keep some of them as well.
     pub fn held_by(&self, commit: u64) -> u64 {
         let later = self.freed.iter().filter(|(freed_by, _)| *freed_by > commit);
         later.map(|(_, bytes)| bytes).sum()

@@ -1,6 +1,6 @@
-//! Where the permit is handed out, and what a thread does that waits for it.
+//! Granting of the write lock, and the wait for it.
 //!
-//! Every order of its stores is tried by the model checker `loom` (`tests/permit.rs`), with planted faults.
+//! The model checker `loom` tries every order of the stores to memory (`tests/permit.rs`), with planted faults.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -12,41 +12,41 @@ use punctual_units::{Nanos, Time};
 use super::atomics::{AtomicU64, Ordering};
 use super::queue::{Ticket, WAITERS_MAX, WaitQueue};
 
-/// Why the permit was not granted.
+/// Reason for which the lock was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// The wait reached its bound.
+    /// The wait reached its bound while this thread held the lock.
     TimedOut(HeldBy),
     /// [`WAITERS_MAX`] threads are waiting already.
     Crowded,
-    /// The calling thread holds it, and would wait for itself.
+    /// The calling thread holds the lock, and would wait for itself.
     Nested,
 }
 
-/// Which thread holds the permit.
+/// The thread that holds the write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldBy {
-    /// The thread.
+    /// Kernel thread id of the holder.
     pub thread: Tid,
-    /// For how long.
+    /// Time since the lock was granted to it.
     pub held: Nanos,
-    /// Which thread kept the waiter longest: this one, or one that had its turn before.
+    /// The thread that kept the waiter longest: this one, or an earlier holder.
     pub longest: WaitedFor,
 }
 
-/// Which thread kept a waiter waiting: the one whose turn took the most of the wait. A thread with several shorter
-/// turns may have had more of it in sum.
+/// The thread that kept a waiter waiting: the holder whose turn took the most of the wait. A thread with several
+/// shorter turns may have had more of it in sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitedFor {
-    /// The thread.
+    /// Kernel thread id of that holder.
     pub thread: Tid,
-    /// For how long it held the permit during the wait.
+    /// Time for which it held the lock during the wait.
     pub held: Nanos,
-    /// Of that, from when it began to commit; `None` where it still holds the permit.
+    /// The part of that time from the start of its commit on; `None` if it still held the lock.
     pub committing: Option<Nanos>,
 }
 
-/// Where the permit is handed out.
+/// The write lock and its waiting threads.
 ///
 /// ```
 /// use punctual_os::{Os, Thread};
@@ -68,11 +68,11 @@ pub struct PermitQueue<O: Os> {
     refusal: OnceLock<Refusal>,
 }
 
-/// Where one thread waits for its turn.
+/// A slot in which one thread waits for its turn.
 struct Place<P> {
     parker: P,
-    /// The last ticket whose turn came while its owner sat here. Wake-ups can come late and be meant for an earlier
-    /// owner of the place; this tells.
+    /// The last ticket whose turn came while its owner waited here. A wake-up can come late and be meant for an earlier
+    /// owner of the slot; this number tells them apart.
     called: AtomicU64,
 }
 
@@ -89,12 +89,13 @@ pub(super) struct Waiter {
     scheduling: Option<Scheduling>,
     place: u16,
     since: Time,
-    /// Which thread has held the permit longest since then, of those that have released it.
+    /// The thread that has held the lock longest during the wait, of those that have released it.
     longest: Option<WaitedFor>,
 }
 
 impl Waiter {
-    /// The holder releases the permit at `now`, and has been committing since `commits`, if it has begun to.
+    /// Updates `longest`: `holder` releases the lock at `now`, and has been committing since `commits`, if it has begun
+    /// to.
     fn outlived(&mut self, holder: &Holder, commits: Option<Time>, now: Time) {
         let from = holder.since.max(self.since);
         let held = now.since(from);
@@ -112,25 +113,25 @@ impl Waiter {
 pub(super) struct Holder {
     thread: Tid,
     since: Time,
-    /// How it is scheduled right now, once a waiter had to ask.
+    /// Present scheduling of the thread; read once a waiter needs it.
     runs_as: Option<Scheduling>,
-    /// How it was scheduled before it was boosted.
+    /// Scheduling before the boost; `None` without a boost.
     own: Option<Scheduling>,
     waited_for: Option<WaitedFor>,
 }
 
-/// The permit to write, until dropped. It belongs to its thread: that is the one whose priority is raised.
+/// Guard of the write lock; dropping it passes the lock on. Bound to its thread, whose priority may be raised.
 #[must_use = "dropping the permit passes it on"]
 pub struct Permit<'q, O: Os> {
     queue: &'q PermitQueue<O>,
     place: Option<u16>,
-    /// When its holder began to commit.
+    /// Instant at which the holder began to commit.
     commits: Cell<Option<Time>>,
     _bound_to_thread: PhantomData<*const ()>,
 }
 
 impl<O: Os> PermitQueue<O> {
-    /// A permit that no thread holds, for threads of `os`.
+    /// A free lock, for threads of `os`.
     pub fn new(os: O) -> Self {
         let free_places = (0..WAITERS_MAX as u16).collect();
         let place = |_| Place {
@@ -149,12 +150,12 @@ impl<O: Os> PermitQueue<O> {
         }
     }
 
-    /// Takes the permit, after all threads that wait with an earlier or the same `deadline`; gives up at `until`, an
+    /// Acquires the lock, after all threads that wait with an earlier or the same `deadline`; times out at `until`, an
     /// instant of the system's clock ([`Time::MAX`]: never). A thread without a deadline ([`Time::MAX`]) is served
-    /// last, but in one of [`ORDINARY_EVERY`](super::ORDINARY_EVERY) turns at the least.
+    /// last, but in at least one of [`ORDINARY_EVERY`](super::ORDINARY_EVERY) turns.
     ///
     /// # Errors
-    /// [`Denied`]: this thread got no permit and does not wait any more.
+    /// [`Denied`]: this thread does not hold the lock and does not wait any more.
     #[inline]
     pub fn acquire(&self, deadline: Time, until: Time) -> Result<Permit<'_, O>, Denied> {
         match self.try_acquire(self.os.now()) {
@@ -163,11 +164,11 @@ impl<O: Os> PermitQueue<O> {
         }
     }
 
-    /// Takes the permit if no thread holds it; from `now` on it is held.
+    /// Acquires the lock if it is free; the hold counts from `now`.
     #[inline]
     pub fn try_acquire(&self, now: Time) -> Option<Permit<'_, O>> {
         let mut state = self.state.lock();
-        // No thread waits for a permit that none holds: a release passes it on.
+        // While the lock is free no thread waits for it: a release passes it on.
         if state.holder.is_some() {
             return None;
         }
@@ -181,7 +182,7 @@ impl<O: Os> PermitQueue<O> {
         Some(self.permit(None))
     }
 
-    /// Why priorities cannot be inherited here, once that has been tried in vain.
+    /// The refusal of the first attempt to inherit a priority; `None` if none was refused.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.refusal.get()
     }
@@ -198,7 +199,7 @@ impl<O: Os> PermitQueue<O> {
     #[cold]
     fn wait(&self, deadline: Time, until: Time) -> Result<Permit<'_, O>, Denied> {
         let thread = self.os.this_thread();
-        let scheduling = self.os.scheduling_to_lend(thread).ok(); // asked before the lock: it is a system call
+        let scheduling = self.os.scheduling_to_lend(thread).ok(); // before the lock: it is a system call
         let Some((ticket, place)) = self.line_up(deadline, thread, scheduling)? else {
             return Ok(self.permit(None)); // released meanwhile
         };
@@ -221,7 +222,7 @@ impl<O: Os> PermitQueue<O> {
                 let last = WaitedFor {
                     thread,
                     held: now.since(since.max(waiter.since)),
-                    committing: None, // the holder alone knows
+                    committing: None, // only the holder knows
                 };
                 let longest = waiter.longest.filter(|longest| longest.held > last.held);
                 return Err(Denied::TimedOut(HeldBy {
@@ -233,7 +234,7 @@ impl<O: Os> PermitQueue<O> {
         }
     }
 
-    /// A ticket and a place to wait, or nothing where the permit was free and is taken now.
+    /// Queues the thread and returns its ticket and slot; `None` if the lock was free and is acquired now.
     fn line_up(
         &self,
         deadline: Time,
@@ -277,7 +278,7 @@ impl<O: Os> PermitQueue<O> {
         Ok(Some((ticket, place)))
     }
 
-    /// Lets the holder run with a waiter's scheduling, if that is of higher priority.
+    /// Runs the holder with the waiter's scheduling, if that has the higher priority.
     fn inherit(&self, holder: &mut Holder, waiter: Option<Scheduling>) {
         let Some(waiter) = waiter.filter(|waiter| waiter.rank() > 0) else {
             return;
@@ -318,7 +319,7 @@ impl<O: Os> PermitQueue<O> {
                     own: None,
                     waited_for: waiter.longest,
                 };
-                // Deadlines order the queue, priorities do not: a later one in line may have the higher priority.
+                // Deadlines order the queue, priorities do not: a thread further behind may have the higher priority.
                 let highest = state
                     .queue
                     .iter()
@@ -332,8 +333,8 @@ impl<O: Os> PermitQueue<O> {
             }
             (next, own)
         };
-        // Woken outside of the mutex, which it need not wait for then, and before this thread gives its boost back:
-        // otherwise it could lose its core with the wake-up undone.
+        // Wakes outside of the mutex, so that the woken thread need not wait for it, and before this thread drops its
+        // boost: otherwise it could lose its core with the wake-up undone.
         if let Some((_, waiter)) = next {
             self.places[waiter.place as usize].parker.unpark();
         }
@@ -346,7 +347,7 @@ impl<O: Os> PermitQueue<O> {
 }
 
 impl<O: Os> PermitQueue<O> {
-    /// Whether the calling thread holds the permit.
+    /// Whether the calling thread holds the lock.
     pub fn is_mine(&self) -> bool {
         let holder = &self.state.lock().holder;
         holder
@@ -356,18 +357,18 @@ impl<O: Os> PermitQueue<O> {
 }
 
 impl<O: Os> Permit<'_, O> {
-    /// Whether a thread waits for it.
+    /// Whether another thread waits for the lock.
     pub fn is_wanted(&self) -> bool {
         self.queue.state.lock().queue.iter().next().is_some()
     }
 
-    /// Which thread its thread waited for longest; `None` where it was free.
+    /// The thread that the holder waited for longest; `None` if the lock was free.
     pub fn waited_for(&self) -> Option<WaitedFor> {
         self.place?;
         self.queue.state.lock().holder.as_ref()?.waited_for
     }
 
-    /// Says that its thread commits from `now` on: the threads that wait are told.
+    /// Records that the holder commits from `now` on; waiters read it as `WaitedFor::committing` after the release.
     #[inline]
     pub fn commits(&self, now: Time) {
         self.commits.set(Some(now));

@@ -1,16 +1,15 @@
-//! Which waiter is next: earliest deadline first, first come first served among equals.
+//! The order of the waiting threads: earliest deadline first, first come first served among equals.
 
 use punctual_units::Time;
 
-/// The most threads that may wait at once. More than this means that the store is shared by more threads than it can
-/// serve in time.
+/// Most threads that may wait at once. More would mean that more threads share the store than it can serve in time.
 pub const WAITERS_MAX: usize = 256;
 
-/// While a thread waits that has no deadline, one turn of so many is such a thread's. The others lose a tenth of the
-/// turns at the most, and only while it waits.
+/// While a thread without a deadline waits, one turn in this many goes to such a thread. The others lose a tenth of the
+/// turns at most, and only while it waits.
 pub const ORDINARY_EVERY: u32 = 10;
 
-/// One place in the queue; numbered in order of arrival, never twice.
+/// A position in the queue; numbered in order of arrival, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
 
@@ -26,16 +25,16 @@ pub struct Ticket(pub(super) u64);
 /// ```
 #[derive(Debug)]
 pub struct WaitQueue<T> {
-    /// Latest deadline first, so that the next one to go is the last element.
+    /// Latest deadline first, so that the next waiter to go is the last element.
     waiting: Vec<(Time, Ticket, T)>,
     issued: u64,
-    /// How many turns in a row were of waiters with a deadline while one without waited.
+    /// Turns in a row that went to waiters with a deadline while one without waited.
     passed: u32,
 }
 
 impl<T> Default for WaitQueue<T> {
     fn default() -> Self {
-        // The memory is there from the beginning: no thread allocates under the lock.
+        // Allocates everything now: no thread allocates under the lock.
         WaitQueue {
             waiting: Vec::with_capacity(WAITERS_MAX),
             issued: 0,
@@ -45,7 +44,7 @@ impl<T> Default for WaitQueue<T> {
 }
 
 impl<T> WaitQueue<T> {
-    /// Lines up behind all deadlines that are not later; `None` where [`WAITERS_MAX`] wait already.
+    /// Adds a waiter behind all deadlines that are not later; `None` if [`WAITERS_MAX`] wait already.
     pub fn push(&mut self, deadline: Time, waiter: T) -> Option<Ticket> {
         if self.waiting.len() == WAITERS_MAX {
             return None;
@@ -57,9 +56,9 @@ impl<T> WaitQueue<T> {
         Some(ticket)
     }
 
-    /// The next one to go.
+    /// Removes and returns the next waiter to go.
     pub fn pop(&mut self) -> Option<(Ticket, T)> {
-        // Those without a deadline are the first elements, the one that came first behind the others.
+        // Waiters without a deadline are the first elements; the longest waiting of them is the last of these.
         let ordinary = self.waiting.partition_point(|(deadline, ..)| *deadline == Time::MAX);
         let (_, ticket, waiter) = match ordinary.checked_sub(1) {
             Some(at) if self.passed + 1 >= ORDINARY_EVERY => {
@@ -78,18 +77,18 @@ impl<T> WaitQueue<T> {
         Some((ticket, waiter))
     }
 
-    /// Gives up waiting; `None` where the ticket's turn has come already.
+    /// Removes a waiter before its turn; `None` if its turn has come already.
     pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let at = self.waiting.iter().position(|(_, other, _)| *other == ticket)?;
         Some(self.waiting.remove(at).2)
     }
 
-    /// All that wait, in no particular order.
+    /// All waiters, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.waiting.iter().map(|(.., waiter)| waiter)
     }
 
-    /// The same, to change them.
+    /// All waiters, to be changed, in no particular order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.waiting.iter_mut().map(|(.., waiter)| waiter)
     }

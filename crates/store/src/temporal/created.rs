@@ -1,6 +1,6 @@
 //! Temporal objects that are created, or registered, while the store is open.
 //!
-//! There is room for a fixed number of them. A place is filled once and never emptied, so readers need no lock: they
+//! The table has a fixed number of entries. An entry is filled once and never emptied, so readers need no lock: they
 //! find a key in a table of words, as they do in the index of the registered objects.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use punctual_units::Made;
 use super::index::hash;
 use super::objects::{Creation, Object, ObjectSpec};
 
-/// The created objects, by place.
+/// The created and registered objects, by index.
 #[derive(Debug)]
 pub(crate) struct Created {
     len: AtomicUsize,
     places: Box<[OnceLock<Place>]>,
-    /// Entries: a key's hash above its place plus one; 0: none. At most half full, its length is a power of two.
+    /// A key's hash above its index plus one; 0: empty. At most half full, the length is a power of two.
     table: Box<[AtomicU64]>,
     names: Mutex<BTreeMap<Made, usize>>,
     values_in_memory: bool,
@@ -27,8 +27,8 @@ pub(crate) struct Created {
 struct Place {
     spec: ObjectSpec,
     object: Object,
-    /// What the numbers of its updates count from: an object that is made again by another boot of its source goes on
-    /// in the same slot, and its updates begin at 1.
+    /// Base of the object's update numbers: when another boot of its source creates the object again, it goes on in the
+    /// same slot, and its updates begin at 1.
     first_seq: AtomicU64,
 }
 
@@ -50,7 +50,7 @@ impl Created {
         self.len.load(Ordering::Acquire)
     }
 
-    /// How many there may be.
+    /// Most objects that may be created.
     pub fn room(&self) -> usize {
         self.places.len()
     }
@@ -58,7 +58,7 @@ impl Created {
     pub fn find(&self, key: &[u8]) -> Option<usize> {
         let hash = hash(key);
         let mut at = hash as usize & (self.table.len() - 1);
-        // Ends at an empty entry: at least half of the table is.
+        // Ends at an empty entry: at least half of the table is empty.
         loop {
             let entry = self.table[at].load(Ordering::Acquire);
             let place = (entry as u32).checked_sub(1)? as usize;
@@ -88,12 +88,12 @@ impl Created {
             .map_while(|place| place.get().map(|place| &place.object))
     }
 
-    /// The place of the object of that name.
+    /// Index of the object with this name.
     pub fn made(&self, made: Made) -> Option<usize> {
         self.names().get(&made).copied()
     }
 
-    /// The object with `key`: its name and what it is.
+    /// Name and specification of the object with `key`.
     pub fn creation(&self, key: &[u8]) -> Option<Creation> {
         let at = self.find(key)?;
         let names = self.names();
@@ -104,20 +104,20 @@ impl Created {
         })
     }
 
-    /// The key and the name of each.
+    /// Key and name of each created object.
     pub fn names_by_key(&self) -> Vec<(Vec<u8>, Made)> {
         let names = self.names();
         names.iter().map(|(made, at)| (self.key(*at).to_vec(), *made)).collect()
     }
 
-    /// All of them, by place.
+    /// All created objects, by index.
     pub fn all(&self) -> Vec<Creation> {
         let keys = (0..self.len()).map(|at| self.key(at));
         keys.filter_map(|key| self.creation(key)).collect()
     }
 
-    /// Fills the next place, or gives the object with that key its next name. One caller at a time, which has checked
-    /// that there is room.
+    /// Adds an object, or gives the object with that key its next name. One caller at a time, which has checked that
+    /// there is room.
     pub fn add(&self, creation: &Creation) {
         let Creation { made, spec } = creation;
         let mut names = self.names();
@@ -134,8 +134,8 @@ impl Created {
         names.insert(*made, at);
     }
 
-    /// Fills the next place with an object that has no name beside its key. One caller at a time, which has checked
-    /// that there is room, and that the key is new.
+    /// Adds an object that has no name beside its key; returns its index. One caller at a time, which has checked that
+    /// there is room, and that the key is new.
     pub fn add_unnamed(&self, spec: &ObjectSpec) -> usize {
         let at = self.len();
         let place = Place {
@@ -157,7 +157,7 @@ impl Created {
     }
 
     fn names(&self) -> MutexGuard<'_, BTreeMap<Made, usize>> {
-        // One insertion or removal at a time: a panic elsewhere leaves nothing half done.
+        // A hold makes a single insertion or removal: a panic elsewhere leaves nothing half done.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

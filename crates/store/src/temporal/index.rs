@@ -1,32 +1,32 @@
-//! From a key to its temporal object, at next to no cost for the keys that have none.
+//! The index from keys to temporal objects, which costs next to nothing for the keys of plain records.
 //!
 //! Every `get` must know whether its key is a temporal object's. The keys are fixed when the store is opened, so a
-//! table with open addressing, at most half full, answers with one multiplication per eight bytes of key and one
-//! load. No key that arrives later can lengthen a probe: no need for a keyed hash. Before that, a key is told apart by
-//! its length and its first byte: the keys of sensors often begin with a word of their own.
+//! table with open addressing, at most half full, answers with one multiplication per eight bytes of key and one load.
+//! No key that arrives later can lengthen a probe: no need for a keyed hash. Before that, the length and the first byte
+//! rule out most plain keys: the keys of sensors often begin with a word of their own.
 
 use punctual_units::ObjectId;
 
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15; // 2^64 / golden ratio: Knuth's multiplicative hashing (TAOCP 3, 6.4)
 
-/// The keys of all temporal objects.
+/// The keys of all objects that were registered when the store was opened.
 #[derive(Debug)]
 pub(crate) struct KeyIndex {
     keys: Box<[Box<[u8]>]>,
     /// Ids in ascending order of keys.
     ordered: Box<[ObjectId]>,
-    /// Entries: the key's hash and its id, or nothing. The length is a power of two.
+    /// Entries: hash and id of a key, or nothing. The length is a power of two.
     table: Box<[Option<(u32, u32)>]>,
-    /// A bit for each length that a key has, modulo 64, and for each first byte.
+    /// Bit sets: the lengths of all keys, modulo 64, and their first bytes.
     lengths: u64,
     firsts: [u64; 4],
 }
 
 impl KeyIndex {
-    /// An index of `keys`; the i-th belongs to object i.
+    /// An index of `keys`; the i-th key belongs to object i.
     ///
     /// # Errors
-    /// A key that occurs twice.
+    /// The first key that occurs twice.
     pub fn new(keys: Box<[Box<[u8]>]>) -> Result<KeyIndex, Box<[u8]>> {
         let mut ordered: Box<[ObjectId]> = (0..keys.len() as u32).map(ObjectId).collect();
         ordered.sort_unstable_by_key(|id| &keys[id.index()]);
@@ -61,7 +61,7 @@ impl KeyIndex {
         })
     }
 
-    /// Whether a key may be an object's, at a glance.
+    /// Whether `key` may be an object's, by its length and first byte. False positives are possible.
     #[inline]
     fn may_have(&self, key: &[u8]) -> bool {
         let first = key.first().copied().unwrap_or_default();
@@ -69,7 +69,7 @@ impl KeyIndex {
         self.lengths >> (key.len() % 64) & 1 == 1 && begins
     }
 
-    /// The object with `key`.
+    /// The object with `key`; `None` if it is not a registered object's.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<ObjectId> {
         if self.may_have(key) { self.look_up(key) } else { None }
@@ -78,7 +78,7 @@ impl KeyIndex {
     fn look_up(&self, key: &[u8]) -> Option<ObjectId> {
         let hash = hash(key);
         let mut at = hash as usize & (self.table.len() - 1);
-        // Ends at an empty entry: at least half of the table is.
+        // Ends at an empty entry: at least half of the table is empty.
         while let Some((entry, id)) = self.table[at] {
             if entry == hash && *self.keys[id as usize] == *key {
                 return Some(ObjectId(id));
@@ -88,12 +88,11 @@ impl KeyIndex {
         None
     }
 
-    /// The key of an object.
     pub fn key(&self, object: ObjectId) -> &[u8] {
         &self.keys[object.index()]
     }
 
-    /// All objects in ascending order of keys.
+    /// All objects in ascending order of their keys.
     pub fn ordered(&self) -> &[ObjectId] {
         &self.ordered
     }

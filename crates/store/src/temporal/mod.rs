@@ -1,12 +1,12 @@
-//! Temporal objects: what sensors say about the world, with the time until when to believe it.
+//! Temporal objects: values that sensors report, each with the time for which to believe it.
 //!
 //! **Terms.** A temporal object is updated by the readings of one sensor. Its *absolute validity interval* (avi) says
 //! how long a sample may be believed: it is *fresh* while now - sampled-at <= avi. The *fresh share* is the part of
 //! all objects that are fresh, at any instant; an object without a value is not fresh.
 //!
-//! **Where they live.** In memory first, in one [`Slot`] each, which a reader copies in a few dozen nanoseconds and a
-//! group commit writes to the engine now and then. Or in the engine, each update in a write transaction of its own. In
-//! the second case the slot keeps the sample only, so that the fresh share stays cheap.
+//! **Storage.** In memory first, in one [`Slot`] each, which a reader copies in a few dozen nanoseconds and a group
+//! commit writes to the engine at intervals. Or in the engine, each update in a write transaction of its own. In the
+//! second case the slot keeps the sample only, so that the fresh share stays cheap.
 
 mod created;
 mod index;
@@ -15,7 +15,7 @@ mod record;
 mod slot;
 mod suspension;
 
-/// What `slot.rs` is made of: the model checker has its own (`tests/slot.rs`).
+/// The types that `slot.rs` needs: the model checker substitutes its own (`tests/slot.rs`).
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 }

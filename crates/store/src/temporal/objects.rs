@@ -9,31 +9,32 @@ use super::created::Created;
 use super::index::KeyIndex;
 use super::{Installs, Overwritten, Sample, Slot};
 
-/// A temporal object, as registered when the store is opened, or created later. Object i of the registered ones is fed
-/// by sensor i.
+/// Specification of a temporal object that is registered when the store is opened, or created later. Sensor i feeds
+/// object i of the registered ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectSpec {
-    /// Its key, 1 to 511 bytes, in the one keyspace of the store.
+    /// Key in the one keyspace of the store, 1 to 511 bytes.
     pub key: Vec<u8>,
-    /// Its absolute validity interval: how long a sample is fresh.
+    /// Absolute validity interval: how long a sample is fresh.
     pub avi: Nanos,
-    /// How often its sensor speaks.
+    /// Time between two readings of its sensor.
     pub period: Nanos,
     /// The longest value, in bytes.
     pub max_len: usize,
-    /// How many of its last values are kept in memory, see [`Store::history`](crate::Store::history); 1 for none but
-    /// the latest, as is 0. Each takes `max_len` and 32 bytes from the start.
+    /// Number of last values kept in memory, see [`Store::history`](crate::Store::history); 0 and 1 keep the latest
+    /// only. Each takes `max_len` and 32 bytes from the start.
     #[serde(skip, default = "the_latest_only")]
     pub history: usize,
 }
 
-/// How much of an object's history its record tells: a setting of the run.
+/// The history of an object read from a record: how much is kept is a setting of the run.
 fn the_latest_only() -> usize {
     1
 }
 
 impl ObjectSpec {
-    /// A number (`f64`) whose sensor speaks every `period`, fresh for two of these, so that one reading may be missed.
+    /// A number (`f64`) that its sensor reports every `period`; it is fresh for two periods, so that one reading may be
+    /// missed.
     ///
     /// ```
     /// use punctual_store::temporal::ObjectSpec;
@@ -51,19 +52,19 @@ impl ObjectSpec {
         }
     }
 
-    /// The same, of which the last `values` values are kept.
+    /// This object with the last `values` values kept.
     pub fn keeping(mut self, values: usize) -> ObjectSpec {
         self.history = values;
         self
     }
 }
 
-/// A temporal object that was created while the store is open, or was by an earlier run.
+/// A temporal object that was created while the store is open, or by an earlier run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Creation {
-    /// Its name, the same on all nodes.
+    /// The object's name, the same on all nodes.
     pub made: Made,
-    /// What it is.
+    /// Key, validity, period and length.
     pub spec: ObjectSpec,
 }
 
@@ -71,13 +72,13 @@ pub struct Creation {
 pub(super) struct Object {
     pub slot: Slot,
     pub avi: Nanos,
-    /// The longest value, in bytes, wherever it lives.
+    /// The longest value, in bytes, whether kept in the slot or in the engine.
     pub value_max: usize,
 }
 
 impl Object {
     pub fn new(spec: &ObjectSpec, value_in_memory: bool) -> Object {
-        // A history is in memory whatever the update mode.
+        // A history is kept in memory in every update mode.
         let max_len = if value_in_memory || spec.history > 1 {
             spec.max_len
         } else {
@@ -91,8 +92,8 @@ impl Object {
     }
 }
 
-/// All temporal objects: found by key, read by id. Those that were registered come first, and what is needed to find
-/// them never changes; those that are created follow.
+/// All temporal objects: found by key, read by id. The registered ones come first, and their index never changes; the
+/// created ones follow.
 #[derive(Debug)]
 pub(crate) struct Objects {
     index: KeyIndex,
@@ -102,11 +103,10 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Empty objects after `specs`, and room for `created_max` more; their slots hold values only if
-    /// `values_in_memory`.
+    /// Empty objects for `specs`, and room for `created_max` more; their slots hold values only if `values_in_memory`.
     ///
     /// # Errors
-    /// A key that occurs twice.
+    /// The key that occurs twice.
     pub fn new(specs: &[ObjectSpec], values_in_memory: bool, created_max: usize) -> Result<Objects, Box<[u8]>> {
         let index = KeyIndex::new(specs.iter().map(|spec| spec.key.as_slice().into()).collect())?;
         let object = |spec| Object::new(spec, values_in_memory);
@@ -141,8 +141,8 @@ impl Objects {
         }
     }
 
-    /// The objects whose keys are `within`, in ascending order of keys. `within` tells of a key whether it lies before
-    /// the range, in it or behind it.
+    /// The objects whose keys are `within`, in ascending order of keys. `within` says whether a key lies before the
+    /// range, in it or behind it.
     pub fn ordered(&self, within: impl Fn(&[u8]) -> std::cmp::Ordering) -> Cow<'_, [ObjectId]> {
         let place = |object: &ObjectId| within(self.key(*object));
         let registered = self.index.ordered();
@@ -172,18 +172,17 @@ impl Objects {
         }
     }
 
-    /// How long its samples are fresh.
+    /// How long the object's samples are fresh.
     pub fn avi(&self, object: ObjectId) -> Option<Nanos> {
         Some(self.get(object)?.avi)
     }
 
-    /// The longest value that it takes, in bytes.
+    /// The longest value of the object, in bytes.
     pub fn value_max(&self, object: ObjectId) -> Option<usize> {
         Some(self.get(object)?.value_max)
     }
 
-    /// What has been installed, and what reads are to see of it. One install at a time: within the mutex of the
-    /// sensors.
+    /// The counter of installs. One install at a time: within the sensors' mutex.
     #[inline]
     pub fn installs(&self) -> &Installs {
         &self.installs
@@ -196,13 +195,13 @@ impl Objects {
         self.at_some_cut(|cut| slot.read_at(cut, value))
     }
 
-    /// What is known of the latest value of a slot.
+    /// Sample of the latest value of a slot; not counted as a read.
     #[inline]
     pub fn sample(&self, slot: &Slot) -> Option<Sample> {
         self.at_some_cut(|cut| slot.sample_at(cut))
     }
 
-    /// Repeats as often as two newer values are installed meanwhile.
+    /// Repeats the read when two newer values are installed meanwhile, at a newer cut.
     #[inline]
     fn at_some_cut<T>(&self, mut read: impl FnMut(u64) -> Result<T, Overwritten>) -> T {
         loop {
@@ -212,24 +211,23 @@ impl Objects {
         }
     }
 
-    /// The part of all objects that are fresh at `now`; one if there are none.
+    /// The share of all objects that are fresh at `now`; 1 if there are none.
     pub fn fresh_share(&self, now: Time) -> Share {
         let fresh = |object: &&Object| object.slot.sample().is_some_and(|sample| sample.age(now) <= object.avi);
         let all = self.objects.iter().chain(self.created.objects());
         Share::of(all.filter(fresh).count(), self.len())
     }
 
-    /// The objects that were created.
     pub fn created(&self) -> &Created {
         &self.created
     }
 
-    /// What `seq` of `object` counts from in its slot.
+    /// Base that is added to the numbers of the object's updates in its slot.
     pub fn first_seq(&self, object: ObjectId) -> u64 {
         self.created_at(object).map_or(0, |at| self.created.first_seq(at))
     }
 
-    /// The object of that name.
+    /// The object with that name.
     pub fn made(&self, made: Made) -> Option<ObjectId> {
         self.created.made(made).map(|at| self.created_id(at))
     }
@@ -244,7 +242,7 @@ impl Objects {
 }
 
 impl Sample {
-    /// How old the sample is at `now`; [`Nanos::MAX`] where its instant is not known.
+    /// Age of the sample at `now`; [`Nanos::MAX`] if its instant is unknown.
     pub fn age(&self, now: Time) -> Nanos {
         self.sampled_at.map_or(Nanos::MAX, |at| now.since(at))
     }

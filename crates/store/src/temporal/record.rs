@@ -1,10 +1,10 @@
-//! How a temporal object's value is kept in the engine: which update it is, when it was sampled and by which clock.
+//! The engine's record of a temporal object: number, sampling instant and clock origin, value.
 //!
-//! **Instants across restarts.** A sampling instant counts from the origin of the machine's clock, on Linux from
-//! boot. After a reboot it means nothing, and the wall clock is no way out: without a battery it starts anywhere, and
-//! time synchronisation moves it. So the record names its clock's origin. A store opened by a clock of the same
-//! origin (the same boot) knows the sample's age exactly; opened by any other, it keeps the value and treats it as
-//! stale until its sensor speaks.
+//! **Instants across restarts.** A sampling instant counts from the origin of the machine's clock, on Linux from boot.
+//! After a reboot it means nothing, and the wall clock cannot replace it: without a battery it starts anywhere, and
+//! time synchronisation moves it. So the record names its clock's origin. A store opened by a clock of the same origin
+//! (the same boot) knows the sample's age exactly; opened by any other, it keeps the value and treats it as stale until
+//! its sensor reports.
 //!
 //! Layout, little-endian: sequence number (8 bytes), sampling instant (8), clock origin (8; 0: instant unknown), value.
 
@@ -15,12 +15,12 @@ use super::Sample;
 const HEADER_LEN: usize = 24;
 const NO_ORIGIN: u64 = 0;
 
-/// Which origin a clock's instants count from; two clocks with the same origin agree on what an instant means.
+/// The origin that a clock's instants count from; instants of two clocks are comparable if their origins are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOrigin(Option<std::num::NonZeroU64>);
 
 impl ClockOrigin {
-    /// An origin of its own: nothing that an earlier run has sampled is known to be fresh.
+    /// An origin unlike all others: no value from an earlier run is known to be fresh.
     pub const UNKNOWN: ClockOrigin = ClockOrigin(None);
 
     /// The origin named by `identity`, for example the boot id that Linux draws at random at each boot.
@@ -32,7 +32,7 @@ impl ClockOrigin {
         ClockOrigin(std::num::NonZeroU64::new(hash))
     }
 
-    /// Its number, where it is known.
+    /// The origin's number; `None` if it is unknown.
     pub(crate) fn known(self) -> Option<u64> {
         self.0.map(std::num::NonZeroU64::get)
     }
@@ -56,7 +56,8 @@ pub(crate) fn encode(record: &mut Vec<u8>, sample: Sample, value: &[u8], origin:
     record.extend_from_slice(value);
 }
 
-/// The value in a record, and what is known of it by a clock with `origin`; `None` for bytes that are no record.
+/// Decodes a record: the value and its sample, whose instant is known only if `origin` is the record's. `None` for
+/// bytes that are no record.
 pub fn decode(record: &[u8], origin: ClockOrigin) -> Option<(Sample, &[u8])> {
     let (header, value) = record.split_first_chunk::<HEADER_LEN>()?;
     let ([seq, sampled_at, recorded_origin], []) = header.as_chunks::<8>() else {

@@ -1,20 +1,20 @@
-//! One temporal object in memory: readers never wait, not even for a writer that lost its core.
+//! A temporal object in memory: readers never wait, not even for a writer that lost its core.
 //!
 //! **Problem.** A sensor's value is read by jobs of higher priority than the thread that installs it. A plain seqlock
 //! makes a reader spin while a write is under way; where the reader has the higher priority and shares the writer's
-//! core, it spins for ever, because the writer never runs again. And a reader of several objects, a pose and its
+//! core, it spins without end, because the writer never runs again. And a reader of several objects, a pose and its
 //! covariance, must not see one as it was before an install of both and the other as it is after.
 //!
 //! **Method.** A ring of copies: one more than values that are kept, hence at least two. Each install has a number, and
-//! writes the oldest copy, which says meanwhile that it is being written. The store counts the installs that are
-//! complete ([`Installs`]): a reader takes that count, its *cut*, and then from each slot the newest copy with a number
-//! up to the cut. An install of several objects has one number and is counted when all of them are written, so each cut
-//! has all of it or nothing. The copies that a cut needs stay as they are until a later install is complete, and
-//! another one has begun: a reader repeats only if writers have got on meanwhile, so the read is lock-free.
+//! writes the oldest copy, which is marked as being written meanwhile. The store counts the complete installs
+//! ([`Installs`]): a reader takes that count, its *cut*, and then from each slot the newest copy with a number up to
+//! the cut. An install of several objects has one number and is counted when all of them are written, so each cut has
+//! all of it or nothing. The copies that a cut needs stay as they are until a later install is complete, and another
+//! one has begun: a reader repeats only if writers have made progress meanwhile, so the read is lock-free.
 //!
 //! The words are atomics, and the fences are those of H.-J. Boehm, "Can seqlocks get along with programming language
-//! memory models?" (MSPC 2012), section 4: there is no data race to be undefined. Every order of them is tried by the
-//! model checker `loom` (`tests/slot.rs`), with planted faults.
+//! memory models?" (MSPC 2012), section 4: there is no data race to be undefined. The model checker `loom` tries every
+//! order of them (`tests/slot.rs`), with planted faults.
 //!
 //! Reads and installs are linearizable: an install takes effect when it is counted, a read when it takes its cut.
 
@@ -25,41 +25,41 @@ use super::atomics::{AtomicBool, AtomicU64, Ordering, fence};
 /// The words of a copy before the value: number of the install, sequence number, sampling instant, length in bytes.
 const HEADER_WORDS: usize = 4;
 const WORD: usize = size_of::<u64>();
-/// A sampling instant that is not known in terms of this machine's clock; no true instant lies 584 years after boot.
+/// A sampling instant unknown on this machine's clock; no true instant lies 584 years after boot.
 const UNKNOWN: u64 = u64::MAX;
-/// The number of a copy that is being written: behind all cuts.
+/// The number of a copy that is being written: above all cuts.
 const WRITING: u64 = u64::MAX;
-/// The cut that has everything.
+/// The cut that includes every install.
 const LATEST: u64 = WRITING - 1;
 
-/// What is known of a value: which update it is, and when it was sampled.
+/// Number and sampling instant of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The update's number within its sensor's stream; 0 for a value kept from an earlier run.
     pub seq: Seq,
-    /// When the sensor took it, on the clock that goes on while the machine is suspended
-    /// ([`Clock::since_boot`](punctual_units::Clock::since_boot)); `None` where that is not known, then it counts as
+    /// Sampling instant, on the clock that goes on while the machine is suspended
+    /// ([`Clock::since_boot`](punctual_units::Clock::since_boot)); `None` where it is unknown: the value counts as
     /// stale.
     pub sampled_at: Option<Time>,
 }
 
-/// What became of an update.
+/// Outcome of an install.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installation {
-    /// It is the object's value now.
+    /// The update is the object's value now.
     Installed,
     /// The object already holds an equally new or newer update: nothing changed.
     Overtaken,
-    /// Another thread is installing into this slot right now: nothing changed. The store serializes installs, and
-    /// never sees it.
+    /// Another thread is installing into this slot right now: nothing changed. The store serializes installs, so it
+    /// never gets this answer.
     Busy,
 }
 
-/// The value of a cut is not there any more: installs have gone on. Take another cut.
+/// The value of a cut was overwritten by later installs: take another cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overwritten;
 
-/// How many installs are complete, over all slots of a store.
+/// The number of complete installs, over all slots of a store.
 ///
 /// ```
 /// use punctual_store::temporal::{Installs, Sample, Slot};
@@ -73,7 +73,7 @@ pub struct Overwritten;
 /// assert_eq!(pose.read_at(cut, &mut value), Ok(Some(sample(1))));
 /// assert_eq!(covariance.read_at(cut, &mut value), Ok(Some(sample(1))));
 /// ```
-// On a cache line of its own: it is read with each value.
+// On a cache line of its own: every read of a value loads it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Installs {
@@ -81,17 +81,17 @@ pub struct Installs {
 }
 
 impl Installs {
-    /// What reads at this instant are to see.
+    /// The number of complete installs: reads at this cut see these and no others.
     #[inline]
     pub fn cut(&self) -> u64 {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Makes each value its slot's value, unless that holds an equally new or newer one, all at once: no cut has some
-    /// of them without the others. One call at a time, which the caller sees to.
+    /// Installs each value in its slot, unless the slot holds an equally new or newer one. All values appear at once:
+    /// no cut has some of them without the others. The caller makes one call at a time.
     ///
     /// # Panics
-    /// If a value is longer than its slot's [`max_len`](Slot::max_len): the caller has checked it.
+    /// If a value is longer than its slot's [`max_len`](Slot::max_len): the caller must check it.
     pub fn install<'s>(&self, values: impl IntoIterator<Item = (&'s Slot, Sample, &'s [u8])>) -> Installation {
         let number = self.complete.load(Ordering::Relaxed) + 1; // only this thread changes it
         let mut all = Installation::Overtaken;
@@ -108,7 +108,7 @@ impl Installs {
     }
 }
 
-/// A register for one value of bounded length, and for some that it had before.
+/// A register for one value of bounded length, and for a number of earlier ones.
 ///
 /// ```
 /// use punctual_store::temporal::{Installation, Sample, Slot};
@@ -122,11 +122,11 @@ impl Installs {
 /// ```
 #[derive(Debug)]
 pub struct Slot {
-    /// How many values have been published; value i is in copy `i % copies`, while it is there. 0: none yet.
+    /// Values published so far; value i is in copy `i % copies` until it is overwritten. 0: none yet.
     version: AtomicU64,
     installing: AtomicBool,
     reads: AtomicU64,
-    /// All copies, each a header and the value's words.
+    /// All copies; each has a header and the value's words.
     words: Box<[AtomicU64]>,
     copies: u64,
     copy_words: usize,
@@ -134,12 +134,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// An empty slot for values of up to `max_len` bytes.
+    /// An empty slot that keeps one value of up to `max_len` bytes.
     pub fn new(max_len: usize) -> Slot {
         Slot::keeping(1, max_len)
     }
 
-    /// The same, which keeps the last `values` values, at least one.
+    /// An empty slot that keeps the last `values` values, at least one, of up to `max_len` bytes each.
     pub fn keeping(values: usize, max_len: usize) -> Slot {
         let copies = values.max(1) + 1;
         let copy = HEADER_WORDS + max_len.div_ceil(WORD);
@@ -154,32 +154,31 @@ impl Slot {
         }
     }
 
-    /// The longest value it takes, in bytes.
+    /// The longest value that fits, in bytes.
     pub fn max_len(&self) -> usize {
         self.max_len
     }
 
-    /// How many values it keeps.
+    /// Number of values that the slot keeps, the latest included.
     pub fn kept(&self) -> usize {
         self.copies as usize - 1
     }
 
-    /// How often it was [read](Slot::read).
+    /// Number of [reads](Slot::read) since the slot was made.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Counts a read that is served by [`read_at`](Slot::read_at), or from elsewhere.
+    /// Counts a read that was answered by [`read_at`](Slot::read_at), or from the engine.
     #[inline]
     pub(crate) fn count_read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes `value` the slot's value, unless it holds an equally new or newer one: for a slot that no
-    /// [`Installs`] count.
+    /// Installs `value`, unless the slot holds an equally new or newer one: for a slot that no [`Installs`] count.
     ///
     /// # Panics
-    /// If `value` is longer than [`max_len`](Slot::max_len): the caller has checked it.
+    /// If `value` is longer than [`max_len`](Slot::max_len): the caller must check it.
     pub fn install(&self, sample: Sample, value: &[u8]) -> Installation {
         self.install_numbered(None, sample, value)
     }
@@ -205,8 +204,9 @@ impl Slot {
             return Installation::Overtaken;
         }
         let copy = self.copy(version + 1);
-        // A reader that sees this sees all installs before, so it knows that its cut is old. A reader that sees one of
-        // the words below sees at least this when it looks again: with its acquire fence, this fence orders them.
+        // A reader that sees this store sees all installs before, so it knows that its cut is old. A reader that sees
+        // one of the words below sees at least this when it looks again: with its acquire fence, this fence orders
+        // them.
         copy[0].store(WRITING, Ordering::Release);
         fence(Ordering::Release);
         let header = [
@@ -225,8 +225,7 @@ impl Slot {
     /// Copies the latest value into `value`, whose old content is lost, and counts the read; `None` if there is none
     /// yet.
     ///
-    /// Repeats as often as newer values are published meanwhile: a handful of nanoseconds against the period of a
-    /// sensor.
+    /// Repeats if a newer value is published meanwhile: a handful of nanoseconds against the period of a sensor.
     #[inline]
     pub fn read(&self, value: &mut Vec<u8>) -> Option<Sample> {
         self.count_read();
@@ -244,21 +243,21 @@ impl Slot {
         self.append_at(cut, value)
     }
 
-    /// The same behind what `value` holds.
+    /// As [`read_at`](Slot::read_at), but appends to `value`.
     #[inline]
     pub(crate) fn append_at(&self, cut: u64, value: &mut Vec<u8>) -> Result<Option<Sample>, Overwritten> {
         let newest = self.newest_at(cut)?;
         newest.map(|version| self.append(version, cut, value)).transpose()
     }
 
-    /// What is known of the latest value, without the value; not counted as a read.
+    /// Number and sampling instant of the latest value; not counted as a read.
     #[inline]
     pub fn sample(&self) -> Option<Sample> {
         self.latest(|| self.sample_at(LATEST))
     }
 
-    /// What `read` finds while no value is published. A value has its number before it is published: a read that found
-    /// one so early would be followed by reads that find the one before.
+    /// The result of `read`, repeated until no value is published meanwhile. A value has its number before it is
+    /// published: a read that found one so early would be followed by reads that find the one before.
     #[inline]
     fn latest<T>(&self, mut read: impl FnMut() -> Result<T, Overwritten>) -> T {
         loop {
@@ -272,7 +271,7 @@ impl Slot {
         }
     }
 
-    /// What is known of the value of `cut`.
+    /// Number and sampling instant of the value of `cut`; `None` if there was none yet.
     ///
     /// # Errors
     /// [`Overwritten`].
@@ -282,10 +281,10 @@ impl Slot {
         newest.map(|version| self.consistent(version, cut, |_| ())).transpose()
     }
 
-    /// Appends the last values of `cut`, at most as many as are [kept](Slot::kept), the oldest first, to `readings`.
+    /// Appends the last values of `cut` to `readings`, the oldest first, at most as many as are [kept](Slot::kept).
     ///
     /// # Errors
-    /// [`Overwritten`]: `readings` may have some of them.
+    /// [`Overwritten`]: `readings` may hold some of them.
     pub fn history_at(&self, cut: u64, readings: &mut Readings) -> Result<(), Overwritten> {
         let Some(newest) = self.newest_at(cut)? else {
             return Ok(());
@@ -294,7 +293,7 @@ impl Slot {
         (oldest..=newest).try_for_each(|version| readings.append(|bytes| self.append(version, cut, bytes).map(Some)))
     }
 
-    /// The newest value with a number up to `cut`.
+    /// Version of the newest value whose number is at most `cut`; `None` if there was none yet.
     #[inline]
     fn newest_at(&self, cut: u64) -> Result<Option<u64>, Overwritten> {
         let version = self.version.load(Ordering::Acquire);
@@ -305,7 +304,8 @@ impl Slot {
             }
             behind += 1;
         }
-        // None of them: there was none at the cut, unless copies have been written for a second time.
+        // No copy has a number up to the cut: there was no value at the cut, unless copies have been written a second
+        // time.
         if self.version.load(Ordering::Acquire) < self.copies {
             Ok(None)
         } else {
@@ -313,13 +313,13 @@ impl Slot {
         }
     }
 
-    /// Appends value number `version`, with a number up to `cut`, to `value`.
+    /// Appends the value of version `version`, if its number is at most `cut`, to `value`.
     #[inline]
     fn append(&self, version: u64, cut: u64, value: &mut Vec<u8>) -> Result<Sample, Overwritten> {
         let before = value.len();
         self.consistent(version, cut, |copy| {
             let len = copy[3].load(Ordering::Relaxed) as usize;
-            // A length from one value beside the words of another may be too long, and is thrown away below.
+            // A length read beside the words of another value may be too long; the result is discarded below.
             let words = &copy[HEADER_WORDS..][..len.div_ceil(WORD).min(copy.len() - HEADER_WORDS)];
             value.resize(before + words.len() * WORD, 0);
             let (chunks, _) = value[before..].as_chunks_mut::<WORD>();
@@ -349,10 +349,10 @@ impl Slot {
         })
     }
 
-    /// The copy of value number `version`.
+    /// The copy that holds the value of this version.
     #[inline]
     fn copy(&self, version: u64) -> &[AtomicU64] {
-        // Most slots have two copies, and a division takes longer than all else here.
+        // Most slots have two copies, and a division takes longer than all the rest of this function.
         let at = if self.copies == 2 {
             version % 2
         } else {
@@ -371,21 +371,21 @@ fn words_of(value: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Several values with what is known of each, in memory that is used again.
+/// Several values with their numbers and sampling instants, in memory that is used again.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
-    /// Each value's sample, and where its bytes end; no sample where there is no value.
+    /// Sample of each value, and where its bytes end; `None` for an object without a value.
     ends: Vec<(Option<Sample>, usize)>,
     bytes: Vec<u8>,
 }
 
 impl Readings {
-    /// How many there are, those without a value included.
+    /// Number of readings, those without a value included.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no readings at all.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -397,13 +397,13 @@ impl Readings {
         Some((sample?, &self.bytes[begin..end]))
     }
 
-    /// All that have a value, in order.
+    /// All readings that have a value, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Sample, &[u8])> {
         (0..self.len()).filter_map(|at| self.get(at))
     }
 
-    /// The last one that was sampled at `instant` or before, on the clock of [`Sample::sampled_at`]. Of several that
-    /// were sampled at the same instant, the one that comes last.
+    /// The last reading that was sampled at `instant` or before, on the clock of [`Sample::sampled_at`]. Among readings
+    /// of the same instant, the last.
     pub fn at(&self, instant: Time) -> Option<(Sample, &[u8])> {
         let sampled = self
             .iter()
@@ -411,13 +411,13 @@ impl Readings {
         sampled.max_by_key(|(sample, _)| sample.sampled_at)
     }
 
-    /// Empties it and keeps the memory.
+    /// Removes all readings, and keeps the memory.
     pub fn clear(&mut self) {
         self.ends.clear();
         self.bytes.clear();
     }
 
-    /// One more, whose bytes `read` appends.
+    /// Adds a reading, whose bytes `read` appends.
     pub(crate) fn append<F>(&mut self, read: impl FnOnce(&mut Vec<u8>) -> Result<Option<Sample>, F>) -> Result<(), F> {
         let sample = read(&mut self.bytes)?;
         self.ends.push((sample, self.bytes.len()));

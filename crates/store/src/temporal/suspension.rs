@@ -1,32 +1,33 @@
-//! When a sample was taken, on a clock that goes on while the machine is suspended.
+//! Translates sampling instants to a clock that goes on while the machine is suspended.
 //!
 //! **Problem.** Deadlines, and the instants that sensors report, count on a clock that stands still while the machine
 //! is suspended (`CLOCK_MONOTONIC`): no deadline passes in a sleep. Ages must not stand still: a value from before the
-//! sleep is old. So slots and records keep instants of the other clock ([`Clock::since_boot`]), and an instant of the
-//! first must be translated, for samples that were taken before the machine slept, too.
+//! sleep is old. So slots and records keep instants of the other clock, the clock of ages ([`Clock::since_boot`]), and
+//! an instant of the first must be translated, for samples that were taken before the machine slept, too.
 //!
-//! **Method.** The difference of the two clocks grows at a suspension, and never else. Each offer of an update looks at
-//! it, and notes when it has grown. The difference at an earlier instant is that of the last note before it. A sample
-//! that was taken after a suspension and before the next offer counts as taken before it: older than it is, never
-//! younger.
+//! **Method.** The difference of the two clocks grows at a suspension, and at no other time. Each offer of an update
+//! reads both clocks, and records when the difference has grown. The difference at an earlier instant is that of the
+//! last entry before it. A sample that was taken after a suspension and before the next offer counts as taken before
+//! it: older than it is, never younger.
 
 use std::collections::VecDeque;
 
 use punctual_units::{Clock, Time};
 
-/// The most suspensions that are kept; for an instant before all of them, nothing is known.
+/// Most suspensions that are kept; instants before all of them cannot be translated.
 const KEPT_MAX: usize = 16;
-/// Differences below this, in nanoseconds, are the time between two readings of clocks.
+/// Smaller growths of the difference, in nanoseconds, are the time between reading the two clocks.
 const LEAST: i64 = 1_000_000;
 
-/// The suspensions that were noticed.
+/// The suspensions that were noticed, oldest first.
 #[derive(Debug)]
 pub(crate) struct Suspensions {
-    /// When each was noticed, and the difference of the clocks from then on, in nanoseconds. Not empty.
+    /// Instant of each notice, and the difference of the clocks from then on, in nanoseconds. Not empty.
     noticed: VecDeque<(Time, i64)>,
 }
 
-/// By how much the clock of ages is ahead, at most: it is read first. Negative in some time namespaces.
+/// Now, and the lead of the clock of ages in nanoseconds, never more than the true one: the clock of ages is read
+/// first. Negative in some time namespaces.
 fn ahead(clock: &impl Clock) -> (Time, i64) {
     let aged = clock.since_boot();
     let now = clock.now();
@@ -34,17 +35,17 @@ fn ahead(clock: &impl Clock) -> (Time, i64) {
 }
 
 impl Suspensions {
-    /// None yet.
+    /// Begins with the present difference of the clocks.
     pub fn new(clock: &impl Clock) -> Suspensions {
         let (now, difference) = ahead(clock);
-        // A machine that has never slept: nothing has changed before either.
+        // A difference of 0 means that the machine has never slept: it was 0 at all earlier instants, too.
         let since = if difference.abs() < LEAST { Time::ZERO } else { now };
         Suspensions {
             noticed: VecDeque::from([(since, difference)]),
         }
     }
 
-    /// Looks at both clocks.
+    /// Reads both clocks, and records a suspension if their difference has grown.
     pub fn notice(&mut self, clock: &impl Clock) {
         let (now, difference) = ahead(clock);
         let last = self.noticed.back().map_or(i64::MIN, |(_, difference)| *difference);
@@ -56,17 +57,17 @@ impl Suspensions {
         }
     }
 
-    /// `at` on the clock of ages; `None` where it lies before all that is known.
+    /// Translates `at` to the clock of ages; `None` if it lies before the first entry.
     pub fn since_boot(&self, at: Time) -> Option<Time> {
         let (first, difference) = self.noticed.front()?;
-        // At the very instant of a note, the sample may have been taken before the machine slept.
+        // At the very instant of an entry, the sample may have been taken before the machine slept.
         let later = self.noticed.iter().skip(1).rev().find(|(since, _)| *since < at);
         let difference = later.map_or(*difference, |(_, difference)| *difference);
         (*first <= at).then(|| Time(at.0.saturating_add_signed(difference)))
     }
 }
 
-/// `at` on the clock of ages, for an instant after which the machine has not slept.
+/// Translates `at` to the clock of ages, for an instant since which the machine has not slept.
 pub(crate) fn on_clock_of_ages(at: Time, clock: &impl Clock) -> Time {
     Time(at.0.saturating_add_signed(ahead(clock).1))
 }

@@ -1,8 +1,8 @@
 //! Which updates are admitted: as the knob says, but never so few that the fresh share falls under its minimum.
 //!
-//! **The knob.** Each sensor has a credit, which grows by the sensor's share q at each reading; the reading is admitted
-//! when the credit reaches 1, which it then costs (error diffusion). After n readings the number admitted differs from
-//! n * q by less than 1, and at most `ceil(1/q)` readings lie from one admitted to the next. Credits start at
+//! **The knob.** Each sensor has a credit, which grows by the sensor's share q at each reading; when the credit reaches
+//! 1, the reading is admitted and the credit falls by 1 (error diffusion). After n readings the number admitted differs
+//! from n * q by less than 1, and at most `ceil(1/q)` readings lie from one admitted to the next. Credits start at
 //! `frac(i / golden ratio)` for sensor i: of any run of successive sensors about the share q is admitted at a time, so
 //! that the load is even in time too. With uniform shedding q is the knob, but at least the least share that keeps the
 //! minimum fresh on average (`least.rs`): the same number of updates, spread evenly, keeps more objects fresh than
@@ -13,7 +13,7 @@
 //! be stale even if that is its very next reading is its *gap* (`freshness.rs`). A reading is shed only if its object
 //! has no gap then, or if at every instant of its gap at most `stale_max` gaps, its own included, lie over one another
 //! (and, coldest-first, this object may be given up); otherwise it is admitted, whatever the knob says. So the minimum
-//! only ever adds to what the knob admits, and it counts fresh objects, not admitted updates: with data valid for two
+//! only ever adds to the knob's admissions, and it counts fresh objects, not admitted updates: with data valid for two
 //! periods, half of the objects are fresh with little more than a quarter of the updates.
 //!
 //! **Why the fresh share never falls under the minimum.** Suppose that sensors are on time and installation keeps up:
@@ -64,19 +64,19 @@ use super::freshness::{Prospect, Staleness};
 use super::least::least_share;
 use super::shedding::{Lot, Shares, Shedding};
 
-/// What binds the admission of sensor updates, whatever the knob says.
+/// Bounds on the admission of sensor updates, which hold whatever the knob says.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdmissionOptions {
     /// The least share of objects that must be fresh at any time; 0.5 by default, as in the QeDB paper.
     pub minimum_fresh: Share,
-    /// Which updates are shed; uniform by default.
+    /// The order in which sensors lose updates; uniform by default.
     pub shedding: Shedding,
-    /// How late the next reading may be in the store, counted from one period after the last was sampled: jitter,
-    /// transport, waiting and installation together. [`MARGIN_DEFAULT`] by default.
+    /// Longest delay until the next reading is in the store, counted from one period after the last was sampled:
+    /// jitter, transport, waiting and installation together. [`MARGIN_DEFAULT`] by default.
     ///
     /// The longer it is, the more updates are admitted against the knob. An object whose avi is shorter than its
-    /// sensor's period plus the margin cannot be promised fresh, and counts as stale.
+    /// sensor's period plus the margin cannot be guaranteed fresh, and counts as stale.
     pub margin: Nanos,
 }
 
@@ -94,14 +94,13 @@ impl Default for AdmissionOptions {
     }
 }
 
-/// What became of a reading, and why.
+/// The decision on a reading, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Admitted: it was the sensor's turn.
+    /// Admitted in the sensor's turn, on the knob's account.
     ByKnob,
-    /// Admitted out of turn: the freshness minimum asked for it.
+    /// Admitted because the freshness minimum asked for it.
     ForMinimum,
-    /// Not admitted.
     Shed,
 }
 
@@ -113,13 +112,13 @@ pub(super) struct Admission {
     credits: Vec<f64>,
     shares: Shares,
     staleness: Staleness,
-    /// Of the updates admitted where the minimum raises a sensor's share: what the knob has asked for, less what was
-    /// put down to it. Below 1.
+    /// Credit of the knob, below 1: of the updates admitted where the minimum raises a sensor's share, those that the
+    /// knob asked for, less those booked as `Decision::ByKnob`.
     asked_by_knob: f64,
 }
 
 impl Admission {
-    /// Everything admitted, nothing seen.
+    /// Admits everything until the knob is set; no reading has been seen.
     pub fn new(sensors: &[SensorSpec], options: &AdmissionOptions) -> Self {
         let stale_max = stale_max(options.minimum_fresh, sensors.len());
         let least = least_share(sensors, options.margin, options.minimum_fresh);
@@ -133,12 +132,12 @@ impl Admission {
         }
     }
 
-    /// The admitted share: the knob.
+    /// The share of each sensor, and the knob that sets it.
     pub fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    /// The admitted share, to be set.
+    /// As `shares`, to set the knob.
     pub fn shares_mut(&mut self) -> &mut Shares {
         &mut self.shares
     }
@@ -167,8 +166,8 @@ impl Admission {
         self.staleness.admit(reading, self.margin, now);
     }
 
-    /// Puts an update that was admitted in its sensor's turn down to the knob or to the minimum, so many to each as
-    /// either of them asked for.
+    /// Books an update that was admitted in its sensor's turn as the knob's or the minimum's, in the proportion in
+    /// which they asked for it.
     fn in_turn(&mut self, lot: Lot) -> Decision {
         self.asked_by_knob += lot.by_knob / lot.share;
         if self.asked_by_knob < 1.0 {
@@ -183,9 +182,9 @@ impl Admission {
         may_shed && self.staleness.try_shed(reading, self.stale_max, now)
     }
 
-    /// A fresh object that is kept fresh has had its turn early: its credit starts again, or it would be admitted again
-    /// soon after, for nothing. A stale one that is rescued keeps its credit: rescues come in crowds (at the start,
-    /// after an outage), and the same credit for all would make them take turns in step from then on.
+    /// Admits a reading before its sensor's turn. A fresh object's credit starts again at 0, or it would be admitted
+    /// again soon after, needlessly. A stale object keeps its credit: many are rescued at once (at the start, after an
+    /// outage), and the same credit for all would make them take turns in step from then on.
     fn admit_out_of_turn(&mut self, reading: &Prospect, now: Time) {
         if !self.staleness.may_be_stale(reading.sensor, now) {
             self.credits[reading.sensor] = 0.0;
@@ -199,10 +198,10 @@ impl Admission {
     }
 }
 
-/// How many of `objects` may be stale with the fresh share still at its minimum.
+/// The number of `objects` that may be stale with the fresh share still at its minimum.
 pub(super) fn stale_max(minimum_fresh: Share, objects: usize) -> usize {
     let about = (minimum_fresh.get() * objects as f64) as usize;
-    // Compared as the meter compares, so that rounding never asks for one object more, nor for one less.
+    // Compares as the meter does, so that rounding never asks for one object more, nor for one less.
     let fresh = (about..=objects).find(|&fresh| Share::of(fresh, objects) >= minimum_fresh);
     objects - fresh.unwrap_or(objects)
 }

@@ -1,11 +1,12 @@
-//! A min-heap of sensors by when their next reading is due, with one entry per sensor at most and access by sensor.
+//! A min-heap of sensors by the instant at which their next reading is due. At most one entry per sensor, found by
+//! sensor.
 //!
-//! Binary, stored as an array; `place` finds a sensor's entry, so that it can be moved or taken out in O(log N).
-//! Everything is allocated at construction.
+//! The heap is binary, stored as an array; `place` finds a sensor's entry, so that it can be moved or taken out in
+//! O(log N). Everything is allocated at construction.
 
 use punctual_units::Time;
 
-/// The place of a sensor that is not in the heap.
+/// The value in `place` for a sensor that is not in the heap.
 const ABSENT: u32 = u32::MAX;
 
 /// Sensors by due time, earliest first.
@@ -37,7 +38,7 @@ impl DueHeap {
         (place != ABSENT).then(|| self.entries[place as usize].0)
     }
 
-    /// Puts `sensor` in the heap, or moves it. O(log N).
+    /// Puts `sensor` in the heap, or changes its due time. O(log N).
     pub fn set(&mut self, sensor: usize, due: Time) {
         let entry = (due, sensor as u32);
         let at = match self.place[sensor] {
@@ -53,7 +54,7 @@ impl DueHeap {
         self.settle(at);
     }
 
-    /// Takes `sensor` out of the heap, if it is there. O(log N).
+    /// Removes `sensor` from the heap, if it is there. O(log N).
     pub fn remove(&mut self, sensor: usize) {
         let place = self.place[sensor];
         if place == ABSENT {
@@ -66,7 +67,7 @@ impl DueHeap {
         }
     }
 
-    /// Takes out a sensor that was due before `now`, if there is one. O(log N).
+    /// Removes and returns the sensor that is due first, if that is before `now`. O(log N).
     pub fn pop_before(&mut self, now: Time) -> Option<usize> {
         let (due, sensor) = *self.entries.first()?;
         (due < now).then(|| {

@@ -1,40 +1,40 @@
-//! What admission decided, in order: the log from which [`Updates`](super::Updates) replay to the same verdicts.
+//! The log of admission, in order of its decisions: from it [`Updates`](super::Updates) replay to the same verdicts.
 
 use punctual_units::{SensorId, Seq, Share, Time};
 use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
 
-/// One event of admission.
+/// A call that changed admission's state, with its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdmissionEvent {
-    /// The knob was moved.
+    /// The knob was set to this share.
     Share(Share),
     /// Reads per object since the last ranking, for coldest-first shedding.
     Rebalanced(Vec<u64>),
-    /// One sensor more, numbered behind the others.
+    /// A sensor was registered, numbered behind the others.
     Registered(SensorSpec),
-    /// An update was admitted whatever the knob said, and went past the queue.
+    /// An update was admitted regardless of the knob, and bypassed the queue.
     Direct {
-        /// Its sensor.
+        /// Number of the update's sensor.
         sensor: SensorId,
-        /// When it was sampled.
+        /// Instant at which the value was sampled.
         sampled_at: Time,
-        /// When it was admitted.
+        /// Instant at which the update was admitted.
         now: Time,
     },
-    /// An update arrived.
+    /// An update arrived, and was admitted or shed.
     Offered {
-        /// Its sensor.
+        /// Number of the update's sensor.
         sensor: SensorId,
-        /// Its number within the sensor.
+        /// The update's number within the sensor.
         seq: Seq,
-        /// When it was sampled.
+        /// Instant at which the value was sampled.
         sampled_at: Time,
-        /// When it was decided.
+        /// Instant of the decision.
         now: Time,
-        /// Whether it was let in.
+        /// Whether the update was admitted.
         admitted: bool,
     },
 }

@@ -43,24 +43,24 @@ pub fn is_fresh(now: Time, sampled_at: Time, avi: Nanos) -> bool {
     now.since(sampled_at) <= avi
 }
 
-/// What one reading means for the freshness of its object.
+/// The consequences of one reading for the freshness of its object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prospect {
-    /// The object's sensor.
+    /// Number of the object's sensor.
     pub sensor: usize,
-    /// Until when the object is fresh if the reading is admitted.
+    /// Last instant at which the object is fresh if the reading is admitted.
     pub expires: Time,
-    /// By when the reading after this one is in the store if that one is admitted.
+    /// The instant by which the following reading is in the store if it is admitted.
     pub next_installed_by: Time,
 }
 
 impl Prospect {
-    /// The prospect of the reading of `sensor` that was sampled at `sampled_at` and is offered `now`.
+    /// The prospect of a reading of `sensor`, sampled at `sampled_at` and offered `now`.
     pub fn of(sensor: SensorId, spec: &SensorSpec, margin: Nanos, sampled_at: Time, now: Time) -> Self {
         Prospect {
             sensor: sensor.index(),
             expires: sampled_at + spec.avi,
-            // What should have come before now has not: it cannot come earlier than now.
+            // A following reading that is overdue cannot come earlier than now.
             next_installed_by: (sampled_at + spec.period).max(now) + margin,
         }
     }
@@ -71,20 +71,20 @@ pub(super) fn within_reach(spec: &SensorSpec, margin: Nanos) -> bool {
     spec.avi >= spec.period + margin
 }
 
-/// When objects may be stale.
+/// The spans in which objects may be stale.
 #[derive(Clone, Debug)]
 pub(super) struct Staleness {
     gaps: Gaps,
-    /// When each object's last admitted reading expires; the start of time if none was.
+    /// When each object's last admitted reading expires; `Time::ZERO` before the first.
     expires: Box<[Time]>,
-    /// By when the next reading of each sensor that is not silent is in the store.
+    /// The instant by which the next reading of each sensor that is not silent is in the store.
     due: DueHeap,
     /// Whether admission can keep the object fresh.
     within_reach: Box<[bool]>,
 }
 
 impl Staleness {
-    /// Every object stale: nothing has been admitted yet.
+    /// Every object is stale: nothing has been admitted yet.
     pub fn new(sensors: &[SensorSpec], margin: Nanos) -> Self {
         let mut gaps = Gaps::new(sensors.len());
         (0..sensors.len()).for_each(|sensor| gaps.set(sensor, Some(ALWAYS)));
@@ -101,20 +101,20 @@ impl Staleness {
         self.gaps.get(sensor).is_some_and(|gap| gap.from <= now && now < gap.to)
     }
 
-    /// Takes note of the sensors that have fallen silent by `now`.
+    /// Extends the gaps of the sensors that have fallen silent by `now`.
     pub fn pass(&mut self, now: Time) {
         while let Some(sensor) = self.due.pop_before(now) {
             self.widen(sensor, Time::MAX, now);
         }
     }
 
-    /// Whether the object is fresh until its next reading is in the store, without this one.
+    /// Whether the object stays fresh without this reading until the next one is in the store.
     pub fn survives_without(&self, reading: &Prospect) -> bool {
         self.expires[reading.sensor] >= reading.next_installed_by
     }
 
-    /// Sheds the reading if at most `stale_max` objects, its own included, may then be stale at every instant of its
-    /// gap; returns whether it did. An object that stays fresh may always be shed.
+    /// Sheds the reading if its object stays fresh, or if at most `stale_max` objects, its own included, may then be
+    /// stale at every instant of its gap. Returns whether it did.
     pub fn try_shed(&mut self, reading: &Prospect, stale_max: usize, now: Time) -> bool {
         if !self.survives_without(reading) && !self.try_widen(reading, stale_max, now) {
             return false;
@@ -138,7 +138,7 @@ impl Staleness {
         allowed
     }
 
-    /// The reading is admitted.
+    /// Ends the object's gap when the admitted reading is in the store, and moves its expiry.
     pub fn admit(&mut self, reading: &Prospect, margin: Nanos, now: Time) {
         let sensor = reading.sensor;
         self.due.set(sensor, reading.next_installed_by);
@@ -151,13 +151,13 @@ impl Staleness {
         });
         self.gaps.set(sensor, begun);
         self.expires[sensor] = reading.expires;
-        // Only a reading that comes more than a period late has expired before the next one can follow.
+        // Only a reading that comes more than a period late expires before the following one can be in the store.
         if reading.expires < reading.next_installed_by {
             self.widen(sensor, reading.next_installed_by, now);
         }
     }
 
-    /// Lets the gap last from the object's expiry, or from where a gap is still under way, until `to`.
+    /// Extends the gap until `to`, from the object's expiry or from the start of the gap that is under way.
     fn widen(&mut self, sensor: usize, to: Time, now: Time) {
         if !self.within_reach[sensor] {
             return;
@@ -168,7 +168,7 @@ impl Staleness {
         self.gaps.set(sensor, Some(Gap { from, to }));
     }
 
-    /// How many objects may be stale at the worst instant from `now` on.
+    /// The number of objects that may be stale at the worst instant from `now` on.
     #[cfg(test)]
     pub fn deepest(&mut self, now: Time) -> usize {
         self.pass(now);
@@ -177,7 +177,7 @@ impl Staleness {
     }
 }
 
-/// The gap of an object that admission cannot keep fresh, or of which it knows nothing yet.
+/// The gap of an object that admission cannot keep fresh, or whose first reading was not admitted yet.
 const ALWAYS: Gap = Gap {
     from: Time::ZERO,
     to: Time::MAX,

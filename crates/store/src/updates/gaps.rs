@@ -1,4 +1,4 @@
-//! How many objects are stale at the worst instant of a span of time.
+//! The number of objects that are stale at the worst instant of a span of time.
 //!
 //! **Terms.** A *gap* is a span, start included, end excluded, in which an object may be stale. Each sensor has one gap
 //! at most. The *depth* at an instant is the number of gaps that contain it.
@@ -6,20 +6,20 @@
 //! **Method.** The ends of all gaps are kept in order of time in a treap (Seidel and Aragon, "Randomized Search Trees",
 //! Algorithmica 16, 1996): a binary search tree by time that is at once a heap by a fixed pseudo-random rank. Walking
 //! the ends in order, the depth rises by 1 at each start and falls by 1 at each end. Every node keeps the sum of these
-//! steps over its subtree and the largest sum of a first part of them, so the deepest instant of a span takes two
-//! splits and no walk. All operations cost O(log N) on average over the ranks, which depend on nothing but N.
-//! Everything is allocated at construction.
+//! steps over its subtree and the largest of their prefix sums, so the deepest instant of a span takes two splits and
+//! no walk. All operations cost O(log N) on average over the ranks, which depend on nothing but N. Everything is
+//! allocated at construction.
 
 use punctual_units::Time;
 
-/// A span of time: `from` included, `to` excluded. One up to `Time::MAX` does not end by itself.
+/// A span of time: `from` included, `to` excluded. With `to` = `Time::MAX` it has no end of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     pub from: Time,
     pub to: Time,
 }
 
-/// No node.
+/// The index of no node: an empty subtree.
 const NONE: u32 = u32::MAX;
 
 /// The gaps of sensors `0..N`.
@@ -39,15 +39,15 @@ struct Node {
     right: u32,
     /// The sum of the steps in this subtree.
     sum: i32,
-    /// The largest sum of a first part of the steps in this subtree; 0 for the empty part.
+    /// The largest prefix sum of the steps in this subtree; 0 for the empty prefix.
     peak: i32,
 }
 
-/// Where a node stands in order: by time, then by number, so that at one instant gaps end before others start.
+/// Position of a node in the order: by time, then by number, so that at one instant gaps end before others start.
 type Key = (Time, u32);
 
 impl Gaps {
-    /// No gaps yet.
+    /// Allocates nodes for `sensors` sensors, which have no gaps yet.
     pub fn new(sensors: usize) -> Self {
         let node = |number: usize| Node {
             at: Time::ZERO,
@@ -69,7 +69,7 @@ impl Gaps {
         self.gaps[sensor]
     }
 
-    /// Takes the sensor's gap out. O(log N).
+    /// Removes and returns the sensor's gap. O(log N).
     pub fn take(&mut self, sensor: usize) -> Option<Gap> {
         let gap = self.gaps[sensor].take()?;
         let (end, start) = self.ends(sensor);
@@ -78,7 +78,7 @@ impl Gaps {
         Some(gap)
     }
 
-    /// Gives the sensor this gap in place of the one that it has. An empty span is no gap. O(log N).
+    /// Replaces the sensor's gap. An empty span counts as no gap. O(log N).
     pub fn set(&mut self, sensor: usize, gap: Option<Gap>) {
         let gap = gap.filter(|gap| gap.from < gap.to);
         if self.gaps[sensor] == gap {
@@ -92,18 +92,18 @@ impl Gaps {
         self.gaps[sensor] = gap;
     }
 
-    /// The largest depth in a span that is not empty. O(log N).
+    /// The largest depth within `span`, which must not be empty. O(log N).
     pub fn deepest(&mut self, span: Gap) -> usize {
         let (before, later) = self.split(self.root, (span.from, NONE));
         let (within, after) = self.split(later, (span.to, 0));
         let deepest = self.sum(before) + self.peak(within);
         let later = self.merge(within, after);
         self.root = self.merge(before, later);
-        // No first part of all steps has more ends than starts.
+        // No prefix of all steps has more ends than starts, so the sum is never negative.
         deepest.max(0) as usize
     }
 
-    /// The nodes of a sensor: end, start.
+    /// The nodes of a sensor's gap: end, start.
     fn ends(&self, sensor: usize) -> (u32, u32) {
         (sensor as u32, (sensor + self.gaps.len()) as u32)
     }
@@ -134,7 +134,7 @@ impl Gaps {
         self.root = self.with(self.root, node);
     }
 
-    /// The tree with a node put in; answers its root.
+    /// Puts a node into the tree; returns the new root.
     fn with(&mut self, tree: u32, node: u32) -> u32 {
         if tree == NONE || self.nodes[node as usize].rank > self.nodes[tree as usize].rank {
             let (left, right) = self.split(tree, self.key(node));
@@ -150,7 +150,7 @@ impl Gaps {
         }
     }
 
-    /// The tree without the node of this key, which is in it; answers its root.
+    /// Removes the node of this key, which must be in the tree; returns the new root.
     fn without(&mut self, tree: u32, key: Key) -> u32 {
         let Node { left, right, .. } = self.nodes[tree as usize];
         match key.cmp(&self.key(tree)) {
@@ -166,7 +166,7 @@ impl Gaps {
         }
     }
 
-    /// The nodes of a tree before `key`, and the others.
+    /// Splits a tree into the nodes before `key` and the others.
     fn split(&mut self, tree: u32, key: Key) -> (u32, u32) {
         if tree == NONE {
             return (NONE, NONE);
@@ -181,7 +181,7 @@ impl Gaps {
         }
     }
 
-    /// One tree of two, all of the first before all of the second.
+    /// Merges two trees; all keys of the first must be less than all keys of the second.
     fn merge(&mut self, first: u32, second: u32) -> u32 {
         if first == NONE || second == NONE {
             return first.min(second);
@@ -196,7 +196,7 @@ impl Gaps {
         }
     }
 
-    /// The node as the root of two subtrees.
+    /// Makes the node the root of two subtrees, and computes its sums.
     fn joined(&mut self, node: u32, left: u32, right: u32) -> u32 {
         let through = self.sum(left) + self.step(node);
         let sum = through + self.sum(right);

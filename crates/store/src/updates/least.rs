@@ -1,23 +1,23 @@
-//! How few updates keep a minimum of the objects fresh.
+//! The least share of updates that keeps a minimum of the objects fresh.
 //!
-//! With the share q of a sensor's updates admitted by error diffusion, n = 1/q readings lie from one admitted to the
-//! next on average: floor(n), or one more in the part n - floor(n) of the cases. After k readings the next admitted one
-//! is in the store k periods plus the margin after the last one was sampled, so the object is stale for
-//! `max(0, k * period + margin - avi)` of these k periods. The mean over all objects of what remains is the fresh share
-//! that q gives. It grows with q, so bisection finds the least q that gives the minimum.
+//! With the share q of a sensor's updates admitted by error diffusion, the distance from one admitted reading to the
+//! next is n = 1/q on average: floor(n) readings, or one more in the part n - floor(n) of the cases. After k readings
+//! the next admitted one is in the store k periods plus the margin after the last one was sampled, so the object is
+//! stale for `max(0, k * period + margin - avi)` of these k periods. It is fresh for the rest; the mean of that over
+//! all objects is the fresh share that q gives. It grows with q, so bisection finds the least q that gives the minimum.
 //!
-//! It is a mean over time: at single instants fewer objects may be fresh. The rule of `admission.rs` adds what these
-//! need.
+//! The fresh share so found is a mean over time: at single instants fewer objects may be fresh. The rule of
+//! `admission.rs` admits the updates that these instants need.
 
 use punctual_units::{Nanos, Share};
 
 use super::SensorSpec;
 use super::freshness::within_reach;
 
-/// Halvings of the range 0..1: the share is found to one in a million.
+/// Halvings of the range 0..1: finds the share to one in a million.
 const HALVINGS: u32 = 20;
 
-/// The least share of updates that keeps `minimum` of the objects fresh on average; 1 if none does. O(N).
+/// The least share of updates that keeps `minimum` of the objects fresh on average; 1 if no share does. O(N).
 pub(super) fn least_share(sensors: &[SensorSpec], margin: Nanos, minimum: Share) -> f64 {
     let enough = |share: f64| mean_fresh(sensors, margin, share) >= minimum.get();
     if enough(0.0) {
@@ -35,7 +35,7 @@ pub(super) fn least_share(sensors: &[SensorSpec], margin: Nanos, minimum: Share)
     high
 }
 
-/// The mean share of objects that are fresh with this share of updates admitted; 1 without objects.
+/// The mean share of objects that are fresh with this share of updates admitted; 1 if there are no objects.
 fn mean_fresh(sensors: &[SensorSpec], margin: Nanos, share: f64) -> f64 {
     if sensors.is_empty() {
         return 1.0;
@@ -44,7 +44,7 @@ fn mean_fresh(sensors: &[SensorSpec], margin: Nanos, share: f64) -> f64 {
     fresh / sensors.len() as f64
 }
 
-/// The part of the time in which the sensor's object is fresh.
+/// The part of the time in which the sensor's object is fresh, 0 to 1.
 fn fresh_part(spec: &SensorSpec, margin: Nanos, share: f64) -> f64 {
     if share <= 0.0 || !within_reach(spec, margin) {
         return 0.0;

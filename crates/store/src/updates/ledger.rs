@@ -1,4 +1,4 @@
-//! What became of every update, sensor by sensor: lost means reconciled.
+//! The outcome of every update, sensor by sensor, reconciled by number: an update that was lost shows.
 //!
 //! Each sensor numbers its updates 1, 2, 3... An update that was offered is in exactly one of these states:
 //!
@@ -10,25 +10,25 @@
 //! ```
 //!
 //! so that, for each sensor, `offered = installed + shed + superseded + pending + in flight`. Neither side is
-//! taken on trust from the other. How many were offered is not counted but follows from the numbers: the last one
-//! less the gaps, which are updates `missing at source`. What is pending is asked of the queue. And because counts
+//! taken on trust from the other. The number offered is not counted but follows from the sequence numbers: the last one
+//! less the gaps, which are updates `missing at source`. The queue reports the pending updates. And because counts
 //! balance when one update is lost and another counted twice, each state also keeps the sum of a hash of its updates'
 //! numbers; the two sums agree by chance once in 2^64.
 
 use punctual_units::{SensorId, Seq, Share};
 
-/// How many updates came to what, over all sensors since the start.
+/// Updates by state, over all sensors since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Updates that arrived.
+    /// Updates that arrived and were not refused with an error.
     pub offered: u64,
-    /// Of those, the ones not shed.
+    /// Offered updates that were not shed.
     pub admitted: u64,
-    /// Of the admitted ones, those that the freshness minimum asked for out of turn: above what the knob admits.
+    /// Admitted updates that only the freshness minimum asked for: above the share that the knob admits.
     pub for_minimum: u64,
-    /// Updates that reached the store.
+    /// Updates whose values reached the store.
     pub installed: u64,
-    /// Updates refused by admission.
+    /// Updates that admission dropped.
     pub shed: u64,
     /// Admitted updates that were not installed because a newer one of their sensor was there first.
     pub superseded: u64,
@@ -36,12 +36,12 @@ pub struct Counts {
     pub pending: u64,
     /// Updates taken from the queue whose installation has not been reported yet.
     pub in_flight: u64,
-    /// Updates that never arrived, by the gaps in the numbers; not among the offered.
+    /// Updates that never arrived, by the gaps in the numbers; not counted in `offered`.
     pub missing_at_source: u64,
 }
 
 impl Counts {
-    /// The share of updates really admitted since `earlier`; the knob's setting plus what the minimum added. 1 if
+    /// The share of updates really admitted since `earlier`: the knob's setting plus the additions of the minimum. 1 if
     /// none was offered.
     pub fn admitted_share_since(&self, earlier: &Counts) -> Share {
         let since = |now: u64, then: u64| now.saturating_sub(then) as usize;
@@ -55,21 +55,21 @@ impl Counts {
 /// The account of one sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SensorBalance {
-    /// The sensor.
+    /// The sensor of this account.
     pub sensor: SensorId,
-    /// Updates offered, by their numbers: the last one less those missing at source.
+    /// Updates offered, by their numbers: the last number less those missing at source.
     pub offered: u64,
-    /// Updates in the store.
+    /// Updates whose values reached the store.
     pub installed: u64,
-    /// Updates shed.
+    /// Updates that admission dropped.
     pub shed: u64,
-    /// Updates superseded.
+    /// Updates not installed because a newer one was first.
     pub superseded: u64,
     /// Updates in the queue, 0 or 1.
     pub pending: u64,
-    /// Updates taken from the queue, outcome not reported yet.
+    /// Updates taken from the queue whose outcome was not reported yet.
     pub in_flight: u64,
-    /// Whether the very numbers offered are the ones accounted for, not just as many.
+    /// Whether the hashes agree: the same updates were offered and accounted for, not just equally many.
     pub numbers_agree: bool,
 }
 
@@ -79,7 +79,7 @@ impl SensorBalance {
         self.offered == self.accounted() && self.numbers_agree
     }
 
-    /// At least how many updates are in no state.
+    /// A lower bound of the number of updates that are in no state.
     pub fn lost(&self) -> u64 {
         let swapped = self.offered == self.accounted() && !self.numbers_agree;
         self.offered.saturating_sub(self.accounted()) + u64::from(swapped)
@@ -90,12 +90,12 @@ impl SensorBalance {
     }
 }
 
-/// The result of going through the accounts of all sensors.
+/// The result of checking the accounts of all sensors.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Reconciliation {
-    /// The sensors whose account does not balance, in order.
+    /// The sensors whose account does not balance, in order of their numbers.
     pub unbalanced: Vec<SensorBalance>,
-    /// At least how many updates are lost: the sum of [`SensorBalance::lost`].
+    /// A lower bound of the number of lost updates: the sum of [`SensorBalance::lost`].
     pub lost: u64,
 }
 
@@ -106,11 +106,11 @@ impl Reconciliation {
     }
 }
 
-/// A set of updates of one sensor, as much of it as is needed to compare it with another.
+/// A set of updates of one sensor: its size and a hash, enough to compare it with another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     count: u64,
-    /// The sum of the numbers' hashes, modulo 2^64.
+    /// Sum of the hashes of the updates' numbers, modulo 2^64.
     numbers: u64,
 }
 
@@ -120,7 +120,7 @@ impl Tally {
         self.numbers = self.numbers.wrapping_add(hash(seq));
     }
 
-    /// Takes `seq` out; `false` if there is nothing to take out.
+    /// Takes `seq` out; `false` if the set is empty.
     fn remove(&mut self, seq: Seq) -> bool {
         let any = self.count > 0;
         if any {
@@ -147,12 +147,12 @@ fn hash(Seq(number): Seq) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The books of one sensor.
+/// The account of one sensor.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     last: Seq,
     missing_at_source: u64,
-    /// The hashes of the numbers offered.
+    /// Sum of the hashes of the numbers offered, modulo 2^64.
     offered_numbers: u64,
     shed: Tally,
     superseded: Tally,
@@ -160,7 +160,7 @@ struct Account {
     installed: Tally,
 }
 
-/// The books.
+/// The accounts of all sensors, and their sums.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
     accounts: Vec<Account>,
@@ -168,7 +168,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Empty books for sensors `0..sensors`.
+    /// Empty accounts for sensors `0..sensors`.
     pub fn new(sensors: usize) -> Self {
         Ledger {
             accounts: vec![Account::default(); sensors],
@@ -176,74 +176,75 @@ impl Ledger {
         }
     }
 
-    /// An account for one sensor more.
+    /// Adds an empty account for one more sensor.
     pub fn add_sensor(&mut self) {
         self.accounts.push(Account::default());
     }
 
-    /// The last number offered, 0 before the first.
+    /// The last number that the sensor offered, 0 before the first.
     pub fn last(&self, sensor: SensorId) -> Seq {
         self.accounts[sensor.index()].last
     }
 
-    /// The update arrived; its number is above the last.
+    /// Enters the arrival of an update, whose number must be above the sensor's last.
     pub fn offered(&mut self, sensor: SensorId, seq: Seq) {
         let account = &mut self.accounts[sensor.index()];
         let gap = seq.0 - account.last.0 - 1;
         account.last = seq;
         account.missing_at_source += gap;
         account.offered_numbers = account.offered_numbers.wrapping_add(hash(seq));
-        // Of one sensor they are fewer than its last number; of all, senseless numbers could exceed the range.
+        // The gaps of one sensor sum to less than its last number; those of all sensors could overflow if numbers are
+        // senseless.
         self.counts.missing_at_source = self.counts.missing_at_source.saturating_add(gap);
         self.counts.offered += 1;
     }
 
-    /// Admission let it in, out of turn if `for_minimum`.
+    /// Enters that an update was admitted, out of turn if `for_minimum`.
     pub fn admitted(&mut self, for_minimum: bool) {
         self.counts.admitted += 1;
         self.counts.for_minimum += u64::from(for_minimum);
     }
 
-    /// Admission refused it.
+    /// Enters that admission dropped an update.
     pub fn shed(&mut self, sensor: SensorId, seq: Seq) {
         self.accounts[sensor.index()].shed.add(seq);
         self.counts.shed += 1;
     }
 
-    /// A newer one took its place in the queue.
+    /// Enters that a newer update replaced this one in the queue.
     pub fn superseded(&mut self, sensor: SensorId, seq: Seq) {
         self.accounts[sensor.index()].superseded.add(seq);
         self.counts.superseded += 1;
     }
 
-    /// It left the queue to be installed.
+    /// Enters that an update left the queue to be installed.
     pub fn taken(&mut self, sensor: SensorId, seq: Seq) {
         self.accounts[sensor.index()].in_flight.add(seq);
         self.counts.in_flight += 1;
     }
 
-    /// It is in the store.
+    /// Enters that an update is in the store.
     pub fn installed(&mut self, sensor: SensorId, seq: Seq) {
         self.landed(sensor, seq);
         self.accounts[sensor.index()].installed.add(seq);
         self.counts.installed += 1;
     }
 
-    /// It left the queue, but a newer one was in the store first.
+    /// Enters that an update left the queue, but a newer one was in the store first.
     pub fn overtaken(&mut self, sensor: SensorId, seq: Seq) {
         self.landed(sensor, seq);
         self.superseded(sensor, seq);
     }
 
     fn landed(&mut self, sensor: SensorId, seq: Seq) {
-        // An update that was not in flight is reported for a second time. It is entered all the same: the account then
-        // holds more than was offered, which reconciling finds.
+        // An update that is not in flight is being reported for a second time. Its outcome is entered anyway: the
+        // account then holds more than was offered, which reconciling finds.
         if self.accounts[sensor.index()].in_flight.remove(seq) {
             self.counts.in_flight -= 1;
         }
     }
 
-    /// The sums over all sensors; what is pending is known to the queue. O(1).
+    /// The sums over all sensors; `pending` is the length of the queue. O(1).
     pub fn counts(&self, pending: usize) -> Counts {
         Counts {
             pending: pending as u64,
@@ -251,7 +252,7 @@ impl Ledger {
         }
     }
 
-    /// Goes through all accounts; `waiting` is the number of the update in the queue, by sensor. O(N).
+    /// Checks all accounts; `waiting` returns the number of a sensor's update in the queue. O(N).
     pub fn reconcile(&self, waiting: impl Fn(usize) -> Option<Seq>) -> Reconciliation {
         let balances = self.accounts.iter().enumerate();
         let unbalanced: Vec<SensorBalance> = balances
@@ -269,7 +270,7 @@ impl Account {
         waiting.into_iter().for_each(|seq| pending.add(seq));
         let states = [self.installed, self.shed, self.superseded, pending, self.in_flight];
         let accounted = states.into_iter().fold(Tally::default(), Tally::plus);
-        // With nothing in flight, nothing may be left of the numbers that were.
+        // If nothing is in flight, the hashes of the updates taken and landed must cancel out.
         let landed_as_taken = self.in_flight.count > 0 || self.in_flight.numbers == 0;
         SensorBalance {
             sensor,

@@ -16,18 +16,18 @@
 //!
 //! * `admission.rs`: the knob by error diffusion; the minimum as an invariant, with the proof.
 //! * `freshness.rs`, `gaps.rs`, `due.rs`: when objects may be stale, and how many at the worst instant.
-//! * `least.rs`: how few updates keep a minimum fresh on average.
+//! * `least.rs`: the least share of updates that keeps a minimum fresh on average.
 //! * `shedding.rs`: whose updates are shed first, uniformly or those of the coldest objects.
 //! * `queue.rs`: at most one waiting update per sensor, so at most as many as there are sensors; the newest is kept.
 //! * `ledger.rs`: offered = installed + shed + superseded + pending + in flight, reconciled by sequence number.
 //!
 //! **Bounds.** The queue and every table hold one entry per sensor, made with the sensor. [`Updates::offer`] and
-//! [`Updates::next`] allocate nothing; an offer costs O(log N) amortised for N sensors, the rest O(1), except where
-//! said.
+//! [`Updates::next`] allocate nothing. An offer costs O(log N) amortised for N sensors; other calls cost O(1) unless
+//! their documentation says otherwise.
 //!
-//! **What is promised.** Once every sensor has reported, the fresh share stays at or above the minimum as long as
-//! readings come in time and admitted ones are installed within the margin ([`AdmissionOptions::margin`]), whatever
-//! the knob does. A minimum above [`Updates::best_fresh_share`] cannot be promised: everything is then admitted.
+//! **Guarantee.** Once every sensor has reported, the fresh share stays at or above the minimum as long as readings
+//! come in time and admitted ones are installed within the margin ([`AdmissionOptions::margin`]), whatever the knob
+//! does. A minimum above [`Updates::best_fresh_share`] cannot be guaranteed: everything is then admitted.
 
 mod admission;
 mod due;
@@ -54,10 +54,10 @@ use freshness::Prospect;
 use ledger::Ledger;
 use queue::Queue;
 
-/// What is known of a sensor in advance.
+/// The properties of a sensor that are fixed at its registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SensorSpec {
-    /// Between two readings.
+    /// Time between two readings.
     pub period: Nanos,
     /// How long a reading is fresh: the absolute validity interval.
     pub avi: Nanos,
@@ -68,42 +68,43 @@ pub struct SensorSpec {
 /// The answer to an offered update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// It waits to be installed.
+    /// The update waits in the queue to be installed.
     Admitted,
-    /// It is dropped.
+    /// The update was dropped by admission.
     Shed,
 }
 
 /// An admitted update on its way to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Whose it is.
+    /// Number of the update's sensor.
     pub sensor: SensorId,
-    /// Its number within the sensor.
+    /// The update's number within the sensor.
     pub seq: Seq,
-    /// Its timestamp.
+    /// Instant at which the value was sampled.
     pub sampled_at: Time,
-    /// Until when it is fresh: `sampled_at + avi`.
+    /// Last instant at which the value is fresh: `sampled_at + avi`.
     pub expires: Time,
 }
 
-/// Why an update was not even considered. Nothing has changed, and the update does not count as offered.
+/// Reason for which an update was refused before admission. Nothing has changed, and the update does not count as
+/// offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OfferError {
-    /// No such sensor.
+    /// No sensor has this number.
     #[error("unknown sensor {sensor}: there are {sensors}, numbered from 0; register it before it reports")]
     UnknownSensor {
-        /// The number given.
+        /// The number that was given.
         sensor: SensorId,
-        /// How many sensors there are.
+        /// Number of registered sensors.
         sensors: usize,
     },
     /// The number is not above the last one: a repeated or a reordered update.
     #[error("update {seq} of sensor {sensor} comes after update {last}: offer each once, in increasing order from 1")]
     SeqNotIncreasing {
-        /// Whose it is.
+        /// Number of the update's sensor.
         sensor: SensorId,
-        /// Its number.
+        /// The update's number within the sensor.
         seq: Seq,
         /// The last number offered, 0 if none was.
         last: Seq,
@@ -113,13 +114,13 @@ pub enum OfferError {
         "update {seq} of sensor {sensor} has {len} bytes, at most {max} were agreed: raise the sensor's value_bytes_max"
     )]
     ValueTooLong {
-        /// Whose it is.
+        /// Number of the update's sensor.
         sensor: SensorId,
-        /// Its number.
+        /// The update's number within the sensor.
         seq: Seq,
         /// The value's length in bytes.
         len: usize,
-        /// The most bytes a value of this sensor may have.
+        /// Most bytes that a value of this sensor may have.
         max: u32,
     },
 }
@@ -156,9 +157,9 @@ pub struct Updates {
 }
 
 impl Updates {
-    /// Ready for the updates of these sensors, which are numbered from 0; all updates are admitted at first.
+    /// State for the updates of these sensors, which are numbered from 0; all updates are admitted at first.
     ///
-    /// Sensor counts beyond the range of [`SensorId`] cannot be named and never report.
+    /// Sensors beyond the range of [`SensorId`] have no number and can never report.
     pub fn new(sensors: &[SensorSpec], options: AdmissionOptions) -> Updates {
         Updates {
             sensors: sensors.into(),
@@ -169,9 +170,9 @@ impl Updates {
         }
     }
 
-    /// One sensor more, numbered behind the others. The account and the queue of the others stay; what admission knew
-    /// of their readings is forgotten, so that the next reading of each is admitted, and the minimum holds again once
-    /// each sensor has reported and the margin has passed. O(N log N), with memory allocated.
+    /// Adds a sensor, numbered behind the others. The accounts and the queue of the others stay. Admission forgets
+    /// their readings, so the next reading of each is admitted, and the minimum holds again once each sensor has
+    /// reported and the margin has passed. O(N log N), and allocates memory.
     pub fn add_sensor(&mut self, spec: SensorSpec) {
         let mut sensors = std::mem::take(&mut self.sensors).into_vec();
         sensors.push(spec);
@@ -185,11 +186,11 @@ impl Updates {
 
     /// Decides on an update that arrives `now` with the timestamp `sampled_at`, and queues it if it is admitted.
     ///
-    /// Gaps in `seq` are allowed and counted ([`Counts::missing_at_source`]). A timestamp later than `now` is taken
-    /// for `now`: a sensor whose clock is ahead would otherwise seem fresh for too long. `now` must not run backwards.
+    /// Gaps in `seq` are allowed and counted ([`Counts::missing_at_source`]). A timestamp later than `now` is replaced
+    /// by `now`: a sensor whose clock is ahead would otherwise seem fresh for too long. `now` must not run backwards.
     ///
     /// # Errors
-    /// [`OfferError`]; then nothing has changed.
+    /// [`OfferError`]; nothing has changed then.
     pub fn offer(
         &mut self,
         sensor: SensorId,
@@ -222,8 +223,8 @@ impl Updates {
         Ok(Offered::Admitted)
     }
 
-    /// Admits the next update of a sensor, whatever the knob says, and gives it to the caller as
-    /// [`next`](Self::next) does: past the queue, in which an older one may wait.
+    /// Admits the next update of a sensor, whatever the knob says, and returns it as [`next`](Self::next) does. It
+    /// bypasses the queue, in which an older one may wait.
     ///
     /// # Errors
     /// [`OfferError::UnknownSensor`].
@@ -276,7 +277,7 @@ impl Updates {
         Some(update)
     }
 
-    /// The update that [`next`](Self::next) gave out is in the store.
+    /// Reports that the update from [`next`](Self::next) is in the store.
     ///
     /// # Panics
     /// If the sensor is unknown: the update came from somewhere else.
@@ -284,8 +285,8 @@ impl Updates {
         self.ledger.installed(update.sensor, update.seq);
     }
 
-    /// The update that [`next`](Self::next) gave out was not installed because a newer one of its sensor already was;
-    /// it counts as superseded.
+    /// Reports that the update from [`next`](Self::next) was not installed because a newer one of its sensor already
+    /// was; it counts as superseded.
     ///
     /// # Panics
     /// If the sensor is unknown: the update came from somewhere else.
@@ -299,12 +300,12 @@ impl Updates {
         self.admission.shares_mut().set_admitted(share);
     }
 
-    /// The share of updates to admit, as set.
+    /// The share of updates to admit, as it was set.
     pub fn admitted_share(&self) -> Share {
         self.admission.shares().admitted()
     }
 
-    /// The last number that `sensor` gave, 0 before the first.
+    /// The last number that `sensor` offered, 0 before the first.
     ///
     /// # Errors
     /// [`OfferError::UnknownSensor`].
@@ -316,8 +317,8 @@ impl Updates {
         Ok(self.ledger.last(sensor))
     }
 
-    /// Ranks the objects by reads per update; to be called once per control period. `reads` gives how often the
-    /// sensor's object was read since the last call. O(N log N) with [`Shedding::ColdestFirst`], otherwise nothing.
+    /// Ranks the objects by reads per update; to be called once per control period. `reads` returns the number of reads
+    /// of the sensor's object since the last call. O(N log N) with [`Shedding::ColdestFirst`], otherwise does nothing.
     pub fn rebalance(&mut self, reads: impl Fn(SensorId) -> u64) {
         self.admission.shares_mut().rank(reads);
     }
@@ -327,24 +328,24 @@ impl Updates {
         self.admission.shares().ranks_objects()
     }
 
-    /// The largest fresh share that can be promised with everything admitted: that of objects with
+    /// The largest fresh share that can be guaranteed with everything admitted: that of objects with
     /// `avi >= period + margin`. O(N).
     pub fn best_fresh_share(&self) -> Share {
         let within_reach = |spec: &&SensorSpec| freshness::within_reach(spec, self.options.margin);
         Share::of(self.sensors.iter().filter(within_reach).count(), self.sensors.len())
     }
 
-    /// How many updates wait to be installed; never more than there are sensors.
+    /// Number of updates that wait to be installed; at most one per sensor.
     pub fn pending(&self) -> usize {
         self.queue.len()
     }
 
-    /// What updates have come to since the start, over all sensors.
+    /// Updates by state since the start, over all sensors.
     pub fn counts(&self) -> Counts {
         self.ledger.counts(self.queue.len())
     }
 
-    /// Goes through the accounts and lists each sensor whose updates are not all in exactly one state. O(N).
+    /// Checks the accounts and lists each sensor whose updates are not all in exactly one state. O(N).
     pub fn reconcile(&self) -> Reconciliation {
         self.ledger.reconcile(|sensor| self.queue.waiting(sensor))
     }

@@ -1,8 +1,8 @@
 //! Admitted updates that wait to be installed: first in, first out, at most one per sensor.
 //!
-//! A newer update of a sensor overwrites the one that waits and **keeps its place**: the object is refreshed no later
-//! than it would have been, and a fast sensor cannot starve behind its own updates. Hence the bound of the queue is
-//! the number of sensors. Every value has a buffer of its own from the start: nothing is allocated afterwards.
+//! A newer update of a sensor overwrites the waiting one and **keeps its place**: the object is refreshed no later than
+//! it would have been, and a fast sensor cannot starve behind its own updates. Hence the bound of the queue is the
+//! number of sensors. Every value has a buffer of its own from the start: nothing is allocated afterwards.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,9 @@ use punctual_units::{SensorId, Seq};
 
 use super::{Pending, SensorSpec};
 
-/// The waiting updates.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
-    /// Sensors with a waiting update, the longest waiting first.
+    /// Sensors with a waiting update, in order of arrival of their first one that waits.
     order: VecDeque<SensorId>,
     slots: Vec<Slot>,
     /// The buffers of all sensors, end to end.
@@ -25,7 +24,7 @@ struct Slot {
     waiting: Option<Pending>,
     /// Where the sensor's buffer begins in `values`.
     start: usize,
-    /// How many bytes of the buffer the waiting value has.
+    /// Bytes of the waiting value.
     len: usize,
 }
 
@@ -47,7 +46,7 @@ impl Queue {
         }
     }
 
-    /// A buffer for one sensor more, behind the others.
+    /// Adds a buffer for one more sensor, behind the others.
     pub fn add_sensor(&mut self, spec: &SensorSpec) {
         let start = self.values.len();
         self.values.resize(start + spec.value_bytes_max as usize, 0);
@@ -56,7 +55,8 @@ impl Queue {
         self.order.reserve(self.slots.len() - self.order.len());
     }
 
-    /// Adds an update, whose value fits its sensor's buffer; returns the number of the one that it replaces. O(1).
+    /// Adds an update; its value must fit its sensor's buffer. Returns the number of the update that it replaces, if
+    /// any. O(1).
     pub fn put(&mut self, update: Pending, value: &[u8]) -> Option<Seq> {
         let slot = &mut self.slots[update.sensor.index()];
         self.values[slot.start..slot.start + value.len()].copy_from_slice(value);
@@ -68,7 +68,7 @@ impl Queue {
         replaced.map(|update| update.seq)
     }
 
-    /// Takes out the update whose sensor waits longest and copies its value. O(1).
+    /// Takes out the update whose sensor waits longest; its value replaces the contents of `value`. O(1).
     pub fn take(&mut self, value: &mut Vec<u8>) -> Option<Pending> {
         let slot = &mut self.slots[self.order.pop_front()?.index()];
         value.clear();
@@ -76,12 +76,12 @@ impl Queue {
         slot.waiting.take()
     }
 
-    /// The number of the sensor's waiting update.
+    /// The number of the sensor's waiting update; `None` if none waits.
     pub fn waiting(&self, sensor: usize) -> Option<Seq> {
         self.slots[sensor].waiting.map(|update| update.seq)
     }
 
-    /// How many updates wait; at most one per sensor.
+    /// Number of waiting updates; at most one per sensor.
     pub fn len(&self) -> usize {
         self.order.len()
     }

@@ -1,4 +1,4 @@
-//! Which sensors the admitted share is given to.
+//! The share of each sensor's updates that is admitted, and the objects that may expire.
 //!
 //! **Uniform**: every sensor has the admitted share q, or the least share that keeps the minimum fresh on average
 //! (`least.rs`) if that is more.
@@ -7,15 +7,15 @@
 //! Stankovic, "Managing Deadline Miss Ratio and Sensor Data Freshness in Real-Time Databases", IEEE TKDE 16(10), 2004):
 //! refreshing an object that no job reads gains nothing. With the rate 1/period of each sensor, the budget is q * (sum
 //! of the rates). The hottest objects have all their updates admitted until the budget is used up; the marginal ones
-//! have the fraction that is left; the others have nothing but what the freshness minimum gives them. Equally hot
+//! have the fraction that is left; the others have only the updates that the freshness minimum admits. Equally hot
 //! objects share alike, so that while nothing has been read all are marginal and have q: as if uniform.
 //!
-//! Since all sensors are watched for the same time, reads * period orders objects as reads / updates does. The rate
-//! is the specified one, not a count of recent updates: a control period is often shorter than a sensor's period, and
-//! the count would then be a coin toss between none and one.
+//! Since all sensors are watched for the same time, reads * period orders objects as reads / updates does. The rate is
+//! the specified one, not a count of recent updates: a control period is often shorter than a sensor's period, and the
+//! count would then be 0 or 1 by chance.
 //!
-//! Of the objects that may be left to expire, the coldest are given up: an object **may be given up** if fewer objects
-//! are strictly colder than may be stale at a time.
+//! The coldest objects are left to expire first: an object **may be given up** if fewer objects are strictly colder
+//! than may be stale at a time.
 
 use std::cmp::Reverse;
 
@@ -24,14 +24,14 @@ use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
 
-/// Which updates are shed when not all are admitted.
+/// The updates that are shed when not all are admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shedding {
-    /// The same share of every sensor's updates.
+    /// Every sensor loses the same share of its updates.
     #[default]
     Uniform,
-    /// Those of the objects that are read least against their updates.
+    /// Objects with the fewest reads per update lose theirs first.
     ColdestFirst,
 }
 
@@ -39,20 +39,19 @@ pub enum Shedding {
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     admitted: Share,
-    /// With uniform shedding: no sensor has a smaller share.
+    /// With uniform shedding, the least share of any sensor.
     least: f64,
-    /// Only for coldest-first.
     ranking: Option<Ranking>,
 }
 
-/// What one sensor is given.
+/// The admitted share of one sensor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lot {
     /// The share of its updates to admit, 0 to 1.
     pub share: f64,
-    /// What the knob alone would give it; no more than `share`.
+    /// The share that the knob alone would admit; no more than `share`.
     pub by_knob: f64,
-    /// Whether its object may be left to expire.
+    /// Whether the sensor's object may be left to expire.
     pub may_be_given_up: bool,
 }
 
@@ -75,7 +74,7 @@ impl Shares {
         self.admitted
     }
 
-    /// Sets the knob. O(1), for coldest-first O(N).
+    /// Sets the knob. O(1); with coldest-first O(N).
     pub fn set_admitted(&mut self, share: Share) {
         self.admitted = share;
         if let Some(ranking) = &mut self.ranking {
@@ -83,7 +82,7 @@ impl Shares {
         }
     }
 
-    /// Ranks the objects anew; for coldest-first O(N log N), otherwise nothing.
+    /// Ranks the objects anew. O(N log N) with coldest-first, otherwise does nothing.
     pub fn rank(&mut self, reads: impl Fn(SensorId) -> u64) {
         if let Some(ranking) = &mut self.ranking {
             ranking.rank(reads);
@@ -91,12 +90,12 @@ impl Shares {
         }
     }
 
-    /// Whether reads decide on anything.
+    /// Whether numbers of reads are needed: with coldest-first.
     pub fn ranks_objects(&self) -> bool {
         self.ranking.is_some()
     }
 
-    /// What this sensor is given.
+    /// The admitted share of this sensor's updates.
     pub fn of(&self, sensor: usize) -> Lot {
         let admitted = self.admitted.get();
         match &self.ranking {
@@ -110,13 +109,13 @@ impl Shares {
     }
 }
 
-/// Objects by heat, and what each is given.
+/// Objects by heat, and the lot of each.
 #[derive(Clone, Debug)]
 struct Ranking {
     stale_max: usize,
     /// Nanoseconds between two updates, at least 1.
     periods: Box<[u64]>,
-    /// Reads * period.
+    /// Heat of each object: reads * period.
     heat: Vec<u128>,
     /// Sensors, the hottest first; equally hot ones by number.
     order: Vec<u32>,
@@ -124,7 +123,7 @@ struct Ranking {
 }
 
 impl Ranking {
-    /// All equally hot and all admitted.
+    /// All objects equally hot, all updates admitted.
     fn new(sensors: &[SensorSpec], stale_max: usize) -> Self {
         let lot = Lot {
             share: 1.0,
@@ -150,7 +149,7 @@ impl Ranking {
         order.sort_unstable_by_key(|&sensor| (Reverse(heat[sensor as usize]), sensor));
     }
 
-    /// Gives the budget to groups of equally hot objects, the hottest first.
+    /// Divides the budget among groups of equally hot objects, the hottest first.
     fn divide(&mut self, admitted: Share) {
         let mut budget = admitted.get() * rate(&self.order, &self.periods);
         let mut colder = self.order.len();
@@ -160,7 +159,7 @@ impl Ranking {
         {
             colder -= group.len();
             let rate = rate(group, &self.periods);
-            // At 1 nothing is shed, whatever the rounding of the sums.
+            // At 1 nothing is shed, regardless of the rounding of the sums.
             let share = if admitted == Share::ONE {
                 1.0
             } else {
@@ -179,7 +178,7 @@ impl Ranking {
     }
 }
 
-/// Updates per nanosecond of some sensors together.
+/// Updates per nanosecond of these sensors together.
 fn rate(sensors: &[u32], periods: &[u64]) -> f64 {
     sensors
         .iter()

@@ -1,18 +1,18 @@
-//! Being told of changes: of a key, of all keys with a prefix, of a temporal object.
+//! Notice of changes: of a key, of all keys with a prefix, of a temporal object.
 //!
 //! **Problem.** A program that must act on a change asks for it again and again, or learns of it too late. A store that
 //! calls back, or that waits until each listener has room, makes the thread that writes pay for those that listen.
 //!
-//! **Method.** A [`Watch`] has queues of a fixed length, made when it begins. The thread that commits or installs puts
-//! a note in and wakes the watching thread; it allocates nothing and waits for nothing. A note that does not fit is
-//! counted, and the watching thread is told how many it missed ([`Change::Missed`]) at the place where they are
-//! missing. A note names what has changed, and carries no value: the watching thread reads the store, and sees the
+//! **Method.** A [`Watch`] has queues of a fixed length, allocated when it begins. The thread that commits or installs
+//! puts a note in and wakes the watching thread; it allocates nothing and waits for nothing. A note that does not fit
+//! is counted; the watching thread gets the number of missed notes ([`Change::Missed`]) at the position where they are
+//! missing. A note names the changed key, and carries no value: the watching thread reads the store, and sees the
 //! change or a newer one. So a thread that falls behind loses notes, and never ends with an old value.
 //!
 //! **Order.** Notes of plain records come in the order of commits, those of temporal objects in the order of installs.
-//! Between the two kinds there is none. A key that a transaction changes several times is told once.
+//! Between the two kinds there is no order. A key that a transaction changes several times is noted once.
 //!
-//! **Since when.** A watch is told of each change that a read before its beginning may not have seen:
+//! **Since when.** A watch gets a note of each change that a read before its beginning may not have seen:
 //! [`Store::watch`] waits for the write transaction that is open, if one is.
 //!
 //! ```
@@ -49,7 +49,7 @@ use crate::{Deadline, StoreError};
 pub(crate) use ring::Kind;
 use ring::Ring;
 
-/// What `ring.rs` is made of: the model checker has its own (`tests/ring.rs`).
+/// The types that `ring.rs` needs: the model checker substitutes its own (`tests/ring.rs`).
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 }
@@ -58,56 +58,56 @@ mod slot {
 }
 use atomics::Ordering;
 
-/// How many watches there may be at a time.
+/// Most watches that may be open at a time.
 pub const WATCHES_MAX: usize = 64;
-/// The longest queue of a watch.
+/// The longest queue of a watch, in notes.
 pub const CHANGES_MAX: usize = 1 << 16;
 
-/// What is watched.
+/// The keys that a watch covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched<'k> {
-    /// One key: a plain record or a temporal object.
+    /// A single key: of a plain record or a temporal object.
     Key(&'k [u8]),
-    /// All keys that begin so. A note takes 544 bytes, in place of 32.
+    /// All keys that begin with these bytes. A note takes 544 bytes, in place of 32.
     Prefix(&'k [u8]),
-    /// A temporal object.
+    /// A temporal object, by its number.
     Object(ObjectId),
 }
 
-/// What has changed.
+/// A note, as the watching thread takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'w> {
-    /// A plain record was set.
+    /// A plain record was set, to a new value or the same.
     Put {
-        /// Its key.
+        /// Key of the record.
         key: &'w [u8],
     },
-    /// A plain record was removed.
+    /// A plain record was removed, or has expired.
     Deleted {
-        /// Its key.
+        /// Key of the record.
         key: &'w [u8],
     },
-    /// A temporal object has got a value.
+    /// A temporal object has got a new value.
     Updated {
-        /// Its key.
+        /// Key of the object.
         key: &'w [u8],
-        /// Which value.
+        /// Number and sampling instant of that value.
         sample: Sample,
     },
-    /// Changes did not fit into the queue: read again what is watched.
+    /// Notes did not fit into the queue: read all watched keys again.
     Missed {
-        /// How many.
+        /// Number of notes that were missed.
         changes: u64,
     },
 }
 
-/// Notes of what changes, from now until it is dropped. For one thread at a time.
+/// Notes of changes, from now until it is dropped. For one thread at a time.
 pub struct Watch<O: Os> {
     watcher: Arc<Watcher<O>>,
     live: Arc<AtomicUsize>,
-    /// How many missed changes of each ring have been told.
+    /// Missed notes of each ring that `take` has reported.
     told: [u64; 2],
-    /// The ring that is looked at first.
+    /// The ring that the next `take` looks at first.
     turn: usize,
     key: Vec<u8>,
 }
@@ -120,11 +120,12 @@ impl<O: Os> std::fmt::Debug for Watch<O> {
     }
 }
 
-/// What writers see of a watch.
+/// The part of a watch that writers share.
 struct Watcher<O: Os> {
     live: AtomicBool,
     filter: Filter,
-    /// Of plain records, whose writers hold the permit; of temporal objects, whose writers hold the mutex.
+    /// The ring of plain records, whose writers hold the write lock, and that of temporal objects, whose writers hold
+    /// the sensors' mutex.
     rings: [Ring; 2],
     parker: O::Parker,
 }
@@ -149,19 +150,19 @@ impl Filter {
     }
 }
 
-/// Where a watch is found; its watch may be over.
+/// A slot for a watch; the watch in it may have been dropped.
 type Place<O> = RwLock<Option<Arc<Watcher<O>>>>;
 
 /// All watches of a store.
 pub(crate) struct Watches<O: Os> {
     live: Arc<AtomicUsize>,
-    /// Writers try to read a place, and skip it where they cannot: it is being filled, so its watch has not begun.
+    /// Writers skip a slot whose lock is taken: it is being filled, so its watch has not begun.
     places: Box<[Place<O>]>,
-    /// Held while a place is filled.
+    /// Held while a slot is filled.
     filling: Mutex<()>,
 }
 
-/// The places of the watches that are to be woken.
+/// Bit mask of the slots whose watches got a note and must be woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Woken(u64);
@@ -181,7 +182,7 @@ impl<O: Os> Watches<O> {
         }
     }
 
-    /// Whether there are any: a quick look.
+    /// Whether any watch is open. One relaxed load: the common case is none.
     #[inline]
     pub fn any(&self) -> bool {
         self.live.load(Ordering::Relaxed) > 0
@@ -198,25 +199,25 @@ impl<O: Os> Watches<O> {
         }
     }
 
-    /// Whether a change of a plain record is to be told.
+    /// Whether any watch covers the plain record `key`.
     pub fn want(&self, key: &[u8]) -> bool {
         let mut want = false;
         self.each(|_, watcher| want |= watcher.filter.wants(key, None));
         want
     }
 
-    /// Notes a change of a plain record. By the holder of the permit, after the commit.
+    /// Notes a change of a plain record. Called with the write lock held, after the commit.
     pub fn note_plain(&self, key: &[u8], kind: Kind) -> Woken {
         self.note(PLAIN, key, None, kind)
     }
 
-    /// Notes all that a commit has changed, as [`note_plain`](Watches::note_plain) does.
+    /// Notes every change of a commit, as [`note_plain`](Watches::note_plain) does.
     pub fn note_all(&self, changes: &BTreeMap<Vec<u8>, Kind>) -> Woken {
         let notes = changes.iter().map(|(key, kind)| self.note_plain(key, *kind));
         notes.fold(Woken::default(), Woken::and)
     }
 
-    /// Notes that a temporal object has got a value. By the holder of the sensors' mutex, after the install.
+    /// Notes that a temporal object has got a value. Called with the sensors' mutex held, after the install.
     pub fn note_temporal(&self, key: &[u8], object: ObjectId, sample: Sample) -> Woken {
         self.note(TEMPORAL, key, Some(object), Kind::Updated(sample))
     }
@@ -232,7 +233,7 @@ impl<O: Os> Watches<O> {
         woken
     }
 
-    /// Notes that any plain record may have changed.
+    /// Counts one missed change on every watch: any plain record may have changed.
     pub fn note_everything(&self) -> Woken {
         let mut woken = Woken::default();
         self.each(|at, watcher| {
@@ -242,7 +243,7 @@ impl<O: Os> Watches<O> {
         woken
     }
 
-    /// Wakes the threads whose watches got a note: after the locks are given back.
+    /// Wakes the threads whose watches got a note. Called after the locks are released.
     #[inline]
     pub fn wake(&self, woken: Woken) {
         if woken != Woken::default() {
@@ -254,7 +255,7 @@ impl<O: Os> Watches<O> {
         }
     }
 
-    /// Gives a watch a place.
+    /// Begins a watch in a free slot.
     fn begin(&self, os: &O, filter: Filter, capacity: usize) -> Result<Watch<O>, StoreError> {
         let key_max = match filter {
             Filter::Prefix(_) => KEY_MAX_LEN,
@@ -297,13 +298,13 @@ impl<O: Os> Drop for Watch<O> {
 }
 
 impl<O: Os> Watch<O> {
-    /// The next change, if there is one.
+    /// The next note, without waiting; `None` if there is none.
     pub fn take(&mut self) -> Option<Change<'_>> {
         let kind = self.next()?;
         Some(self.change(kind))
     }
 
-    /// The next change; waits for one, at most until `deadline` ([`Time::MAX`]: without bound).
+    /// The next note; waits for one until `deadline` at the latest ([`Time::MAX`]: without bound).
     pub fn wait(&mut self, deadline: Time) -> Option<Change<'_>> {
         let kind = loop {
             match self.next() {
@@ -343,9 +344,9 @@ impl<O: Os> Watch<O> {
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// Tells of changes from now on, up to `capacity` of them that have not been taken, plain records and temporal
+    /// Begins a watch. Its queues hold up to `capacity` notes that have not been taken, plain records and temporal
     /// objects apart; at least 1 and at most [`CHANGES_MAX`]. Waits for the write transaction that is open, unless it
-    /// is this thread's, whose changes may not be told.
+    /// is this thread's, whose changes may not be noted.
     ///
     /// # Errors
     /// [`StoreError::TooManyWatches`] beyond [`WATCHES_MAX`]; [`StoreError::UnknownObject`];
@@ -361,7 +362,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         };
         let only_temporal = matches!(watched, Watched::Object(_));
         let watch = self.watches.begin(&self.os, filter, capacity)?;
-        // Transactions and installs from here on know of it; those before are over.
+        // Transactions and installs from here on see the watch; those before are over.
         if !only_temporal && !self.permits.is_mine() {
             drop(self.permit(Deadline::NONE, self.os.now())?);
         }

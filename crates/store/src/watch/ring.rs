@@ -1,4 +1,4 @@
-//! A bounded queue of changes from one thread to another: neither waits, and what does not fit is counted.
+//! A bounded queue of changes from one thread to another: neither waits, and changes that do not fit are counted.
 
 use punctual_units::{Seq, Time};
 
@@ -11,30 +11,30 @@ const HEADER_WORDS: usize = 4;
 const WORD: usize = size_of::<u64>();
 const UNKNOWN: u64 = u64::MAX;
 
-/// What happened to a key.
+/// The change of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Put,
     Deleted,
     Updated(Sample),
-    /// So many changes did not fit.
+    /// The number of changes that did not fit.
     Missed(u64),
 }
 
-/// One thread at a time puts changes in, one takes them out.
+/// A ring for one writing and one taking thread at a time. Each writes its own counters, so neither needs a lock.
 #[derive(Debug)]
 pub(crate) struct Ring {
     words: Box<[AtomicU64]>,
     entry: usize,
     capacity: u64,
-    /// How many changes were put in, how many taken out, and how many did not fit.
+    /// Changes put in, taken out, and missed, since the start.
     put: AtomicU64,
     taken: AtomicU64,
     missed: AtomicU64,
 }
 
 impl Ring {
-    /// Room for `capacity` changes of keys with up to `key_max` bytes, of which longer ones are cut off.
+    /// Room for `capacity` changes of keys with up to `key_max` bytes; longer keys are cut off.
     pub fn new(capacity: usize, key_max: usize) -> Ring {
         let entry = HEADER_WORDS + key_max.div_ceil(WORD);
         Ring {
@@ -77,8 +77,8 @@ impl Ring {
         self.put.store(put + 1, Ordering::Release);
     }
 
-    /// Takes the next change out and puts its key into `key`. `told` counts the missed changes that the taker knows of:
-    /// new ones come before the change that they came before.
+    /// Takes the next change out and puts its key into `key`. `told` counts the missed changes that were reported to
+    /// the taker; new ones are reported at the position where they are missing.
     pub fn take(&self, told: &mut u64, key: &mut Vec<u8>) -> Option<Kind> {
         loop {
             let taken = self.taken.load(Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Ring {
                 if missed == *told {
                     return None;
                 }
-                // It was full again meanwhile: the changes in it come first.
+                // Between the two loads the ring was filled and changes were missed: those in the ring come first.
                 if self.put.load(Ordering::Acquire) != taken {
                     continue;
                 }
