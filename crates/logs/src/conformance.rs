@@ -1,90 +1,89 @@
-//! What every log must do, checked against what its callers were told.
+//! The behaviour that every log must have, checked against the answers that its callers got.
 //!
-//! [`check`] lets two appenders and a reader loose on an empty log. A call may end without an answer, so the suite
-//! keeps two lists: what is known to be in the log, and what may come into it at one place. Whatever an answer says
-//! must agree with both. The caller supplies the steps, for example from a property test, which shrinks and replays
-//! them.
+//! [`check`] runs two appenders and a reader on an empty log. A call may end without an answer, so the suite keeps two
+//! lists: entries known to be in the log, and entries that may come into it at one revision each. Every answer must
+//! agree with both. The caller supplies the steps, for example from a property test, which shrinks and replays them.
 
 use crate::{Appended, CommitLog, FORMAT, FederationId, Identity, LogError, Record, Revision, Stretch};
 
-/// The appenders.
+/// Number of appenders in a run.
 pub const APPENDERS: usize = 2;
 
-/// The calls that the suite makes at the end for one answer; a log that answers less often than that is no use.
+/// Most calls that the suite makes at the end to get one answer; a log that answers less often is useless.
 const CALLS_AT_THE_END: usize = 10_000;
 
-/// Something to do to a log.
+/// A call of the log, made by the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// An appender appends a new entry where it believes the end to be.
+    /// An appender appends a new entry at the revision where it believes the end to be.
     Append(usize),
-    /// An appender that had no answer appends the same entry at the same place again.
+    /// An appender without an answer appends the same entry at the same revision again.
     Again(usize),
-    /// An appender reads on from where it is.
+    /// An appender reads from its own end of the log on.
     Read(usize),
-    /// Read from so far before the end, up to so many entries.
+    /// Read from this many entries before the end; up to this many entries.
     ReadBack(u8, u8),
-    /// Watch from so far before the end, up to so many entries.
+    /// Watch from this many entries before the end; up to this many entries.
     Watch(u8, u8),
-    /// Trim up to so far before the end.
+    /// Trim up to this many entries before the end.
     Trim(u8),
 }
 
-/// What a log did that no log may do.
+/// Behaviour that no log may have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// An answer that contradicts what callers know.
+    /// An answer contradicts an earlier one.
     #[error("step {step}, {what}: {found}")]
     Answer {
         /// The number of the step, from 0.
         step: usize,
-        /// What was asked.
+        /// The kind of call.
         what: &'static str,
-        /// What is wrong with the answer.
+        /// Description of the fault in the answer.
         found: String,
     },
-    /// A log that should have been refused, or taken.
+    /// A log was accepted that should have been refused, or refused that should have been accepted.
     #[error("opening a log {what}: {found}")]
     Opening {
-        /// Whose log, of which format.
+        /// The owner and format with which it was opened.
         what: &'static str,
-        /// The answer.
+        /// The answer of the log, as text.
         found: String,
     },
 }
 
-/// What is known of the entry at one revision.
+/// Knowledge about the entry at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
-    /// No caller has seen it.
+    /// No caller has seen the entry.
     Unseen,
-    /// This one, for ever.
+    /// The entry has this number, in all later answers.
     Entry(u64),
 }
 
-/// What one appender believes.
+/// The belief of one appender.
 #[derive(Clone, Copy, Debug, Default)]
 struct Appender {
-    /// The end of the log.
+    /// Revision at which it believes the log to end.
     last: Revision,
-    /// The entry that it has had no answer for, appended at `last`.
+    /// The entry appended at `last` for which it got no answer.
     pending: Option<u64>,
 }
 
 struct Suite<'l, L> {
     log: &'l mut L,
-    /// From revision 1 on.
+    /// The entries from revision 1 on.
     known: Vec<Known>,
-    /// Entries without an answer, and the one revision at which each may be.
+    /// Entries without an answer, with the one revision at which each may be.
     maybe: Vec<(Revision, u64)>,
-    /// The furthest that a trim was asked for.
+    /// The highest revision up to which a trim was asked for.
     trimmed: Revision,
     appenders: [Appender; APPENDERS],
     entries: u64,
     step: usize,
 }
 
-/// Checks whose log is taken, and runs `steps` on a log that is empty and not yet opened.
+/// Checks openings, then runs `steps` on a log that is empty and not yet opened.
 ///
 /// # Errors
 /// The first [`Violation`].
@@ -106,7 +105,7 @@ pub fn check<L: CommitLog>(log: &mut L, steps: &[Step]) -> Result<(), Violation>
     suite.end()
 }
 
-/// A log takes the federation that opened it first, and formats that are at least its own.
+/// Checks that a log accepts only the federation that opened it first, and formats that are at least its own.
 fn check_opening<L: CommitLog>(log: &mut L) -> Result<(), Violation> {
     let ours = Identity {
         federation: FederationId(1),
@@ -166,10 +165,10 @@ impl<L: CommitLog> Suite<'_, L> {
         })
     }
 
-    /// Appends a new entry, or `again` the one that had no answer.
+    /// Appends a new entry, or with `again` the one without an answer.
     fn append(&mut self, appender: usize, again: bool) -> Result<(), Violation> {
         let Appender { last, pending } = self.appenders[appender];
-        // An appender whose last call had no answer must not append anything else at that place.
+        // An appender whose last call had no answer must not append another entry at that revision.
         let entry = match (pending, again) {
             (Some(entry), _) => entry,
             (None, true) => return Ok(()),
@@ -220,7 +219,7 @@ impl<L: CommitLog> Suite<'_, L> {
         Ok(())
     }
 
-    /// `None`: no answer, or nothing is left there; then the appenders go on from the end.
+    /// Reads and checks. `None`: no answer, or trimmed; then the appenders go on from the end.
     fn read(&mut self, after: Revision, max: usize) -> Result<Option<Stretch>, Violation> {
         match self.log.read_from(after, max) {
             Ok(stretch) => {
@@ -238,7 +237,7 @@ impl<L: CommitLog> Suite<'_, L> {
         }
     }
 
-    /// Appenders that are where the log no longer is go on from where it begins, as if they had got a copy.
+    /// Moves appenders whose revision was trimmed to the beginning of the log, as if they had got a copy.
     fn jump(&mut self, after: Revision, trimmed: Revision) {
         for appender in &mut self.appenders {
             if appender.last <= after {
@@ -309,7 +308,7 @@ impl<L: CommitLog> Suite<'_, L> {
         Ok(())
     }
 
-    /// The log says that `entry` is at `at`: for the first time only if it was on its way there.
+    /// Enters that `entry` is at `at`: for the first time only if an append may have put it there.
     fn learn(&mut self, what: &'static str, at: Revision, entry: u64) -> Result<(), Violation> {
         let index = at.0 as usize - 1;
         if self.known.len() <= index {
@@ -326,7 +325,7 @@ impl<L: CommitLog> Suite<'_, L> {
         }
     }
 
-    /// All that was acknowledged is still there, but for what was trimmed.
+    /// Checks that all acknowledged entries are still there, except trimmed ones.
     fn end(&mut self) -> Result<(), Violation> {
         for _ in 0..CALLS_AT_THE_END {
             if self.read(self.trimmed, usize::MAX)?.is_some() {

@@ -1,36 +1,36 @@
 //! Messages on a stream of bytes: each with its length, its version and a checksum.
 //!
-//! A frame is its length (4 bytes), the CRC32C of what follows (4 bytes), the version of the conversation (1 byte) and
-//! the message, by postcard. Numbers are little-endian. What is no frame, too long or of another version is a
-//! [`FrameError`] as soon as that shows: nothing is kept for a length that was only claimed.
+//! A frame is its length (4 bytes), the CRC32C of the rest (4 bytes), the version of the conversation (1 byte) and the
+//! message, by postcard. Numbers are little-endian. Bytes that are no frame, or one too long or of another version,
+//! cause a [`FrameError`] as soon as that shows: no memory is reserved for a length that was only claimed.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The bytes before the version.
+/// Bytes before the version: length and checksum.
 const HEAD: usize = 8;
 
 /// Bytes that are no frame of this conversation. The connection cannot go on, because its next frame cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Longer than any message of this conversation.
+    /// The frame is longer than any message of this conversation.
     #[error("a message of {len} bytes, at most {max} are taken: the other side is no program of this kind")]
     TooLong {
-        /// The length that it claims, in bytes.
+        /// The length in the frame's head, in bytes.
         len: usize,
-        /// The longest.
+        /// The longest allowed frame, in bytes.
         max: usize,
     },
-    /// Too short for a version, changed on its way, or no message.
+    /// The frame is too short for a version, was changed on its way, or holds no message.
     #[error("bytes that are no message: the other side is no program of this kind")]
     Garbled,
-    /// Another version.
+    /// The frame's version is not that of this program.
     #[error("the other side speaks version {found}, this program version {spoken}: run the same version on both")]
     Version {
-        /// That of the other side.
+        /// Version of the other side.
         found: u8,
-        /// That of this program.
+        /// Version of this program.
         spoken: u8,
     },
 }
@@ -40,7 +40,7 @@ pub fn write(out: &mut Vec<u8>, version: u8, message: &impl Serialize) {
     let at = out.len();
     out.extend_from_slice(&[0; HEAD]);
     out.push(version);
-    // It cannot fail: messages have no map or sequence of unknown length, and a vector grows.
+    // Cannot fail: messages have no map or sequence of unknown length, and a vector grows.
     *out = postcard::to_extend(message, std::mem::take(out)).unwrap_or_default();
     let Some((head, body)) = out.get_mut(at..).and_then(|frame| frame.split_at_mut_checked(HEAD)) else {
         return;
@@ -49,7 +49,7 @@ pub fn write(out: &mut Vec<u8>, version: u8, message: &impl Serialize) {
     head[4..].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
 }
 
-/// Takes bytes as they come, and gives messages.
+/// Splits a stream of bytes into messages.
 ///
 /// ```
 /// use punctual_logs::frame::{Frames, write};
@@ -66,12 +66,12 @@ pub struct Frames {
     version: u8,
     max: usize,
     buffer: Vec<u8>,
-    /// What lies before has been given.
+    /// Bytes before this index have been returned as messages.
     at: usize,
 }
 
 impl Frames {
-    /// Frames of a version, of at most `max` bytes each.
+    /// Expects frames of `version`, of at most `max` bytes each.
     pub fn new(version: u8, max: usize) -> Frames {
         Frames {
             version,
@@ -81,17 +81,16 @@ impl Frames {
         }
     }
 
-    /// Takes messages of at most `max` bytes from now on.
+    /// Changes the bound: frames may have at most `max` bytes from now on.
     pub fn allow(&mut self, max: usize) {
         self.max = max;
     }
 
-    /// Takes bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// How many bytes it keeps.
+    /// Number of bytes that belong to no returned message.
     pub fn kept(&self) -> usize {
         self.buffer.len() - self.at
     }
@@ -99,7 +98,7 @@ impl Frames {
     /// The next message; `None` where more bytes are needed.
     ///
     /// # Errors
-    /// [`FrameError`]; nothing that follows can be read then.
+    /// [`FrameError`]; the rest of the stream cannot be read then.
     pub fn take<M: DeserializeOwned>(&mut self) -> Result<Option<M>, FrameError> {
         let rest = self.buffer.get(self.at..).unwrap_or_default();
         let Some((head, rest)) = rest.split_at_checked(HEAD) else {
@@ -130,9 +129,9 @@ impl Frames {
         Ok(Some(message))
     }
 
-    /// Gives room back: what was given, and what a long message has left.
+    /// Releases memory: returned messages, and the capacity that a long message needed.
     fn tidy(&mut self) {
-        /// What a silent connection keeps.
+        /// The capacity that an idle connection keeps, in bytes.
         const KEPT_MAX: usize = 64 << 10;
         self.buffer.drain(..self.at);
         self.at = 0;

@@ -3,12 +3,12 @@
 //! **Problem.** Nodes that take each other for dead must not both commit. A lease or a clock cannot prevent that: a
 //! node may stop between its look at the clock and its write.
 //!
-//! **Method.** One log is both the order and the fence. An append names the revision that the log is expected to be
-//! at, and is refused where it is at another. So of two nodes that append at one revision, one succeeds.
+//! **Method.** One log is both the order and the fence. An append names the revision at which the log is expected to
+//! end, and is refused if it ends at another. So of two nodes that append at one revision, one succeeds.
 //!
-//! **No answer is an answer.** A log is asked over a network. An append that was not answered ([`LogError::NoAnswer`])
-//! is neither done nor failed: it may be in the log, or come into it later. The caller learns which from a read, as
-//! soon as the log has moved on; until then it may only append the same entry at the same place again.
+//! **A missing answer is an answer.** Calls go over a network. An append without an answer ([`LogError::NoAnswer`]) is
+//! neither done nor failed: it may be in the log, or arrive there later. The caller learns which from a read, as soon
+//! as the log has moved on; until then it may only append the same entry at the same revision again.
 //!
 //! ```
 //! use punctual_logs::{Appended, CommitLog, FORMAT, FederationId, Identity, Memory, Revision};
@@ -20,9 +20,8 @@
 //! # Ok::<(), punctual_logs::LogError>(())
 //! ```
 //!
-//! [`Memory`] is the reference, [`Unreliable`] loses, delays and repeats what is asked of it, [`Local`] is a file of
-//! one machine, `socket::LogClient` asks a log of another process, `Etcd` is replicated (feature `etcd`). All pass
-//! [`conformance`].
+//! [`Memory`] is the reference, [`Unreliable`] loses, delays and repeats calls, [`Local`] is a file of one machine,
+//! `socket::LogClient` calls a log in another process, `Etcd` is replicated (feature `etcd`). All pass [`conformance`].
 
 pub mod conformance;
 #[cfg(all(feature = "etcd", target_os = "linux"))]

@@ -1,19 +1,20 @@
-//! A log in one file of one machine: acknowledged is on the medium. It is **not replicated**: with the machine the log
-//! is gone, and with it the federation.
+//! A log in one file of one machine: acknowledged entries are on the medium. It is **not replicated**: with the machine
+//! the log is gone, and with it the federation.
 //!
 //! **The file.** A head, which names the program, the format of the file, that of the entries, the federation and the
 //! last revision before the first record; then records: length, revision, checksum (CRC32C), entry. A head is never
 //! changed in place: a new file takes the old one's name, once it is on the medium.
 //!
-//! **A torn tail.** An append is written and synced before the next begins, so a power cut leaves at most one record
-//! that is not whole, the last one, and that was not acknowledged. It is cut off. Where a later record can be read
-//! behind a damaged one, or there is more than its head says, that one was acknowledged: the log is refused. Damage
-//! that leaves nothing to be read up to the file's end looks like an append that did not end, and is cut off as one.
+//! **A torn tail.** An append is written and synced before the next begins, so a power cut leaves at most one
+//! incomplete record, the last one, and that was not acknowledged. It is cut off. If a later record can be read behind
+//! a damaged one, or there are more bytes than the damaged one's head says, the damaged one was acknowledged: the log
+//! is refused. Damage that leaves nothing readable up to the file's end looks like an unfinished append, and is cut off
+//! as one.
 //!
-//! **Trimming** is done in memory at once. The file is written anew once it has more to forget than to keep, so what
-//! was trimmed shortly before the program ended is back at the next start, until it is trimmed again.
+//! **Trimming** takes effect in memory at once. The file is rewritten once it has more bytes to forget than to keep, so
+//! entries trimmed shortly before the program ended are back at the next start, until they are trimmed again.
 //!
-//! All entries that are not trimmed are in memory as well: a read asks no medium.
+//! All entries that are not trimmed are in memory as well: a read touches no medium.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -26,63 +27,47 @@ use crate::{
 /// The format of the file that this version reads and writes.
 const FILE_FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"PNCTLLOG";
-/// Magic, two formats, federation, revision, checksum.
+/// Bytes of the head: magic, two formats, federation, revision, checksum.
 const HEAD: usize = 8 + 4 + 4 + 8 + 8 + 4;
-/// Length, revision, checksum.
+/// Bytes of a record's head: length, revision, checksum.
 const RECORD_HEAD: usize = 4 + 8 + 4;
-/// The file is not written anew for less than this many bytes to forget.
+/// Least number of trimmed bytes for which the file is rewritten.
 const FORGET_MIN: u64 = 1 << 20;
 
-/// Why a log in a file was not opened. Nothing was changed.
+/// Reason for which a log in a file was not opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// The system refused.
+    /// The operating system refused a call.
     #[error("{}: {action}: {source}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed, for the message.
         action: &'static str,
-        /// The system's answer.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process has it.
+    /// Another process has the log open.
     #[error("{}: another process has this log open: end it, or name another file", path.display())]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is something else.
+    InUse { path: PathBuf },
+    /// The file is not a log.
     #[error("{}: this is no log: name another file, or remove it if nothing needs it", path.display())]
-    NoLog {
-        /// The file.
-        path: PathBuf,
-    },
-    /// There is a log already.
+    NoLog { path: PathBuf },
+    /// A log was to be made, but one exists already.
     #[error("{}: there is a log already: name a file that is not there", path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A newer version wrote it.
+    Exists { path: PathBuf },
+    /// A newer version wrote the file.
     #[error(
         "{}: the file has format {found}, this program reads up to {FILE_FORMAT}: update this program",
         path.display()
     )]
-    NewerFile {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-    },
-    /// What was acknowledged cannot be read.
+    NewerFile { path: PathBuf, found: u32 },
+    /// An acknowledged entry cannot be read.
     #[error(
         "{}: the entry at revision {revision} is damaged, and others follow it: restore the file from a copy, or begin \
          anew from a backup of a node's store (`punctual federation found --from`)", path.display()
     )]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// The first revision that cannot be read.
         revision: Revision,
@@ -93,21 +78,21 @@ pub enum LocalError {
 #[derive(Debug)]
 pub struct Local {
     path: PathBuf,
-    /// What the file says; `None` before a federation has claimed it.
+    /// The identity in the file; `None` before a federation has claimed it.
     identity: Option<Identity>,
     entries: Memory,
-    /// The file, with the place behind its last record. `None`: it is not there yet, or it is not known what the medium
-    /// has, and no call is answered any more.
+    /// The file, and the offset behind its last record. `None`: the file does not exist yet, or a write failed and no
+    /// call is answered any more.
     file: Option<(File, u64)>,
-    /// The bytes of records that were trimmed.
+    /// Bytes of trimmed records that are still in the file.
     forgotten: u64,
     failure: Option<String>,
-    /// Held for as long as the log is open.
+    /// The lock file, locked for as long as the log is open.
     _lock: File,
 }
 
 impl Local {
-    /// Opens the log in the file at `path`, which need not be there; a file beside it, with `.lock` behind its name,
+    /// Opens the log in the file at `path`, which may not exist yet; the lock of a file with `.lock` behind its name
     /// keeps other processes out.
     ///
     /// # Errors
@@ -146,8 +131,8 @@ impl Local {
         Ok(log)
     }
 
-    /// Makes a log in a file that is not there, whose first entry will have the revision behind `after`: for a
-    /// federation that begins with a store of that revision, and has lost its log.
+    /// Makes a log in a new file; its first entry will have the revision behind `after`. For a federation that begins
+    /// with a store of that revision, and has lost its log.
     ///
     /// # Errors
     /// [`LocalError`].
@@ -172,7 +157,7 @@ impl Local {
         self.entries.last()
     }
 
-    /// Why it answers no call any more; `None` while it does.
+    /// Reason for which no call is answered any more; `None` while calls are.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -205,7 +190,7 @@ impl Local {
         let mut at = 0;
         while let Some(entry) = record_at(&records[at..], self.entries.last().next()) {
             let last = self.entries.last();
-            _ = self.entries.append(last, entry); // it fits: that is what makes it a record
+            _ = self.entries.append(last, entry); // fits: otherwise it would be no record
             at += RECORD_HEAD + entry.len();
         }
         let revision = self.entries.last().next();
@@ -222,7 +207,7 @@ impl Local {
         Ok(())
     }
 
-    /// Writes all that is not trimmed to a new file, which takes the old one's place.
+    /// Writes all entries that are not trimmed to a new file, which replaces the old one.
     fn write_anew(&mut self, identity: Identity) -> io::Result<()> {
         let mut bytes = head(identity, self.entries.trimmed());
         let kept = self.entries.read_from(self.entries.trimmed(), usize::MAX);
@@ -241,7 +226,7 @@ impl Local {
         Ok(())
     }
 
-    /// Writes a record behind the last one, on the medium when it returns.
+    /// Writes a record behind the last one; it is on the medium when this returns.
     fn write(&mut self, revision: Revision, entry: &[u8]) -> io::Result<()> {
         let Some((file, end)) = &mut self.file else {
             return Err(io::ErrorKind::NotFound.into());
@@ -254,7 +239,8 @@ impl Local {
         Ok(())
     }
 
-    /// It is not known what the medium has: a call that is answered from here on might contradict an earlier one.
+    /// Stops answering after a failed write. The contents of the medium are unknown: any later answer might contradict
+    /// an earlier one.
     fn fail(&mut self, error: &io::Error) -> LogError {
         let path = self.path.display();
         self.failure = Some(format!(
@@ -357,7 +343,7 @@ fn append_record(bytes: &mut Vec<u8>, revision: Revision, entry: &[u8]) {
     bytes.extend(entry);
 }
 
-/// The entry of the whole record of that revision at the beginning of `bytes`, if there is one.
+/// The entry of the record at the beginning of `bytes`, if that is whole and has this revision.
 fn record_at(bytes: &[u8], revision: Revision) -> Option<&[u8]> {
     let (head, rest) = bytes.split_at_checked(RECORD_HEAD)?;
     let len = u32_at(head, 0) as usize;
@@ -369,9 +355,9 @@ fn record_at(bytes: &[u8], revision: Revision) -> Option<&[u8]> {
     (sum == u32_at(head, 12)).then_some(entry)
 }
 
-/// Whether `rest`, behind the last whole record, is what an append of `revision` may leave that did not end: no longer
-/// than one record, or than its head says if that can be read, and without a later record. A later one counts if it is
-/// whole, or if it ends where the file does as its head says. Of those between, a stretch of damage may leave nothing.
+/// Whether `rest`, behind the last whole record, can be left by an unfinished append of `revision`: it is no longer
+/// than one record, or than its head says if that can be read, and no later record follows. A later one counts if it is
+/// whole, or if its head says that it ends where the file does; damage may have destroyed all between.
 fn is_torn(rest: &[u8], revision: Revision) -> bool {
     let longest = match u64_at(rest, 4) == revision.0 {
         true => RECORD_HEAD.saturating_add(u32_at(rest, 0) as usize),
@@ -398,7 +384,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     number.map_or(0, u64::from_le_bytes)
 }
 
-/// Has the name of a file on the medium. Where folders cannot be opened, a rename needs nothing further.
+/// Syncs the folder, so that the file's name is on the medium. Where folders cannot be opened, a rename needs no sync.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match cfg!(unix) {

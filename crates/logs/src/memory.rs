@@ -1,4 +1,4 @@
-//! The reference: a queue in memory.
+//! The reference implementation: a queue in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty log from which all up to `trimmed` has been trimmed.
+    /// An empty log whose entries up to `trimmed` have been trimmed.
     pub fn beginning_after(trimmed: Revision) -> Memory {
         Memory {
             trimmed,
@@ -33,7 +33,7 @@ impl Memory {
         self.trimmed
     }
 
-    /// Forgets the last entry, as a disk does that acknowledged what it had not written: a fault, for tests.
+    /// Drops the last entry, as a disk does that acknowledged a write too early: a fault, for tests.
     pub fn lose_last(&mut self) {
         self.entries.pop_back();
     }

@@ -1,11 +1,11 @@
-//! Names of what a log holds.
+//! Identity of a log's federation, and revisions of its entries.
 
 use std::fmt;
 
 pub use punctual_units::Revision;
 use serde::{Deserialize, Serialize};
 
-/// Which federation a log belongs to, drawn at random when the federation is made.
+/// The federation that a log belongs to: a number drawn at random when the federation is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FederationId(pub u64);

@@ -1,8 +1,8 @@
-//! A log for several processes of one machine: one of them has it, the others ask it over a socket.
+//! A log for several processes of one machine: one of them has it open, the others call it over a socket.
 //!
-//! The socket is a file (Unix domain), so the folder's rights say which users reach the log. Questions and answers are
-//! frames ([`crate::frame`]); an answer has the ticket of its question. A connection is answered in the order of its
-//! questions, so one that watches needs another one beside it for all else.
+//! The socket is a file (Unix domain), so the folder's permissions decide which users reach the log. Questions and
+//! answers are frames ([`crate::frame`]); an answer has the ticket of its question. A connection answers in the order
+//! of its questions, so a client that waits in a watch needs a second connection for everything else.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,93 +19,89 @@ use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, Record, Re
 
 /// The version of this conversation.
 pub const VERSION: u8 = 1;
-/// The bytes of entries in one answer, but for one entry: further ones are asked for by another read.
+/// Most bytes of entries in one answer, unless a single entry is longer; a client reads the rest with further
+/// questions.
 pub const PAGE_BYTES: usize = 4 << 20;
-/// The longest frame in bytes: a page, or an entry, with what is around it.
+/// The longest frame in bytes: a page, one entry, and the overhead around them.
 pub const FRAME_BYTES_MAX: usize = PAGE_BYTES + ENTRY_BYTES_MAX + (64 << 10);
-/// The most connections at a time; 64 nodes have two each.
+/// Most connections at a time; 64 nodes need two each.
 pub const CONNECTIONS_MAX: usize = 256;
-/// The longest that one watch waits; a connection ends no later than that after its server.
+/// The longest wait of one watch, which also bounds the time that a connection outlives its server.
 pub const WAIT_MAX: Duration = Duration::from_millis(100);
-/// How long a caller may leave an answer without reading it.
+/// Time after which a connection ends if its caller does not read an answer.
 const STALLED_MAX: Duration = Duration::from_secs(2);
-/// How often a thread looks whether the server is to end.
+/// Interval at which a thread checks whether the server is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a log is asked.
+/// A call of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// [`CommitLog::open`].
+    /// As [`CommitLog::open`] with this identity.
     Open(Identity),
-    /// [`CommitLog::append`].
+    /// As [`CommitLog::append`], for one entry.
     Append {
-        /// Where the log is to end.
+        /// Revision at which the log must end.
         last: Revision,
-        /// The entry.
         entry: Vec<u8>,
     },
-    /// [`CommitLog::read_from`], up to [`PAGE_BYTES`].
+    /// As [`CommitLog::read_from`], up to [`PAGE_BYTES`].
     Read {
-        /// Entries after this one.
+        /// Revision before the first entry to read.
         after: Revision,
-        /// At most so many.
+        /// Most entries to read.
         max: u32,
     },
-    /// [`CommitLog::watch_from`], up to [`PAGE_BYTES`]; waits for an entry.
+    /// As `CommitLog::await_from`, up to [`PAGE_BYTES`].
     Watch {
-        /// Entries after this one.
+        /// Revision before the first entry to read.
         after: Revision,
-        /// At most so many.
+        /// Most entries to read.
         max: u32,
-        /// For so long, in milliseconds, at most [`WAIT_MAX`].
+        /// Longest wait for an entry, in milliseconds; at most [`WAIT_MAX`].
         wait_ms: u32,
     },
-    /// [`CommitLog::trim`].
+    /// As [`CommitLog::trim`], up to one revision.
     Trim {
-        /// The last one to go.
+        /// Revision of the last entry to remove.
         upto: Revision,
     },
 }
 
-/// What a log answers.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Said {
-    /// The revision of its last entry.
+    /// Revision of the last entry.
     Opened(Revision),
-    /// How the append ended.
     Appended(Appended),
-    /// What a read found.
+    /// The result of a read.
     Read {
-        /// Entries without a gap, from the one after the revision that was asked for; perhaps fewer than there are.
+        /// Entries without a gap, from the one after the requested revision on; perhaps fewer than the log has.
         entries: Vec<Vec<u8>>,
         /// The revision of the last entry.
         last: Revision,
     },
-    /// Entries without a gap; none within the time.
+    /// Entries without a gap; empty if none came within the time.
     Watched(Vec<Vec<u8>>),
-    /// It is done.
     Trimmed,
 }
 
 /// A question with the number that its answer will have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// The number.
+    /// Number of the question, counted up by the client.
     pub ticket: u64,
-    /// The question.
     pub question: Question,
 }
 
-/// An answer.
+/// The answer to one question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answered {
-    /// The number of its question.
+    /// Number of the answered question.
     pub ticket: u64,
-    /// The answer.
     pub said: Result<Said, LogError>,
 }
 
-/// Entries after a revision as records.
+/// Numbers the entries from the revision behind `after` on.
 pub fn records(after: Revision, entries: Vec<Vec<u8>>) -> Vec<Record> {
     let placed = (after.0 + 1..).map(Revision).zip(entries);
     placed
@@ -116,7 +112,7 @@ pub fn records(after: Revision, entries: Vec<Vec<u8>>) -> Vec<Record> {
         .collect()
 }
 
-/// A log that several threads ask: each by a clone of its own.
+/// A log for several threads, each with a clone of its own.
 #[derive(Debug)]
 pub struct Shared<L>(Arc<(Mutex<L>, Condvar)>);
 
@@ -127,12 +123,11 @@ impl<L> Clone for Shared<L> {
 }
 
 impl<L> Shared<L> {
-    /// `log`, for several threads.
     pub fn new(log: L) -> Shared<L> {
         Shared(Arc::new((Mutex::new(log), Condvar::new())))
     }
 
-    /// The log itself. Others wait as long as the caller has it.
+    /// Locks the log. Other threads wait as long as the caller holds it.
     pub fn log(&self) -> MutexGuard<'_, L> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,7 +189,7 @@ fn carry_out(log: &mut impl CommitLog, question: Question) -> Result<Said, LogEr
     }
 }
 
-/// Answers one connection for `log` until the connection ends, or `ends` is true.
+/// Answers one connection from `log` until the connection ends, or `ends` is true.
 ///
 /// # Errors
 /// Those of the socket; [`io::ErrorKind::InvalidData`] for bytes that are no question.
@@ -233,8 +228,8 @@ fn page(records: Vec<Record>) -> Vec<Vec<u8>> {
     page
 }
 
-/// Whether a read is to be tried again. One that has a bound is interrupted also where its process was stopped and goes
-/// on, after Ctrl-Z say (signal(7)).
+/// Whether a read must be tried again. A read with a timeout is also interrupted if its process was stopped and
+/// continues, for example after Ctrl-Z (signal(7)).
 fn waits(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
@@ -244,7 +239,7 @@ fn invalid(error: FrameError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Answers processes at a socket, one thread for each connection, until it is dropped.
+/// Answers other processes at a socket, with one thread per connection, until it is dropped.
 #[derive(Debug)]
 pub struct LogServer {
     ends: Arc<AtomicBool>,
@@ -252,8 +247,8 @@ pub struct LogServer {
 }
 
 impl LogServer {
-    /// Serves at a socket at `path`, which must not be there. Each connection asks the log that `log` makes for it: a
-    /// [`Shared`] one, or a client of its own. Where it makes none, the connection ends, and may be tried again.
+    /// Serves at a socket at `path`, which must not exist. Each connection gets the log that `log` makes for it: a
+    /// [`Shared`] one, or a client of its own. If `log` returns `None`, the connection ends, and may be tried again.
     ///
     /// # Errors
     /// Those of the system.
@@ -289,12 +284,12 @@ fn accept<L: CommitLog>(listener: &UnixListener, log: &(impl Fn() -> Option<L> +
     std::thread::scope(|scope| {
         while !ends.load(Ordering::SeqCst) {
             match listener.accept() {
-                // One that comes on top is closed, and its process tries again.
+                // Connections above the maximum are closed, and their processes try again.
                 Ok((stream, _)) if open.load(Ordering::SeqCst) < CONNECTIONS_MAX => {
                     open.fetch_add(1, Ordering::SeqCst);
                     let open = &open;
                     scope.spawn(move || {
-                        // The process at the other end sees that its connection is over, and that is all it needs.
+                        // At the other end, the process sees that its connection has ended, and needs no reason.
                         drop(log().map(|mut log| answer(stream, &mut log, ends)));
                         open.fetch_sub(1, Ordering::SeqCst);
                     });
@@ -308,8 +303,8 @@ fn accept<L: CommitLog>(listener: &UnixListener, log: &(impl Fn() -> Option<L> +
 
 type Connect = Box<dyn Fn() -> io::Result<UnixStream> + Send>;
 
-/// A log that another process has. It waits for an answer as long as it was told; one that comes later is not heard,
-/// because the connection is given up.
+/// A log in another process. Waits for an answer as long as its `patience`; then it closes the connection, so that a
+/// late answer is never read.
 pub struct LogClient {
     connect: Connect,
     patience: Duration,
@@ -318,13 +313,13 @@ pub struct LogClient {
 }
 
 impl LogClient {
-    /// Asks the log at the socket `path`, and waits for `patience` for each answer.
+    /// Calls the log at the socket `path`, and waits for `patience` for each answer.
     pub fn at(path: &Path, patience: Duration) -> LogClient {
         let path = path.to_path_buf();
         LogClient::by(move || UnixStream::connect(&path), patience)
     }
 
-    /// Asks a log over the connections that `connect` makes: another one after each that was given up.
+    /// Calls a log over connections made by `connect`: a new one after each failure.
     pub fn by(connect: impl Fn() -> io::Result<UnixStream> + Send + 'static, patience: Duration) -> LogClient {
         LogClient {
             connect: Box::new(connect),
@@ -383,7 +378,7 @@ impl CommitLog for LogClient {
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
         match self.ask(Question::Open(identity))? {
             Said::Opened(last) => Ok(last),
-            _ => Err(LogError::NoAnswer), // an answer to something else is none
+            _ => Err(LogError::NoAnswer), // the answer to another question
         }
     }
 
@@ -400,7 +395,7 @@ impl CommitLog for LogClient {
 
     fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {
         let mut found = Vec::new();
-        // The end at the first answer is the end of what was asked for: the log may grow meanwhile.
+        // The end at the first answer bounds the read, because the log may grow meanwhile.
         let mut end = None;
         loop {
             let from = Revision(after.0 + found.len() as u64);
@@ -421,7 +416,7 @@ impl CommitLog for LogClient {
                 return Ok(Stretch { records: found, last });
             }
             if is_empty {
-                return Err(LogError::NoAnswer); // it has more, and does not give it
+                return Err(LogError::NoAnswer); // the log has more entries, and does not return them
             }
         }
     }

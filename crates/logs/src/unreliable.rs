@@ -1,31 +1,31 @@
-//! A log behind a bad network: requests and answers get lost, come late, come twice; and one that forgets.
+//! A log behind a bad network, which loses, delays and repeats requests and answers; and a log that forgets.
 
 use std::collections::VecDeque;
 
 use crate::{Appended, CommitLog, Identity, LogError, Memory, Record, Revision, Stretch};
 
-/// The most appends that are under way to the log at once; one more is lost.
+/// Most appends that are delayed at once; further ones are not delayed.
 const DELAYED_MAX: usize = 16;
 
-/// How often what happens, out of 256 calls; drawn independently, in this order.
+/// Number of calls out of 256 that suffer each fault; drawn independently, in this order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// A request is lost on its way.
     pub lost_request: u8,
     /// An append arrives at some later call only, and its answer is lost.
     pub late_request: u8,
-    /// An append arrives twice; the second answer is the one that comes back.
+    /// An append arrives twice; the caller gets the second answer.
     pub repeated_request: u8,
     /// An answer is lost on its way back.
     pub lost_answer: u8,
-    /// A watch tells nothing new.
+    /// A watch returns no entries.
     pub silent_watch: u8,
-    /// The log forgets its last entry, as a disk does that acknowledged what it had not written. **No** log may do
-    /// this: it breaks the supposition that all else is built on, and the conformance suite finds it.
+    /// The log forgets its last entry, as a disk does that acknowledged a write too early. **No** log may do this: it
+    /// breaks the assumption that everything is built on, and the conformance suite finds it.
     pub unsynced_loss: u8,
 }
 
-/// A log in memory with [`Faults`], which follow from a seed.
+/// A log in memory behind faults, which a seed determines.
 #[derive(Debug)]
 pub struct Unreliable {
     log: Memory,
@@ -35,7 +35,7 @@ pub struct Unreliable {
 }
 
 impl Unreliable {
-    /// `log`, behind faults that follow from `seed`.
+    /// Puts `log` behind faults that are drawn from `seed`.
     pub fn new(log: Memory, faults: Faults, seed: u64) -> Unreliable {
         Unreliable {
             log,
@@ -45,10 +45,10 @@ impl Unreliable {
         }
     }
 
-    /// The log, after all that was under way to it has arrived.
+    /// The log, after all delayed appends have arrived.
     pub fn settled(mut self) -> Memory {
         while let Some((last, entry)) = self.delayed.pop_front() {
-            let _ = self.log.append(last, &entry); // there is nothing left that would wait for the answer
+            let _ = self.log.append(last, &entry); // no caller is left for the answer
         }
         self.log
     }
@@ -65,7 +65,7 @@ impl Unreliable {
         self.draw() & 0xff < u64::from(of_256)
     }
 
-    /// What was under way arrives, or some of it.
+    /// Delivers some of the delayed appends, in any order.
     fn let_arrive(&mut self) {
         while !self.delayed.is_empty() && self.happens(96) {
             let at = self.draw() as usize % self.delayed.len(); // in any order
@@ -75,7 +75,7 @@ impl Unreliable {
         }
     }
 
-    /// Carries a call there and its answer back.
+    /// Delivers a call and its answer, or loses one of them.
     fn call<T>(&mut self, call: impl FnOnce(&mut Memory) -> Result<T, LogError>) -> Result<T, LogError> {
         self.let_arrive();
         if self.happens(self.faults.lost_request) {

@@ -1,4 +1,4 @@
-//! Where an etcd is: `etcd://HOST:PORT,HOST:PORT/NAME`.
+//! The address of an etcd: `etcd://HOST:PORT,HOST:PORT/NAME`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,30 +6,30 @@ use std::str::FromStr;
 
 use super::EtcdError;
 
-/// The most members that an address names; etcd itself advises against more than 7.
+/// Most members that an address may name; etcd itself advises against more than 7.
 pub const MEMBERS_MAX: usize = 16;
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 64;
-/// The name where none is given.
+/// The name of an address that gives none.
 const NAME: &str = "punctual";
 
-/// Where an etcd is, and how the keys of a federation begin there.
+/// Addresses of an etcd's members, and the prefix of a federation's keys there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// HOST:PORT of each member.
     pub members: Vec<String>,
-    /// The keys of the federation begin with this and a slash.
+    /// Prefix of the federation's keys, without the slash behind it.
     pub name: String,
-    /// For connections by TLS.
+    /// Files for TLS; `None`: connections without TLS.
     pub tls: Option<Tls>,
 }
 
-/// Files in PEM for mutual TLS.
+/// PEM files for TLS, mutual if `ours` is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The certificate that etcd's own are signed with.
+    /// The certificate that etcd's certificates are signed with.
     pub ca: PathBuf,
-    /// Ours, which etcd checks, and its key; both or none.
+    /// This program's certificate, which etcd checks, and its key.
     pub ours: Option<(PathBuf, PathBuf)>,
 }
 

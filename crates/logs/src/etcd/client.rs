@@ -1,4 +1,4 @@
-//! Questions to the members of an etcd: one after the other, each with a short bound on its answer.
+//! Requests to the members of an etcd: one member after the other, each with a short bound on its answer.
 
 use std::time::{Duration, Instant};
 
@@ -14,21 +14,21 @@ use tonic_prost::ProstCodec;
 use super::messages::{self, AskStatus, Create, Watch, Watched};
 use super::{Address, EtcdError};
 
-/// All tries of one call end within this: a node takes a question for lost that has no answer after 100 ms.
+/// Bound of all tries of one call: a node treats a question as lost that has no answer after 100 ms.
 pub const CALL_MAX: Duration = Duration::from_millis(90);
 /// The shortest wait for one answer.
 pub const ANSWER_MIN: Duration = Duration::from_millis(15);
-/// The wait after each member has refused once.
+/// Wait after every member has refused once.
 const AGAIN: Duration = Duration::from_millis(3);
-/// How long it may take to open a watch.
+/// Bound on opening a watch.
 const OPEN_MAX: Duration = Duration::from_millis(100);
-/// How long a member may take to say how it is.
+/// Bound on connecting, and on a member's answer about its state.
 const STATUS_MAX: Duration = Duration::from_secs(1);
 /// The longest answer that is read, in bytes: a page of the longest entries.
 const ANSWER_BYTES_MAX: usize = 68 << 20;
 
-/// How long to wait for an answer before another member is asked: what answers take, and four times what that varies
-/// (as TCP does), twice as much after each one that did not come.
+/// The wait for an answer before another member is asked: the mean time of answers plus four times their mean deviation
+/// (as TCP does), doubled after each one that did not come.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     fixed: Option<Duration>,
@@ -58,13 +58,13 @@ impl Pace {
 /// Connections to all members, made when they are needed.
 pub struct Client {
     members: Vec<Channel>,
-    /// The member that is asked now; it changes when one does not answer.
+    /// Index of the member that is asked now; it changes when that does not answer.
     turn: usize,
     pace: Pace,
 }
 
 impl Client {
-    /// Within a runtime. With `fixed`, each answer is waited for so long.
+    /// Must be called within a runtime. With `fixed`, every wait for an answer has this length.
     pub fn new(address: &Address, fixed: Option<Duration>) -> Result<Client, EtcdError> {
         let tls = address.tls.as_ref().map(|tls| -> Result<_, EtcdError> {
             let read = |path: &std::path::Path| {
@@ -114,7 +114,7 @@ impl Client {
         self.turn = self.turn.wrapping_add(1);
     }
 
-    /// Asks one member after the other until one answers or refuses for good, for at most [`CALL_MAX`].
+    /// Asks one member after the other until one answers or refuses finally, for at most [`CALL_MAX`].
     pub async fn ask<Q, A>(&mut self, path: &'static str, question: &Q) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
@@ -159,7 +159,7 @@ impl Client {
                 .map_err(|error| Status::unavailable(error.to_string()))?;
             let create = Watch { create: Some(create) };
             let mut questions = Request::new(tokio_stream::once(create).chain(tokio_stream::pending()));
-            // A member that has lost its leader ends the watch.
+            // With this header, a member that has lost its leader ends the watch.
             let has_leader = tonic::metadata::MetadataValue::from_static("true");
             questions.metadata_mut().insert("hasleader", has_leader);
             let path = PathAndQuery::from_static(messages::WATCH);
@@ -170,7 +170,7 @@ impl Client {
         opened.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))
     }
 
-    /// How each member is.
+    /// The state of each member.
     pub async fn statuses(&self) -> Vec<Result<messages::Status, Status>> {
         let mut all = Vec::new();
         for member in &self.members {
@@ -195,7 +195,7 @@ where
     answer.map(tonic::Response::into_inner)
 }
 
-/// Whether another member, or another try, would say the same.
+/// Whether another member, or another try, would answer the same.
 pub fn is_final(status: &Status) -> bool {
     use Code::{InvalidArgument, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated};
     matches!(
@@ -204,7 +204,7 @@ pub fn is_final(status: &Status) -> bool {
     )
 }
 
-/// An error with what it came from, which alone says what was wrong with a connection.
+/// An error with its sources, of which only the last says what was wrong with a connection.
 pub fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! An etcd of one's own: its program, and members of it as processes of this machine.
+//! An etcd started by this program: its executable, and its members as processes of this machine.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -8,30 +8,29 @@ use std::time::{Duration, Instant};
 
 use super::{Address, Etcd, EtcdError, VERSION_MIN};
 
-/// How often a leader beats, in milliseconds.
+/// Interval of a leader's heartbeats, in milliseconds.
 const BEAT_MS: u32 = 30;
-/// After how long a silence of the leader another one is elected, in milliseconds; etcd adds up to as much by chance.
+/// Silence of a leader after which another one is elected, in milliseconds; etcd adds up to as much at random.
 const ELECTION_MS: u32 = 300;
-/// How often members that start are looked at.
+/// Interval at which starting members are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The most of what a member said that is shown, in bytes.
+/// Most bytes of a member's output that an error shows.
 const SAID_MAX: usize = 600;
 
-/// A program that is an etcd, new enough.
+/// An executable of etcd that is new enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Where it is.
     pub path: PathBuf,
-    /// Its version.
+    /// Version as the executable prints it.
     pub version: String,
 }
 
 impl Program {
-    /// The one that PUNCTUAL_ETCD names; without that, the first in PATH that is new enough, or `target/etcd` in this
-    /// folder or one above.
+    /// The executable named by PUNCTUAL_ETCD; without that, the first in PATH that is new enough, or `target/etcd` in
+    /// this folder or one above.
     ///
     /// # Errors
-    /// [`EtcdError::TooOld`] where there are only older ones, [`EtcdError::NoProgram`].
+    /// [`EtcdError::TooOld`] if all that were found are older, [`EtcdError::NoProgram`].
     pub fn find() -> Result<Program, EtcdError> {
         if let Some(named) = std::env::var_os("PUNCTUAL_ETCD").filter(|named| !named.is_empty()) {
             return Program::at(PathBuf::from(named));
@@ -50,10 +49,10 @@ impl Program {
         Err(old.unwrap_or(EtcdError::NoProgram))
     }
 
-    /// The program at `path`.
+    /// The executable at `path`.
     ///
     /// # Errors
-    /// [`EtcdError::TooOld`], also where it is no etcd.
+    /// [`EtcdError::TooOld`], also for a file that is no etcd.
     pub fn at(path: PathBuf) -> Result<Program, EtcdError> {
         let told = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
         let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -80,10 +79,10 @@ pub(super) fn is_new_enough(version: &str) -> bool {
     }
 }
 
-/// Members of an etcd as processes of this machine, at loopback addresses, which end with this.
+/// Members of an etcd as processes of this machine, at loopback addresses; killed when this is dropped.
 pub struct Members {
     program: Program,
-    /// What starts the program.
+    /// Makes the command that starts the executable.
     command: fn(&Path) -> Command,
     folder: PathBuf,
     addresses: Vec<String>,
@@ -92,8 +91,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Starts `count` members with their data in `folder`, where each file's name begins with `log`, and waits until
-    /// all of them have a leader, for at most `within`. `command` makes the command for a program.
+    /// Starts `count` members with their data in `folder`, in files whose names begin with `log`, and waits until all
+    /// of them have a leader, for at most `within`. `command` makes the command for an executable.
     ///
     /// # Errors
     /// [`EtcdError::Member`], [`EtcdError::Unreachable`], [`EtcdError::Io`].
@@ -121,7 +120,7 @@ impl Members {
         Ok(members)
     }
 
-    /// Where they are, for keys that begin with `name`.
+    /// Addresses of the members, for keys that begin with `name`.
     pub fn address(&self, name: &str) -> Address {
         Address {
             members: self.addresses.clone(),
@@ -130,12 +129,12 @@ impl Members {
         }
     }
 
-    /// How many there are.
+    /// Number of members, killed ones included.
     pub fn count(&self) -> usize {
         self.children.len()
     }
 
-    /// The version of all of them.
+    /// The version of all members.
     pub fn version(&self) -> &str {
         &self.program.version
     }
@@ -145,7 +144,7 @@ impl Members {
         self.folder.join(format!("log-etcd-{member}"))
     }
 
-    /// Starts a member that does not run, with the data that it has.
+    /// Starts a member that does not run, with the data in its folder.
     ///
     /// # Errors
     /// [`EtcdError::Io`].
@@ -175,7 +174,7 @@ impl Members {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(said);
-        // etcd refuses to start where its environment says something of what its arguments say.
+        // etcd refuses to start if its environment repeats a setting of its arguments.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ETCD_") {
                 command.env_remove(name);
@@ -188,13 +187,13 @@ impl Members {
     /// Kills a member that runs.
     pub fn kill(&mut self, member: usize) {
         if let Some(mut child) = self.children[member].take() {
-            // One that has ended already is as dead.
+            // Errors mean that the member has ended already.
             drop(child.kill());
             drop(child.wait());
         }
     }
 
-    /// The member that leads, if there is one.
+    /// The member that leads; `None` if there is no leader.
     ///
     /// # Errors
     /// [`EtcdError::Io`].
@@ -204,7 +203,7 @@ impl Members {
         Ok(health.iter().position(leads))
     }
 
-    /// A member that has ended by itself, and what it said.
+    /// Fails with the output of a member that has ended by itself.
     ///
     /// # Errors
     /// [`EtcdError::Member`].
@@ -224,7 +223,7 @@ impl Members {
         Ok(())
     }
 
-    /// Waits until all that run have a leader.
+    /// Waits until all running members have a leader.
     ///
     /// # Errors
     /// As [`start`](Members::start).
@@ -257,7 +256,7 @@ impl Drop for Members {
     }
 }
 
-/// Ports that are free now; another program may take one before a member does, which then says so.
+/// Ports that are free now; if another program takes one before a member does, the member reports it.
 pub(super) fn free_ports(count: usize) -> Result<Vec<u16>, EtcdError> {
     let taken = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)));
     let taken: std::io::Result<Vec<TcpListener>> = taken.collect();

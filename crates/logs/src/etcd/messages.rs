@@ -1,5 +1,5 @@
-//! The messages of etcd's protocol that we send and read, with the fields that we use: what is not named here is
-//! passed over. They were written by hand from etcd's `rpc.proto` and `kv.proto`, so that no `protoc` is needed.
+//! The messages of etcd's protocol that are used here, with the fields that are used; other fields are ignored. Written
+//! by hand from etcd's `rpc.proto` and `kv.proto`, so that no `protoc` is needed.
 
 use prost::bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
@@ -53,7 +53,7 @@ pub struct Put {
     pub value: Bytes,
 }
 
-/// The answer to what has no answer but that it was done.
+/// The answer to a request without a result.
 #[derive(Clone, PartialEq, Message)]
 pub struct Done {
     #[prost(message, optional, tag = "1")]
@@ -79,7 +79,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum Target {
-    /// How often the key was written since it was made; 0 where it is not there.
+    /// Number of writes to the key since it was made; 0 if it does not exist.
     Version = 0,
     Value = 3,
 }
@@ -92,7 +92,7 @@ pub enum Operand {
     Value(Bytes),
 }
 
-/// Holds where what the key has is less than, equal to or greater than the operand.
+/// Holds if the key's value is less than, equal to or greater than the operand.
 #[derive(Clone, PartialEq, Message)]
 pub struct Compare {
     #[prost(enumeration = "Order", tag = "1")]
@@ -171,10 +171,10 @@ pub struct Create {
     pub range_end: Bytes,
     #[prost(int64, tag = "3")]
     pub start_revision: i64,
-    /// 1: nothing of keys that are deleted.
+    /// 1: no events of deleted keys.
     #[prost(int32, repeated, tag = "5")]
     pub filters: Vec<i32>,
-    /// Long answers come in parts.
+    /// Whether long answers come in parts.
     #[prost(bool, tag = "8")]
     pub fragment: bool,
 }
@@ -198,7 +198,7 @@ pub struct Event {
 pub struct Watched {
     #[prost(bool, tag = "4")]
     pub canceled: bool,
-    /// Where it is not 0, all before it is gone from the history.
+    /// If not 0, the history before this revision was compacted.
     #[prost(int64, tag = "5")]
     pub compact_revision: i64,
     #[prost(message, repeated, tag = "11")]
@@ -214,7 +214,7 @@ pub struct Status {
     pub header: Option<Header>,
     #[prost(string, tag = "2")]
     pub version: String,
-    /// The member that leads, by its number; 0: none.
+    /// Number of the leading member; 0: no leader.
     #[prost(uint64, tag = "4")]
     pub leader: u64,
 }

@@ -1,20 +1,20 @@
-//! A log in etcd: replicated, and there as long as most of its members are.
+//! A log in etcd: replicated, and available as long as most of its members are.
 //!
-//! **Keys**, which all begin with the name of the [`Address`]: `federation` says whose log it is, `format` the newest
-//! format of its entries, `head` the revision of the last entry, `trimmed` that of the last one that is gone, and
-//! `log/` and a revision of 20 digits are an entry. An append is one transaction: if `head` is as expected, it is
-//! raised by one and the entry written. etcd's transactions are strictly serializable, so of two appends at one
-//! revision one succeeds, and revisions rise by one whatever else this etcd is used for.
+//! **Keys**, which all begin with the name of the [`Address`]: `federation` holds the federation's id, `format` the
+//! newest format of its entries, `head` the revision of the last entry, `trimmed` that of the last removed one, and
+//! `log/` with a revision of 20 digits an entry. An append is one transaction: if `head` is as expected, it is raised
+//! by one and the entry written. etcd's transactions are strictly serializable, so of two appends at one revision one
+//! succeeds, and revisions rise by one whatever else this etcd is used for.
 //!
 //! **No answer.** A call asks one member after the other, each for as long as answers usually take (15 to 90 ms), and
-//! ends without an answer after [`CALL_MAX`]: the caller asks again if it still needs to know.
+//! ends without an answer after [`CALL_MAX`]: the caller asks again if it still needs the result.
 //!
-//! **Watching.** Entries come by etcd's watch from the place in etcd's history that was seen last, so that one after
-//! the other comes, also after a connection broke. A watch that says nothing for [`QUIET_MAX`] is opened at the next
-//! member: this one may stand still.
+//! **Watching.** Entries come by etcd's watch, which begins at the last seen revision of etcd's history, so that no
+//! entry is skipped, also after a connection broke. A watch that is silent for [`QUIET_MAX`] is opened at the next
+//! member: the present one may hang.
 //!
-//! **Trimming** deletes entries, and etcd is told to forget its history up to where it was at least [`COMPACT_EVERY`]
-//! ago, at most every so often. That is the history of all keys, so this etcd is best used for federations alone.
+//! **Trimming** deletes entries. At most every [`COMPACT_EVERY`] it also has etcd compact its history, up to a revision
+//! at least that old. That is the history of all keys, so this etcd is best used for federations alone.
 
 mod address;
 mod client;
@@ -41,144 +41,143 @@ use self::messages::{
 use crate::socket::LogServer;
 use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, Record, Revision, Stretch};
 
-/// The oldest version that is used: watches of older ones have lost what happened around a compaction.
+/// The oldest version that is used: watches of older ones have lost events around a compaction.
 pub const VERSION_MIN: (u32, u32) = (3, 6);
-/// How long a watch may be silent before it is opened at another member.
+/// Silence of a watch after which it is opened at another member.
 pub const QUIET_MAX: Duration = Duration::from_millis(300);
-/// How often etcd is told to forget its history.
+/// Least interval between compactions of etcd's history.
 pub const COMPACT_EVERY: Duration = Duration::from_secs(10);
-/// The most entries of one answer; an entry has at most 1 MiB. Half as many are asked for after each one that did not
-/// come in time, down to one.
+/// Most entries of one answer; an entry has at most 1 MiB. Halved after each answer that did not come in time, down to
+/// 1.
 const PAGE: usize = 64;
-/// Read from here to learn where the log ends.
+/// Start of a read that only asks where the log ends.
 const BEYOND: Revision = Revision(u64::MAX - 1);
-/// How long [`CommitLog::watch_from`] waits for what is on its way.
+/// Wait of [`CommitLog::watch_from`] for entries that are on their way.
 const GLANCE: Duration = Duration::from_millis(5);
-/// The wait before a watch that was refused is opened again.
+/// Wait before a refused watch is opened again.
 const REOPEN_AFTER: Duration = Duration::from_millis(10);
 
-/// Why an etcd is not used.
+/// Reason for which an etcd is not used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// The address makes no sense.
+    /// The address cannot be parsed, or names no valid host.
     #[error("{text}: {what}; an address of etcd is etcd://HOST:PORT,HOST:PORT/NAME")]
     Address {
-        /// The address.
+        /// The address as it was given.
         text: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         what: String,
     },
     /// A file for TLS cannot be read.
     #[error("{}: {source}; name a file in PEM that this user may read", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// No member answers, or too few for a leader.
+    /// No member answers, or too few members are up to have a leader.
     #[error("{address}: {what}; start etcd there, or correct the address")]
     Unreachable {
-        /// The address.
+        /// The address as it was given.
         address: String,
-        /// What each member said.
+        /// The failure of each member, as text.
         what: String,
     },
-    /// It answers, and refuses what it is asked.
+    /// A member answered, and refused the request.
     #[error(
         "{address}: etcd refuses to write: {what}; users of etcd are not supported: have it tell programs by their \
          certificates; where it has no space left, compact and defragment it, and disarm its alarm"
     )]
     Refused {
-        /// The address.
+        /// The address as it was given.
         address: String,
-        /// What it said.
+        /// The message of the member that refused.
         what: String,
     },
-    /// An etcd that is too old.
+    /// The version of etcd is too old.
     #[error(
         "{place}: this is etcd {found}, at least {}.{} is needed: watches of older ones lose entries; update it, or \
          build one with `.ci/etcd build`", VERSION_MIN.0, VERSION_MIN.1
     )]
     TooOld {
-        /// The member or the program.
+        /// The member or the executable.
         place: String,
-        /// Its version.
+        /// Version that was found.
         found: String,
     },
-    /// There is no program.
+    /// No executable of etcd was found.
     #[error(
         "no etcd found: build one with `.ci/etcd build` (Go 1.26, some minutes), name one in PUNCTUAL_ETCD, or put one \
          of version {}.{} or newer into PATH", VERSION_MIN.0, VERSION_MIN.1
     )]
     NoProgram,
-    /// Members of our own did not start.
+    /// A member that this program started has failed.
     #[error("etcd member {member}: {what}")]
     Member {
-        /// Its number, from 0.
+        /// Number of the member, from 0.
         member: usize,
-        /// What went wrong.
+        /// Description of the failure.
         what: String,
     },
-    /// The system refused.
+    /// The operating system refused a call.
     #[error("{action}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed, for the message.
         action: &'static str,
-        /// The system's answer.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// How a member is.
+/// State of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Its version.
+    /// Version of the member's etcd.
     pub version: String,
-    /// Whether it leads.
+    /// Whether the member is the leader.
     pub leads: bool,
-    /// Whether it knows of a leader.
+    /// Whether the member knows of a leader.
     pub is_led: bool,
 }
 
-/// A log in etcd. It belongs to one thread; others have one of their own.
+/// A log in etcd. For one thread; each thread makes one of its own.
 pub struct Etcd {
-    /// Of this thread: connections are served while a call waits.
+    /// Single-threaded: it serves connections only while a call waits.
     runtime: Runtime,
     client: Client,
     address: Address,
-    /// Whether an empty place may be made this federation's.
+    /// Whether `open` may claim an empty log for its federation.
     claims: bool,
-    /// The revision before the first entry of a log that it makes.
+    /// The revision before the first entry of a log that it claims.
     beginning: Revision,
-    /// What it was last opened as, perhaps without an answer: then it is opened before anything else.
+    /// Identity of the last `open`, perhaps without an answer: then the log is opened before the next call.
     asked: Option<Identity>,
-    /// Whose log it is, once that was answered.
+    /// Value of the key `federation` once `open` has succeeded.
     ours: Option<Bytes>,
-    /// Known to be trimmed as far.
+    /// Known revision up to which the log is trimmed.
     trimmed: Revision,
-    /// So many entries are asked for at once.
+    /// Entries per request, at most `PAGE`.
     page: usize,
-    /// When etcd was last told to forget, and up to where it will be told next.
+    /// Instant of the last compaction, and the revision of etcd's history up to which the next one will go.
     compacted: (Instant, i64),
     watch: Following,
 }
 
-/// What is watched.
+/// State of the watch.
 #[derive(Default)]
 struct Following {
-    /// All entries up to this revision are in etcd's history up to that place.
+    /// A revision of the log, and one of etcd's history that contains all entries up to it.
     place: Option<(Revision, i64)>,
-    /// Entries up to `place` that nothing has asked for yet: those of one answer.
+    /// Entries up to `place` that no call has returned yet: those of one answer.
     waiting: VecDeque<Record>,
     stream: Option<(Streaming<Watched>, Instant)>,
 }
 
 impl Etcd {
-    /// The log at `address`. It connects when it is asked something. Only with `claims` does
-    /// [`open`](CommitLog::open) make an empty place the caller's: a node does not, because a log that has become empty
-    /// has lost what the node has.
+    /// The log at `address`. Connects at the first call. Only with `claims` does [`open`](CommitLog::open) claim an
+    /// empty log for the caller: a node does not, because a log that has become empty has lost entries that the node
+    /// has.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -186,8 +185,8 @@ impl Etcd {
         Etcd::with(address, claims, None)
     }
 
-    /// An empty place that it makes its own becomes a log whose first entry will have the revision behind `after`: for
-    /// a federation that begins with a store of that revision, and has lost its log.
+    /// Sets the revision of a log that it claims: its first entry will have the revision behind `after`. For a
+    /// federation that begins with a store of that revision, and has lost its log.
     pub fn beginning_after(self, after: Revision) -> Etcd {
         Etcd {
             beginning: after,
@@ -195,7 +194,7 @@ impl Etcd {
         }
     }
 
-    /// The same, but that it waits for each answer for `wait`, however long answers take.
+    /// As `new` without `claims`, but waits for each answer for `wait`, however long answers usually take.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -228,7 +227,7 @@ impl Etcd {
         })
     }
 
-    /// How each member is; an error says why one does not answer.
+    /// The state of each member; an error says why a member does not answer.
     pub fn health(&mut self) -> Vec<Result<Health, String>> {
         let statuses = self.runtime.block_on(self.client.statuses());
         let health = |status: messages::Status| Health {
@@ -243,8 +242,7 @@ impl Etcd {
             .collect()
     }
 
-    /// Checks that a member answers that knows of a leader, that none is too old, and that a key of our own can be
-    /// written.
+    /// Checks that a member answers that knows of a leader, that no member is too old, and that a key can be written.
     ///
     /// # Errors
     /// [`EtcdError::Unreachable`], [`EtcdError::TooOld`], [`EtcdError::Refused`].
@@ -266,7 +264,7 @@ impl Etcd {
                     address: self.address.to_string(),
                     what: status.message().to_owned(),
                 }),
-                _ => Ok(()), // what was not answered is asked again
+                _ => Ok(()), // a call without an answer is repeated later
             };
         }
         let said = self
@@ -287,7 +285,8 @@ impl Etcd {
         })
     }
 
-    /// Writes to a key of its own; whether that was acknowledged. For a witness of how long etcd answers nothing.
+    /// Writes to a key of its own; returns whether that was acknowledged. For a probe that measures how long etcd does
+    /// not answer.
     pub fn beat(&mut self) -> bool {
         self.write().is_ok()
     }
@@ -300,7 +299,7 @@ impl Etcd {
         self.runtime.block_on(self.client.ask(messages::PUT, &put))
     }
 
-    /// Removes the log and all that is beside it: another federation may take the place.
+    /// Removes all keys of the log: another federation may use the name.
     ///
     /// # Errors
     /// [`LogError::NoAnswer`].
@@ -329,19 +328,19 @@ impl Etcd {
         answer.map_err(|_| LogError::NoAnswer)
     }
 
-    /// Holds while the log is ours.
+    /// A comparison that holds while the log is this federation's.
     fn is_ours(&mut self) -> Result<Compare, LogError> {
         if self.ours.is_none()
             && let Some(identity) = self.asked
         {
             self.open(identity)?;
         }
-        // A log that was never opened is not known to be ours.
+        // A log that was never opened is not known to be this federation's.
         let ours = self.ours.clone().ok_or(LogError::NoAnswer)?;
         Ok(compare(self.key("federation"), Order::Equal, ours))
     }
 
-    /// Why a transaction that compares the federation found it otherwise; `Ok` where it is ours.
+    /// The reason for which a transaction that compares the federation failed; `Ok` if the log is this federation's.
     fn whose(&self, found: Option<&Bytes>) -> Result<(), LogError> {
         let found = found.ok_or(LogError::Gone)?;
         if Some(found) == self.ours.as_ref() {
@@ -353,7 +352,7 @@ impl Etcd {
         })
     }
 
-    /// Up to `max` entries after `after`, at most a page, and the place in etcd's history at which that was so.
+    /// Up to `max` entries after `after`, at most a page, and the revision of etcd's history at which they were read.
     fn page(&mut self, after: Revision, max: usize) -> Result<(Stretch, i64), LogError> {
         let count = max.min(self.page);
         let mut success = vec![get(self.key("head")), get(self.key("trimmed"))];
@@ -378,7 +377,7 @@ impl Etcd {
         let done = done?;
         if !done.succeeded {
             self.whose(value(&done, 0))?;
-            return Err(LogError::NoAnswer); // it is ours by now
+            return Err(LogError::NoAnswer); // the log was claimed meanwhile
         }
         let last = number(&done, 0).map(Revision).ok_or(LogError::Gone)?;
         let trimmed = number(&done, 1).map(Revision).ok_or(LogError::Gone)?;
@@ -387,7 +386,7 @@ impl Etcd {
             return Err(LogError::Compacted { trimmed });
         }
         if after > last && after != BEYOND {
-            return Err(LogError::Gone); // the caller has entries that the log has not
+            return Err(LogError::Gone); // the caller has entries that the log lacks
         }
         let mut records = Vec::new();
         if let Some(Some(Response::Range(ranged))) = done.responses.get(2).map(|response| &response.response) {
@@ -413,7 +412,7 @@ impl Etcd {
         })
     }
 
-    /// Takes what the watch brings, until there is something, or `until`.
+    /// Takes entries from the watch, until one has come, or `until`.
     fn listen(&mut self, until: Instant) {
         let Some((upto, at)) = self.watch.place else { return };
         let now = Instant::now();
@@ -422,7 +421,7 @@ impl Etcd {
                 key: self.key("log/"),
                 range_end: self.key("log0"),
                 start_revision: at + 1,
-                filters: vec![1], // nothing of what is trimmed
+                filters: vec![1], // no events of deleted keys
                 fragment: true,
             };
             match self.runtime.block_on(self.client.watch(create)) {
@@ -457,15 +456,15 @@ impl Etcd {
         }
     }
 
-    /// Goes on at the next member, in a moment.
+    /// Opens the watch at the next member, after a short wait.
     fn pass_on(&mut self) {
         self.watch.stream = None;
         self.client.turn();
-        // A timer is made within the runtime.
+        // A timer must be made within the runtime.
         self.runtime.block_on(async { tokio::time::sleep(REOPEN_AFTER).await });
     }
 
-    /// Takes entries of a watch that follow `upto`.
+    /// Appends the entries of a watch that follow `upto` to the waiting ones.
     fn take(&mut self, mut upto: Revision, watched: Watched) {
         for event in watched.events {
             let Some(kv) = event.kv.filter(|_| event.kind == 0) else {
@@ -473,7 +472,7 @@ impl Etcd {
             };
             let Some(record) = self.record(&kv) else { continue };
             if record.revision > upto.next() {
-                self.watch = Following::default(); // one is missing: the log is read again
+                self.watch = Following::default(); // an entry is missing: the log is read again
                 return;
             }
             if record.revision == upto.next() {
@@ -484,7 +483,8 @@ impl Etcd {
         }
     }
 
-    /// Tells etcd to forget what it was `COMPACT_EVERY` ago; `at` is where its history is now.
+    /// Compacts etcd's history up to the revision noted at the last compaction, if that is `COMPACT_EVERY` ago; `at` is
+    /// the present revision.
     fn compact(&mut self, at: i64) {
         let (since, upto) = self.compacted;
         if since.elapsed() < COMPACT_EVERY {
@@ -492,17 +492,17 @@ impl Etcd {
         }
         self.compacted = (Instant::now(), at);
         if upto > 0 {
-            // What is not forgotten now is forgotten the next time; another program may have been faster.
+            // A failure is harmless: the next compaction covers more, and another program may have been faster.
             drop(self.ask::<_, Done>(messages::COMPACT, &Compact { revision: upto }));
         }
     }
 }
 
-/// Serves the log at `address` at a socket at `path`, for a node of this process: its event loop asks there as it asks
+/// Serves the log at `address` at a socket at `path`, for a node of this process: its event loop calls it as it calls
 /// the log of another process. A file that an earlier start has left at `path` is removed.
 ///
 /// # Errors
-/// [`EtcdError`]: an address or file that is wrong. Whether etcd answers is not asked.
+/// [`EtcdError`]: a wrong address or file. Does not check whether etcd answers.
 pub fn bridge(address: &str, path: &Path) -> Result<LogServer, EtcdError> {
     let address: Address = address.parse()?;
     Etcd::new(&address, false)?;
@@ -553,7 +553,7 @@ impl CommitLog for Etcd {
             format: u32::try_from(number(&done, 1).unwrap_or_default()).unwrap_or(u32::MAX),
         };
         if let Err(error) = found.admit(identity) {
-            self.ours = None; // nothing is asked of it
+            self.ours = None; // no call is made to it
             return Err(error);
         }
         if found.format < format {
@@ -589,7 +589,7 @@ impl CommitLog for Etcd {
             .runtime
             .block_on(self.client.ask::<_, TxnDone>(messages::TXN, &txn));
         let done = done.map_err(|status| match status.code() {
-            // An etcd with a smaller bound than its own default.
+            // This etcd has a smaller bound than etcd's default.
             Code::InvalidArgument if status.message().contains("too large") => LogError::EntryTooLong { len },
             _ => LogError::NoAnswer,
         })?;
@@ -600,7 +600,7 @@ impl CommitLog for Etcd {
         match number(&done, 1).map(Revision) {
             Some(end) if end > last => Ok(Appended::Lost { last: end }),
             Some(end) if end == last => Err(LogError::NoAnswer),
-            _ => Err(LogError::Gone), // the caller has entries that the log has not
+            _ => Err(LogError::Gone), // the caller has entries that the log lacks
         }
     }
 
@@ -635,7 +635,7 @@ impl CommitLog for Etcd {
             if waiting.is_empty() && self.watch.place.is_some_and(|(upto, _)| upto <= after) {
                 self.listen(until);
             } else {
-                // What is asked for does not follow what was watched.
+                // The requested entries do not follow the watched ones.
                 let (found, at) = self.page(after, max)?;
                 let upto = Revision(after.0 + found.records.len() as u64).min(found.last);
                 self.watch = Following {
@@ -657,7 +657,7 @@ impl CommitLog for Etcd {
         if upto <= self.trimmed {
             return Ok(());
         }
-        // The end of the log, also where all before it is trimmed.
+        // Reads the end of the log, also if all entries before it are trimmed.
         let (Stretch { last, .. }, _) = self.page(BEYOND, 0)?;
         let upto = upto.min(last);
         if upto <= self.trimmed {
@@ -674,13 +674,13 @@ impl CommitLog for Etcd {
             failure: Vec::new(),
         };
         let done: TxnDone = self.ask(messages::TXN, &txn)?;
-        self.trimmed = self.trimmed.max(upto); // where the comparison failed, another one has trimmed further
+        self.trimmed = self.trimmed.max(upto); // if the comparison failed, another caller has trimmed further
         self.compact(done.header.map_or(0, |header| header.revision));
         Ok(())
     }
 }
 
-/// What the key says whose log it is; 0 where another program has written it.
+/// The federation in the value of its key; 0 if another program wrote the key.
 fn federation_of(bytes: &Bytes) -> FederationId {
     let hex = std::str::from_utf8(bytes).ok();
     FederationId(
@@ -713,12 +713,12 @@ fn compare(key: Bytes, result: Order, with: Bytes) -> Compare {
     }
 }
 
-/// All numbers are as long, so that they compare as text does.
+/// Numbers have a fixed width, so that they compare as text does.
 fn digits(number: u64) -> Bytes {
     Bytes::from(format!("{number:020}"))
 }
 
-/// What the operation of that number has read.
+/// The value read by the operation with this index.
 fn value(done: &TxnDone, index: usize) -> Option<&Bytes> {
     match &done.responses.get(index)?.response {
         Some(Response::Range(ranged)) => ranged.kvs.first().map(|kv| &kv.value),
