@@ -1,4 +1,4 @@
-//! What a node is told, and what it wants done.
+//! The events that a node gets, and the actions that it returns.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use crate::follower::Placed;
 use crate::ids::{BatchId, NodeId, Revision};
 use crate::message::{Command, Heartbeat, Key, Message, Output, Refusal, Reign, Reply, Request, Stop, Value};
 
-/// The caller's name for something that it wants answered.
+/// The number under which an answer is expected.
 pub type Ticket = u64;
 
-/// Where a request came from, and where its answer goes.
+/// Origin of a request, and destination of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Caller {
-    /// A client's connection, as the shell numbers it.
+    /// A client's connection, as the process numbers it.
     Client(u64),
-    /// A node that passed it on.
+    /// The node that passed the request on.
     Node(NodeId),
 }
 
-/// Something that happened to a node.
+/// An event of a node.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// An instant has come, [`crate::node::Node::wake_at`] for example.
+    /// An instant has come, for example [`crate::node::Node::wake_at`].
     Wake,
     /// A client sent a request.
     Request(u64, Request),
@@ -34,118 +34,113 @@ pub enum Event {
     Message(NodeId, Message),
     /// The connection to a peer was reset.
     Reset(NodeId),
-    /// The log answered.
+    /// The log answered, or failed to.
     Log(Ticket, Result<LogAnswer, LogError>),
     /// The log has new entries: in order, but perhaps not all, and perhaps not for the first time.
     Watched(Vec<Placed>),
-    /// A batch was executed. Nothing of it is to be seen yet.
+    /// A batch was executed. None of its changes is visible yet.
     Executed(BatchId, Vec<Performed>),
-    /// An entry was applied.
+    /// The entry at this revision was applied.
     Applied(Revision),
     /// A query was answered from one snapshot.
     Queried(Ticket, Revision, Vec<Option<Value>>),
-    /// What was applied up to here is on disk.
+    /// All entries up to this revision are on disk.
     Synced(Revision),
-    /// A copy was made for a peer.
+    /// An image was made for a peer.
     Copied(NodeId, Arc<Image>),
-    /// An image is installed. Which reign the records tell of: it need not be that of the revision before all of them
-    /// are here.
+    /// An image was installed. `Reign` is the term that the records name; until all records are here it need not be the
+    /// term of that revision.
     Installed(Revision, Reign),
-    /// An operator has it pause: it finishes what it has, and takes nothing new.
+    /// An operator has the node pause: it finishes its requests, and takes no new ones.
     Pause,
-    /// An operator has it go on.
+    /// An operator has the node resume.
     Resume,
-    /// An operator has it leave: it pauses, and may be ended after [`Action::Left`].
+    /// An operator has the node leave: it pauses, and may be ended after [`Action::Left`].
     Leave,
-    /// The log has an entry that this node must not take for its own.
+    /// The log has an entry that this node cannot apply.
     Unreadable(Stop),
 }
 
-/// What a log was asked.
+/// A call of the log.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// Append if the log ends at `last`.
+    /// Append `entry` if the log ends at `last`.
     Append {
-        /// Where it is to end.
+        /// Revision at which the log must end.
         last: Revision,
-        /// The entry.
         entry: Arc<Entry>,
     },
-    /// A linearizable read.
+    /// A linearizable read of entries.
     Read {
-        /// Of the entries after this revision.
+        /// Revision before the first entry to read.
         after: Revision,
-        /// At most so many.
+        /// Most entries to read.
         max: usize,
     },
-    /// Trim up to here.
+    /// Remove the oldest entries.
     Trim {
-        /// The last revision to go.
+        /// Revision of the last entry to remove.
         upto: Revision,
     },
 }
 
-/// What a log answered.
+/// An answer of the log.
 #[derive(Clone, Debug)]
 pub enum LogAnswer {
-    /// To an append.
     Appended(Appended),
-    /// To a read.
+    /// Answer to a read.
     Read {
         /// The entries, without a gap.
         entries: Vec<Placed>,
-        /// The log's last revision.
+        /// Revision of the log's last entry.
         last: Revision,
     },
-    /// To a trim.
     Trimmed,
 }
 
-/// What became of one request of a batch.
+/// Outcome of one request of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Performed {
-    /// It was executed.
+    /// The request was executed.
     Done {
-        /// What it returns.
+        /// Result for the client.
         output: Output,
-        /// What it did; without changes there is nothing to log.
+        /// Changes of the request; without any there is nothing to log.
         set: WriteSet,
     },
-    /// It was undone, alone.
+    /// The request was undone; the others of the batch were not.
     Refused(Refusal),
-    /// The batch was full before: it was not executed.
+    /// The batch was full before: the request was not executed.
     NotRun,
 }
 
-/// Something that a node wants done. All of it may be done at once and in any order, but for the answers of one caller.
+/// An action that a node wants carried out. All may be done at once and in any order, except the answers to one caller.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Send a message to a peer.
     Send(NodeId, Message),
-    /// Answer a client.
     Reply(u64, Reply),
-    /// Tell all balancers that are connected.
+    /// Send a heartbeat to all connected balancers.
     Tell(Heartbeat),
-    /// Ask the log; [`Event::Log`] answers.
+    /// Call the log; [`Event::Log`] answers.
     Log(Ticket, Ask),
-    /// Execute requests one after the other, as the entry at the revision will have them; [`Event::Executed`] answers.
-    /// Nothing may be to be seen of it until the entry is applied.
+    /// Execute requests one after the other, as the entry at that revision will contain them; [`Event::Executed`]
+    /// answers. None of their changes may be visible until the entry is applied.
     Execute(BatchId, Revision, Vec<Request>),
-    /// Write what an entry says in one commit, its revision inside; [`Event::Applied`] answers.
+    /// Write the changes of an entry in one commit, its revision included; [`Event::Applied`] answers.
     Apply(Revision, Arc<Entry>),
-    /// Read records from one snapshot, and readings that are at most so old; [`Event::Queried`] answers.
+    /// Read records from one snapshot, and readings of at most that age; [`Event::Queried`] answers.
     Query(Ticket, Vec<Key>, Nanos),
     /// Carry out a command that changes nothing; [`Event::Queried`] answers.
     Look(Ticket, Command),
-    /// Write what was applied to disk; [`Event::Synced`] answers.
+    /// Write all applied entries to disk; [`Event::Synced`] answers.
     Sync,
     /// Copy the records behind that key from one snapshot, for a peer: some of them,
     /// [`IMAGE_BYTES_MAX`](crate::copying::IMAGE_BYTES_MAX) or less; [`Event::Copied`] answers.
     Copy(NodeId, Option<Key>),
-    /// Put an image in the place of the records that it is about; [`Event::Installed`] answers.
+    /// Replace the records in an image's range by the image; [`Event::Installed`] answers.
     Install(Arc<Image>),
-    /// The node has left: no client waits for it, and what it has applied is on disk. It may be ended.
+    /// The node has left: no client waits for it, and all that it has applied is on disk. It may be ended.
     Left,
-    /// The node has stopped: tell why. It does nothing any more.
+    /// The node has stopped for this reason, which the process must report. It takes no further events.
     Stop(Stop),
 }

@@ -1,4 +1,4 @@
-//! What one entry of the log says, and how it is written.
+//! Entries of the log, and their encoding.
 
 use punctual_logs::{FORMAT, FederationId, LogError};
 use punctual_store::batch::WriteSet;
@@ -7,31 +7,29 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{BatchId, RequestId, Revision};
 use crate::message::Stop;
 
-/// A transaction as the log has it: what it wrote, as values, so that nodes need not execute it again; and the temporal
-/// values that it read, because these are no part of the serial order.
+/// A transaction in the log: its changes, as values, so that nodes need not execute it again; and the temporal values
+/// that it read, because these are no part of the serial order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Logged {
-    /// The request.
     pub id: RequestId,
-    /// What it did.
+    /// Changes, and the temporal values read.
     pub set: WriteSet,
 }
 
-/// What an entry does.
+/// The effect of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
-    /// The reign [`BatchId::epoch`] of [`BatchId::member`] begins.
+    /// The term [`BatchId::epoch`] of the master [`BatchId::member`] begins.
     Reign,
-    /// These transactions are committed, in this order.
+    /// The transactions of a batch are committed, in this order.
     Batch(Vec<Logged>),
 }
 
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its name: by it, a master finds its own again.
+    /// The batch's name: by it, a master finds its own entry again.
     pub id: BatchId,
-    /// What it does.
     pub body: Body,
 }
 
@@ -42,22 +40,22 @@ struct Header {
 }
 
 impl Entry {
-    /// The bytes of the entry in the log of `federation`: format and federation first, so that any version can tell
-    /// whether the rest is for it.
+    /// Encodes the entry for the log of `federation`: format and federation first, so that any version can tell whether
+    /// it can read the rest.
     pub fn encode(&self, federation: FederationId) -> Vec<u8> {
         let header = Header {
             format: FORMAT,
             federation,
         };
-        // Neither can fail: there is no map or sequence of unknown length, and a vector grows.
+        // Cannot fail: there is no map or sequence of unknown length, and a vector grows.
         let bytes = postcard::to_stdvec(&header).unwrap_or_default();
         postcard::to_extend(self, bytes).unwrap_or_default()
     }
 
-    /// The entry at `revision` in the log of `federation`.
+    /// Decodes the entry at `revision` in the log of `federation`.
     ///
     /// # Errors
-    /// [`Stop::Log`] for another federation or a newer format, [`Stop::Corrupt`] for what is no entry.
+    /// [`Stop::Log`] for another federation or a newer format, [`Stop::Corrupt`] for bytes that are no entry.
     pub fn decode(bytes: &[u8], revision: Revision, federation: FederationId) -> Result<Entry, Stop> {
         let corrupt = |_| Stop::Corrupt { revision };
         let (header, rest) = postcard::take_from_bytes::<Header>(bytes).map_err(corrupt)?;

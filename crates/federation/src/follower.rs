@@ -1,4 +1,4 @@
-//! The order in which a node applies the log: one entry after the other, none twice, none left out.
+//! The order in which a node applies the log: one entry after the other, without repetition or gap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::sync::Arc;
 use crate::entry::Entry;
 use crate::ids::Revision;
 
-/// The most entries that wait to be applied; those beyond are read again later.
+/// Most entries that wait to be applied; further ones are read again later.
 pub const BUFFER_MAX: u64 = 256;
 
-/// An entry with its place in the log.
+/// An entry with its revision in the log.
 pub type Placed = (Revision, Arc<Entry>);
 
-/// How far a node has applied the log, and what comes next.
+/// Progress of a node in applying the log, and the entries that come next.
 #[derive(Clone, Debug, Default)]
 pub struct Follower {
     applied: Revision,
     applying: Option<Placed>,
     waiting: BTreeMap<Revision, Arc<Entry>>,
-    /// The log is known to reach as far.
+    /// Revision up to which the log is known to reach.
     end: Revision,
 }
 
 impl Follower {
-    /// A node whose store contains all up to `applied`.
+    /// State of a node whose store contains all entries up to `applied`.
     pub fn new(applied: Revision) -> Follower {
         Follower {
             applied,
@@ -32,22 +32,22 @@ impl Follower {
         }
     }
 
-    /// All up to here is applied.
+    /// Revision up to which all entries are applied.
     pub fn applied(&self) -> Revision {
         self.applied
     }
 
-    /// The log is known to reach as far.
+    /// Revision up to which the log is known to reach.
     pub fn end(&self) -> Revision {
         self.end
     }
 
-    /// Learns that the log reaches as far as `end`.
+    /// Notes that the log reaches at least up to `end`.
     pub fn reaches(&mut self, end: Revision) {
         self.end = self.end.max(end);
     }
 
-    /// Takes an entry of the log, in any order and as often as it comes.
+    /// Takes an entry of the log, in any order, and repeatedly.
     pub fn offer(&mut self, (revision, entry): Placed) {
         self.reaches(revision);
         let under_way = self.applying.as_ref().map_or(self.applied, |(revision, _)| *revision);
@@ -56,7 +56,8 @@ impl Follower {
         }
     }
 
-    /// The next entry to apply, if it is there and none is being applied.
+    /// The next entry to apply; `None` if it is missing or another one is being applied. It counts as being applied
+    /// from now on.
     pub fn next_to_apply(&mut self) -> Option<Placed> {
         if self.applying.is_some() {
             return None;
@@ -67,14 +68,14 @@ impl Follower {
         Some((revision, entry))
     }
 
-    /// The entry that was being applied is applied; what it was.
+    /// Notes that the entry being applied is applied; returns that entry.
     pub fn done(&mut self, revision: Revision) -> Option<Arc<Entry>> {
         let (_, entry) = self.applying.take_if(|(applying, _)| *applying == revision)?;
         self.applied = revision;
         Some(entry)
     }
 
-    /// The store was replaced by a copy of `revision`.
+    /// Notes that the store was replaced by a copy of `revision`.
     pub fn installed(&mut self, revision: Revision) {
         self.applied = revision;
         self.applying = None;
@@ -87,7 +88,7 @@ impl Follower {
         self.applying.is_some()
     }
 
-    /// Whether the log is known to have more than is here.
+    /// Whether the log has an entry that must be read before anything can be applied.
     pub fn lacks(&self) -> bool {
         !self.busy() && self.end > self.applied && !self.waiting.contains_key(&self.applied.next())
     }

@@ -1,28 +1,28 @@
-//! What stands between clients and nodes: a process that passes requests on.
+//! The balancer process (`Front`) between clients and nodes, which passes requests on.
 //!
-//! **Problem.** Clients should not have to know which node is the master, which one joins, pauses or is gone, and which
-//! one has their data cached and time for them.
+//! **Problem.** Clients should not have to know which node is the master, which nodes join, pause or are gone, and
+//! which one has their data cached and time for them.
 //!
-//! **Method.** A front hears what nodes say of themselves, with heartbeats and with replies. Queries go where a
-//! [`Balancer`] says, and transactions to the master. Each client gets exactly one answer, by the deadline. A request
-//! that was refused or whose node is gone is sent once more, while there is time and [`BUDGET`] for it: a query by the
-//! balancer's choice, a transaction to the node that the refusal names. A transaction is not sent again where its node
-//! is gone: its client asks for the outcome.
+//! **Method.** The balancer gets the state of nodes with heartbeats and with replies. Its policy, a [`Balancer`],
+//! chooses the nodes for queries; transactions go to the master. Each client gets exactly one answer, by the deadline.
+//! A request that was refused or whose node is gone is sent once more, while there is time and [`BUDGET`] for it: a
+//! query by the policy's choice, a transaction to the node that the refusal names. A transaction is not sent again if
+//! its node is gone: its client asks for the outcome.
 //!
-//! **Between two masters** a front keeps transactions for [`HOLD`] at most, and sends them to the next one: a node that
-//! leaves, or that dies, costs those the time of a takeover which have it. What is kept was sent nowhere, or refused,
-//! so it can still be late.
+//! **Between two masters** it keeps transactions for [`HOLD`] at most, and sends them to the next one: when a node
+//! leaves or dies, the transactions there cost their clients the time of a takeover. A kept transaction was sent to no
+//! node, or refused, so it can still be answered as late.
 //!
-//! **Temporal objects** have a home among the nodes, which all fronts find by the key alone: it is the source of what
-//! is set through fronts. An age that a node tells is older by the whole way when a client hears it through a front,
-//! and a reading that a client sets by the way there: the node counts from the last instant of its clock that the front
-//! had heard.
+//! **Temporal objects** have a home among the nodes, which all balancers compute from the key alone: it is the source
+//! of objects that are set through balancers. Through a balancer, an age that a node reports grows by the whole
+//! transport to the client, and a reading that a client sets by the transport to the node: the node counts from the
+//! last instant of its clock that the balancer knew.
 //!
-//! **Stateless.** What a front knows it has heard within the last 200 ms, so any other one can take its place, and
-//! several work beside each other. A client of a front that dies goes to another, as where a connection breaks.
+//! **Stateless.** All knowledge of a balancer is from the last 200 ms, so any other one can take its place, and several
+//! work beside each other. A client of a balancer that dies goes to another, as when a connection breaks.
 //!
-//! **Joining.** A node says for how long it has served. So a front that has just begun knows as well as any other which
-//! nodes are new, and its balancer gives them their load bit by bit.
+//! **Joining.** A node reports for how long it has served. So a balancer that has just begun knows as well as any other
+//! which nodes are new, and its policy gives them their load gradually.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,83 +37,81 @@ use crate::node::MARGIN;
 use crate::records::RETRY_AFTER;
 use crate::temporal::{InboxBounds, true_at_most};
 
-/// The most requests that a front has under way. As many as balancers allow at one node's gate.
+/// Most requests that a balancer has under way. As many as policies allow at one node's gate.
 pub const FLIGHTS_MAX: usize = 65_536;
-/// What the ways to a node and back may take of a request's time: the node gets so much less.
+/// Part of a request's time reserved for the transport to a node and back; the node gets the rest.
 pub const WAY: Nanos = Nanos::from_millis(1);
 
-/// For how long from when it last knew a master a front keeps transactions for the next one: four beats that are missed
-/// and a takeover, twice. Beyond, transactions are late at once.
+/// Time after the last sign of a master for which transactions are kept for the next one: four missed heartbeats and a
+/// takeover, twice. Beyond, transactions are late at once.
 pub const HOLD: Nanos = Nanos(SUSPECT_AFTER.0 * 5 / 2);
 
-/// Something that happened to a front.
+/// An event of a balancer.
 #[derive(Clone, Debug)]
 pub enum FrontEvent {
-    /// An instant has come, [`Front::wake_at`] for example.
+    /// An instant has come, for example [`Front::wake_at`].
     Wake,
-    /// A client sent a request. The shell numbers clients' connections.
+    /// A client sent a request. The process numbers clients' connections.
     Request(u64, Request),
-    /// A node said something of itself.
+    /// A node reported its state.
     Heartbeat(Heartbeat),
-    /// A node answered what was sent to it under this number.
+    /// A node answered the request that was sent to it under this number.
     Reply(NodeId, u64, Reply),
     /// The connection to a node was reset, or refused.
     Reset(NodeId),
 }
 
-/// Something that a front wants done.
+/// An action that a balancer wants carried out.
 #[derive(Clone, Debug)]
 pub enum FrontAction {
     /// Send a request to a node; [`FrontEvent::Reply`] answers, with the same number.
     Send(NodeId, u64, Request),
-    /// Answer a client.
     Answer(u64, RequestId, Answer),
 }
 
-/// What a front knows of a node.
+/// Knowledge about a node.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     heartbeat: Heartbeat,
     at: Time,
-    /// A number of its own each time that the balancer is given the node: what was in flight before counts no more.
+    /// Number of the node's last join to the policy, different each time: requests in flight from before do not count.
     joins: u64,
-    /// The balancer may choose it.
+    /// Whether the policy may choose the node.
     joined: bool,
 }
 
-/// A request under way.
 #[derive(Clone, Debug)]
 struct Flight {
     client: u64,
     request: Request,
     deadline: Time,
     node: NodeId,
-    /// As [`Known::joins`] was.
+    /// Value of [`Known::joins`] when the request was sent.
     joins: u64,
     sent: Time,
-    /// It was sent once more.
+    /// Whether the request was sent a second time.
     again: bool,
 }
 
-/// A front. It is a value: a shell passes events and the front's own time, and carries out the actions.
+/// A balancer, as a value: the process around it passes events and its own time, and carries out the actions.
 #[derive(Debug)]
 pub struct Front {
     balancer: Box<dyn Balancer>,
     nodes: BTreeMap<NodeId, Known>,
     flights: BTreeMap<u64, Flight>,
     due: BTreeSet<(Time, u64)>,
-    /// Transactions that wait for the next master, by when they are late.
+    /// Transactions that wait for the next master, by the instant at which they are late.
     held: BTreeMap<(Time, u64), Flight>,
-    /// Until when they may wait: there is no master now, and there was one.
+    /// End of that wait: set while there is no master, after there was one.
     hold_until: Option<Time>,
     tickets: u64,
     joins: u64,
-    /// Requests that may still be sent once more, beside those that the balancer sends again.
+    /// Requests that may still be sent a second time, beside those that the policy sends again.
     budget: f64,
 }
 
 impl Front {
-    /// A front that has heard of no node yet. Queries are shared out by `balancer`; `draw` is a random number.
+    /// A balancer that knows no node yet. `balancer` is the policy for queries; `draw` is a random number.
     pub fn new(balancer: Box<dyn Balancer>, draw: u64) -> Front {
         Front {
             balancer,
@@ -122,18 +120,18 @@ impl Front {
             due: BTreeSet::new(),
             held: BTreeMap::new(),
             hold_until: None,
-            tickets: draw >> 8, // far from the end
+            tickets: draw >> 8, // far from overflow
             joins: 0,
             budget: BUDGET_MAX / 10.0,
         }
     }
 
-    /// How many requests are under way.
+    /// Number of requests under way, kept ones included.
     pub fn under_way(&self) -> usize {
         self.flights.len() + self.held.len()
     }
 
-    /// Takes an event at the front's own time `now`; what is to be done.
+    /// Takes an event at the balancer's own time `now`; returns the actions to carry out.
     pub fn step(&mut self, event: FrontEvent, now: Time) -> Vec<FrontAction> {
         let mut out = Vec::new();
         let had_master = self.master().is_some();
@@ -157,7 +155,7 @@ impl Front {
         out
     }
 
-    /// The instant at which it wants [`FrontEvent::Wake`], if nothing else happens before.
+    /// The next instant at which it needs [`FrontEvent::Wake`], unless another event comes before.
     pub fn wake_at(&self) -> Time {
         let silence = self.nodes.values().map(|known| known.at + SUSPECT_AFTER);
         let due = self.due.first().map(|(at, _)| *at);
@@ -192,7 +190,7 @@ impl Front {
         }
     }
 
-    /// Keeps a transaction for the next master, where there was one until just now; anything else is late.
+    /// Keeps a transaction for the next master, if there was one until just now; answers any other request as late.
     fn hold(&mut self, flight: Flight, now: Time, out: &mut Vec<FrontAction>) {
         let (until, last) = (self.hold_until.unwrap_or(now), flight.deadline - flight.needs());
         if flight.request.work.for_master() && until.min(last) > now {
@@ -204,7 +202,7 @@ impl Front {
         }
     }
 
-    /// Sends what was kept to the master that is there now.
+    /// Sends the kept transactions to the present master.
     fn release(&mut self, master: NodeId, now: Time, out: &mut Vec<FrontAction>) {
         self.hold_until = None;
         for flight in std::mem::take(&mut self.held).into_values() {
@@ -212,7 +210,7 @@ impl Front {
         }
     }
 
-    /// The node for a request; none where there is none.
+    /// The node for a request; `None` if no node can take it.
     fn choose(&mut self, flight: &Flight, now: Time) -> Option<NodeId> {
         match &flight.request.work {
             Work::Fresh(key) | Work::Sample(Sample { key, .. }) => self.home(key),
@@ -221,21 +219,21 @@ impl Front {
         }
     }
 
-    /// The node that is the source of a temporal object: of those that serve, the one that the key draws highest. So a
-    /// node that comes or goes moves the objects of no other.
+    /// The source of a temporal object: of the nodes that serve, the one with the highest hash of key and node. So a
+    /// node that comes or goes moves no other node's objects.
     fn home(&self, key: &[u8]) -> Option<NodeId> {
         let serving = self.nodes.iter().filter(|(_, known)| known.joined);
         let drawn = |node: &NodeId| mixed(hashed(key) ^ mixed(u64::from(node.0)));
         serving.map(|(node, _)| *node).max_by_key(drawn)
     }
 
-    /// What it has heard of each node, and how long ago.
+    /// The last heartbeat of each node, and its age.
     pub fn nodes(&self, now: Time) -> impl Iterator<Item = (Heartbeat, Nanos)> {
         let known = self.nodes.values();
         known.map(move |known| (known.heartbeat, now.since(known.at)))
     }
 
-    /// The node that says that it is the master, and takes requests; of two, the one of the later reign.
+    /// The node that reports that it is the master, and takes requests; of two, the one of the later term.
     pub fn master(&self) -> Option<NodeId> {
         let masters = self.nodes.values().map(|known| known.heartbeat);
         let masters = masters.filter(|heartbeat| heartbeat.master && heartbeat.may_reign() && heartbeat.serves());
@@ -299,7 +297,7 @@ impl Front {
         );
     }
 
-    /// Has the balancer choose a node, or not any more, as the node says.
+    /// Adds the node to the policy's choice or removes it, by the node's standing.
     fn obey(&mut self, node: NodeId, said: Said, now: Time) {
         let Some(known) = self.nodes.get_mut(&node) else {
             return;
@@ -317,7 +315,7 @@ impl Front {
         }
     }
 
-    /// A node's answer goes to its client, or its request to another node.
+    /// Passes a node's answer to its client, or the request to another node.
     fn replied(&mut self, node: NodeId, ticket: u64, reply: Reply, now: Time, out: &mut Vec<FrontAction>) {
         let Reply { id, mut answer, said } = reply;
         let ours = self.flights.get(&ticket).is_some_and(|flight| flight.node == node);
@@ -338,11 +336,11 @@ impl Front {
         }
         self.obey(node, said, now);
         let Some(flight) = flight else {
-            return; // it was given up
+            return; // it was abandoned
         };
         let is_no_master = late.is_some_and(|late| late.reason == Reason::NoMaster);
         if is_no_master && let Some(known) = self.nodes.get_mut(&node) {
-            known.heartbeat.master = false; // whatever it said before
+            known.heartbeat.master = false; // whatever its heartbeat said
         }
         match self.elsewhere(&flight, &answer, late, now) {
             Some(other) => self.send(Flight { again: true, ..flight }, other, now, out),
@@ -353,11 +351,11 @@ impl Front {
         }
     }
 
-    /// Whether a transaction that was refused, because its node is not the master, is kept for the next one.
+    /// Whether a transaction refused by a node that is not the master is kept for the next master.
     fn may_hold(&mut self, flight: &Flight, now: Time) -> bool {
         let may = !flight.again && flight.request.work.for_master() && flight.has_time(now) && self.once_more();
         if may && self.master().is_none() {
-            // That it was refused is the first that shows that there is none.
+            // The refusal is the first sign that there is no master.
             self.hold_until.get_or_insert(now + HOLD);
         }
         may
@@ -376,7 +374,7 @@ impl Front {
         }
     }
 
-    /// Another node for a request that was refused, where there is time for it.
+    /// Another node for a request that was refused, if there is time for it.
     fn elsewhere(&mut self, flight: &Flight, answer: &Answer, late: Option<Late>, now: Time) -> Option<NodeId> {
         let late = late.filter(|late| !flight.again && late.reason != Reason::Expired)?;
         if !flight.has_time(now) || flight.request.work.is_of_memory() {
@@ -384,7 +382,7 @@ impl Front {
         }
         if !flight.request.work.for_master() {
             let query = flight.query(self.tickets);
-            // A node that takes nothing is no node that is full: another one is chosen as at first.
+            // A node that takes no requests is not a full one: another node is chosen as for a new query.
             let paused = self.nodes.get(&flight.node).is_none_or(|known| !known.joined);
             return match paused {
                 true => self.once_more().then(|| self.balancer.choose(&query, now)).flatten(),
@@ -398,7 +396,7 @@ impl Front {
         self.once_more().then_some(other)
     }
 
-    /// Takes one from the budget, if there is one.
+    /// Takes one resend from the budget; false if the budget is used up.
     fn once_more(&mut self) -> bool {
         let there = self.budget >= 1.0;
         if there {
@@ -407,7 +405,7 @@ impl Front {
         there
     }
 
-    /// Nodes that have been silent for too long are gone.
+    /// Forgets nodes that have been silent for too long, and resends or answers their requests.
     fn suspect(&mut self, now: Time, out: &mut Vec<FrontAction>) {
         let silent = |known: &Known| now.since(known.at) >= SUSPECT_AFTER;
         let silent: Vec<NodeId> = self
@@ -428,14 +426,14 @@ impl Front {
         }
     }
 
-    /// Does what is to be done about requests at a node that is gone.
+    /// Resends or answers the requests at a node that is gone.
     fn give_up(&mut self, node: NodeId, gone: Gone, now: Time, out: &mut Vec<FrontAction>) {
         let there = self.flights.iter().filter(|(_, flight)| flight.node == node);
         let tickets: Vec<u64> = there.map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
             let query = self.flights[&ticket].is_query();
             if !query && gone == Gone::Silent {
-                continue; // it may still answer
+                continue; // the node may still answer
             }
             let Some(flight) = self.remove(ticket) else { continue };
             let (client, id) = (flight.client, flight.request.id);
@@ -446,7 +444,7 @@ impl Front {
             let another = !flight.again && flight.has_time(now) && self.once_more();
             match another.then(|| self.choose(&flight, now)).flatten() {
                 Some(other) => self.send(Flight { again: true, ..flight }, other, now, out),
-                // A reading may have been set.
+                // The reading may have been set.
                 None if matches!(flight.request.work, Work::Sample(_)) => {
                     out.push(FrontAction::Answer(client, id, Answer::Unknown));
                 }
@@ -455,7 +453,7 @@ impl Front {
         }
     }
 
-    /// Answers what its node has not answered by the deadline.
+    /// Answers requests that their nodes have not answered by the deadline.
     fn expire(&mut self, now: Time, out: &mut Vec<FrontAction>) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let flight = first.remove();
@@ -463,7 +461,7 @@ impl Front {
         }
         while let Some((_, ticket)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             let Some(flight) = self.remove(ticket) else { return };
-            // A query leaves nothing behind: without an answer it was not executed.
+            // A query leaves no effect: without an answer it counts as not executed.
             let answer = match flight.is_query() || matches!(flight.request.work, Work::Fresh(_)) {
                 true => Answer::late(Reason::Expired, None),
                 false => Answer::Unknown,
@@ -473,7 +471,7 @@ impl Front {
     }
 }
 
-/// How it shows that a node is gone.
+/// The sign by which a node counts as gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gone {
     Reset,
@@ -489,12 +487,12 @@ impl Flight {
         self.request.work.is_query()
     }
 
-    /// When it came.
+    /// Arrival of the request.
     fn came(&self) -> Time {
         self.deadline - self.request.time_left
     }
 
-    /// An age that its node told is older by the time that has passed since it was asked.
+    /// Adds the time since the request was sent to an age that its node reported.
     fn age(&self, answer: &mut Answer, now: Time) {
         if let Answer::Done {
             output: Output::Reading(Some((age, _))),
@@ -509,7 +507,7 @@ impl Flight {
         self.request.work.items()
     }
 
-    /// The query as a balancer sees it: where its first record is cached, the others probably are.
+    /// The query as a policy sees it: where its first record is cached, the others probably are.
     fn query(&self, draw: u64) -> Query {
         Query {
             key: self.keys().first().map_or(0, |key| hashed(key)),
@@ -529,7 +527,7 @@ impl Flight {
         WAY * 2 + MARGIN
     }
 
-    /// What to say where there is no node for it.
+    /// The answer if no node can take the request.
     fn nowhere(&self) -> Answer {
         Answer::Late {
             reason: match self.request.work.for_master() {
@@ -546,7 +544,7 @@ fn drift_ppm() -> u32 {
     InboxBounds::default().drift_ppm
 }
 
-/// A number for a key: equal keys, equal numbers, on every front (Fowler, Noll and Vo's FNV-1a).
+/// A hash of a key, equal on all balancers (Fowler, Noll and Vo's FNV-1a).
 fn hashed(key: &[u8]) -> u64 {
     let byte = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     key.iter().fold(0xcbf2_9ce4_8422_2325, byte)

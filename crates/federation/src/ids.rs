@@ -25,45 +25,42 @@ id!(
     NodeId(u32)
 );
 id!(
-    /// One start of a node: another number at every start, the same for as long as the process lives.
+    /// A start of a node: a new number at every start, unchanged for as long as the process lives.
     Boot(u64)
 );
 id!(
-    /// The reign of one master: each takeover begins the next. 0 is before the first.
+    /// The term of a master: each takeover begins the next. 0: before the first term.
     Epoch(u64)
 );
 id!(
-    /// A client's session: what one client sees in order. 0 belongs to clients that have none yet.
+    /// A client's session: the order in which the client sees its requests. 0 belongs to clients that have none yet.
     SessionId(u64)
 );
 
-/// One node as one process: what a master is, since a node that was started again knows nothing of its former reign.
+/// A node and its process. A master is identified by both, since a restarted node knows nothing of its former term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member {
-    /// The node.
     pub node: NodeId,
-    /// Its start.
     pub boot: Boot,
 }
 
 /// A batch of transactions, named by its master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BatchId {
-    /// The process that made it. A reign alone does not name it: two nodes may try for the same one.
+    /// The process that made it. The term alone is no name: two nodes may try for the same one.
     pub member: Member,
-    /// The reign in which it was made; for the record that begins a reign, that one.
+    /// The term in which it was made; for the record that begins a term, that one.
     pub epoch: Epoch,
-    /// Its number among all that the process made, from 1.
+    /// Number of the batch among all that the process made, from 1.
     pub number: u64,
 }
 
-/// A client's request: its session, and its number in the session. A client never uses one twice for different work,
-/// and sends its transactions in the order of their numbers.
+/// A client's request: its session, and its number in the session. A client never uses a number twice for different
+/// work, and sends its transactions in the order of their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId {
-    /// The session.
     pub session: SessionId,
-    /// The number within the session, from 1.
+    /// Number of the request within the session, from 1.
     pub number: u64,
 }
 

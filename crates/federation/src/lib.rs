@@ -1,11 +1,12 @@
 //! Which node commits, answers, takes over, and admits what? Every decision of a federation, as pure code.
 //!
-//! **Problem.** One node has a limit, and dies. Several nodes must answer as one, in time or with a refusal at once,
+//! **Problem.** One node has a limit, and can die. Several nodes must answer as one, in time or with a refusal at once,
 //! whichever of them dies.
 //!
 //! **Terms.** The *master* executes transactions in batches and commits each batch by appending it to the log. A
-//! *slave* applies what the log says and answers queries. A *revision* is the number of an entry of the log; an *epoch*
-//! is the reign of one master. A *session* is what a client sees in order.
+//! *replica* (`slave` in the code) applies the log's entries and answers queries. A *revision* is the number of an
+//! entry of the log; an *epoch* numbers the term of one master (its `Reign`). A *session* is the order in which one
+//! client sees its requests.
 //!
 //! **Method.** State machines: `step(event, now) -> actions`. They read no clock, no file and no socket.
 

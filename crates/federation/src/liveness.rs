@@ -1,7 +1,7 @@
-//! Which nodes live, as far as heartbeats tell.
+//! The live nodes, as far as heartbeats show.
 //!
-//! Safety does not depend on any of this: a node that is taken for dead although it lives costs a change of masters,
-//! and the log sees to it that the former master commits nothing more. So suspicion may be quick.
+//! Safety does not depend on any of this: if a live node is taken for dead, that costs a change of masters, and the log
+//! ensures that the former master commits nothing more. So suspicion may be quick.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,35 @@ use punctual_units::{Nanos, Time};
 use crate::ids::{Member, NodeId, Revision};
 use crate::message::{Heartbeat, Standing};
 
-/// How often a node tells its peers that it lives.
+/// Interval of a node's heartbeats to its peers.
 pub const HEARTBEAT: Nanos = Nanos::from_millis(50);
-/// How many heartbeats in a row are missed before a node is suspected.
+/// Heartbeats missed in a row before a node is suspected.
 pub const MISSES: u64 = 4;
-/// The silence after which a node is suspected.
+/// Silence after which a node is suspected.
 pub const SUSPECT_AFTER: Nanos = Nanos(HEARTBEAT.0 * MISSES);
-/// The most nodes of a federation; heartbeats of more are not heard.
+/// Most nodes of a federation; heartbeats of further ones are ignored.
 pub const NODES_MAX: usize = 64;
-/// A node that is silent for as long is forgotten, unless it is in the configuration.
+/// Silence after which a node is forgotten, unless it is in the configuration.
 pub const FORGET_AFTER: Nanos = Nanos::from_secs(60);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     configured: bool,
-    /// The last heartbeat and when it came; `None` since a reset.
+    /// The last heartbeat and its arrival; `None` since a reset.
     heard: Option<(Heartbeat, Time)>,
 }
 
-/// What became of a heartbeat.
+/// The result of taking a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It counts.
     Taken,
-    /// Another process goes by that name: this one should be told.
+    /// Another process uses the same number: the sender should be notified.
     NameTaken,
     /// There are [`NODES_MAX`] nodes already.
     TooMany,
 }
 
-/// What one node knows of its peers.
+/// A node's knowledge about its peers.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     me: NodeId,
@@ -47,7 +46,7 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// A node that is to look for `peers`.
+    /// Knowledge of the node `me`, which expects heartbeats of `peers`.
     pub fn new(me: NodeId, peers: &[NodeId]) -> Liveness {
         let configured = Peer {
             configured: true,
@@ -60,11 +59,11 @@ impl Liveness {
         }
     }
 
-    /// Takes a heartbeat.
+    /// Notes a heartbeat that arrived at `now`.
     pub fn heard(&mut self, heartbeat: Heartbeat, now: Time) -> Heard {
         let Member { node, boot } = heartbeat.from;
         if node == self.me {
-            return Heard::Taken; // another process by our own name: peers decide between the two
+            return Heard::Taken; // another process with this node's number: peers decide between the two
         }
         self.peers
             .retain(|_, peer| peer.configured || peer.heard.is_some_and(|(_, at)| now.since(at) < FORGET_AFTER));
@@ -81,14 +80,14 @@ impl Liveness {
         }
     }
 
-    /// The connection to a peer was reset: it is suspected at once.
+    /// Notes that the connection to a peer was reset: the peer is suspected at once.
     pub fn reset(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.get_mut(&node) {
             peer.heard = None;
         }
     }
 
-    /// The nodes to send heartbeats to.
+    /// The nodes to which heartbeats are sent.
     pub fn peers(&self) -> impl Iterator<Item = NodeId> {
         self.peers.keys().copied()
     }
@@ -100,19 +99,19 @@ impl Liveness {
         live.filter_map(|peer| peer.heard.as_ref().map(|(heartbeat, _)| heartbeat))
     }
 
-    /// Whether this very process is heard and may reign.
+    /// Whether this very process is alive and may stay master.
     pub fn counts_on(&self, member: Member, now: Time) -> bool {
         self.live(now).any(|peer| peer.from == member && peer.may_reign())
     }
 
-    /// A node that takes requests, the most applied one.
+    /// The live node that takes requests and has applied the most; `None` if no node serves.
     pub fn serving(&self, now: Time) -> Option<NodeId> {
         let serving = self.live(now).filter(|peer| peer.said.standing == Standing::Serving);
         serving.max_by_key(|peer| peer.applied).map(|peer| peer.from.node)
     }
 
-    /// How many nodes should take over before one that has applied the log up to `applied`: those that have applied
-    /// more, and of equals those of lower numbers.
+    /// Number of nodes that should take over before one that has applied the log up to `applied`: those that have
+    /// applied more, and of equals those with lower numbers.
     pub fn rank(&self, applied: Revision, now: Time) -> u64 {
         let first = |peer: &&Heartbeat| {
             peer.serves() && (peer.applied > applied || (peer.applied == applied && peer.from.node < self.me))
@@ -120,12 +119,12 @@ impl Liveness {
         self.live(now).filter(first).count() as u64
     }
 
-    /// The least revision that all live nodes have on disk; `None` where none lives.
+    /// The lowest of the revisions that live nodes have on disk; `None` if no node is alive.
     pub fn durable(&self, now: Time) -> Option<Revision> {
         self.live(now).map(|peer| peer.durable).min()
     }
 
-    /// The node to copy from: a slave rather than the master, the most applied one, but not `except`.
+    /// The node to copy from: a replica rather than the master, the one that has applied the most, but not `except`.
     pub fn source(&self, except: Option<NodeId>, now: Time) -> Option<NodeId> {
         let whole = self.live(now).filter(|peer| peer.said.standing != Standing::Copying);
         let others = whole.filter(|peer| Some(peer.from.node) != except);

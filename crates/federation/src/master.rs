@@ -13,11 +13,11 @@
 //! ```
 //!
 //! **Unknown.** An append that was not answered, or that lost its race, is read back before anything else is done. As
-//! long as the log has not moved, the same entry is appended at the same place again: of all copies that are under way,
-//! one can arrive. Once the log has moved, the entry there says for ever what became of ours.
+//! long as the log has not moved, the same entry is appended at the same revision again: of all copies that are under
+//! way, one can arrive. Once the log has moved, the entry at that revision decides the outcome of the batch finally.
 //!
-//! **Too long.** What a log does not take for its length it takes at no other time either. So nothing of that batch is
-//! or will be in the log: half of it is executed anew, the rest waits again, and a transaction that is too long alone
+//! **Too long.** A log always refuses an entry of a length that it has refused once. So nothing of that batch is or
+//! will be in the log: half of it is executed again, the rest is queued again, and a transaction that is too long alone
 //! is refused.
 //!
 //! **Reads.** A batch that writes nothing is answered once the log confirms that it has not moved since: then no
@@ -38,15 +38,15 @@ use crate::message::{Answer, Output, Position, Reason, Refusal, Request};
 use crate::node::MARGIN;
 use crate::outbox::Outbox;
 
-/// The most transactions of a batch: beyond, the cost of one append is shared well enough.
+/// Most transactions of a batch: with more, the share of each in the cost of an append hardly falls.
 pub const BATCH_MAX: usize = 64;
-/// The most bytes that a batch's write sets may take: what an entry of the log takes, less what is around them.
+/// Most bytes of a batch's write sets: those of a log's entry, less the overhead around them.
 pub const BATCH_BYTES_MAX: usize = ENTRY_BYTES_MAX - BATCH_MAX * 64 - 1024;
-/// What a batch takes before any has been measured: an append to a log of three nodes, as measured with etcd.
+/// Assumed time of a batch before any was measured: an append to a log of three nodes, as measured with etcd.
 pub const BATCH_TAKES: Nanos = Nanos::from_millis(2);
-/// The most transactions that wait or are in a batch.
+/// Most transactions that wait or are in a batch.
 pub const QUEUE_MAX: usize = 1024;
-/// The most entries that one read returns.
+/// Most entries that one read returns.
 pub const READ_MAX: usize = 64;
 
 /// A transaction that waits, or is part of a batch.
@@ -57,31 +57,30 @@ struct Queued {
     deadline: Time,
 }
 
-/// A transaction in a batch.
 #[derive(Clone, Debug)]
 struct Taken {
     queued: Queued,
-    /// Its place in the batch, as admission counts.
+    /// Executor of the transaction in the intake: batches count as parallel execution.
     executor: usize,
-    /// `None` before it was executed.
+    /// Result of the execution; `None` before.
     done: Option<Performed>,
-    /// Before so many of the batch's logged transactions.
+    /// Number of the batch's logged transactions before this one.
     index: u32,
     answered: bool,
 }
 
-/// How far a batch is.
+/// Progress of a batch.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// The store executes it.
+    /// The store executes the batch.
     Executing,
-    /// It writes nothing; the log is asked whether it has moved.
+    /// The batch has nothing to log; a read checks whether the log has moved.
     Confirming,
-    /// The log is asked to append it.
+    /// An append of the entry is under way.
     Appending(Arc<Entry>),
-    /// The log is asked what is there instead.
+    /// A read checks which entry the log has in place of this one.
     Reading(Arc<Entry>),
-    /// It is in the log, and the store applies it.
+    /// The entry is in the log, and the store applies it.
     Applying,
 }
 
@@ -90,32 +89,32 @@ struct Batch {
     id: BatchId,
     taken: Vec<Taken>,
     phase: Phase,
-    /// The log did not answer at once: how long it took says nothing of the next.
+    /// Whether the log did not answer at once: then the batch's time says nothing about the next.
     doubted: bool,
 }
 
-/// A node as master.
+/// A node in the role of master.
 #[derive(Clone, Debug)]
 pub struct Master {
     member: Member,
     epoch: Epoch,
-    /// The log's end, as this master knows it; all up to it is applied.
+    /// The log's end, as this master knows it; all entries up to it are applied.
     last: Revision,
-    /// What waits, by deadline. A batch is what runs at once, and a transaction counts as one item: of a batch, all
-    /// take equally long.
+    /// Waiting transactions, by deadline. The transactions of a batch count as running in parallel, each as one item,
+    /// because all take equally long.
     intake: Intake<Queued>,
     batch: Option<Batch>,
     batches: u64,
-    /// The most transactions of the next batch: fewer than [`BATCH_MAX`] while the log finds entries too long.
+    /// Most transactions of the next batch: fewer than [`BATCH_MAX`] after the log found an entry too long.
     batch_max: usize,
 }
 
-/// What an answer of the log means to the master.
+/// The consequence of a log's answer for the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Consequence {
-    /// It is still the master, as far as it knows.
+    /// The node is still the master, as far as it knows.
     Reigning,
-    /// Its batch is in the log, and must be applied.
+    /// The batch's entry is in the log, and must be applied.
     Committed(Placed),
     /// Another node has appended to the log.
     Deposed,
@@ -124,8 +123,8 @@ pub enum Consequence {
 use Consequence::{Committed, Deposed, Reigning};
 
 impl Master {
-    /// The master of `epoch`, whose record is at `last` and applied; `batches` entries of this process have names.
-    /// Transactions are let in by `gate`, which learns what a batch takes.
+    /// The master of `epoch`, whose record is at `last` and applied; this process has named `batches` entries. `gate`
+    /// admits transactions, and learns the time of a batch.
     pub fn new(member: Member, epoch: Epoch, last: Revision, batches: u64, gate: Gate) -> Master {
         let mut intake = Intake::new(member.node, BATCH_MAX, BATCH_TAKES, gate, Order::Deadline);
         intake.set_backlog_max(QUEUE_MAX as u64);
@@ -140,7 +139,7 @@ impl Master {
         }
     }
 
-    /// So many entries of this process have names.
+    /// Number of entries that this process has named.
     pub fn batches(&self) -> u64 {
         self.batches
     }
@@ -150,19 +149,19 @@ impl Master {
         self.last
     }
 
-    /// How many transactions it has taken and not answered.
+    /// Number of transactions that it has taken and not answered.
     pub fn unanswered(&self) -> u32 {
         let batch = self.batch.iter().flat_map(|batch| &batch.taken);
         let answered = batch.filter(|taken| taken.answered).count();
         (self.intake.requests() - answered) as u32
     }
 
-    /// Whether nothing of this master's is under way.
+    /// Whether no batch is under way.
     pub fn idle(&self) -> bool {
         self.batch.is_none()
     }
 
-    /// Takes a request, or says that it comes too late.
+    /// Takes a request, or answers that it comes too late.
     pub fn request(&mut self, caller: Caller, request: Request, now: Time, out: &mut Outbox) {
         let deadline = now + request.time_left;
         let queued = Queued {
@@ -184,7 +183,7 @@ impl Master {
         }
     }
 
-    /// Begins the next batch if none is under way.
+    /// Begins the next batch, unless one is under way.
     pub fn begin(&mut self, now: Time, out: &mut Outbox) {
         if self.batch.is_some() {
             return;
@@ -223,7 +222,7 @@ impl Master {
         });
     }
 
-    /// The store has executed a batch.
+    /// Takes the results of a batch from the store.
     pub fn executed(&mut self, id: BatchId, done: Vec<Performed>, line: &mut Line, now: Time, out: &mut Outbox) {
         let Some(mut batch) = self
             .batch
@@ -231,7 +230,8 @@ impl Master {
         else {
             return;
         };
-        // Another transaction may have read what one wrote whose client was told that it was not executed.
+        // A client was answered that its transaction was not executed, but others may have read its writes: execute the
+        // others again without it.
         if batch.taken.iter().any(|taken| taken.answered) {
             let answered = batch.taken.extract_if(.., |taken| taken.answered);
             answered.for_each(|taken| self.intake.abandon(taken.executor));
@@ -261,7 +261,8 @@ impl Master {
         self.batch = Some(batch);
     }
 
-    /// Notes what became of each transaction, puts those that were not run back, and returns what is to be logged.
+    /// Enters the results of the transactions, queues those that were not run again, and returns the transactions to
+    /// log.
     fn book(&mut self, batch: &mut Batch, done: Vec<Performed>, now: Time, out: &mut Outbox) -> Vec<Logged> {
         let mut logged = Vec::new();
         let taken = std::mem::take(&mut batch.taken);
@@ -285,7 +286,7 @@ impl Master {
         logged
     }
 
-    /// The log has answered, or has not ([`LogError::NoAnswer`]).
+    /// Takes the log's answer, or its absence ([`LogError::NoAnswer`]).
     pub fn log(
         &mut self,
         answer: Result<LogAnswer, LogError>,
@@ -320,7 +321,7 @@ impl Master {
                         return Committed((last.next(), entry));
                     }
                     Some(_) => return Deposed,
-                    // The log has moved and does not show where ours would be: that decides nothing.
+                    // The log has moved, and the read does not show the entry at our revision: that decides nothing.
                     None if end != last => line.ask_later(Ask::Read { after: last, max: 1 }, now),
                     None => {
                         batch.phase = Phase::Appending(Arc::clone(&entry));
@@ -338,12 +339,12 @@ impl Master {
         Reigning
     }
 
-    /// The log does not take an entry as long as this, at no time.
+    /// Handles the log's refusal of an entry of `len` bytes, which is final.
     fn too_long(&mut self, len: usize, now: Time, out: &mut Outbox) {
         let Some(mut batch) = self.batch.take() else {
             return;
         };
-        // Clients that were told that the outcome is unknown ask for it: nothing of theirs was executed.
+        // Clients that got `Unknown` ask for the outcome: their transactions were not executed.
         let told = batch.taken.extract_if(.., |taken| taken.answered);
         told.for_each(|taken| self.intake.abandon(taken.executor));
         let writing = batch.taken.iter().filter(|taken| taken.writes()).count();
@@ -357,7 +358,7 @@ impl Master {
         }
     }
 
-    /// Refuses the one transaction of a batch that writes.
+    /// Refuses the transactions of a batch that write; there is one at most.
     fn refuse_alone(&mut self, batch: &mut Batch, len: usize, out: &mut Outbox) {
         for taken in batch.taken.extract_if(.., |taken| taken.writes()) {
             self.intake.abandon(taken.executor);
@@ -366,7 +367,7 @@ impl Master {
         }
     }
 
-    /// Keeps the transactions of a batch up to the one after the first `kept` that write; the others wait again.
+    /// Keeps the transactions of a batch up to the one after the first `kept` that write; queues the others again.
     fn put_back_half(&mut self, batch: &mut Batch, kept: usize, now: Time, out: &mut Outbox) {
         self.batch_max = kept;
         let next = |(index, taken): (usize, &Taken)| taken.writes().then_some(index);
@@ -378,8 +379,8 @@ impl Master {
         }
     }
 
-    /// Says of what is under way that its outcome is unknown: the log no longer tells, or this node no longer reads it.
-    /// The requests' sessions do tell.
+    /// Answers `Unknown` to the batch under way: the log no longer shows its outcome, or this node no longer reads the
+    /// log. The requests' sessions record the outcome.
     pub fn cannot_tell(&mut self, out: &mut Outbox) {
         for taken in self.batch.iter_mut().flat_map(|batch| &mut batch.taken) {
             if !taken.answered {
@@ -389,20 +390,20 @@ impl Master {
         }
     }
 
-    /// The log has not moved: what the batch read is the latest.
+    /// Answers the batch after a read showed that the log has not moved, so that its reads are the latest.
     fn confirmed(&mut self, now: Time, out: &mut Outbox) {
         let last = self.last;
         self.reply(last, |_| Position::after(last), now, out);
     }
 
-    /// The store has applied the batch at `revision`.
+    /// Notes that the store has applied the batch at `revision`.
     pub fn applied(&mut self, revision: Revision, now: Time, out: &mut Outbox) {
         self.last = revision;
         self.batch_max = (self.batch_max + 1).min(BATCH_MAX);
         self.reply(revision, |index| Position { revision, index }, now, out);
     }
 
-    /// Answers all of the batch, and begins the next.
+    /// Answers every transaction of the batch, and begins the next batch.
     fn reply(&mut self, revision: Revision, position: impl Fn(u32) -> Position, now: Time, out: &mut Outbox) {
         if let Some(batch) = self.batch.take() {
             for taken in batch.taken {
@@ -417,7 +418,7 @@ impl Master {
         self.begin(now, out);
     }
 
-    /// Answers what cannot wait any longer: [`MARGIN`] before the deadline.
+    /// Answers requests that cannot wait any longer: [`MARGIN`] before the deadline.
     pub fn expire(&mut self, now: Time, out: &mut Outbox) {
         while let Some((queued, late)) = self.intake.expired(now) {
             out.refuse(queued.caller, queued.request.id, late);
@@ -432,7 +433,7 @@ impl Master {
             let answer = match batch.phase {
                 Phase::Executing | Phase::Confirming => Answer::late(Reason::Expired, None),
                 Phase::Appending(_) | Phase::Reading(_) => unresolved(taken),
-                Phase::Applying => continue, // it is in the log, and its answer is coming
+                Phase::Applying => continue, // the batch is in the log, and its answer is coming
             };
             taken.answered = true;
             out.answer(taken.queued.caller, taken.queued.request.id, answer);
@@ -454,8 +455,8 @@ impl Master {
             .unwrap_or(Time::MAX)
     }
 
-    /// Tells everything that waits that it was not executed; for a master that is none any more, and whose batch is not
-    /// in the log and cannot come into it.
+    /// Answers every waiting request that it was not executed. For a former master whose batch is not in the log and
+    /// cannot arrive there.
     pub fn dismiss(&mut self, out: &mut Outbox) {
         for taken in self.batch.take().into_iter().flat_map(|batch| batch.taken) {
             self.intake.abandon(taken.executor);
@@ -477,7 +478,7 @@ impl Master {
     }
 }
 
-/// What to say of a transaction while the log does not answer: one that writes nothing was not executed.
+/// The answer to a transaction while the log does not answer: without changes it counts as not executed.
 fn unresolved(taken: &Taken) -> Answer {
     match taken.writes() {
         true => Answer::Unknown,
@@ -486,7 +487,7 @@ fn unresolved(taken: &Taken) -> Answer {
 }
 
 impl Taken {
-    /// Whether there is something to log of it.
+    /// Whether the transaction has changes to log.
     fn writes(&self) -> bool {
         matches!(&self.done, Some(Performed::Done { set, .. }) if !set.changes.is_empty())
     }

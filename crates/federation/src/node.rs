@@ -1,4 +1,4 @@
-//! A node: master or slave, and what it does as either.
+//! A node: master or replica, and its behaviour in either role.
 
 use punctual_logs::{FederationId, LogError, Revision};
 use punctual_units::{Nanos, Time};
@@ -19,77 +19,74 @@ use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
 use crate::slave::Slave;
 
-/// How long before a deadline a node says that a request is late, so that the word arrives in time.
+/// Time before a deadline at which a node answers that a request is late, so that the answer arrives in time.
 pub const MARGIN: Nanos = Nanos::from_millis(1);
-/// How often a node writes what it has applied to disk.
+/// Interval at which a node syncs its applied entries to disk.
 pub const SYNC_EVERY: Nanos = Nanos::from_millis(100);
-/// How often a master trims the log.
+/// Interval at which a master trims the log.
 pub const TRIM_EVERY: Nanos = Nanos::from_millis(500);
-/// A node for which peers say for as long that its name is taken has stopped.
+/// Time for which peers must report a node's number as taken before the node stops.
 pub const NAME_WAIT: Nanos = Nanos::from_secs(1);
 
-/// What a node is told when it starts.
+/// The settings of a node when it starts.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Its name; the boot is another one at every start.
+    /// The node's number and boot; the boot differs at every start.
     pub me: Member,
-    /// The federation that it belongs to.
+    /// The federation that the node belongs to.
     pub federation: FederationId,
-    /// The nodes to look for.
+    /// The nodes from which heartbeats are expected.
     pub peers: Vec<NodeId>,
-    /// The most entries that the log keeps for nodes that are behind; those further behind get a copy.
+    /// Most entries that the log keeps for nodes that are behind; nodes further behind get a copy.
     pub log_entries_max: u64,
-    /// How many queries the store answers at once.
+    /// Queries that the store answers at once.
     pub executors: usize,
-    /// What lets requests in: one learns what queries take, a copy of it what transactions take.
+    /// Admission gate. Queries use this one, transactions a clone, so each learns its own costs.
     pub gate: Gate,
 }
 
-/// What a node knows in either role.
+/// The state of a node that does not depend on its role.
 #[derive(Clone, Debug)]
 pub struct Core {
-    /// Its name.
     pub me: Member,
-    /// Its peers.
     pub liveness: Liveness,
-    /// The log, as far as it has it.
+    /// Progress in applying the log.
     pub follower: Follower,
-    /// The line to the log.
+    /// Calls of the log, one at a time.
     pub line: Line,
-    /// The copy that it is being given, if it needs one.
+    /// The copy of a peer's records, if the node needs one.
     pub copying: Copying,
-    /// The reign at what is applied, as far as that is known.
+    /// The term at the applied revision, as far as it is known.
     pub reign: Reign,
     /// The last entry in the store that the node started with, until it has been compared with the log's.
     pub to_compare: Option<Revision>,
-    /// So many entries of this process have names.
+    /// Number of entries that this process has named.
     pub names: u64,
-    /// What its operator wants of it.
+    /// The request of its operator.
     pub wish: Wish,
 }
 
-/// What an operator wants of a node.
+/// An operator's request to a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
-    /// To serve.
     #[default]
     Serve,
-    /// To take nothing new.
+    /// Take no new requests.
     Pause,
-    /// The same, and to say when it may be ended.
+    /// Take no new requests, and report when the node may be ended.
     Leave,
 }
 
 impl Core {
-    /// Whether it takes requests, and may become the master.
+    /// Whether the node takes requests, and may become the master.
     pub fn serves(&self) -> bool {
         self.wish == Wish::Serve && self.copying.is_whole()
     }
 
-    /// Learns from the log's answer whether the store is of its history: a federation that has lost its log begins anew
-    /// from a backup, and a store that goes further than that has entries which the new log has otherwise. Each entry
-    /// bears the names of a process and a reign, which two histories do not have in common behind the backup. Where
-    /// the log has trimmed the store's last entry, the next one is to follow it.
+    /// Checks by the log's answer whether the store and the log have the same history. A federation that has lost its
+    /// log begins anew from a backup; a store that goes further than the backup has entries that differ from the new
+    /// log's. Each entry names a process and a term, and two histories share no such name behind the backup. If the log
+    /// has trimmed the store's last entry, the next one must follow it.
     ///
     /// # Errors
     /// [`Stop::OtherHistory`].
@@ -100,15 +97,15 @@ impl Core {
         let Reign { epoch, master } = self.reign;
         let is_ours = match answer {
             Ok(LogAnswer::Read { entries, last }) => match entries.first() {
-                // A part of the records may be without the one of the reign.
+                // A part of the records may lack the record of the term.
                 _ if *last >= at && master.is_none() => true,
                 Some((revision, entry)) if *revision > at && entry.body == Body::Reign => entry.id.epoch > epoch,
                 Some((_, entry)) => (epoch, master) == (entry.id.epoch, Some(entry.id.member)),
-                // An answer without the entry, although the log has it, tells nothing.
+                // An answer without the entry, although the log has it, decides nothing.
                 None if *last > at => return Ok(()),
                 None => *last == at,
             },
-            // It is given all records anew.
+            // A copy will replace all records.
             Err(LogError::Compacted { trimmed }) if *trimmed > at => true,
             _ => return Ok(()),
         };
@@ -116,7 +113,7 @@ impl Core {
         is_ours.then_some(()).ok_or(Stop::OtherHistory { at })
     }
 
-    /// The master, if it is another node that can be counted on.
+    /// The master, if it is another node that is alive.
     pub fn master(&self, now: Time) -> Option<NodeId> {
         let master = self.reign.master?;
         self.liveness.counts_on(master, now).then_some(master.node)
@@ -129,7 +126,7 @@ enum Role {
     Master(Box<Master>),
 }
 
-/// A node. It is a value: a shell passes events and the node's own time, and carries out the actions.
+/// A node, as a value: the process around it passes events and its own time, and carries out the actions.
 #[derive(Clone, Debug)]
 pub struct Node {
     core: Core,
@@ -140,24 +137,24 @@ pub struct Node {
     beat: Time,
     trim: Time,
     durable: Revision,
-    /// When the write to disk that is under way began.
+    /// Begin of the sync that is under way.
     syncing: Option<Time>,
     synced: Time,
-    /// Since when, and when last, a peer said that the name is taken.
+    /// First and last instant at which a peer reported the node's number as taken.
     refused: Option<(Time, Time)>,
     copies: Copies,
-    /// Since when it has been at the log's end, in this boot.
+    /// Instant at which it reached the log's end, in this boot.
     joined: Option<Time>,
-    /// It has said that it may be ended.
+    /// Whether it has returned `Action::Left`.
     left: bool,
-    /// What it said of itself in its last heartbeat, where a change is to be told at once.
+    /// Standing and idleness in the last heartbeat; a change of them may cause a heartbeat at once.
     told: (Standing, bool),
     stopped: Option<Stop>,
 }
 
 impl Node {
-    /// A node that starts `now`, and whose store contains all up to `applied`, which was in `reign`. `upto`: only the
-    /// records of keys up to this one.
+    /// A node that starts `now`, and whose store contains all entries up to `applied`, in the term `reign`; with
+    /// `upto`, only the records of keys up to that one.
     pub fn new(setup: &Setup, applied: Revision, upto: Option<Key>, reign: Reign, now: Time) -> Node {
         Node {
             core: Core {
@@ -189,62 +186,61 @@ impl Node {
         }
     }
 
-    /// The node as a machine of the loop's, at `now`: the bound of its queries' backlog is a knob.
+    /// The node as a machine of the control loop, at `now`: the bound of its queries' backlog is a knob.
     pub fn machine(&mut self, now: Time) -> &mut BacklogMachine<Ticket> {
         let machine = self.queries.machine();
         machine.at(now);
         machine
     }
 
-    /// Its name.
     pub fn member(&self) -> Member {
         self.core.me
     }
 
-    /// All of the log up to here is applied.
+    /// Revision up to which the log is applied.
     pub fn applied(&self) -> Revision {
         self.core.follower.applied()
     }
 
-    /// Whether it takes itself for the master.
+    /// Whether the node is in the role of master.
     pub fn is_master(&self) -> bool {
         matches!(self.role, Role::Master(_))
     }
 
-    /// The reign at what is applied.
+    /// The term at the applied revision.
     pub fn reign(&self) -> Reign {
         self.core.reign
     }
 
-    /// So many entries that another node has applied are not applied here.
+    /// Number of entries that a live peer has applied and this node has not.
     pub fn lag(&self, now: Time) -> u64 {
         let most = self.core.liveness.live(now).map(|peer| peer.applied).max();
         most.unwrap_or_default().0.saturating_sub(self.applied().0)
     }
 
-    /// How many of the peers that it counts on have applied all up to a revision, as it has last heard.
+    /// Number of live peers that have applied all entries up to `revision`, by their last heartbeats.
     pub fn have(&self, revision: Revision, now: Time) -> usize {
         let live = self.core.liveness.live(now);
         let whole = live.filter(|peer| peer.said.standing != Standing::Copying);
         whole.filter(|peer| peer.applied >= revision).count()
     }
 
-    /// The peers that it counts on.
+    /// The peers that are alive.
     pub fn live(&self, now: Time) -> impl Iterator<Item = NodeId> {
         self.core.liveness.live(now).map(|peer| peer.from.node)
     }
 
-    /// The request that the store is asked for by [`Action::Query`].
+    /// The request for which [`Action::Query`] asked the store.
     pub fn asked_by(&self, ticket: Ticket) -> Option<(Caller, RequestId)> {
         self.queries.asked_by(ticket)
     }
 
-    /// How many queries it has taken and not answered.
+    /// Number of queries that it has taken and not answered.
     pub fn queries(&self) -> usize {
         self.queries.count()
     }
 
-    /// The master, if it is this node or one that this node counts on.
+    /// The master, if it is this node or a live peer.
     pub fn master(&self, now: Time) -> Option<NodeId> {
         match self.role {
             Role::Master(_) => Some(self.core.me.node),
@@ -252,7 +248,7 @@ impl Node {
         }
     }
 
-    /// What it says of itself.
+    /// The state that the node reports.
     pub fn said(&self, now: Time) -> Said {
         let standing = self.standing();
         let (transactions, log_silent) = match &self.role {
@@ -273,7 +269,7 @@ impl Node {
         }
     }
 
-    /// Whether it takes requests.
+    /// Whether the node takes requests, and the reason if not.
     pub fn standing(&self) -> Standing {
         match (self.core.wish, self.joined) {
             _ if !self.core.copying.is_whole() => Standing::Copying,
@@ -284,12 +280,12 @@ impl Node {
         }
     }
 
-    /// Why it does nothing any more.
+    /// Reason for which the node has stopped; `None` while it runs.
     pub fn stopped(&self) -> Option<&Stop> {
         self.stopped.as_ref()
     }
 
-    /// Takes an event at the node's own time `now`; what is to be done.
+    /// Takes an event at the node's own time `now`; returns the actions to carry out.
     pub fn step(&mut self, event: Event, now: Time) -> Vec<Action> {
         if self.stopped.is_some() {
             return Vec::new();
@@ -300,7 +296,7 @@ impl Node {
         out.actions(self.said(now))
     }
 
-    /// The instant at which it wants [`Event::Wake`], if nothing else happens before.
+    /// The next instant at which the node needs [`Event::Wake`], unless another event comes before.
     pub fn wake_at(&self, now: Time) -> Time {
         if self.stopped.is_some() {
             return Time::MAX;
@@ -334,7 +330,7 @@ impl Node {
                     self.core.line.heard();
                 }
                 if self.core.line.answered(ticket) {
-                    // A log that is not there may say so at once, again and again. A master asks later by itself.
+                    // A log that is down may fail at once, again and again. A master postpones its call by itself.
                     if !is_there && matches!(self.role, Role::Slave(_)) {
                         self.core.line.rest(now);
                     }
@@ -383,7 +379,7 @@ impl Node {
         }
     }
 
-    /// A node that takes nothing new says where to go: for queries to any node that serves.
+    /// Refuses a request with another node to ask: for queries, any node that serves.
     fn turn_away(&self, caller: Caller, request: &Request, now: Time, out: &mut Outbox) {
         match request.work.for_master() {
             true => out.late(caller, request.id, Reason::NoMaster, None),
@@ -393,7 +389,7 @@ impl Node {
 
     fn query(&mut self, caller: Caller, request: Request, now: Time, out: &mut Outbox) {
         if self.queries.has(caller, request.id) && request.id.session.0 != 0 {
-            return; // it came twice, and gets one answer
+            return; // a repetition, which gets no second answer
         }
         let (ticket, id) = (self.core.line.ticket(), request.id);
         if let Err(late) = self.queries.take(ticket, caller, request, now) {
@@ -418,7 +414,8 @@ impl Node {
             Heard::NameTaken => out.push(Action::Send(heartbeat.from.node, Message::NameTaken(heartbeat.from))),
             Heard::TooMany => {}
         }
-        // A master with nothing under way can cede at once. Otherwise the log tells it soon enough.
+        // A master with nothing under way can cede at once. Otherwise its next answer from the log shows the new
+        // master.
         if let Role::Master(master) = &self.role
             && master.idle()
             && heartbeat.epoch > self.core.reign.epoch
@@ -477,7 +474,7 @@ impl Node {
             Role::Master(master) => {
                 let beyond = entries.iter().any(|(revision, _)| *revision > master.last());
                 if beyond && master.idle() {
-                    self.cede(now, out); // the entry is not ours: nothing of ours is under way
+                    self.cede(now, out); // another master appended the entry, and nothing of this node's is under way
                 }
             }
         }
@@ -493,7 +490,7 @@ impl Node {
                 epoch,
                 master: Some(member),
             };
-            // Further entries are of other masters: then this reign is over before it began.
+            // Further entries are of other masters: then this term is over before it began.
             if member == self.core.me && self.core.follower.end() == revision && self.core.copying.is_whole() {
                 self.core.line.forget();
                 self.role = Role::Master(Box::new(Master::new(
@@ -512,7 +509,7 @@ impl Node {
 
     fn queried(&mut self, ticket: Ticket, (revision, values): (Revision, Values), now: Time, out: &mut Outbox) {
         let Some(waiting) = self.queries.queried(ticket, now) else {
-            return; // its time was over
+            return; // its deadline has passed
         };
         let answer = Answer::Done {
             output: Output::Values(values),
@@ -525,7 +522,7 @@ impl Node {
     fn installed(&mut self, revision: Revision, reign: Reign) {
         self.core.follower.installed(revision);
         self.core.copying.installed();
-        // The record of the reign may be among those that are still to come.
+        // The record of the term may be among those that are missing.
         if self.core.copying.is_whole() || reign.epoch > self.core.reign.epoch {
             self.core.reign = reign;
         }
@@ -534,7 +531,7 @@ impl Node {
         }
     }
 
-    /// Is a slave from now on.
+    /// Changes the role to replica, unless it is that already.
     fn cede(&mut self, now: Time, out: &mut Outbox) {
         if let Role::Master(master) = &mut self.role {
             master.dismiss(out);
@@ -556,7 +553,7 @@ impl Node {
         self.stopped = Some(stop);
     }
 
-    /// Does what there is to do by now.
+    /// Starts every action that is due: the role's, copies, queries, sync, heartbeats.
     fn go_on(&mut self, now: Time, out: &mut Outbox) {
         if self.stopped.is_some() {
             return;
@@ -572,7 +569,8 @@ impl Node {
         self.tell_peers(now, out);
     }
 
-    /// Notes that it is at the log's end, that it has left, and what the others should know at once.
+    /// Notes whether the node is at the log's end, reports that it has left, and causes a heartbeat if its standing
+    /// changed.
     fn take_stock(&mut self, now: Time, out: &mut Outbox) {
         let at_end = match &self.role {
             Role::Slave(slave) => slave.is_at_end(&self.core),
@@ -595,7 +593,7 @@ impl Node {
         self.told = (standing, idle);
     }
 
-    /// Whether no client waits for it.
+    /// Whether no client waits for an answer.
     fn is_idle(&self) -> bool {
         let transactions = match &self.role {
             Role::Slave(_) => 0,
@@ -618,7 +616,8 @@ impl Node {
         }
     }
 
-    /// Makes images for peers. Once the first one is being installed here, what is here is no answer to any query.
+    /// Makes images for peers. While this node's own copy is incomplete, refuses all queries, which its records cannot
+    /// answer.
     fn go_on_with_copies(&mut self, now: Time, out: &mut Outbox) {
         if self.core.copying.is_whole() {
             while let Some((peer, after)) = self.copies.start(self.applied()) {
@@ -694,8 +693,9 @@ impl Node {
         out.push(Action::Tell(heartbeat));
     }
 
-    /// Trims the log to what all live nodes have on disk; further, where that would keep too much of it, but never
-    /// beyond what is on this node's own disk: some node must have what the log has not.
+    /// Trims the log up to the revision that all live nodes have on disk; further if more entries than the maximum
+    /// would remain, but never beyond the revision on this node's own disk: some node must have the entries that the
+    /// log has not.
     fn trim_log(&mut self, now: Time, out: &mut Outbox) {
         if self.trim > now {
             return;

@@ -1,4 +1,4 @@
-//! What one step of a node wants done.
+//! The actions of one step of a node.
 
 use punctual_units::Nanos;
 
@@ -11,33 +11,31 @@ use crate::message::{Answer, Message, Reason, Reply, Said};
 use crate::queries::QUERIES_MAX;
 use crate::records::RETRY_AFTER;
 
-/// The most actions of one step: an answer to all that waits, a word to each peer, and a few of the node's own.
+/// Most actions of one step: an answer to every waiting request, a message to each peer, and a few of the node's own.
 pub const ACTIONS_MAX: usize = QUEUE_MAX + BATCH_MAX + QUERIES_MAX + NODES_MAX + 8;
 
-/// The actions of one step.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     actions: Vec<Action>,
-    /// Where a client had better go.
+    /// A node to which clients of late requests are sent.
     better: Option<NodeId>,
 }
 
 impl Outbox {
-    /// No actions yet; clients whose requests are late are sent to `better`.
+    /// An empty outbox; clients whose requests are late are sent to `better`.
     pub fn new(better: Option<NodeId>) -> Outbox {
         let actions = Vec::new();
         Outbox { actions, better }
     }
 
-    /// Adds an action.
     pub fn push(&mut self, action: Action) {
         self.actions.push(action);
     }
 
-    /// Answers a request, through the node that passed it on if one did.
+    /// Answers a request, through the node that passed it on if there is one.
     pub fn answer(&mut self, caller: Caller, id: RequestId, answer: Answer) {
         self.push(match caller {
-            // What the node says of itself is added at the end of the step.
+            // The node's state is filled in at the end of the step.
             Caller::Client(client) => Action::Reply(
                 client,
                 Reply {
@@ -55,7 +53,7 @@ impl Outbox {
         self.answer(caller, id, Answer::late(reason, node.or(self.better)));
     }
 
-    /// Answers that a request was not let in, or cannot end in time any more.
+    /// Answers that a request was not admitted, or can no longer end in time.
     pub fn refuse(&mut self, caller: Caller, id: RequestId, late: Late) {
         let answer = Answer::Late {
             reason: late.reason,
@@ -65,7 +63,7 @@ impl Outbox {
         self.answer(caller, id, answer);
     }
 
-    /// All actions, in the order in which they were added, with what the node says of itself on each reply.
+    /// All actions, in the order in which they were added, with the node's state on each reply.
     pub fn actions(mut self, now_said: Said) -> Vec<Action> {
         for action in &mut self.actions {
             if let Action::Reply(_, Reply { said, .. }) = action {
@@ -82,7 +80,7 @@ impl Outbox {
 }
 
 impl Answer {
-    /// It was not executed; `node` may be a better one.
+    /// The answer that a request was not executed; `node` may be a better one.
     pub fn late(reason: Reason, node: Option<NodeId>) -> Answer {
         let retry_after = match reason {
             Reason::NoMaster if node.is_some() => Nanos::ZERO,

@@ -1,8 +1,8 @@
-//! Queries on a node: let in or refused at once, then waiting for the revision that their session has seen, for an
+//! Queries on a node: admitted or refused at once, then waiting for the revision that their session has seen, for an
 //! executor, and for the store.
 //!
-//! A query waits for its session's revision for half of its time. If the node has not come so far by then, the query
-//! is passed on to the master with the rest.
+//! A query waits for its session's revision for half of its time. If the node has not reached it by then, the query is
+//! passed on to the master with the remaining time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,38 +16,38 @@ use crate::message::{Reason, Request, Value, Work};
 use crate::node::MARGIN;
 use crate::records::RETRY_AFTER;
 
-/// The most queries that wait on a node. A thousand of 1 ms each is a second of work for one core.
+/// Most queries that wait on a node. A thousand of 1 ms each is a second of work for one core.
 pub const QUERIES_MAX: usize = 1024;
-/// The longest that a query waits for its session's revision, whatever time it has: a client may name one that will
+/// The longest wait of a query for its session's revision, whatever time it has: a client may name a revision that will
 /// never come.
 pub const BEHIND_MAX: Nanos = Nanos::from_secs(10);
-/// What an item takes before any has been measured.
+/// Assumed time of an item before any was measured.
 pub const ITEM_TAKES: Nanos = Nanos::from_micros(10);
 
-/// Values as a query returns them.
 pub type Values = Vec<Option<Value>>;
 
-/// What a query waits for.
+/// The event that a query waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// For its session's revision, and until when.
-    Behind { pass_at: Time, until: Time },
-    /// For an executor.
+    /// The session's revision: until `pass_at` before it is passed on, until `until` at the latest.
+    Behind {
+        pass_at: Time,
+        until: Time,
+    },
     Queued,
-    /// For the store.
-    Running { executor: usize },
-    /// For the master, to which it was passed on.
+    Running {
+        executor: usize,
+    },
+    /// The answer of the master, to which it was passed on.
     Passed,
 }
 
 /// A query that waits.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    /// Where the answer goes.
+    /// Destination of the answer.
     pub caller: Caller,
-    /// The query.
     pub request: Request,
-    /// By when.
     deadline: Time,
     stage: Stage,
 }
@@ -61,7 +61,7 @@ impl Waiting {
         }
     }
 
-    /// When something is to be done about it: [`MARGIN`] before its deadline at the latest.
+    /// The next instant at which the query needs an action: [`MARGIN`] before its deadline at the latest.
     fn due(&self) -> Time {
         let last = self.deadline - MARGIN;
         match self.stage {
@@ -71,12 +71,12 @@ impl Waiting {
     }
 }
 
-/// What is to be done about a query.
+/// An action that a query needs.
 #[derive(Clone, Debug)]
 pub enum Due {
-    /// It is no longer kept: it is late.
+    /// Answer that it is late; the query is no longer kept.
     Late(Waiting, Late),
-    /// It should be passed on to the master.
+    /// Pass it on to the master.
     Pass(Ticket),
 }
 
@@ -85,13 +85,13 @@ pub enum Due {
 pub struct Queries {
     waiting: BTreeMap<Ticket, Waiting>,
     due: BTreeSet<(Time, Ticket)>,
-    /// What is before the store, with its bound as a knob.
+    /// The queries before the store; their bound is a knob.
     machine: BacklogMachine<Ticket>,
     node: NodeId,
 }
 
 impl Queries {
-    /// None yet. The store answers `executors` at once, and `gate` lets in what it can answer in time.
+    /// No queries. The store answers `executors` at once, and `gate` admits the queries that it can answer in time.
     pub fn new(node: NodeId, executors: usize, gate: Gate) -> Queries {
         let intake = Intake::new(node, executors, ITEM_TAKES, gate, Order::Deadline);
         Queries {
@@ -102,31 +102,30 @@ impl Queries {
         }
     }
 
-    /// Whether the same request waits already, for the same caller. It may come by two ways: from a balancer that took
-    /// another node for dead, and from that node, which had passed it on.
+    /// Whether the same request waits already, for the same caller. It may arrive twice: from a balancer that found
+    /// another node dead, and from that node, which had passed it on.
     pub fn has(&self, caller: Caller, id: RequestId) -> bool {
         self.waiting
             .values()
             .any(|waiting| waiting.request.id == id && waiting.caller == caller)
     }
 
-    /// Where the answer to that query goes, and its name.
+    /// Destination of the answer to that query, and its request.
     pub fn asked_by(&self, ticket: Ticket) -> Option<(Caller, RequestId)> {
         let waiting = self.waiting.get(&ticket)?;
         Some((waiting.caller, waiting.request.id))
     }
 
-    /// How many queries wait.
     pub fn count(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The queries' machine: the bound of their backlog is its knob.
+    /// The machine of the queries, whose knob is the bound of their backlog.
     pub fn machine(&mut self) -> &mut BacklogMachine<Ticket> {
         &mut self.machine
     }
 
-    /// What the node says of its backlog.
+    /// The node's report on its backlog.
     pub fn report(&self) -> Report {
         self.machine.intake().report()
     }
@@ -134,7 +133,7 @@ impl Queries {
     /// Takes a query, which waits for its session's revision until [`start`](Queries::start).
     ///
     /// # Errors
-    /// [`Late`]: it is not taken.
+    /// [`Late`]: the query is not taken.
     pub fn take(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Time) -> Result<(), Late> {
         let pass_at = now + Nanos(request.time_left.min(BEHIND_MAX).0 / 2);
         let until = now + BEHIND_MAX;
@@ -161,7 +160,7 @@ impl Queries {
         }
     }
 
-    /// Queries that wait for a revision up to `applied` wait for an executor from now on, or are late after all.
+    /// Queues the queries whose revision has been applied for an executor; returns those that admission now finds late.
     pub fn enter(&mut self, applied: Revision, now: Time) -> Vec<Due> {
         let ready =
             |waiting: &Waiting| matches!(waiting.stage, Stage::Behind { .. }) && waiting.request.seen <= applied;
@@ -178,13 +177,13 @@ impl Queries {
         tickets.into_iter().filter_map(enter).collect()
     }
 
-    /// The next query for an executor that is free: it runs from now on.
+    /// The next query for a free executor; it counts as running from now on.
     pub fn start(&mut self, now: Time) -> Option<(Ticket, Work)> {
         loop {
             let Start { executor, work, .. } = self.machine.intake_mut().start(now, 0)?;
             match self.stage(work, Stage::Running { executor }) {
                 Some(waiting) => return Some((work, waiting.request.work.clone())),
-                None => self.machine.intake_mut().abandon(executor), // its time was over
+                None => self.machine.intake_mut().abandon(executor), // its deadline has passed
             }
         }
     }
@@ -203,7 +202,7 @@ impl Queries {
         Some(waiting)
     }
 
-    /// The query was passed on to the master; with the time that is left.
+    /// Notes that the query is passed on to the master; returns it with its remaining time.
     pub fn passed(&mut self, ticket: Ticket, now: Time) -> Option<Request> {
         let waiting = self.stage(ticket, Stage::Passed)?;
         Some(Request {
@@ -212,13 +211,13 @@ impl Queries {
         })
     }
 
-    /// Whether a client asked, and not a node that passed the query on.
+    /// Whether a client sent the query, and not a node that passed it on.
     pub fn is_of_client(&self, ticket: Ticket) -> bool {
         let caller = self.waiting.get(&ticket).map(|waiting| waiting.caller);
         matches!(caller, Some(Caller::Client(_)))
     }
 
-    /// A query that could not be passed on waits for its revision as long as any may.
+    /// Lets a query that could not be passed on wait for its revision, for `BEHIND_MAX` at most.
     pub fn keep(&mut self, ticket: Ticket) {
         if let Some(Stage::Behind { until, .. }) = self.waiting.get(&ticket).map(|waiting| waiting.stage) {
             let pass_at = Time::MAX;
@@ -226,7 +225,7 @@ impl Queries {
         }
     }
 
-    /// The query that the store answered, unless its time is over.
+    /// The query that the store answered; `None` if its time is over.
     pub fn queried(&mut self, ticket: Ticket, now: Time) -> Option<Waiting> {
         let waiting = self.remove(ticket)?;
         if let Stage::Running { executor } = waiting.stage {
@@ -235,14 +234,14 @@ impl Queries {
         Some(waiting)
     }
 
-    /// The query that the master answered, unless its time is over.
+    /// The query that the master answered; `None` if its time is over.
     pub fn answered(&mut self, id: RequestId) -> Option<Waiting> {
         let passed = |waiting: &Waiting| waiting.stage == Stage::Passed && waiting.request.id == id;
         let ticket = *self.waiting.iter().find(|(_, waiting)| passed(waiting))?.0;
         self.remove(ticket)
     }
 
-    /// The next query that something is to be done about.
+    /// The next query that needs an action by `now`.
     pub fn due(&mut self, now: Time) -> Option<Due> {
         while let Some((ticket, late)) = self.machine.intake_mut().expired(now) {
             if let Some(waiting) = self.remove(ticket) {
@@ -263,13 +262,13 @@ impl Queries {
     fn expire(&mut self, ticket: Ticket) -> Option<Due> {
         let waiting = self.remove(ticket)?;
         if let Stage::Running { executor } = waiting.stage {
-            self.machine.intake_mut().abandon(executor); // the store is still at it, but no client waits for it
+            self.machine.intake_mut().abandon(executor); // the store still works on it, but no client waits for it
         }
         let late = self.late(Reason::Expired);
         Some(Due::Late(waiting, late))
     }
 
-    /// Lets go of all queries. What the store answers of those that it has is ignored.
+    /// Removes and returns all queries. Later answers of the store to them are ignored.
     pub fn dismiss(&mut self) -> Vec<Waiting> {
         self.due.clear();
         let dismissed: Vec<Waiting> = std::mem::take(&mut self.waiting).into_values().collect();
@@ -281,7 +280,7 @@ impl Queries {
         dismissed
     }
 
-    /// The instant for which [`due`](Queries::due) should be asked next.
+    /// The next instant at which [`due`](Queries::due) may have something to return.
     pub fn next_due(&self) -> Time {
         let first = self.due.first().map(|(at, _)| *at);
         first

@@ -1,12 +1,13 @@
-//! What a request does to the records, and what the federation keeps among them for itself.
+//! The effects of requests on the records, and the federation's own records among them.
 //!
-//! **Sessions.** A request may come twice, or come late, and its client may ask what became of it at a time when only
-//! the log knows. So each session has a record of its own, which is written in the same transaction as the client's
-//! data: the number of its last transaction with its revision, and a *floor*. A transaction whose number is not above
-//! the floor is not executed. To answer that a transaction was not executed, the master first raises the floor to its
+//! **Sessions.** A request may come twice, or come late, and its client may ask for its outcome at a time when only the
+//! log knows. So each session has a record of its own, which is written in the same transaction as the client's data:
+//! the number of its last transaction with its revision, and a *floor*. A transaction whose number is not above the
+//! floor is not executed. To answer that a transaction was not executed, the master first raises the floor to its
 //! number, through the log: so that the answer stays true, whatever is still under way.
 //!
-//! Sessions are numbered as they begin; each beginning forgets the one that began [`SESSIONS_MAX`] before.
+//! Sessions are numbered as they begin; each new one deletes the record of the session that began [`SESSIONS_MAX`]
+//! before.
 
 use punctual_store::batch::WriteSet;
 use punctual_store::temporal::Creation;
@@ -18,31 +19,29 @@ use crate::message::{
     Command, FOUND_BYTES_MAX, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work,
 };
 
-/// The most sessions that a federation remembers: their records take a few MB on each node.
+/// Most sessions that a federation remembers: their records take a few MB on each node.
 pub const SESSIONS_MAX: u64 = 65_536;
 
-/// How long a client should wait before it tries again, where a node knows no better.
+/// Time that a client should wait before it tries again, where a node has no better estimate.
 pub const RETRY_AFTER: Nanos = Nanos::from_millis(20);
 
-/// The most records that the master removes in one transaction because their terms have ended.
+/// Most expired records that one transaction of the master's own removes.
 pub const SWEPT_MAX: usize = 128;
-/// The same in a transaction of a client's, which waits for it.
+/// Most expired records that a client's transaction removes, since the client waits for it.
 const SWEPT_BESIDE_MAX: usize = 8;
 
-/// The records of a transaction: its own changes included, and undone as a whole by their owner.
+/// The records as a transaction sees them, its own changes included. Their owner undoes the transaction as a whole.
 pub trait Records {
-    /// A failure of the store.
     type Error;
 
-    /// The value of `key`.
     ///
     /// # Errors
     /// A failure of the store.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, Self::Error>;
 
-    /// The value of `key`; the reading of a temporal object only if it is `max_age` old at most, and no older than the
-    /// object's validity (`ObjectSpec::avi`): the bound of its age holds for so long, see
-    /// [`sampled_at`](crate::temporal::sampled_at). What a transaction reads becomes part of its write set.
+    /// The value of `key`. The reading of a temporal object counts only if it is at most `max_age` old, and no older
+    /// than the object's validity (`ObjectSpec::avi`): the bound of its age holds for that long, see
+    /// [`sampled_at`](crate::temporal::sampled_at). Values read by a transaction become part of its write set.
     ///
     /// # Errors
     /// A failure of the store.
@@ -66,7 +65,7 @@ pub trait Records {
     /// [`Undo`].
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<Self::Error>>;
 
-    /// Carries out a command; its reply. Refused where there is no interpreter.
+    /// Carries out a command; returns its reply. Refused without an interpreter.
     ///
     /// # Errors
     /// [`Undo`].
@@ -74,7 +73,7 @@ pub trait Records {
         Err(Undo::Refused(Refusal::NoCommands))
     }
 
-    /// Removes records whose terms have ended, so many at most. Without an interpreter no record has one.
+    /// Removes expired records, at most `max`. Without an interpreter no record expires.
     ///
     /// # Errors
     /// [`Undo`].
@@ -83,12 +82,11 @@ pub trait Records {
     }
 }
 
-/// Why a transaction must be undone.
+/// Reason to undo a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo<E> {
-    /// The request asks for what cannot be.
+    /// The request is faulty, or cannot be fulfilled.
     Refused(Refusal),
-    /// The store failed.
     Failed(E),
 }
 
@@ -98,14 +96,14 @@ impl<E> From<E> for Undo<E> {
     }
 }
 
-/// What is remembered of a session.
+/// The record of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SessionRecord {
     /// No transaction up to this number will be executed any more.
     floor: u64,
-    /// The number of the last transaction that was.
+    /// Number of the last executed transaction.
     number: u64,
-    /// Its revision.
+    /// Revision of that transaction.
     revision: Revision,
 }
 
@@ -116,7 +114,7 @@ impl SessionRecord {
             .concat()
     }
 
-    /// What is no record of ours counts as one of a new session: only we write under this key.
+    /// Other bytes count as the record of a new session: only this crate writes under this key.
     fn decode(value: &[u8]) -> SessionRecord {
         let at = |index: usize| number(value.get(index * 8..).unwrap_or_default());
         SessionRecord {
@@ -146,8 +144,8 @@ fn session_key(session: SessionId) -> Key {
     [&[RESERVED, b's'][..], &session.0.to_be_bytes()].concat()
 }
 
-/// Does `work`, which the request `id` asks for, in a transaction that will be part of the entry at `revision`. After
-/// an error the caller undoes the transaction; a success that wrote nothing need not be logged.
+/// Carries out `work` of the request `id`, in a transaction that will be part of the entry at `revision`. After an
+/// error the caller undoes the transaction; a success without changes need not be logged.
 ///
 /// # Errors
 /// [`Undo`].
@@ -170,7 +168,7 @@ pub fn perform<R: Records>(
             records.sweep(SWEPT_MAX)?;
             Ok(Output::Values(Vec::new()))
         }
-        // A node answers these before it asks its store.
+        // A node answers these before it calls its store.
         Work::Fresh(key) | Work::Sample(Sample { key, .. }) => {
             let why = format!("key {}: readings are no records", key.escape_ascii());
             Err(Undo::Refused(Refusal::NotSet { why }))
@@ -214,7 +212,7 @@ fn transaction<R: Records>(
     };
     let session = SessionRecord::decode(&found);
     if id.number <= session.floor {
-        return Ok(Output::Fate(session.fate(id.number))); // it came again, or too late
+        return Ok(Output::Fate(session.fate(id.number))); // a repetition, or too late
     }
     let writes = operations.iter().any(Operation::writes);
     if writes {
@@ -241,7 +239,7 @@ fn transaction<R: Records>(
     Ok(Output::Values(values))
 }
 
-/// Carries out one operation; what a read found.
+/// Carries out one operation; returns the value of a read.
 fn operate<R: Records>(records: &mut R, operation: &Operation) -> Result<Option<Option<Value>>, Undo<R::Error>> {
     match operation {
         Operation::Get(key) => return Ok(Some(records.get(key)?)),
@@ -287,7 +285,7 @@ fn save<R: Records>(records: &mut R, object: &Key, max_age: Nanos, record: &Key)
     }
 }
 
-/// What applying `entry` does, transaction by transaction.
+/// The changes made by applying `entry`, transaction by transaction.
 pub fn sets(entry: &Entry) -> Vec<WriteSet> {
     match &entry.body {
         Body::Reign => {
@@ -303,7 +301,7 @@ pub fn sets(entry: &Entry) -> Vec<WriteSet> {
     }
 }
 
-/// The reign that records are of; `get` reads one.
+/// The term that the records name; `get` reads a record.
 ///
 /// # Errors
 /// Those of `get`.

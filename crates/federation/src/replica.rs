@@ -1,4 +1,4 @@
-//! One node's store: how batches and entries of the log reach it, on any engine and any operating system.
+//! A node's store: execution of batches and application of entries, on any engine and any operating system.
 
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
@@ -22,7 +22,7 @@ use crate::message::{
 };
 use crate::records::{self, Records, Undo};
 
-/// What a change may add to a store's pages beyond its bytes: it splits a leaf, and the branch above.
+/// Most bytes that a change adds to a store's pages beside its own: it splits a leaf, and the branch above.
 const CHANGE_BYTES: u64 = 2 * 4096;
 
 /// A store that follows the log.
@@ -31,39 +31,39 @@ pub struct Replica<E: Engine, O: Os> {
     horizon: Nanos,
     room: Mutex<Room>,
     speaking: Option<Speaking>,
-    /// No term ends before this; [`Millis::MAX`] where no record has one.
+    /// No record expires before this; [`Millis::MAX`] if none expires at all.
     next_due: AtomicU64,
-    /// The latest time that this node knows to have been.
+    /// The latest time that this node knows of, which its wall clock may not fall behind.
     time: AtomicU64,
 }
 
-/// What a store needs for commands.
+/// Interpreter of commands, and the wall clock for expiry.
 struct Speaking {
     interpreter: Interpreter,
     clock: Box<dyn Fn() -> Millis + Send + Sync>,
 }
 
-/// What may come to the records of a store.
+/// Bound on the records of a store.
 struct Room {
-    /// The most bytes of pages that records may take; `None` without a bound.
+    /// Most bytes of pages that records may take; `None` without a bound.
     bytes_max: Option<u64>,
-    /// So much may surely come; at 0 it is looked up.
+    /// Bytes that can be added without looking at the engine; at 0 the engine is asked.
     left: u64,
 }
 
-/// A transaction of the store, as the federation writes to it.
+/// A transaction of a batch, with the federation's view of its records.
 struct View<'b, 's, E: Engine + 's, O: Os> {
     transaction: BatchTransaction<'b, 's, E, O>,
     replica: &'b Replica<E, O>,
     is_full: bool,
     now: Millis,
-    /// Whether records may have terms, those of the batch included.
+    /// Whether any record may expire, those of the batch included.
     has_terms: &'b Cell<bool>,
-    /// Whether the transaction has found that a term had ended: then the next master may find nothing else.
+    /// Whether the transaction has found a record expired: then the next master must find it expired, too.
     judged: Cell<bool>,
 }
 
-/// A snapshot of the store, as commands see it.
+/// A snapshot of the store, with the view that commands have of it.
 struct Seen<'r, 's, E: Engine + 's, O: Os> {
     transaction: ReadTransaction<'s, E, O>,
     replica: &'r Replica<E, O>,
@@ -124,12 +124,12 @@ fn owned<V>(found: Freshness<V>, into_owned: impl FnOnce(V) -> Vec<u8>) -> Fresh
 }
 
 impl<E: Engine, O: Os> View<'_, '_, E, O> {
-    /// Whether a term has ended: the record is not there any more.
+    /// Whether the record has expired, so that it counts as missing.
     fn is_over(&self, key: &[u8]) -> Result<bool, StoreError> {
         Ok(self.term(key)?.is_some_and(|end| end <= self.now))
     }
 
-    /// A record has no term any more.
+    /// Removes the expiry of a record.
     fn forget(&mut self, key: &[u8]) -> Result<(), StoreError> {
         let Some(end) = self.term(key)? else { return Ok(()) };
         self.transaction.delete(&cells::due_key(end, key))?;
@@ -144,7 +144,7 @@ impl<E: Engine, O: Os> View<'_, '_, E, O> {
         self.write_time()
     }
 
-    /// What was decided by this time stays so, whatever clock decides next.
+    /// Records the time of this decision, so that no later master judges by an earlier one.
     fn write_time(&mut self) -> Result<(), StoreError> {
         self.transaction.put(&cells::CLOCK, &self.now.to_be_bytes())
     }
@@ -227,7 +227,7 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Undo<StoreError>> {
-        // Our own records are few, and a delete writes them, too.
+        // The federation's own records are few, and a delete writes them, too.
         if self.is_full && key.first() != Some(&RESERVED) {
             return Err(Undo::Refused(Refusal::StoreFull));
         }
@@ -272,7 +272,7 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
             return Err(Undo::Refused(Refusal::StoreFull));
         }
         let key = &creation.spec.key;
-        // Otherwise the object would hide the record.
+        // An object would hide the record.
         if let Err(StoreError::NotTemporal { .. }) = self.transaction.get_fresh(key, Nanos::ZERO)
             && self.get(key)?.is_some()
         {
@@ -292,7 +292,7 @@ impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
     }
 }
 
-/// Why a transaction is undone whose write the store did not take.
+/// Reason to undo a transaction whose write the store refused.
 fn undo(error: StoreError) -> Undo<StoreError> {
     match error {
         StoreError::Temporal { key } => Undo::Refused(Refusal::Temporal { key }),
@@ -305,7 +305,7 @@ fn undo(error: StoreError) -> Undo<StoreError> {
 }
 
 impl<E: Engine, O: Os> Replica<E, O> {
-    /// A store that was opened as a replicated one. A reading older than `horizon` counts as none.
+    /// Wraps a store that was opened as a replicated one. A reading older than `horizon` counts as none.
     pub fn new(store: Store<E, O>, horizon: Nanos) -> Replica<E, O> {
         let room = Mutex::new(Room {
             bytes_max: None,
@@ -321,7 +321,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         }
     }
 
-    /// Has commands carried out by `interpreter`, and terms counted by `clock`.
+    /// Sets the interpreter of commands, and the wall clock by which records expire.
     ///
     /// # Errors
     /// Those of the store.
@@ -339,7 +339,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(replica)
     }
 
-    /// The time by which terms are judged now.
+    /// The time by which expiry is judged now.
     fn now(&self) -> Millis {
         let Some(Speaking { clock, .. }) = &self.speaking else {
             return 0;
@@ -348,12 +348,12 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.time.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
-    /// When the next term ends; [`Millis::MAX`] where there is none.
+    /// The instant at which the next record expires; [`Millis::MAX`] if none does.
     pub fn next_due(&self) -> Millis {
         self.next_due.load(Ordering::Acquire)
     }
 
-    /// Whether records are to be removed, because their terms have ended.
+    /// Whether expired records wait to be removed.
     pub fn is_due(&self) -> bool {
         self.has_terms() && self.next_due() <= self.now()
     }
@@ -362,7 +362,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.next_due() < Millis::MAX
     }
 
-    /// Looks for the first term that ends, and the latest time that a master has written down.
+    /// Looks up the first record to expire, and the latest time that a master has recorded.
     fn read_terms(&self) -> Result<(), StoreError> {
         if self.speaking.is_none() {
             self.next_due.store(Millis::MAX, Ordering::Release);
@@ -381,7 +381,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(())
     }
 
-    /// That no more is taken in.
+    /// The error of a write that the bound refuses.
     fn full(&self) -> StoreError {
         let room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         StoreError::Engine(EngineError::QuotaFull {
@@ -392,7 +392,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
     }
 
     /// Refuses transactions that put or create something once records take `bytes_max` bytes of pages; deletes go on.
-    /// It is looked at before each batch, so the engine needs room for one batch more: what is in the log must be
+    /// The bound is checked before each batch, so the engine needs room for one batch more: an entry in the log must be
     /// applied, whatever it takes.
     pub fn bounded(self, bytes_max: u64) -> Replica<E, O> {
         let room = Mutex::new(Room {
@@ -413,12 +413,12 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(room.left == 0)
     }
 
-    /// All of the log up to here is in it.
+    /// Revision up to which the log is applied.
     pub fn revision(&self) -> Revision {
         self.store.revision()
     }
 
-    /// The reign at its revision.
+    /// The term at that revision.
     ///
     /// # Errors
     /// Those of the store.
@@ -426,7 +426,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         records::reign(|key| self.store.get(key))
     }
 
-    /// Executes requests one after the other, each undone alone; nothing is to be seen of it.
+    /// Executes requests one after the other, each undone alone; none of their changes is visible.
     ///
     /// # Errors
     /// Those of the store.
@@ -436,7 +436,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         let (is_full, now, has_terms) = (self.is_full()?, self.now(), Cell::new(self.has_terms()));
         let mut batch = self.store.batch(bounds)?;
         let mut outcomes = Vec::with_capacity(requests.len());
-        // So no transaction that is begun can exceed what a batch may find.
+        // With this bound no transaction that is begun can exceed the bytes that a batch may read.
         let (mut found, most) = (0, BATCH_FOUND_BYTES_MAX - FOUND_BYTES_MAX);
         for request in requests {
             if found > most {
@@ -468,7 +468,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.apply_sets(revision, &records::sets(entry))
     }
 
-    /// Applies what an entry of the log says, transaction by transaction.
+    /// Applies the changes of an entry of the log, transaction by transaction.
     ///
     /// # Errors
     /// Those of the store.
@@ -477,11 +477,12 @@ impl<E: Engine, O: Os> Replica<E, O> {
         let bytes = changes.map(|(key, value)| CHANGE_BYTES + (key.len() + value.as_ref().map_or(0, Vec::len)) as u64);
         let bytes: u64 = bytes.sum();
         let terms = || sets.iter().flat_map(|set| set.changes.keys());
-        // The master's time as well: what a transaction was told by it is so for the next master, too.
+        // The recorded time of the master changes as well: a transaction's verdicts on expiry must hold for the next
+        // master, too.
         let is_of_terms = |key: &Key| cells::of_due(key).is_some() || key[..] == cells::CLOCK[..];
         let changes_terms = self.speaking.is_some() && terms().any(is_of_terms);
         if changes_terms {
-            // Before others see the records: those that look then look for terms, too.
+            // Before other threads see the records: then they look for expiries, too.
             let first = terms().filter_map(|key| cells::of_due(key)).map(|(end, _)| end).min();
             self.next_due.fetch_min(first.unwrap_or(Millis::MAX), Ordering::AcqRel);
         }
@@ -494,7 +495,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(())
     }
 
-    /// Counts an entry as applied and leaves out what it says: a planted fault.
+    /// Counts an entry as applied without its changes: a planted fault.
     ///
     /// # Errors
     /// Those of the store.
@@ -502,7 +503,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.store.apply(revision, &[])
     }
 
-    /// Installs a reading of an object, if that was created here.
+    /// Installs a reading of an object; returns false if the object was not created here.
     ///
     /// # Errors
     /// Those of the store.
@@ -521,7 +522,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(true)
     }
 
-    /// Whether an object of that name is here.
+    /// Whether the object of that name was created here.
     pub fn has_object(&self, object: Made) -> bool {
         self.store.object_made(object).is_some()
     }
@@ -539,8 +540,8 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.store.count_boot(at_least)
     }
 
-    /// What a temporal object reads here, from memory alone: its latest reading into `value`, and how old that shows.
-    /// `None` where there is no such object, `Some(None)` where it has no reading yet.
+    /// Copies the latest reading of a temporal object into `value`, from memory alone; returns its age as the store has
+    /// it. `None` if there is no such object, `Some(None)` if it has no reading yet.
     ///
     /// # Errors
     /// Those of the store.
@@ -552,7 +553,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(Some(sample.map(|sample| sample.age(self.store.os().since_boot()))))
     }
 
-    /// How old what a temporal object reads here shows; `None` where it has no reading.
+    /// Age of a temporal object's latest reading, as the store has it; `None` if there is no reading.
     ///
     /// # Errors
     /// Those of the store.
@@ -564,7 +565,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(sample.map(|sample| sample.age(self.store.os().since_boot())))
     }
 
-    /// What a temporal object reads here.
+    /// The latest reading of a temporal object.
     ///
     /// # Errors
     /// Those of the store.
@@ -572,7 +573,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.store.get(object)
     }
 
-    /// Reads records from one snapshot, and readings that are at most so old.
+    /// Reads records from one snapshot, and readings of at most that age.
     ///
     /// # Errors
     /// Those of the store.
@@ -601,7 +602,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
     }
 
     fn seen(&self) -> Result<Seen<'_, '_, E, O>, StoreError> {
-        // The last term may go, or the first one come, while the snapshot is taken.
+        // The last expiry may be removed, or the first one set, while the snapshot is taken.
         let had_terms = self.has_terms();
         let transaction = self.store.read_transaction(Deadline::NONE)?;
         Ok(Seen {
@@ -612,7 +613,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         })
     }
 
-    /// Writes what was applied to the medium; all up to the revision that is returned is there.
+    /// Syncs to the medium; returns the revision up to which all entries are there.
     ///
     /// # Errors
     /// Those of the store.
@@ -622,12 +623,12 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok(revision)
     }
 
-    /// Up to which key its records are here, see [`Store::upto`].
+    /// Last key up to which records are here, see [`Store::upto`].
     pub fn upto(&self) -> Option<Key> {
         self.store.upto()
     }
 
-    /// All of it, from one snapshot.
+    /// All records, from one snapshot.
     ///
     /// # Errors
     /// Those of the store.
@@ -635,7 +636,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.store.image()
     }
 
-    /// About so many bytes of the records behind a key, from one snapshot.
+    /// The records behind a key, approximately `bytes_max` bytes of them, from one snapshot.
     ///
     /// # Errors
     /// Those of the store.
@@ -643,12 +644,12 @@ impl<E: Engine, O: Os> Replica<E, O> {
         self.store.image_from(after, bytes_max)
     }
 
-    /// Puts an image in the place of the records that it is about.
+    /// Replaces the records in an image's range by the image.
     ///
     /// # Errors
     /// Those of the store.
     pub fn install(&self, image: &Image) -> Result<(), StoreError> {
-        // Until it is known, each record may have a term.
+        // Until it is known otherwise, any record may expire.
         self.next_due.store(0, Ordering::Release);
         self.store.install_image(image)?;
         self.read_terms()?;
@@ -657,9 +658,9 @@ impl<E: Engine, O: Os> Replica<E, O> {
     }
 }
 
-/// What became of one request.
+/// Outcome of one request.
 enum Outcome {
-    /// Its write set is part of the batch.
+    /// The write set of the request is part of the batch.
     Kept(Output),
     Undone(Performed),
 }
@@ -700,7 +701,7 @@ fn execute<E: Engine, O: Os>(
             Ok(Outcome::Kept(output))
         }
         Err(Undo::Refused(refusal)) => Ok(Outcome::Undone(Performed::Refused(refusal))),
-        // Alone it would not fit either, if it was the first.
+        // If it was the first, it would not fit alone either.
         Err(Undo::Failed(StoreError::BatchFull { bytes, .. })) => Ok(full(if first { bytes } else { 0 })),
         Err(Undo::Failed(error)) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! A slave: applies the log in its order, and looks out for a master.
+//! A replica: applies the log in its order, and takes over if the master fails.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::node::Core;
 use crate::outbox::Outbox;
 use crate::takeover::{Suspicion, Takeover};
 
-/// After so long without a word from the log, a slave reads it: a watch may have ended in silence.
+/// After this long without entries or answers from the log, a replica reads it: a watch may have ended silently.
 pub const SILENCE_MAX: Nanos = Nanos::from_millis(250);
 
-/// A node as slave.
+/// A node in the role of replica.
 #[derive(Clone, Debug)]
 pub struct Slave {
     suspicion: Suspicion,
     takeover: Option<Takeover>,
-    /// When the log was heard last; `None`: it should be read at once.
+    /// Last entry or answer from the log; `None`: the log should be read at once.
     heard: Option<Time>,
 }
 
 impl Slave {
-    /// A slave from `now` on.
+    /// A replica from `now` on.
     pub fn new(now: Time) -> Slave {
         Slave {
             suspicion: Suspicion::new(now),
@@ -35,12 +35,12 @@ impl Slave {
         }
     }
 
-    /// The log told something without being asked.
+    /// Notes that the watch brought entries.
     pub fn watched(&mut self, now: Time) {
         self.heard = Some(now);
     }
 
-    /// The log has answered, or has not ([`LogError::NoAnswer`]).
+    /// Takes the log's answer, or its absence ([`LogError::NoAnswer`]).
     pub fn log(&mut self, core: &mut Core, answer: Result<LogAnswer, LogError>, now: Time) {
         match answer {
             Ok(LogAnswer::Read { entries, last }) => {
@@ -66,7 +66,7 @@ impl Slave {
         }
     }
 
-    /// Does what there is to do.
+    /// Starts every action that is due: takeover, installing an image, applying, asking for an image, reading the log.
     pub fn go_on(&mut self, core: &mut Core, now: Time, out: &mut Outbox) {
         self.consider_takeover(core, now);
         let applied = core.follower.applied();
@@ -83,7 +83,7 @@ impl Slave {
         {
             out.push(Action::Apply(revision, entry));
         }
-        // What is being applied comes first, so that the peer is asked for nothing older.
+        // The entry being applied comes first, so that the peer is asked for nothing older.
         if !core.follower.busy() {
             let source = |except| core.liveness.source(except, now);
             if let Some((peer, wanted)) = core.copying.ask(source, applied, now) {
@@ -99,7 +99,7 @@ impl Slave {
         let trusted = core.master(now).is_some();
         self.suspicion.observe(trusted, now);
         if trusted || !core.serves() {
-            self.takeover = None; // if its record is in the log all the same, this node will be the master
+            self.takeover = None; // if its record is in the log nevertheless, this node will be the master
         } else if self.takeover.is_none() && self.takeover_due(core, now) <= now {
             self.takeover = Some(Takeover::default());
         }
@@ -128,20 +128,21 @@ impl Slave {
         }
     }
 
-    /// An image is installed: the log may have more.
+    /// Notes that an image is installed: the log may have more entries.
     pub fn installed(&mut self) {
         self.heard = None;
     }
 
-    /// Whether it is at the log's end, as far as it knows, or an entry behind: the next one is always coming.
+    /// Whether the replica is at most one entry behind the log's end, as far as it knows: the next entry is always
+    /// coming.
     pub fn is_at_end(&self, core: &Core) -> bool {
         let behind = core.follower.end().0 - core.follower.applied().0;
         self.heard.is_some() && !core.copying.is_needed(core.follower.applied()) && behind <= 1
     }
 
-    /// When there may be something to do.
+    /// The next instant at which `go_on` may have something to do.
     pub fn next_due(&self, core: &Core, now: Time) -> Time {
-        // While the log or the store is at work, their answer comes first.
+        // While the log or the store is busy, its answer comes first.
         let applied = core.follower.applied();
         let free = core.line.idle() && !core.follower.busy() && !core.copying.begins_anew(applied);
         let log = match self.heard {

@@ -1,13 +1,13 @@
-//! How a slave becomes the master.
+//! The steps by which a replica becomes the master.
 //!
-//! 1. It suspects the master, and waits for as many [`STEP`]s as live nodes should go before it: the one that has
+//! 1. It suspects the master, and waits one [`STEP`] for each live node that should go before it: the one that has
 //!    applied the most goes first, because it has the least to catch up.
 //! 2. It reads the log to its end (a linearizable read), and applies it.
-//! 3. It appends the record of a new reign where it believes the end to be. If the log has moved, it goes back to 2.
+//! 3. It appends the record of a new term where it believes the end to be. If the log has moved, it goes back to 2.
 //! 4. Once its record is applied, it is the master.
 //!
-//! The old master's next append fails, since the log has moved past what it knows. None of this reads a clock but 1,
-//! and 1 is about when to begin, not about what is safe.
+//! The old master's next append fails, since the log has moved past the end that it knows. Only step 1 reads a clock,
+//! and step 1 decides when to begin, not what is safe.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::follower::Follower;
 use crate::ids::{BatchId, Epoch, Member, Revision};
 use crate::liveness::SUSPECT_AFTER;
 
-/// The head start of each node over the next: time enough for a read, an append, and a heartbeat that tells.
+/// Head start of each node over the next: time enough for a read, an append, and a heartbeat.
 pub const STEP: Nanos = Nanos::from_millis(30);
 
-/// Since when a node has been without a master that it can count on.
+/// How long a node has been without a live master.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspicion {
     started: Time,
@@ -29,12 +29,12 @@ pub struct Suspicion {
 }
 
 impl Suspicion {
-    /// A node that started now: it listens for a while before it suspects any.
+    /// The state of a node that starts now: it listens for `SUSPECT_AFTER` before it suspects a master.
     pub fn new(started: Time) -> Suspicion {
         Suspicion { started, since: None }
     }
 
-    /// Takes note of whether the master is there.
+    /// Notes whether the master is alive.
     pub fn observe(&mut self, trusted: bool, now: Time) {
         match trusted {
             true => self.since = None,
@@ -42,7 +42,8 @@ impl Suspicion {
         }
     }
 
-    /// When a node before which `rank` others should go may take over; never, while the master is there.
+    /// The instant at which a node may take over if `rank` others should go before it; `Time::MAX` while the master
+    /// is alive.
     pub fn due(&self, rank: u64) -> Time {
         let listened = self.started + SUSPECT_AFTER;
         self.since.map_or(Time::MAX, |since| since.max(listened) + STEP * rank)
@@ -52,9 +53,9 @@ impl Suspicion {
 /// A takeover under way.
 #[derive(Clone, Debug)]
 pub struct Takeover {
-    /// The log must be read, to learn where it ends or what became of the record.
+    /// Whether the log must be read, to learn where it ends or whether it has the record.
     read_first: bool,
-    /// The record of the new reign, and the end of the log that it was made for.
+    /// The record of the new term, and the end of the log that it was made for.
     record: Option<(Revision, Arc<Entry>)>,
 }
 
@@ -73,23 +74,23 @@ impl Takeover {
         self.read_first
     }
 
-    /// The log was read to its end, as far as the follower knows.
+    /// Notes that the log was read to its end, as far as the follower knows.
     pub fn read(&mut self) {
         self.read_first = false;
     }
 
-    /// The record was not appended, or no answer came: the log tells.
+    /// Notes that the record was not appended, or that no answer came: the log must be read.
     pub fn unresolved(&mut self) {
         self.read_first = true;
     }
 
-    /// The record that was to be appended.
+    /// The record that was to be appended, and its revision's predecessor.
     pub fn record(&self) -> Option<&(Revision, Arc<Entry>)> {
         self.record.as_ref()
     }
 
-    /// The record to append now, and the end of the log that it is for; `None` while there is something to read or
-    /// apply first. As long as the log does not move, it is the same record.
+    /// The record to append now, and the end of the log that it is for; `None` while entries must be read or applied
+    /// first. As long as the log does not move, it is the same record.
     pub fn append(
         &mut self,
         follower: &Follower,

@@ -1,6 +1,6 @@
-//! How does sensor data reach every node, and how old is it there?
+//! Transport of sensor data to every node, and the bound of its age there.
 //!
-//! **Problem.** Each node has sensors, and transactions on every node read them. Sensor data is not worth a place in
+//! **Problem.** Each node has sensors, and transactions on every node read them. Sensor data is not worth an entry in
 //! the log: the newest reading replaces all before it. And a reading is worth nothing without its age, but instants of
 //! two machines do not compare.
 //!
@@ -13,7 +13,7 @@
 //! source and takes newer readings only.
 //!
 //! **Age.** The age that a reading has when the feed takes it travels along. The peer adds the *way*: the whole time
-//! that has passed on its own clock since the stamp that the source had heard last *before* it took the reading.
+//! that has passed on its own clock since the stamp that the source had received last *before* it took the reading.
 //!
 //! ```text
 //!     peer    ──── stamp ─────────────────────────── reading comes: now ───►  way <= now - stamp
@@ -21,18 +21,18 @@
 //!     source  ──────────heard ── reading taken ── sent ──────────────────►
 //! ```
 //!
-//! This is an upper bound, because the stamp was heard, hence made, before the reading was taken: an order, no
+//! This is an upper bound, because the stamp was received, hence made, before the reading was taken: an order, no
 //! difference of clocks. Rejected: half of the round trip, which is too short where the way back is the longer half.
-//! The round trip less what the source says it held the stamp: tighter by the time between two stamps, but wrong
-//! whenever the source's clock jumps. So the bound is loose by a round trip and by the time between two stamps, which
-//! come with each acknowledgement and each sign of life.
+//! The round trip less the time for which the source says it held the stamp: tighter by the time between two stamps,
+//! but wrong whenever the source's clock jumps. So the bound is loose by a round trip and by the time between two
+//! stamps, which come with each acknowledgement and each sign of life.
 //!
 //! **Drift.** A clock whose rate is off by at most `drift_ppm` shows at least 1 - drift of the time that has truly
 //! passed. Ages and ways are divided by that.
 //!
-//! **Supposed.** The peer's clock does not run backwards and does not stand still: it counts from boot, suspended or
-//! not. The source's clock may be wrong and jump as it likes once the feed has the reading; before that, an age is what
-//! the source's store says. A stamp is lost, late, doubled or overtaken: the bound only becomes looser.
+//! **Assumptions.** The peer's clock does not run backwards and does not stand still: it counts from boot, suspended or
+//! not. The source's clock may be wrong and jump in any way once the feed has the reading; before that, an age is the
+//! one that the source's store reports. If a stamp is lost, late, doubled or overtaken, the bound only becomes looser.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -42,49 +42,42 @@ use punctual_units::{Made, Nanos, Seq, Time};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// An instant of a peer's clock, in one of its boots. It means something to that peer only.
+/// An instant of a peer's clock, in one of its boots. Only that peer can interpret it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stamp {
-    /// Which boot of the peer: its clock begins anew with each.
+    /// Number of the peer's boot: its clock begins anew with each.
     pub boot: u64,
-    /// When the peer made it.
+    /// The instant at which the peer made it.
     pub at: Time,
 }
 
 /// A reading on its way from its source to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The object.
     pub object: Made,
-    /// The reading's number within the object.
+    /// Number of the reading within the object.
     pub seq: Seq,
-    /// How old it was when the feed took it, on the source's clock; [`Nanos::MAX`] where that is not known.
+    /// Age when the feed took it, on the source's clock; [`Nanos::MAX`] if unknown.
     pub age: Nanos,
-    /// The newest stamp of the peer's that the source had heard by then.
+    /// The newest stamp of the peer that the source had received by then.
     pub stamp: Stamp,
-    /// The value.
     #[serde(with = "punctual_store::batch::bytes")]
     pub value: Vec<u8>,
 }
 
-/// As a [`Report`] is written, without a copy of its own.
+/// A [`Report`] that borrows its value, to be encoded without a copy; the fields are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Reported<'f> {
-    /// See [`Report::object`].
     pub object: Made,
-    /// See [`Report::seq`].
     pub seq: Seq,
-    /// See [`Report::age`].
     pub age: Nanos,
-    /// See [`Report::stamp`].
     pub stamp: Stamp,
-    /// See [`Report::value`].
     #[serde(serialize_with = "punctual_store::batch::bytes::serialize")]
     pub value: &'f [u8],
 }
 
 impl Reported<'_> {
-    /// With a copy of the value.
+    /// An owned report, with a copy of the value.
     pub fn report(&self) -> Report {
         Report {
             object: self.object,
@@ -96,17 +89,17 @@ impl Reported<'_> {
     }
 }
 
-/// How much a feed holds.
+/// Bounds of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FeedBounds {
-    /// The most objects, 1,024 by default.
+    /// Most objects, 1,024 by default.
     pub objects: u32,
     /// The longest value in bytes, 64 by default. Memory for `objects` of them is kept from the start.
     pub value_bytes: u32,
-    /// The most readings under way at a time, 64 by default: what a link of 10,000 readings per second carries in 6 ms.
+    /// Most readings under way at a time, 64 by default: a link of 10,000 readings per second carries them in 6 ms.
     pub under_way: usize,
-    /// How long a reading is under way before it is sent again: 200 ms by default, several round trips.
+    /// Time after which an unacknowledged reading is sent again: 200 ms by default, several round trips.
     pub resend_after: Nanos,
 }
 
@@ -121,51 +114,47 @@ impl Default for FeedBounds {
     }
 }
 
-/// Why a feed did not take a reading. Nothing has changed then.
+/// Reason for which a feed refused a reading. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
-    /// It has as many objects as it may.
+    /// The feed has its maximum of objects.
     #[error("object {object}: this feed has its {max} objects already: raise the bound of objects")]
     TooManyObjects {
-        /// The object.
         object: Made,
-        /// The most it may have.
+        /// Most objects of the feed.
         max: u32,
     },
     /// The reading is not newer than the last one.
     #[error("object {object}: reading {seq} comes after {last}: offer each once, in increasing order from 1")]
     NotNewer {
-        /// The object.
         object: Made,
-        /// The reading's number.
         seq: Seq,
         /// The last number offered, 0 if none was.
         last: Seq,
     },
-    /// The value is longer than values may be.
+    /// The value exceeds the feed's bound on values.
     #[error("object {object}: a value of {len} bytes, at most {max} are taken: raise the bound of values")]
     TooLong {
-        /// The object.
         object: Made,
-        /// Its length in bytes.
+        /// Length of the value in bytes.
         len: usize,
-        /// The longest.
+        /// The longest allowed value, in bytes.
         max: u32,
     },
 }
 
-/// What a stamp means to the feed that hears it.
+/// The meaning of a stamp for the feed that receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It is the newest so far.
+    /// The stamp is the newest so far.
     Noted,
-    /// It was overtaken on its way: nothing changed.
+    /// The stamp was overtaken on its way: nothing changed.
     Older,
     /// The peer has restarted and knows nothing: begin another feed with this stamp.
     Restarted,
 }
 
-/// What a feed knows of one object: its newest reading, which waits, is under way, or has ended.
+/// The newest reading of one object, which waits, is under way, or has ended.
 #[derive(Clone, Debug)]
 struct Slot {
     object: Made,
@@ -173,11 +162,11 @@ struct Slot {
     age: Nanos,
     stamp: Stamp,
     value: Vec<u8>,
-    /// It is to be sent.
+    /// Whether the newest reading must still be sent.
     waits: bool,
-    /// It is in the queue, where it may have been sent otherwise since.
+    /// Whether the object is in the queue; its reading may have been sent otherwise since.
     queued: bool,
-    /// This reading, or an older one, is under way since then.
+    /// A reading under way, this one or an older one, and the instant at which it was sent.
     under_way: Option<(Seq, Time)>,
 }
 
@@ -193,10 +182,10 @@ impl Slot {
     }
 }
 
-/// The most that a report takes beside its value, and the stamp that it has at a peer: numbers of 7 bits a byte.
+/// Most bytes of a report beside its value, and of the stamp that a peer adds: numbers of 7 bits a byte.
 const REPORT_BYTES: usize = 5 + 10 + 10 + 10 + 10 + 2 + 3;
 
-/// Mixes the numbers of a name. The source has given the names that a feed keeps, so no enemy chooses them.
+/// Hashes the numbers of a name. The source itself chose the names in a feed, so no attacker does.
 #[derive(Clone, Copy, Debug, Default)]
 struct NameHasher(u64);
 
@@ -240,19 +229,19 @@ impl Hasher for NameHasher {
 pub struct Feed {
     bounds: FeedBounds,
     stamp: Stamp,
-    /// Only looked up, never gone through: its order says nothing.
+    /// Only looked up, never iterated over, so its order has no effect.
     numbers: HashMap<Made, u32, BuildHasherDefault<NameHasher>>,
     slots: Vec<Slot>,
     /// Objects whose newest reading waits, and some that did, each once, in the order in which they began to.
     queue: VecDeque<u32>,
     counts: Counts,
-    /// When each reading was sent, in that order; some of these have ended since.
+    /// Sent readings, in order of time; some of these have ended since.
     sent: VecDeque<(Time, u32, Seq)>,
 }
 
 impl Feed {
-    /// An empty feed for the peer and boot that have made `stamp`. What the source knows already is to be offered to
-    /// it.
+    /// An empty feed for the peer and boot that have made `stamp`. The caller must offer the readings that the source
+    /// has.
     pub fn new(bounds: FeedBounds, stamp: Stamp) -> Feed {
         Feed {
             bounds,
@@ -265,13 +254,13 @@ impl Feed {
         }
     }
 
-    /// The same, without objects, for the same peer: some objects are its source's no more. What the source has is to
-    /// be offered anew.
+    /// A feed without objects for the same peer, after some objects have left the source. The caller must offer the
+    /// source's readings again.
     pub fn emptied(&self) -> Feed {
         Feed::new(self.bounds, self.stamp)
     }
 
-    /// Takes note of a stamp of the peer's.
+    /// Takes a stamp of the peer.
     pub fn heard(&mut self, stamp: Stamp) -> Heard {
         if stamp.boot > self.stamp.boot {
             return Heard::Restarted;
@@ -318,7 +307,7 @@ impl Feed {
         Ok(())
     }
 
-    /// A place for an object.
+    /// Adds an object; returns its index.
     fn begin(&mut self, object: Made) -> Result<u32, FeedError> {
         let (number, max) = (self.slots.len() as u32, self.bounds.objects);
         if number >= max {
@@ -338,15 +327,15 @@ impl Feed {
         Ok(number)
     }
 
-    /// What to send next, at `now` on the source's clock: what has not been acknowledged for too long, otherwise the
-    /// reading whose object has waited longest. `None` where nothing waits, or as much is under way as may be.
+    /// The reading to send next, at `now` on the source's clock: one that has not been acknowledged for too long,
+    /// otherwise that of the object that has waited longest. `None` if nothing waits, or if the maximum is under way.
     pub fn next(&mut self, now: Time) -> Option<Reported<'_>> {
         let number = self.take(now)?;
         Some(self.slots[number as usize].reported())
     }
 
-    /// The same, up to `max` readings at once, to be written as a sequence of [`Report`]s; `None` where there is none.
-    /// `scratch` is room for their numbers.
+    /// As `next`, but up to `max` readings at once, to be encoded as a sequence of [`Report`]s; `None` if
+    /// there is none. `scratch` is memory for their indices.
     pub fn together<'f>(&'f mut self, now: Time, max: usize, scratch: &'f mut Vec<u32>) -> Option<Together<'f>> {
         scratch.clear();
         scratch.extend(std::iter::from_fn(|| self.take(now)).take(max));
@@ -354,7 +343,7 @@ impl Feed {
         (!numbers.is_empty()).then_some(Together { slots, numbers })
     }
 
-    /// The number of the object whose newest reading is sent now.
+    /// Index of the object whose newest reading is sent now.
     fn take(&mut self, now: Time) -> Option<u32> {
         if let Some(number) = self.resend(now) {
             return Some(number);
@@ -367,7 +356,7 @@ impl Feed {
         Some(number)
     }
 
-    /// The object whose newest reading has waited longest, which is in the queue's front then.
+    /// Index of the object whose newest reading has waited longest; it is the queue's front then.
     fn front(&mut self) -> Option<u32> {
         loop {
             let number = *self.queue.front()?;
@@ -380,7 +369,7 @@ impl Feed {
         }
     }
 
-    /// A reading that waited is under way.
+    /// Puts a waiting reading under way.
     fn goes(&mut self, number: u32, now: Time) {
         let slot = &mut self.slots[number as usize];
         slot.waits = false;
@@ -394,10 +383,10 @@ impl Feed {
         self.front();
     }
 
-    /// Reading `seq` of `object` is sent by another way than [`Feed::next`], together with those for other peers: it is
-    /// under way then, where there is room for it, and is sent again as if it had been sent by this one. The stamp that
-    /// travels with it; `None` where that is not the newest reading here, or was not taken when it had this `age`: the
-    /// stamp belongs to the instant at which it was.
+    /// Notes that reading `seq` of `object` is sent by another path than [`Feed::next`], together with those for other
+    /// peers. It is under way then, if there is room for it, and is sent again as if this feed had sent it. Returns the
+    /// stamp to send with it; `None` if it is not the newest reading here, or was taken with another `age`: the stamp
+    /// belongs to the instant at which the feed took it.
     pub fn sent_otherwise(&mut self, object: Made, seq: Seq, age: Nanos, now: Time) -> Option<Stamp> {
         let number = *self.numbers.get(&object)?;
         let slot = &self.slots[number as usize];
@@ -411,8 +400,8 @@ impl Feed {
         Some(stamp)
     }
 
-    /// Readings that are given away together, and that this feed never hears of again: at least one, and as many as are
-    /// `bytes_max` long when they are written, or a little less. For a feed whose readings other feeds follow up.
+    /// Removes waiting readings that are sent together and never acknowledged to this feed: at least one, and as many
+    /// as take at most `bytes_max` bytes in their encoding. For a feed whose readings other feeds resend.
     pub fn given<'f>(&'f mut self, bytes_max: usize, scratch: &'f mut Vec<u32>) -> Option<Together<'f>> {
         scratch.clear();
         let mut bytes = 0;
@@ -431,26 +420,26 @@ impl Feed {
         (!numbers.is_empty()).then_some(Together { slots, numbers })
     }
 
-    /// The peer has reading `seq` of `object`, or a newer one.
+    /// Notes that the peer has reading `seq` of `object`, or a newer one.
     pub fn acknowledged(&mut self, object: Made, seq: Seq) {
         let Some(number) = self.numbers.get(&object) else {
             return;
         };
         let under_way = &mut self.slots[*number as usize].under_way;
-        // An acknowledgement of one that was sent again, or given up for a newer one, says nothing new.
+        // The acknowledgement of a reading that was sent again, or abandoned for a newer one, changes nothing.
         if under_way.take_if(|(sent, _)| *sent == seq).is_some() {
             self.counts.in_flight -= 1;
             self.counts.installed += 1;
         }
     }
 
-    /// What readings have come to: installed are those that the peer has acknowledged, in flight those under way.
+    /// Readings by state: installed are those that the peer has acknowledged, in flight those under way.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Notes when a reading was sent, and forgets those that have ended in front, or all of them where they are many.
-    /// So it keeps twice as many as may be under way.
+    /// Notes when a reading was sent, and forgets ended ones at the front, or all ended ones if there are many. So it
+    /// keeps at most twice as many as may be under way.
     fn note_sent(&mut self, number: u32, seq: Seq, now: Time) {
         let slots = &self.slots;
         let waits = |(at, number, seq): &(Time, u32, Seq)| slots[*number as usize].under_way == Some((*seq, *at));
@@ -463,12 +452,12 @@ impl Feed {
         }
     }
 
-    /// The object whose reading has been under way longest, if that is too long. One that a newer reading waits behind
-    /// is given up for it.
+    /// Index of the object whose reading has been under way longest, if that is too long. A reading behind which a
+    /// newer one waits is abandoned for that.
     fn resend(&mut self, now: Time) -> Option<u32> {
         loop {
             let (at, number, seq) = *self.sent.front()?;
-            // A clock that was set back must not keep a reading under way for ever.
+            // After its clock was set back, too, a reading must not stay under way without limit.
             let is_due = now.since(at).max(at.since(now)) >= self.bounds.resend_after;
             let slot = &mut self.slots[number as usize];
             if slot.under_way != Some((seq, at)) {
@@ -491,7 +480,7 @@ impl Feed {
     }
 }
 
-/// Readings that are sent together, written as they lie in their feed.
+/// Readings that are sent together, encoded from the memory of their feed.
 #[derive(Clone, Copy, Debug)]
 pub struct Together<'f> {
     slots: &'f [Slot],
@@ -499,7 +488,7 @@ pub struct Together<'f> {
 }
 
 impl Together<'_> {
-    /// One by one.
+    /// The readings, in the order of sending.
     pub fn iter(&self) -> impl Iterator<Item = Reported<'_>> {
         self.numbers
             .iter()
@@ -516,14 +505,14 @@ impl Serialize for Together<'_> {
     }
 }
 
-/// What an inbox supposes, and how much it holds.
+/// Assumptions and bounds of an inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InboxBounds {
-    /// The most objects of one source, 1,024 by default.
+    /// Most objects of one source, 1,024 by default.
     pub objects: usize,
-    /// By how much the rate of any node's clock may be off, in parts per million, below 1,000,000; 200 by default:
-    /// quartz is within 100, and the kernel slews by up to 500 only while it is told to.
+    /// Greatest error of the rate of any node's clock, in parts per million, below 1,000,000; 200 by default: quartz is
+    /// within 100, and the kernel slews by up to 500 only while a program has it do so.
     pub drift_ppm: u32,
 }
 
@@ -536,51 +525,50 @@ impl Default for InboxBounds {
     }
 }
 
-/// What became of a report. The peer acknowledges it in either case.
+/// The result of a report. The peer acknowledges it in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It is the newest of its object.
+    /// The reading is the newest of its object.
     Newer {
-        /// How old the reading is at most; `None` where that cannot be told, then it is stale.
+        /// Greatest possible age of the reading; `None` if it has no bound: then the reading is stale.
         age_at_most: Option<Nanos>,
     },
-    /// It came twice, or after a newer one, or from an earlier boot of the source.
+    /// The report came twice, or after a newer one, or from an earlier boot of the source.
     Older,
 }
 
-/// An object too many.
+/// The source has more objects than the inbox may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("object {object}: {max} objects of this source are known already: raise the bound of objects")]
 pub struct InboxFull {
-    /// The object.
     pub object: Made,
-    /// The most there may be.
+    /// Most objects of one source.
     pub max: usize,
 }
 
-/// What a peer has got from one source.
+/// The numbers of the readings that a peer has received from one source.
 #[derive(Clone, Debug)]
 pub struct Inbox {
     bounds: InboxBounds,
-    /// The source's latest boot: with it, all of its objects begin anew.
+    /// The latest boot of the source: with a new one, all of its objects begin anew.
     source_boot: u64,
     newest: BTreeMap<Made, Seq>,
     counts: InboxCounts,
 }
 
-/// What came, since the inbox was made.
+/// Reports received since the inbox was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InboxCounts {
     /// Reports that were the newest of their objects.
     pub newer: u64,
-    /// All others.
+    /// All other reports, which changed nothing.
     pub older: u64,
     /// Numbers left out between two newer reports of an object: superseded at the source, or lost and superseded then.
     pub skipped: u64,
 }
 
 impl Inbox {
-    /// Nothing has come yet.
+    /// An inbox that has received nothing yet.
     pub fn new(bounds: InboxBounds) -> Inbox {
         Inbox {
             bounds,
@@ -590,10 +578,10 @@ impl Inbox {
         }
     }
 
-    /// Takes a report that arrives at `now`, in boot `boot` of the peer whose inbox it is.
+    /// Takes a report that arrives at `now`, in boot `boot` of the peer that owns the inbox.
     ///
     /// # Errors
-    /// [`InboxFull`]: the report is dropped, and is not to be acknowledged.
+    /// [`InboxFull`]: the report is dropped, and must not be acknowledged.
     pub fn receive(&mut self, report: &Report, boot: u64, now: Time) -> Result<Received, InboxFull> {
         let object = report.object;
         if object.boot > self.source_boot {
@@ -611,44 +599,43 @@ impl Inbox {
         }
         self.newest.insert(object, report.seq);
         self.counts.newer += 1;
-        // Before the first that came there is no gap: the peer has come later.
+        // There is no gap before the first report: the peer has come later.
         let skipped = report.seq.0 - newest.0 - 1;
         self.counts.skipped += if newest == Seq(0) { 0 } else { skipped };
         let age_at_most = age_at_most(report, boot, now, self.bounds.drift_ppm);
         Ok(Received::Newer { age_at_most })
     }
 
-    /// What came.
     pub fn counts(&self) -> InboxCounts {
         self.counts
     }
 
-    /// Forgets objects that are this source's no more.
+    /// Forgets objects that no longer belong to this source.
     pub fn keep(&mut self, mut is_there: impl FnMut(Made) -> bool) {
         self.newest.retain(|made, _| is_there(*made));
     }
 }
 
-/// How old the reading of a report is at most, when it arrives at `now` in boot `boot` of its peer. `None` where that
-/// cannot be told: the source did not know, or the stamp is of another boot, or of a time that has not come.
+/// Greatest possible age of a report's reading that arrives at `now` in boot `boot` of its peer. `None` if it has no
+/// bound: the source did not know the age, or the stamp is of another boot, or lies in the future.
 pub fn age_at_most(report: &Report, boot: u64, now: Time, drift_ppm: u32) -> Option<Nanos> {
     let comparable = report.age < Nanos::MAX && report.stamp.boot == boot && report.stamp.at <= now;
     let way = now.since(report.stamp.at);
     comparable.then(|| true_at_most(report.age, drift_ppm) + true_at_most(way, drift_ppm))
 }
 
-/// When the reading was sampled at the earliest, on the clock of the node that judges its freshness, so that this clock
-/// may be off by `drift_ppm` for another `horizon`. `None` where that lies before the clock's origin, or is not known:
-/// the value is stale then.
+/// The earliest possible sampling instant, on the clock of the node that judges freshness, such that this clock may be
+/// off by `drift_ppm` for another `horizon`. `None` if it lies before the clock's origin, or is unknown: the value is
+/// stale then.
 pub fn sampled_at(age_at_most: Option<Nanos>, now: Time, horizon: Nanos, drift_ppm: u32) -> Option<Time> {
     let later = true_at_most(horizon, drift_ppm) - horizon;
     let before = age_at_most? + later;
     now.0.checked_sub(before.0).map(Time)
 }
 
-/// The time that has passed at most while a clock that is off by at most `drift_ppm` showed `shown`: also the age at
-/// most of a reading that a store shows as `shown` old, though that was installed by [`sampled_at`] longer ago than its
-/// horizon.
+/// The longest true time that has passed while a clock that is off by at most `drift_ppm` showed `shown`. Also the
+/// greatest age of a reading that a store shows as `shown` old, even if it was installed by [`sampled_at`] longer ago
+/// than its horizon.
 pub fn true_at_most(shown: Nanos, drift_ppm: u32) -> Nanos {
     const PPM: u128 = 1_000_000;
     let slowest = PPM - u128::from(drift_ppm).min(PPM - 1);

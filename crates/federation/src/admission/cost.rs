@@ -1,11 +1,11 @@
-//! What an item costs, learned from what finished ones took.
+//! The cost of an item, learned from the times of finished requests.
 
 use punctual_units::Nanos;
 
 /// Requests over which the past fades to 1/e. Few enough to follow a node that slows down within seconds, many enough
 /// that exponentially distributed costs leave an error of 1 / sqrt(2 * 512), 3 %.
 const MEMORY_REQUESTS: f64 = 512.0;
-/// Items whose cost is taken for known before the first request has finished: one request or two.
+/// Weight, in items, of the assumed cost before the first request has finished: one request or two.
 const PRIOR_ITEMS: f64 = 100.0;
 
 /// Time of one executor for one item.
@@ -15,7 +15,7 @@ const PRIOR_ITEMS: f64 = 100.0;
 pub(super) struct Cost {
     seconds: f64,
     items: f64,
-    /// The ratio, in seconds, kept because it is asked for more often than it changes.
+    /// The ratio, in seconds, stored because it is read more often than it changes.
     each: f64,
     /// Mean items of a request.
     size: f64,
@@ -32,7 +32,7 @@ impl Cost {
         }
     }
 
-    /// A request of `items` has taken an executor `seconds`.
+    /// Learns that a request of `items` has taken an executor `seconds`.
     pub(super) fn learn(&mut self, items: u32, seconds: f64) {
         let kept = 1.0 - 1.0 / MEMORY_REQUESTS;
         let items = f64::from(items);

@@ -1,4 +1,4 @@
-//! What stands before the executors of a node: the gate, the queue, and what is learned from those that end.
+//! The intake before the executors of a node: the gate, the queue, and the learned cost.
 
 use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ use super::timely::Forecast;
 use super::{Ask, Gate, Late, Order, QUEUE_MAX, Reason};
 use crate::ids::NodeId;
 
-/// Requests on their way through one node. `T` is what the caller knows a request by.
+/// Requests on their way through one node. `T` is the caller's name of a request.
 ///
-/// The caller asks [`judge`](Intake::judge) and, where that allows it, calls [`enter`](Intake::enter). After every
-/// change it takes out what has expired ([`expired`](Intake::expired)), then starts what an executor is free for
-/// ([`start`](Intake::start)). It wakes at [`next_expiry`](Intake::next_expiry), so that a refusal is said in time.
+/// The caller asks [`judge`](Intake::judge) and, if that admits the request, calls [`enter`](Intake::enter). After
+/// every change it takes out expired requests ([`expired`](Intake::expired)), then starts requests on free executors
+/// ([`start`](Intake::start)). It wakes at [`next_expiry`](Intake::next_expiry), so that refusals are in time.
 #[derive(Clone, Debug)]
 pub struct Intake<T> {
     node: NodeId,
@@ -35,45 +35,44 @@ struct Running {
     scale: f64,
 }
 
-/// A request that an executor is to carry out now.
+/// A request that an executor must carry out now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start<T> {
-    /// Which executor, from 0: to be given back to [`Intake::finish`].
+    /// Number of the executor, from 0, to be passed to [`Intake::finish`].
     pub executor: usize,
-    /// The request.
     pub ask: Ask,
-    /// What the caller knows it by.
+    /// The caller's name of the request.
     pub work: T,
 }
 
 /// A request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Served {
-    /// The request.
     pub ask: Ask,
-    /// From its admission to its end.
+    /// Time from its admission to its end.
     pub delay: Nanos,
     /// Whether it ended by its deadline.
     pub timely: bool,
 }
 
-/// What a node says of itself on every reply and heartbeat: enough for a balancer to decide.
+/// The report of a node on every reply and heartbeat: enough for a balancer to decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Items admitted and not finished.
     pub backlog: u64,
     /// Requests admitted and not finished.
     pub requests: u32,
-    /// Seconds of one executor for an item, as learned.
+    /// Learned cost: seconds of one executor for an item.
     pub cost: f64,
-    /// How many requests run at once.
+    /// Number of requests that run at once.
     pub executors: u32,
-    /// d: items up to which the node admits; infinite where everything is let in.
+    /// d: items up to which the node admits; infinite if everything is admitted.
     pub bound: f64,
 }
 
 impl<T> Intake<T> {
-    /// Before `executors` (at least one is taken) that need about `prior` for an item: learned from then on.
+    /// An intake before `executors` (at least 1 is assumed), with an assumed cost of `prior` for an item, learned from
+    /// then on.
     pub fn new(node: NodeId, executors: usize, prior: Nanos, gate: Gate, order: Order) -> Intake<T> {
         Intake {
             node,
@@ -87,10 +86,10 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Whether the request may enter, and how long it will take. Changes nothing.
+    /// Whether the request may enter, and its forecast. Changes nothing.
     ///
     /// # Errors
-    /// [`Late`], to be said to the client at once.
+    /// [`Late`], to be answered to the client at once.
     pub fn judge(&self, ask: Ask, now: Time) -> Result<Forecast, Late> {
         if now >= ask.deadline && self.knows_deadlines() {
             return Err(self.late(Reason::Expired, 0.0));
@@ -104,9 +103,9 @@ impl<T> Intake<T> {
         if backlog > self.backlog_max {
             return Err(self.late(Reason::Backlog, self.drained_in(backlog - self.backlog_max)));
         }
-        // A node without any other request learns from this one whether its margin has become too careful; and from one
-        // of usual size, whether the cost that it has learned is too large. With a cost above all deadlines it would
-        // take nothing, and learn no other.
+        // A request alone on the node is a probe: by it the node learns whether its margin has become too large; and by
+        // one of usual size, whether the cost that it has learned is too large. With a cost above all deadlines it
+        // would admit nothing, and learn no other.
         let is_usual = f64::from(ask.items) <= self.cost.size();
         let probe = self.requests() == 0 && (is_usual || forecast.seconds() <= left);
         match &self.gate {
@@ -118,7 +117,7 @@ impl<T> Intake<T> {
         }
     }
 
-    /// Takes a request in that [`judge`](Intake::judge) has let pass at this instant.
+    /// Queues a request that [`judge`](Intake::judge) has admitted at this instant.
     pub fn enter(&mut self, ask: Ask, forecast: Forecast, work: T, now: Time) {
         let corrected = match &self.gate {
             Gate::Timely(law) => law.corrected(forecast),
@@ -127,7 +126,8 @@ impl<T> Intake<T> {
         self.queue.push(ask, work, now, corrected, forecast.scale);
     }
 
-    /// One request that was admitted and can no longer end in time, to be told so. Call it until it gives none.
+    /// Removes and returns an admitted request that can no longer end in time, with its refusal. To be called until it
+    /// returns `None`.
     pub fn expired(&mut self, now: Time) -> Option<(T, Late)> {
         if now < self.next_expiry()? {
             return None;
@@ -136,13 +136,13 @@ impl<T> Intake<T> {
         Some((dropped.work, self.late(Reason::Expired, 0.0)))
     }
 
-    /// When the request that is next in line can no longer end in time; none where nothing is dropped.
+    /// The instant from which on the next request in line can no longer end in time; `None` if nothing is dropped.
     pub fn next_expiry(&self) -> Option<Time> {
         if !self.knows_deadlines() {
             return None;
         }
         let ask = self.queue.earliest()?;
-        // Where nothing runs it starts now, and shows how long it takes.
+        // If nothing runs, it starts now, and shows its own time.
         let own = match self.running {
             0 => 0.0,
             _ => f64::from(ask.items) * self.cost.each(),
@@ -150,8 +150,8 @@ impl<T> Intake<T> {
         Some(ask.deadline - Nanos::from_secs_f64(own))
     }
 
-    /// The next request for an executor that is free, if there are both. `draw` is a random number, used by
-    /// [`Order::Random`] alone.
+    /// The next request, if there is one and an executor is free. `draw` is a random number, used by [`Order::Random`]
+    /// alone.
     pub fn start(&mut self, now: Time, draw: u64) -> Option<Start<T>> {
         let executor = self.executors.iter().position(Option::is_none)?;
         let Waiting {
@@ -174,7 +174,7 @@ impl<T> Intake<T> {
         Some(Start { executor, ask, work })
     }
 
-    /// The request on `executor` has ended; none if there was none.
+    /// Notes that the request on `executor` has ended; `None` if there was none.
     pub fn finish(&mut self, executor: usize, now: Time) -> Option<Served> {
         let running = self.executors.get_mut(executor)?.take()?;
         self.running -= 1;
@@ -193,7 +193,7 @@ impl<T> Intake<T> {
         })
     }
 
-    /// The request on `executor` has ended without having been served: nothing is learned from it.
+    /// Frees an executor whose request was not served: nothing is learned from it.
     pub fn abandon(&mut self, executor: usize) {
         if let Some(running) = self.executors.get_mut(executor).and_then(Option::take) {
             self.running -= 1;
@@ -201,17 +201,17 @@ impl<T> Intake<T> {
         }
     }
 
-    /// The bound on the backlog, in items; `u64::MAX` is none.
+    /// The bound on the backlog, in items; `u64::MAX`: no bound.
     pub fn backlog_max(&self) -> u64 {
         self.backlog_max
     }
 
-    /// Sets the bound on the backlog, in items, that holds whatever the gate says: the knob. `u64::MAX` is none.
+    /// Sets the bound on the backlog, in items, which holds whatever the gate decides: the knob. `u64::MAX`: no bound.
     pub fn set_backlog_max(&mut self, items: u64) {
         self.backlog_max = items;
     }
 
-    /// How many requests run at once.
+    /// Number of requests that run at once.
     pub fn executors(&self) -> usize {
         self.executors.len()
     }
@@ -226,7 +226,7 @@ impl<T> Intake<T> {
         self.queue.len() + self.running
     }
 
-    /// What the node says of itself.
+    /// The node's report on its backlog.
     pub fn report(&self) -> Report {
         Report {
             backlog: self.backlog(),
@@ -237,7 +237,7 @@ impl<T> Intake<T> {
         }
     }
 
-    /// d: the least of the knob and of what the gate says.
+    /// d: the lower of the knob and the gate's bound.
     fn bound(&self) -> f64 {
         let knob = match self.backlog_max {
             u64::MAX => f64::INFINITY,
@@ -249,7 +249,7 @@ impl<T> Intake<T> {
         }
     }
 
-    /// The open gate serves what comes whenever its turn comes.
+    /// False for the open gate, which serves every request in its turn.
     fn knows_deadlines(&self) -> bool {
         !matches!(self.gate, Gate::Open)
     }
@@ -269,7 +269,7 @@ impl<T> Intake<T> {
         Forecast::new(wait, own, self.cost.request(), executors, pause)
     }
 
-    /// Seconds that what runs still needs, of all executors together.
+    /// Seconds that running requests still need, of all executors together.
     fn remaining(&self, now: Time) -> f64 {
         let of = |running: &Running| {
             let all = f64::from(running.ask.items) * self.cost.each();
@@ -278,7 +278,7 @@ impl<T> Intake<T> {
         self.executors.iter().flatten().map(of).sum()
     }
 
-    /// Seconds of the node for an item.
+    /// Seconds of the whole node for an item.
     fn drain(&self) -> f64 {
         self.cost.each() / self.executors.len() as f64
     }

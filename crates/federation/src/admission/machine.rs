@@ -1,4 +1,4 @@
-//! A node's intake as a machine: the bound of its backlog is a knob of the loop's list.
+//! A node's intake as a machine of the control loop: the bound of its backlog is a knob.
 
 use punctual_platform::{
     Applied, KnobId, KnobOffer, Machine, Offers, Plan, Provenance, Range, Readings, Refusal, Value,
@@ -7,23 +7,23 @@ use punctual_units::{Clock, CoreId, Time};
 
 use super::Intake;
 
-/// The largest bound that can be planned, in items: more than [`super::QUEUE_MAX`] requests of any size that makes
-/// sense, so as good as none.
+/// The largest bound that can be planned, in items: more than [`super::QUEUE_MAX`] requests of any sensible size, so in
+/// effect no bound.
 pub const BACKLOG_MAX: u64 = 1 << 40;
 
-/// An intake whose bound is turned by plans alone. Its cores are its executors. It has no clock of its own:
-/// [`BacklogMachine::at`] tells it the time.
+/// An intake whose bound changes by plans alone. Its cores are its executors. It has no clock of its own:
+/// [`BacklogMachine::at`] sets the time.
 #[derive(Clone, Debug)]
 pub struct BacklogMachine<T> {
     intake: Intake<T>,
     offers: Offers,
-    /// The bound as it was found.
+    /// The bound before the first plan, to restore.
     found: u64,
     now: Time,
 }
 
 impl<T> BacklogMachine<T> {
-    /// The machine called `name`, whose knob is as real as its node.
+    /// The machine called `name`; `provenance` says whether the node is real or simulated.
     pub fn new(name: impl Into<String>, intake: Intake<T>, provenance: Provenance) -> BacklogMachine<T> {
         BacklogMachine {
             found: intake.backlog_max(),
@@ -42,17 +42,17 @@ impl<T> BacklogMachine<T> {
         }
     }
 
-    /// It is `now`.
+    /// Sets the present time.
     pub fn at(&mut self, now: Time) {
         self.now = now;
     }
 
-    /// What is before the executors.
+    /// The intake before the executors.
     pub fn intake(&self) -> &Intake<T> {
         &self.intake
     }
 
-    /// The same, for requests to come, start and end. Its bound is to be turned by [`Machine::apply`].
+    /// The intake, for requests to come, start and end. Its bound must be changed by [`Machine::apply`] only.
     pub fn intake_mut(&mut self) -> &mut Intake<T> {
         &mut self.intake
     }

@@ -1,4 +1,4 @@
-//! Which requests does a node take? Those that it can answer in time; the others hear so at once.
+//! Admission of requests on a node: those that it can answer in time; it refuses the others at once.
 //!
 //! **Problem.** A node that takes every request answers none in time once more come than it can serve: all of them wait
 //! in one queue, and each is late. A client that is refused at once can go elsewhere, or wait on purpose.
@@ -8,20 +8,20 @@
 //! is the time that one executor takes for one item. A *forecast* is how long a request will take from now to its end.
 //! d, the *bound*, is the backlog up to which a node admits.
 //!
-//! **Method.** An [`Intake`] stands before the executors of a node. Its [`Gate`] judges each request, and its queue
-//! has an [`Order`].
+//! **Method.** An [`Intake`] stands before the executors of a node. Its [`Gate`] judges each request, and its queue has
+//! an [`Order`].
 //!
 //! - [`Gate::Open`] knows no deadlines. The baselines of the paper have no admission. Chronos-C (Y. Zhou and K.-D.
 //!   Kang, "A Federated Approach for Increasing the Timely Throughput of Real-Time Data Services", 2012) is this gate
-//!   and a law that moves d once a second so that the *mean* delay is the target: `punctual_loop::backlog`.
-//! - [`Gate::Dropping`] drops what has expired. With d chosen by hand, it is what a careful engineer does.
-//! - [`Gate::Timely`] is ours: each request is forecast, and admitted if it ends in time by a learned margin
+//!   and a control law that moves d once a second so that the *mean* delay is the target: `punctual_loop::backlog`.
+//! - [`Gate::Dropping`] drops expired requests. With d chosen by hand, a careful engineer would do the same.
+//! - [`Gate::Timely`] is this project's: each request is forecast, and admitted if it ends in time by a learned margin
 //!   ([`timely`]).
 //!
-//! d is a knob of the loop's list, whatever the gate is: a [`BacklogMachine`] offers it.
+//! d is one of the loop's knobs, whatever the gate is: a [`BacklogMachine`] offers it.
 //!
-//! A refusal is a value, [`Late`]. It is said before the deadline of the request and means that the request was not
-//! executed and will not be.
+//! A refusal is a value, [`Late`]. The client gets it before the deadline of the request; it means that the request was
+//! not executed and will not be.
 //!
 //! ```
 //! use punctual_federation::admission::{Ask, Gate, Intake, Order, Reason, Timely};
@@ -68,30 +68,29 @@ pub use timely::Timely;
 pub struct Ask {
     /// Data items that it will read or write, estimated before it runs.
     pub items: u32,
-    /// The instant by which its answer must be there.
+    /// The instant by which the client must have its answer.
     pub deadline: Time,
 }
 
-/// A refusal: not executed, and said before the deadline.
+/// A refusal: the request was not executed, and the client is answered before the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Late {
-    /// Why.
     pub reason: Reason,
-    /// After how long the same request would probably be admitted here.
+    /// Time after which the same request would probably be admitted here.
     pub retry_after: Nanos,
     /// The node that refuses.
     pub node: NodeId,
 }
 
-/// Why a request is refused.
+/// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// What is already admitted leaves too little time.
+    /// The admitted requests leave too little time.
     Backlog,
-    /// It was admitted, and can no longer end in time; or its deadline had passed when it came.
+    /// The request was admitted, and can no longer end in time; or its deadline had passed when it came.
     Expired,
-    /// A transaction, and there is no master at present.
+    /// There is no master for the transaction at present.
     NoMaster,
 }
 
@@ -119,13 +118,13 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What decides whether a request is let in, besides the bound of the backlog.
+/// The rule that admits a request, besides the bound of the backlog.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Gate {
-    /// Everything that the queue has room for.
+    /// Admits everything that the queue has room for.
     Open,
-    /// The same, and what cannot end in time any more is dropped unserved.
+    /// As `Open`, and drops requests that can no longer end in time.
     Dropping,
-    /// What ends in time by forecast; what cannot any more is dropped unserved.
+    /// Admits requests whose forecast ends in time; drops requests that can no longer end in time.
     Timely(Timely),
 }

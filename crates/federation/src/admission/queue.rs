@@ -1,4 +1,4 @@
-//! In which order admitted requests are served.
+//! The order in which admitted requests are served.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -7,32 +7,32 @@ use punctual_units::Time;
 
 use super::Ask;
 
-/// Requests that wait at one node at most; more are refused, whatever the gate says. Far more than end within any
-/// deadline that makes sense here, and a bound on memory.
+/// Most requests that wait at one node; more are refused, whatever the gate decides. Far more than can end within a
+/// sensible deadline: a bound on memory.
 pub const QUEUE_MAX: usize = 65_536;
 
 /// The order of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As they came.
+    /// In order of arrival.
     Arrival,
-    /// Earliest deadline first; equal ones as they came.
+    /// Earliest deadline first; equal ones in order of arrival.
     Deadline,
-    /// Any of those that wait, all alike: threads that wait for a lock without queue, as those of a database do.
+    /// Any waiting request, with equal probability: as threads wait for a lock without queue, for example in a
+    /// database.
     Random,
 }
 
-/// One that waits.
+/// A request that waits.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting<T> {
     pub(super) ask: Ask,
     pub(super) work: T,
     pub(super) since: Time,
-    /// Seconds from `since` to its end, as forecast.
+    /// Forecast seconds from `since` to its end.
     pub(super) forecast: f64,
-    /// Seconds by which such a forecast is off, typically.
+    /// Typical error of such a forecast, in seconds.
     pub(super) scale: f64,
-    /// Least first.
     rank: (u64, u64),
 }
 
@@ -48,7 +48,7 @@ impl<T> PartialOrd for Waiting<T> {
     }
 }
 impl<T> Ord for Waiting<T> {
-    /// The heap has its greatest on top, which is to be the least rank.
+    /// Reversed, because the heap has its greatest element on top and the least rank must come first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.rank.cmp(&self.rank)
     }
@@ -79,7 +79,7 @@ impl<T> Queue<T> {
         self.heap.len() + self.pool.len()
     }
 
-    /// Items of all that wait.
+    /// Items of all waiting requests.
     pub(super) fn items(&self) -> u64 {
         self.items
     }
@@ -105,7 +105,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The next to be served. `draw` is a random number, for [`Order::Random`].
+    /// Removes and returns the next request. `draw` is a random number, for [`Order::Random`].
     pub(super) fn pop(&mut self, draw: u64) -> Option<Waiting<T>> {
         let next = match (self.order, self.pool.len() as u64) {
             (Order::Random, 0) => None,
@@ -116,7 +116,7 @@ impl<T> Queue<T> {
         Some(next)
     }
 
-    /// The one with the earliest deadline, where that is the order.
+    /// The request with the earliest deadline, in `Order::Deadline`; otherwise `None`.
     pub(super) fn earliest(&self) -> Option<Ask> {
         match self.order {
             Order::Deadline => self.heap.peek().map(|waiting| waiting.ask),

@@ -1,4 +1,4 @@
-//! Our gate: a request is admitted if it will end in time.
+//! This project's gate: a request is admitted if it will end in time.
 //!
 //! ```text
 //! wait  = backlog x cost / executors      0 while an executor is free
@@ -9,11 +9,11 @@
 //! *Feed-forward first.* Backlog, items and cost are known before the request runs, so the forecast is right from the
 //! first request of a burst on. A feedback from finished delays learns of a burst only after the burst has waited.
 //!
-//! *Feedback on what is left.* Where forecasts are off on average (another program takes part of the processor, the
-//! cost of an item depends on what is cached), a PI law trims the *bias*. What it controls is a pure delay: a forecast
-//! is checked when its request ends, up to one deadline later. The gains are those for a process of pure delay theta:
-//! proportional 0.25, integral time theta / 2 (S. Skogestad, "Simple analytic rules for model reduction and PID
-//! controller tuning", Journal of Process Control 13, 2003, has the integral gain 1 / (2 theta) for it).
+//! *Feedback on the rest.* Where forecasts are off on average (another program takes part of the processor, the cost of
+//! an item depends on the cache), a PI control law trims the *bias*. Its process is a pure delay: a forecast is checked
+//! when its request ends, up to one deadline later. The gains are those for a process of pure delay theta: proportional
+//! 0.25, integral time theta / 2 (S. Skogestad, "Simple analytic rules for model reduction and PID controller tuning",
+//! Journal of Process Control 13, 2003, has the integral gain 1 / (2 theta) for it).
 //!
 //! *The margin is learned.* A wait is a sum over many requests, so its error grows with the root of their number:
 //!
@@ -24,53 +24,56 @@
 //! is the variance of such a sum where the times of requests have a relative spread of 1 (exponential). The errors of
 //! the forecasts over their scales are then comparable, short waits and long ones, and the margin is their quantile.
 //! With costs that vary little the quantile comes out small. A margin that is too wide costs next to nothing: the
-//! executors are busy as long as anything waits, and how much waits does not matter for what they serve.
+//! executors are busy as long as any request waits, and the length of the queue does not matter for their throughput.
 //!
-//! *The pause* is what a machine adds to any request, long or short: its scheduler lets another thread run first, for
-//! some milliseconds. Without it a request of 0.1 ms that such a pause hit would count as an error of thirty scales,
-//! and a margin of thirty scales refuses requests at a third of what the node can serve. Nor do rare long pauses make
-//! the margin there ([`QUANTILE_LINUX`]): which requests they hit has nothing to do with what waits, so that refusing
+//! *The pause* is a delay that a machine adds to any request, long or short: its scheduler lets another thread run
+//! first, for some milliseconds. Without it a request of 0.1 ms that such a pause hit would count as an error of thirty
+//! scales, and a margin of thirty scales refuses requests at a third of the load that the node can serve. Nor do rare
+//! long pauses make the margin there ([`QUANTILE_LINUX`]): they hit requests regardless of the queue, so that refusing
 //! others prevents none of them. A simulated machine has no pauses.
 
 use punctual_units::{Nanos, Time};
 
-/// Forecasts whose errors make the margin.
+/// Number of recent forecasts whose errors make the margin.
 pub const ERRORS: usize = 1024;
-/// The quantile of the errors that is the margin: one admitted request in 500 ends later than forecast and margin say.
+/// The quantile of the errors that is the margin: one admitted request in 500 ends later than forecast and margin
+/// predict.
 pub const QUANTILE: f64 = 0.998;
 /// The margin before [`ERRORS_MIN`] requests have ended, in scales: three standard deviations of exponential times.
 pub const MARGIN_FIRST: f64 = 3.0;
-/// Errors from which on a quantile means something.
+/// Least number of errors for a meaningful quantile.
 pub const ERRORS_MIN: usize = 64;
 /// The pause of a thread among others on Linux: about the time for which its scheduler lets one thread run before the
 /// next (`base_slice_ns` of Linux 6.12: 0.75 ms times 1 to 4, by the number of cores).
 pub const PAUSE_LINUX: Nanos = Nanos::from_millis(1);
-/// The quantile there: a pause that hits fewer than one request in 100 does not count.
+/// The quantile on Linux: a pause that hits fewer than one request in 100 does not count.
 pub const QUANTILE_LINUX: f64 = 0.99;
-/// The errors that make the margin there: as many beyond the quantile, and what a burst has taught is gone sooner.
+/// Number of errors that make the margin on Linux: as many lie beyond the quantile, and the effect of a burst fades
+/// sooner.
 pub const ERRORS_LINUX: usize = 256;
-/// Steps of the law on the bias for each delay that a request may have.
+/// Steps of the control law on the bias per `goal`, the usual time of a request.
 const STEPS_PER_GOAL: u32 = 8;
-/// A step late: the mean of a step is on average half a step old, and acts for another half.
+/// Dead time in steps: a step late, because the mean of a step is on average half a step old, and acts for another
+/// half.
 const DEAD_STEPS: f64 = STEPS_PER_GOAL as f64 + 1.0;
-/// Gains of the law on the bias, see above; the integral one for each step.
+/// Gains of the control law on the bias, see above; the integral one per step.
 const PROPORTIONAL: f64 = 0.25;
 const INTEGRAL: f64 = 0.5 / DEAD_STEPS;
-/// Bounds of the bias: half, and five times of what is forecast. Beyond, the cost itself is learned soon.
+/// Bounds of the bias: forecasts are corrected by factors from 0.5 to 5. Beyond, the cost itself is learned soon.
 const BIAS_MIN: f64 = -0.5;
 const BIAS_MAX: f64 = 4.0;
 
-/// How long a request will take from now to its end, and how far that may be off.
+/// Forecast of a request's time from now to its end, and of its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     wait: f64,
     own: f64,
-    /// Seconds by which it is off if the times of requests are exponential.
+    /// Error of the forecast in seconds if the times of requests are exponential.
     pub(super) scale: f64,
 }
 
 impl Forecast {
-    /// In seconds: until it starts, from then to its end, the time of a mean request, and the machine's pause.
+    /// From seconds: the wait until it starts, its own time, the time of a mean request, and the machine's pause.
     pub(super) fn new(wait: f64, own: f64, request: f64, executors: usize, pause: f64) -> Forecast {
         let scale = (wait * request / executors as f64 + own * own + pause * pause).sqrt();
         Forecast { wait, own, scale }
@@ -82,7 +85,6 @@ impl Forecast {
     }
 }
 
-/// The state of the gate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timely {
     goal: f64,
@@ -92,7 +94,7 @@ pub struct Timely {
     margin: f64,
     bias: f64,
     accumulated: f64,
-    /// Sums over the requests that have ended since the last step, in seconds.
+    /// Sums over the requests that have ended since the last step, in seconds: measured and forecast time.
     taken: f64,
     foretold: f64,
     step_from: Option<Time>,
@@ -103,8 +105,8 @@ pub struct Timely {
 }
 
 impl Timely {
-    /// For requests that have `goal` from their start to their deadline, usually. Each request is judged by its own
-    /// deadline; the goal sets the pace of the law and what is reported as bound.
+    /// A gate for requests whose deadline is usually `goal` after their start. Each request is judged by its own
+    /// deadline; the goal sets the pace of the control law and the reported bound.
     pub fn new(goal: Nanos) -> Timely {
         Timely {
             goal: goal.as_secs_f64(),
@@ -123,7 +125,7 @@ impl Timely {
         }
     }
 
-    /// The same among the threads of a Linux machine, which hold up any request now and then: [`PAUSE_LINUX`],
+    /// This gate, for the threads of a Linux machine, where pauses hit any request now and then: [`PAUSE_LINUX`],
     /// [`QUANTILE_LINUX`], [`ERRORS_LINUX`].
     pub fn on_linux(self) -> Timely {
         Timely {
@@ -134,7 +136,7 @@ impl Timely {
         }
     }
 
-    /// Seconds for which the machine may hold up any request.
+    /// Seconds for which the machine may delay any request.
     pub(super) fn pause(&self) -> f64 {
         self.pause
     }
@@ -144,7 +146,7 @@ impl Timely {
         self.margin
     }
 
-    /// By which share forecasts are raised.
+    /// Relative correction that is added to forecasts.
     pub fn bias(&self) -> f64 {
         self.bias
     }
@@ -153,13 +155,13 @@ impl Timely {
         forecast.seconds() * (1.0 + self.bias)
     }
 
-    /// By how many seconds the request would miss what is left, margin included; above 0 it is refused.
+    /// Seconds by which the request would miss the time left, margin included; above 0 it is refused.
     pub(super) fn excess(&self, forecast: Forecast, left: f64) -> f64 {
         self.corrected(forecast) + self.margin * forecast.scale - left
     }
 
-    /// Items of backlog with which a request of the goal's time is still admitted: [`Timely::excess`] at 0, solved
-    /// for the wait. `drain` is the node's time for an item and `request` an executor's for a request, in seconds.
+    /// Items of backlog with which a request of the goal's time is still admitted: [`Timely::excess`] at 0, solved for
+    /// the wait. `drain` is the node's time for an item and `request` an executor's for a request, in seconds.
     ///
     /// With `spread = request / executors`, `x^2 = wait + pause^2 / spread` makes it a square equation in `x`.
     pub(super) fn bound(&self, drain: f64, request: f64, executors: usize) -> f64 {
@@ -181,7 +183,8 @@ impl Timely {
         }
     }
 
-    /// A request has ended after `taken` seconds, where `foretold` were forecast, off by `scale` typically.
+    /// Learns that a request has ended after `taken` seconds; `foretold` were forecast, with a typical error of
+    /// `scale`.
     pub(super) fn finished(&mut self, foretold: f64, scale: f64, taken: f64, now: Time) {
         if scale > 0.0 {
             self.remember(((taken - foretold) / scale) as f32);

@@ -9,23 +9,22 @@ use super::table::{Table, TooLarge};
 use super::{Answer, Balancer, Query, mixed};
 use crate::ids::NodeId;
 
-/// How far a node may be above the mean.
+/// Greatest ratio of a node's queries in flight to the mean.
 pub const BOUND: f64 = 1.25;
 /// Points of a node on the circle.
 const POINTS: u64 = 128;
 
-/// Bounded loads.
+/// The policy of bounded loads.
 #[derive(Clone, Debug, Default)]
 pub struct Bounded {
-    /// Queries in flight.
     in_flight: Table<u32>,
     all: u64,
     ring: Ring,
-    /// Nodes have come or gone: the circle is made anew before the next query.
+    /// Whether nodes have come or gone: then the circle is rebuilt before the next query.
     stale: bool,
 }
 
-/// A circle on which each node has as many points as `points` says.
+/// A circle on which each node has as many points as `points` returns.
 pub(super) fn ring(nodes: &[NodeId], points: impl Fn(NodeId) -> u64) -> Ring {
     let of = |node: &NodeId| {
         let node = *node;
@@ -35,7 +34,7 @@ pub(super) fn ring(nodes: &[NodeId], points: impl Fn(NodeId) -> u64) -> Ring {
     Ring::of(nodes.iter().flat_map(of))
 }
 
-/// Where a number is on the circle.
+/// Position of a number on the circle.
 pub(super) fn place(number: u64) -> u32 {
     (mixed(number) >> 32) as u32
 }
@@ -52,7 +51,7 @@ impl Balancer for Bounded {
         }
         let most = (BOUND * (self.all + 1) as f64 / nodes as f64).ceil() as u32;
         let room = |node: &NodeId| self.in_flight.get(*node).is_some_and(|count| *count < most);
-        // One node at least is below the mean, so the walk ends.
+        // At least one node is below the mean, so the walk ends.
         let node = self.ring.from(place(query.key)).find(room)?;
         *self.in_flight.get_mut(node)? += 1;
         self.all += 1;

@@ -1,14 +1,14 @@
 //! FC-Hash of Chronos-C: a circle of which each node has the part f_i = d_i / sum d.
 //!
 //! As published: MD5, the least 32 bits of it, a circle of 2^32 - 1 points, H_i = f_i H points for node i (equation 8),
-//! clockwise to the first point. What the paper leaves open, and how it is here:
+//! clockwise to the first point. Choices that the paper leaves open, and those made here:
 //!
 //! - *Which of a query's ids is hashed*: its key.
-//! - *How many points there are*: H points are four billion; here n nodes have 4096 n, at most [`POINTS_MAX`] in all,
-//!   of which node i has the share f_i, at least one.
+//! - *Number of points*: H points are four billion; here n nodes have 4096 n, at most [`POINTS_MAX`] in all, of which
+//!   node i has the share f_i, at least one.
 //! - *How points move when f_i changes*: the points of a node have an order (MD5 of its number and theirs). A node that
-//!   gets more adds the next ones, one that gets fewer gives up its last ones. So few keys move that need not, and a
-//!   node whose share comes back gets the same keys back.
+//!   gets more adds the next ones, one that gets fewer drops its last ones. So few keys move needlessly, and a node
+//!   whose share comes back gets the same keys back.
 
 use md5::{Digest, Md5};
 use punctual_units::Time;
@@ -18,25 +18,25 @@ use super::table::{Table, TooLarge};
 use super::{Answer, Balancer, By, Period, Query};
 use crate::ids::NodeId;
 
-/// Points of all nodes together, at most: a sampling point sorts them.
+/// Most points of all nodes together: a sampling point sorts them.
 pub const POINTS_MAX: usize = 1 << 20;
-/// Points of a node, on average, while there are few nodes.
+/// Mean number of points of a node, while there are few nodes.
 const POINTS_EACH: usize = 4096;
 
-/// One node.
+/// Weight and points of one node.
 #[derive(Clone, Debug, Default)]
 struct Share {
     weight: Option<f64>,
-    /// Places of its points, in their order; as many as were needed so far.
+    /// Positions of its points, in their order; as many as were needed so far.
     places: Vec<u32>,
 }
 
-/// FC-Hash.
+/// The policy of Chronos-C.
 #[derive(Clone, Debug, Default)]
 pub struct FcHash {
     shares: Table<Share>,
     ring: Ring,
-    /// Shares have changed: the circle is made anew before the next query.
+    /// Whether shares have changed: then the circle is rebuilt before the next query.
     stale: bool,
 }
 

@@ -1,34 +1,34 @@
-//! Ours: the node that has the data cached, unless another one would answer earlier by a margin.
+//! This project's policy: the node that has the data cached, unless another one would answer earlier by a margin.
 //!
-//! **Method.** A key has [`HOMES`] homes on a circle. The balancer expects of each node
+//! **Method.** A key has [`HOMES`] homes on a circle. The balancer computes for each node
 //!
 //! ```text
 //! answer after = backlog x cost / executors + (items of a mean query) x cost       no wait while an executor is free
 //! backlog      = own in flight + what others had there when the node last replied
 //! ```
 //!
-//! and takes the first home that answers as soon as the mean of all nodes and [`SLACK`] of their mean wait, else the
-//! node that would answer first. That is consistent hashing with bounded loads (see [`super::bounded`]) where a load is
-//! a time: a node that is slower, or whose queries are longer, is full earlier. The busier all nodes are, the more it
-//! counts what cached data saves, and the less how soon in time an answer comes.
+//! and takes the first home that answers no later than the mean of all nodes plus [`SLACK`] of their mean wait, else
+//! the node that would answer first. That is consistent hashing with bounded loads (see [`super::bounded`]) where a
+//! load is a time: a node that is slower, or whose queries are longer, is full earlier. The busier all nodes are, the
+//! more the saving by cached data counts, and the less an early answer.
 //!
 //! *Why the mean and not the least.* The least of many waits falls with their number: of 1000 nodes one is idle by
-//! chance, and behind it every home is too far. Queries then leave their homes, find nothing cached elsewhere, and put
-//! what is cached there out. The mean of all nodes does not depend on how many they are.
+//! chance, and compared to it every home is too slow. Queries then leave their homes, find nothing cached elsewhere,
+//! and evict other data there. The mean of all nodes does not depend on their number.
 //!
-//! Its own count in flight is exact at every instant: a reply is old when it comes, what was sent since is not in it.
-//! So a burst is spread while it comes, and nodes that are slower or busy with other work get less.
+//! Its own count in flight is exact at every instant: a reply is old when it comes, and later queries are not in it. So
+//! a burst is spread while it comes, and nodes that are slower or busy with other work get less.
 //!
-//! *Overflow stays together.* The second home of a key gets what the first has no time for, so a hot key is cached on
-//! two nodes and not on all.
+//! *Overflow stays together.* The second home of a key gets the queries that the first has no time for, so a hot key is
+//! cached on two nodes and not on all.
 //!
 //! *One more try.* A refused query is sent once more, if another node would answer in time with the same slack and has
 //! as much room below its bound d_i. At most [`BUDGET`] of the queries are sent twice: with every node full, retries
 //! would only add load, and take the room of queries whose data is cached there.
 //!
-//! *A joiner is cold.* It gets its place on the circle over [`RAMP`], beside nodes that are older: shares of points are
-//! those of ages, of [`RAMP`] at most. So a balancer that has just begun ramps a joiner as any other, if it is told by
-//! [`Balancer::join`] when the node came.
+//! *A joiner is cold.* It gets its points on the circle over [`RAMP`], beside nodes that are older: the shares of
+//! points are proportional to ages, of [`RAMP`] at most. So a balancer that has just begun ramps a joiner as any other
+//! does, if [`Balancer::join`] gets the instant at which the node came.
 
 use punctual_units::{Nanos, Time};
 
@@ -42,28 +42,28 @@ use crate::ids::NodeId;
 
 /// Homes of a key.
 pub const HOMES: usize = 2;
-/// By which share of the mean wait of all nodes a home may be behind their mean: the quarter of bounded loads.
+/// Part of the mean wait of all nodes by which a home may answer later than the mean: the quarter of bounded loads.
 pub const SLACK: f64 = 0.25;
-/// Queries sent once more, as a share of all.
+/// Queries sent a second time, as a share of all.
 pub const BUDGET: f64 = 0.1;
-/// Queries sent once more in a row, at most.
+/// Most queries sent a second time in a row.
 pub const BUDGET_MAX: f64 = 100.0;
-/// How long a joiner takes to get all of its keys.
+/// Time in which a joiner gets all of its keys.
 pub const RAMP: Nanos = Nanos::from_secs(5);
 /// Points of a node on the circle.
 const POINTS: u64 = 64;
 /// Queries over which the mean size fades.
 const SIZES: f64 = 256.0;
-/// Seconds of an executor for an item before the first report: less than any, so that a new node is tried.
+/// Seconds of an executor for an item before the first report: less than any real cost, so that a new node is tried.
 const COST_FIRST: f64 = 1e-5;
-/// Points that are looked at for the homes of a key: neighbours on the circle may belong to one node.
+/// Points visited in search of the homes of a key: neighbours on the circle may belong to one node.
 const WALK_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     own_items: u64,
     own: u32,
-    /// What other balancers had there at the last report.
+    /// Load by other balancers at the last report.
     others_items: u64,
     others: u32,
     /// Seconds of an executor for an item.
@@ -83,7 +83,7 @@ impl Known {
         self.bound = report.bound;
     }
 
-    /// Whether the node has room for `items` and some more.
+    /// Whether the node has room for `items`, with [`SLACK`] of its backlog to spare.
     fn has_room(&self, items: u32) -> bool {
         let backlog = (self.own_items + self.others_items) as f64;
         backlog * (1.0 + SLACK) + f64::from(items) <= self.bound
@@ -100,7 +100,7 @@ impl Known {
     }
 }
 
-/// Ours.
+/// The policy of this project.
 #[derive(Clone, Debug)]
 pub struct Home {
     nodes: Table<Known>,
@@ -109,7 +109,7 @@ pub struct Home {
     expected: Least,
     size: f64,
     budget: f64,
-    /// Nodes have come or gone, or are on the ramp: the circle is made anew before the next query.
+    /// Whether nodes have come or gone, or are on the ramp: then the circle is rebuilt before the next query.
     stale: bool,
     ramping: bool,
 }
@@ -143,12 +143,12 @@ impl Home {
         self.expect(node);
     }
 
-    /// `expected`, in seconds until a mean query is answered, and [`SLACK`] of what is wait of it.
+    /// `expected`, in seconds until a mean query is answered, plus [`SLACK`] of the part that is wait.
     fn with_slack(&self, expected: f64, cost: f64) -> f64 {
         expected + SLACK * (expected - self.size * cost).max(0.0)
     }
 
-    /// The first home that is not too far behind all nodes together; `first` is the one that would answer first.
+    /// The first home that is not too far behind the mean of all nodes; `first` is the node that would answer first.
     fn home(&self, query: &Query, first: usize) -> Option<NodeId> {
         let cost = self.nodes.get(NodeId(first as u32)).map_or(0.0, |known| known.cost);
         let most = self.with_slack(self.expected.mean()?, cost);
@@ -170,7 +170,8 @@ impl Home {
         None
     }
 
-    /// A node has as large a part of its points as it has been there of the ramp.
+    /// Rebuilds the circle. A node's part of its points is the ratio of its age to the oldest node's, both [`RAMP`] at
+    /// most.
     fn rebuild(&mut self, now: Time) {
         let age = |node: NodeId| {
             self.nodes
@@ -179,7 +180,7 @@ impl Home {
         };
         let nodes = self.nodes.nodes();
         let oldest = nodes.iter().map(|node| age(*node)).max().unwrap_or_default();
-        // At a cold start all are equally young.
+        // At a cold start all nodes are equally young.
         let share = |node| {
             if oldest == Nanos::ZERO {
                 1.0

@@ -1,25 +1,25 @@
-//! The least and the mean of many numbers that change one at a time: a tournament.
+//! Minimum and mean of many numbers that change one at a time: a tournament tree.
 
-/// A tournament over places 0, 1, ..: a change costs as many comparisons and additions as the places have binary
-/// digits. Sums are made anew from the two below, so that no rounding is left of numbers that have changed.
+/// A tournament over indices 0, 1, ..: a change costs as many comparisons and additions as the largest index has binary
+/// digits. Sums are recomputed from the two below, so that no rounding remains of numbers that have changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Least {
     values: Vec<f64>,
-    /// Each pair, the last one at 1; a power of two of places.
+    /// The nodes of the tree, the root at index 1; the number of leaves is a power of two.
     pairs: Vec<Pair>,
 }
 
-/// Of all places below a pair.
+/// Minimum and sum over the leaves below a node of the tree.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
     winner: u32,
-    /// Finite numbers, and their sum.
+    /// Number of finite leaves, and their sum.
     count: u32,
     sum: f64,
 }
 
 impl Least {
-    /// Sets the number of a place; infinity takes it out.
+    /// Sets the number at `place`; infinity removes it.
     pub(super) fn set(&mut self, place: usize, value: f64) {
         if place >= self.values.len() {
             self.grow(place + 1);
@@ -36,19 +36,19 @@ impl Least {
         self.values.get(place).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// The place with the least number, the lowest of equal ones; none where all are infinite.
+    /// The index of the least number, the lowest of equal ones; `None` if all are infinite.
     pub(super) fn least(&self) -> Option<usize> {
         let all = self.all()?;
         (all.count > 0).then_some(all.winner as usize)
     }
 
-    /// The mean of the finite numbers; none where all are infinite.
+    /// The mean of the finite numbers; `None` if all are infinite.
     pub(super) fn mean(&self) -> Option<f64> {
         let all = self.all()?;
         (all.count > 0).then(|| all.sum / f64::from(all.count))
     }
 
-    /// Of all places; none where there is none.
+    /// The root; `None` without leaves.
     fn all(&self) -> Option<Pair> {
         (!self.values.is_empty()).then(|| self.below(1))
     }
@@ -61,7 +61,7 @@ impl Least {
         }
     }
 
-    /// Of the two below `at`.
+    /// Combines the two nodes below `at`.
     fn pair(&self, at: usize) -> Pair {
         let (left, right) = (self.below(2 * at), self.below(2 * at + 1));
         let better = self.values[right.winner as usize] < self.values[left.winner as usize];
@@ -72,7 +72,7 @@ impl Least {
         }
     }
 
-    /// The pair at `at`, or the place: the places themselves are below the last row.
+    /// The tree node `at`, or a leaf: the leaves are below the last row.
     fn below(&self, at: usize) -> Pair {
         let places = self.values.len();
         if at < places {

@@ -1,15 +1,15 @@
-//! Which node answers a query?
+//! Policies that choose the node for a query.
 //!
-//! **Problem.** Every slave can answer every query. Some have the data cached, some have a long queue, some are slow,
-//! and what a balancer knows of them is as old as the last reply.
+//! **Problem.** Every replica can answer every query. Some have the data cached, some have a long queue, some are slow,
+//! and a balancer's knowledge of them is as old as the last reply.
 //!
-//! **Terms.** A query has a *key*: the id of the data that decides where it is cached. A node's *report* is what it
-//! says of itself on each reply ([`Report`]). *In flight* are the queries that this balancer has sent to a node and
-//! that have no reply yet.
+//! **Terms.** A query has a *key*: the id of the data that decides where it is cached. A node's *report* is its state
+//! as sent on each reply ([`Report`]). *In flight* are the queries that this balancer has sent to a node and that have
+//! no reply yet.
 //!
-//! **Method.** A [`Balancer`] is told what happens and is asked for a node. It reads no clock and draws no random
-//! number: each query brings one along. It has no state that matters: another balancer takes over with nothing but the
-//! list of nodes, and several can work beside each other.
+//! **Method.** A [`Balancer`] gets the events and is asked for a node. It reads no clock and draws no random number:
+//! each query carries one. It has no state that matters: another balancer takes over with nothing but the list of
+//! nodes, and several can work beside each other.
 //!
 //! | name | how it decides | from |
 //! |---|---|---|
@@ -46,86 +46,83 @@ pub use prequal::Prequal;
 pub use shares::{By, Proportional, RoundRobin};
 pub use table::{NODES_MAX, TooLarge};
 
-/// A query as balancers see it.
+/// A query as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Which data it reads: equal keys, equal data.
+    /// Hash of the data that it reads: equal data, equal keys.
     pub key: u64,
-    /// Items that it will read, estimated.
+    /// Estimated number of items that it will read.
     pub items: u32,
-    /// When its answer must be there.
+    /// Instant by which the client must have its answer.
     pub deadline: Time,
-    /// A random number of its own, for those that decide by chance.
+    /// A random number of the query's own, for policies that choose at random.
     pub draw: u64,
 }
 
-/// What came back for a query.
+/// The reply to a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answer {
     /// Items that it read, as estimated when it was sent.
     pub items: u32,
-    /// From sending to the reply.
+    /// Time from sending to the reply.
     pub latency: Nanos,
-    /// The refusal, if it was one.
+    /// The refusal, if the reply is one.
     pub late: Option<Late>,
-    /// What the node says of itself.
     pub report: Report,
 }
 
-/// What a node says at a sampling point, for those that decide once a period.
+/// The state of a node at a sampling point, for policies that decide once a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
-    /// The node.
     pub node: NodeId,
-    /// Mean delay of the queries that ended in the period, if any did.
+    /// Mean delay of the queries that ended in the period; `None` if none did.
     pub delay: Option<Nanos>,
-    /// What it says of itself.
     pub report: Report,
 }
 
-/// How busy a node says it is, when a balancer asks.
+/// A node's answer to a probe: how busy it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     /// Queries admitted and not finished.
     pub in_flight: u32,
-    /// The latency of recent queries that came when as many were in flight.
+    /// Median latency of recent queries that arrived with as many in flight.
     pub latency: Nanos,
 }
 
-/// Decides which node gets a query.
+/// A policy that chooses the node for each query.
 pub trait Balancer: std::fmt::Debug + Send {
-    /// The node for a query; none where there is no node. The balancer counts it as sent: one [`Balancer::answered`]
-    /// follows, or the node's [`Balancer::leave`], as where its connection breaks.
+    /// The node for a query; `None` if there is no node. The query counts as sent: one [`Balancer::answered`] follows,
+    /// or the node's [`Balancer::leave`], for example if its connection breaks.
     fn choose(&mut self, query: &Query, now: Time) -> Option<NodeId>;
 
-    /// A reply came from a node; refusals are replies.
+    /// Notes a reply of a node; refusals are replies.
     fn answered(&mut self, node: NodeId, answer: &Answer, now: Time);
 
-    /// Another node for a query that was refused and has not been sent again yet, where that is worth it.
+    /// Another node for a query that was refused and was not sent again yet; `None` if a second try is not worth it.
     fn again(&mut self, _query: &Query, _late: &Late, _now: Time) -> Option<NodeId> {
         None
     }
 
-    /// A sampling point: what the nodes say, once a period.
+    /// Notes the state of the nodes at a sampling point, once a period.
     fn period(&mut self, _nodes: &[Period], _now: Time) {}
 
-    /// Nodes to ask how busy they are, because of this query. They are added to `asked`.
+    /// Adds the nodes to probe because of this query to `asked`.
     fn probes(&mut self, _query: &Query, _asked: &mut Vec<NodeId>) {}
 
-    /// What a node said when it was asked.
+    /// Notes a node's answer to a probe.
     fn probed(&mut self, _node: NodeId, _probe: Probe, _now: Time) {}
 
-    /// A node may be chosen from now on.
+    /// Adds a node, which may be chosen from now on. `now`: when it began to serve.
     ///
     /// # Errors
     /// [`TooLarge`] for a number that no node has; nothing changes then.
     fn join(&mut self, node: NodeId, now: Time) -> Result<(), TooLarge>;
 
-    /// A node is not chosen any more. What is in flight there is forgotten.
+    /// Removes a node, which is not chosen any more. Its queries in flight are forgotten.
     fn leave(&mut self, node: NodeId, now: Time);
 }
 
-/// A number that is as good as random, made of another one (Steele, Lea and Flood's SplitMix64): not for secrets.
+/// A pseudo-random number computed from another one (Steele, Lea and Flood's SplitMix64): not for secrets.
 pub(crate) fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -133,12 +130,12 @@ pub(crate) fn mixed(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The number as a share, 0 up to but without 1.
+/// Maps a number to a share, 0 included, 1 excluded.
 pub(crate) fn unit(draw: u64) -> f64 {
     (draw >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// One of `count` by a random number; `count` is above 0.
+/// Maps a random number to `0..count`; `count` must be above 0.
 pub(crate) fn below(draw: u64, count: usize) -> usize {
     ((u128::from(draw) * count as u128) >> 64) as usize
 }

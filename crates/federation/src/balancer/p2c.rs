@@ -1,9 +1,8 @@
 //! Power of two choices with a peak-sensitive moving average (Finagle's and linkerd's `PeakEwma`, tower's `p2c`).
 //!
 //! Of two random nodes it takes the one with the smaller product of latency and queries in flight. The latency is a
-//! moving average over time that jumps up to a larger value at once. A refusal comes back faster than any answer; it
-//! is left out of the average, or a node that refuses would look like the fastest one. That is in favour of this
-//! balancer.
+//! moving average over time that jumps up to a larger value at once. A refusal comes back faster than any answer; it is
+//! left out of the average, or a node that refuses would look like the fastest one. That favours this policy.
 
 use punctual_units::Time;
 
@@ -11,19 +10,20 @@ use super::table::{Table, TooLarge};
 use super::{Answer, Balancer, Query, below, mixed};
 use crate::ids::NodeId;
 
-/// The time over which a latency fades to 1/e, as in Finagle.
+/// Time over which a latency fades to 1/e, as in Finagle.
 pub const DECAY: punctual_units::Nanos = punctual_units::Nanos::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     in_flight: u32,
-    /// Seconds; none before the first answer.
+    /// In seconds; `None` before the first answer.
     latency: Option<f64>,
     at: Time,
 }
 
 impl Known {
-    /// A node without an answer so far is tried as long as nothing is in flight there.
+    /// Product of latency and queries in flight. A node without an answer so far is tried while nothing is in flight
+    /// there.
     fn load(&self) -> f64 {
         match self.latency {
             Some(latency) => latency * f64::from(self.in_flight + 1),
@@ -44,7 +44,6 @@ impl Known {
     }
 }
 
-/// Power of two choices.
 #[derive(Clone, Debug, Default)]
 pub struct PeakEwma {
     nodes: Table<Known>,
@@ -56,7 +55,7 @@ impl Balancer for PeakEwma {
         let first = *nodes.get(below(query.draw, nodes.len()))?;
         let second = match nodes.len() {
             1 => first,
-            // One of the others.
+            // Any other node.
             count => {
                 let other = below(mixed(query.draw), count - 1);
                 if nodes[other] < first {

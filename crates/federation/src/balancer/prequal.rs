@@ -1,7 +1,7 @@
 //! Prequal (B. Wydrowski, R. Kleinberg, S. Rumble and A. Archer, "Load is not what you should balance: Introducing
 //! Prequal", NSDI 2024).
 //!
-//! As its paper has it, with the values of its section 4:
+//! As in the paper, with the values of its section 4:
 //!
 //! - Each query makes [`PROBES`] probes of random nodes, which answer with their requests in flight (RIF) and with the
 //!   latency of recent queries that came at such a RIF. The query does not wait for them: they serve later ones.
@@ -23,19 +23,19 @@ use super::table::{Table, TooLarge};
 use super::{Answer, Balancer, Probe, Query, below, mixed};
 use crate::ids::NodeId;
 
-/// Probes of a query.
+/// Probes that each query causes.
 pub const PROBES: usize = 3;
-/// Probes that are kept.
+/// Most probes in the pool.
 pub const POOL: usize = 16;
-/// How long a probe is of use.
+/// Age at which a probe is dropped from the pool.
 pub const AGE_MAX: Nanos = Nanos::from_secs(1);
 /// The quantile of the requests in flight above which a node is hot: 2^-0.25.
 pub const HOT: f64 = 0.840_896_415;
 /// Recent probes over which the quantile is taken.
 const RECENT: usize = 128;
-/// Queries for each of which one probe is removed.
+/// Probes removed per query.
 const REMOVED: f64 = 1.0;
-/// By how much more is probed than used.
+/// The excess of probes over uses.
 const DELTA: f64 = 1.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,21 +46,21 @@ struct Pooled {
     uses: f64,
 }
 
-/// Prequal.
+/// The policy of the paper.
 #[derive(Clone, Debug, Default)]
 pub struct Prequal {
     nodes: Table<()>,
-    /// Oldest first.
+    /// Probes, the oldest first.
     pool: VecDeque<Pooled>,
     recent: VecDeque<u32>,
-    /// Of what was probed recently; made anew before it is used.
+    /// Quantile [`HOT`] of `recent`; recomputed before use if `stale`.
     hot_above: u32,
     stale: bool,
     remove_worst: bool,
 }
 
 impl Prequal {
-    /// Uses of a probe.
+    /// Number of queries for which a probe may be used.
     fn uses(&self) -> f64 {
         let nodes = self.nodes.nodes().len() as f64;
         let fresh = (1.0 - POOL as f64 / nodes) * PROBES as f64 - REMOVED;
@@ -108,7 +108,7 @@ impl Prequal {
         })
     }
 
-    /// The best of the pool, which then counts one more in flight.
+    /// The node of the best probe in the pool, which then counts one more in flight.
     fn used(&mut self) -> Option<NodeId> {
         let best = self.best()?;
         let chosen = &mut self.pool[best];
@@ -164,7 +164,7 @@ impl Balancer for Prequal {
             self.find_hot();
         }
         let node = self.used();
-        // With few nodes the pool has one probe of each, and removing would leave the choice to chance.
+        // With few nodes the pool has one probe of each, and after removals chance alone would choose.
         if self.pool.len() + 1 >= POOL.min(self.nodes.nodes().len()) && self.uses().is_finite() {
             self.remove_one();
         }
@@ -177,7 +177,7 @@ impl Balancer for Prequal {
         let nodes = self.nodes.nodes();
         let first = asked.len();
         let mut draw = query.draw;
-        // A few draws are enough for different ones; with few nodes there may be fewer probes.
+        // A few draws suffice for different nodes; with few nodes there may be fewer probes.
         for _ in 0..2 * PROBES {
             draw = mixed(draw);
             let Some(node) = nodes.get(below(draw, nodes.len())) else {
@@ -220,16 +220,16 @@ impl Balancer for Prequal {
     }
 }
 
-/// The side of a node: what it answers to probes.
+/// The node's part: it measures the answers to probes.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeMeter {
-    /// The last latencies by requests in flight at arrival, each a ring.
+    /// The last latencies by requests in flight at arrival, a ring for each number.
     latencies: Vec<Latencies>,
 }
 
-/// Requests in flight that are told apart; more count as these.
+/// Distinct numbers of requests in flight; larger ones count as the last.
 const IN_FLIGHT_MAX: usize = 256;
-/// Latencies of each.
+/// Latencies kept for each number.
 const LATENCIES: usize = 9;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -249,7 +249,7 @@ impl Latencies {
 }
 
 impl ProbeMeter {
-    /// A query that came when `in_flight` were at the node ended after `latency`.
+    /// Notes that a query that arrived with `in_flight` at the node ended after `latency`.
     pub fn ended(&mut self, in_flight: usize, latency: Nanos) {
         let at = in_flight.min(IN_FLIGHT_MAX - 1);
         if self.latencies.len() <= at {
@@ -257,7 +257,7 @@ impl ProbeMeter {
         }
         let of = &mut self.latencies[at];
         of.ring[of.count as usize % LATENCIES] = latency;
-        // From the length of the ring on only the place counts.
+        // From the length of the ring on only the position in it counts.
         of.count = if of.count as usize >= 2 * LATENCIES - 1 {
             LATENCIES as u32
         } else {
@@ -265,7 +265,7 @@ impl ProbeMeter {
         };
     }
 
-    /// What the node answers: the median latency at the number in flight nearest to the present one that has any.
+    /// The answer to a probe: the median latency at the number in flight nearest to the present one that has latencies.
     pub fn probe(&self, in_flight: usize) -> Probe {
         let at = in_flight.min(IN_FLIGHT_MAX - 1);
         let has = |at: &usize| self.latencies.get(*at).is_some_and(|of| of.count > 0);

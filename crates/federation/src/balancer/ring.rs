@@ -3,14 +3,14 @@
 
 use crate::ids::NodeId;
 
-/// Points by place; a key belongs to the first point at or after its own place.
+/// Points by position; a key belongs to the first point at or after its own position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ring {
     points: Vec<(u32, NodeId)>,
 }
 
 impl Ring {
-    /// A circle of these points. Two at one place: the node of the lower number has it.
+    /// A circle of these points. If two have one position, the node of the lower number keeps it.
     pub(super) fn of(points: impl IntoIterator<Item = (u32, NodeId)>) -> Ring {
         let mut points: Vec<(u32, NodeId)> = points.into_iter().collect();
         points.sort_unstable();

@@ -1,4 +1,4 @@
-//! Balancers that give each node a share of the queries: equal ones in turn, or by what the last period was like.
+//! Policies that give each node a share of the queries: equal ones in turn, or by the state in the last period.
 
 use punctual_units::Time;
 
@@ -6,7 +6,7 @@ use super::table::{Table, TooLarge};
 use super::{Answer, Balancer, Period, Query, unit};
 use crate::ids::NodeId;
 
-/// One after the other.
+/// The policy of equal shares, in turn.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin {
     nodes: Table<()>,
@@ -32,7 +32,7 @@ impl Balancer for RoundRobin {
     }
 }
 
-/// What shares are in proportion to.
+/// The quantity that shares are proportional to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The inverse of the mean delay in the last period: the paper's Prop.
@@ -42,7 +42,7 @@ pub enum By {
 }
 
 impl By {
-    /// A node's weight; none where it has said nothing. A bound without end (no admission) weighs nothing by itself.
+    /// Weight of a node; `None` if it is unknown or infinite. An infinite bound (no admission) gives no weight.
     pub(super) fn weight(self, said: &Period) -> Option<f64> {
         let weight = match self {
             By::Delay => 1.0 / said.delay?.as_secs_f64(),
@@ -52,20 +52,20 @@ impl By {
     }
 }
 
-/// At random, in proportion to what the nodes said at the last sampling point.
+/// The policy of random choice, in proportion to the weights at the last sampling point.
 #[derive(Clone, Debug)]
 pub struct Proportional {
     by: By,
-    /// The weight of each node; none before it has said something.
+    /// Weight of each node; `None` before its first report.
     weights: Table<Option<f64>>,
     /// Sums of the weights up to and with each node.
     sums: Vec<f64>,
-    /// Weights have changed: they are added up before the next query.
+    /// Whether weights have changed: then the sums are recomputed before the next query.
     stale: bool,
 }
 
 impl Proportional {
-    /// Without nodes.
+    /// A policy without nodes yet.
     pub fn new(by: By) -> Proportional {
         Proportional {
             by,
@@ -75,7 +75,7 @@ impl Proportional {
         }
     }
 
-    /// A node that has said nothing counts as the mean of those that have.
+    /// Recomputes the sums. A node without a weight gets the mean of the others.
     fn add_up(&mut self) {
         let nodes = self.weights.nodes();
         let weight = |node: &NodeId| self.weights.get(*node).copied().flatten();

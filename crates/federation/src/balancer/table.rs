@@ -1,23 +1,22 @@
-//! What a balancer knows of each node, by its number.
+//! A table with a value for each node, by its number.
 
 use crate::ids::NodeId;
 
-/// Numbers of nodes are below this: tables are indexed by them.
+/// Upper bound, excluded, of nodes' numbers: tables are indexed by them.
 pub const NODES_MAX: usize = 65_536;
 
-/// A number that no node has.
+/// A number that no node can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node {node}: numbers of nodes are below {NODES_MAX}; give it a smaller one")]
 pub struct TooLarge {
-    /// The number.
     pub node: NodeId,
 }
 
-/// A value for each node that is there.
+/// A value for each node that has joined.
 #[derive(Clone, Debug)]
 pub(super) struct Table<T> {
     values: Vec<Option<T>>,
-    /// The nodes that are there, by number.
+    /// The nodes that have joined, by number.
     nodes: Vec<NodeId>,
 }
 
@@ -31,7 +30,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// The nodes that are there, by number.
+    /// The nodes that have joined, by number.
     pub(super) fn nodes(&self) -> &[NodeId] {
         &self.nodes
     }
@@ -44,7 +43,7 @@ impl<T> Table<T> {
         self.values.get_mut(node.0 as usize)?.as_mut()
     }
 
-    /// Adds a node; one that is there already keeps its value.
+    /// Adds a node; a node that has joined already keeps its value, and the answer is `false`.
     pub(super) fn join(&mut self, node: NodeId, value: T) -> Result<bool, TooLarge> {
         let at = node.0 as usize;
         if at >= NODES_MAX {
@@ -61,7 +60,7 @@ impl<T> Table<T> {
         Ok(true)
     }
 
-    /// Removes a node; `false` if it was not there.
+    /// Removes a node; `false` if it had not joined.
     pub(super) fn leave(&mut self, node: NodeId) -> bool {
         let Ok(place) = self.nodes.binary_search(&node) else {
             return false;
