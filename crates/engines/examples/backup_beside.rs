@@ -4,11 +4,10 @@
 //! cargo run --release -p punctual-engines --example backup_beside [-- LEVEL [MEGABYTES [ROUNDS [FOLDER [PERCENT]]]]]
 //! ```
 //!
-//! It fills a store with so many megabytes of records (100), then puts records of 100 bytes in transactions of their
-//! own, in turns: beside a process that makes a backup, beside one that does nothing (the control), and alone. The
-//! order changes from round to round. The backup takes so many percent of the time (0.5, as the command does). The
-//! level is a durability (no-meta-sync). It prints the median and the 99th percentile of each, and what they are of
-//! those alone.
+//! It fills a store with MEGABYTES of records (100), then puts records of 100 bytes in transactions of their own, in
+//! turns: beside a process that makes a backup, beside one that does nothing (the control), and alone. The order
+//! changes from round to round. The backup takes PERCENT of the time (0.5, as the command does). LEVEL is a durability
+//! (no-meta-sync). It prints the median and the 99th percentile of each, and their ratio to those alone.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ use punctual_units::Share;
 
 type Answer<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Beside what a span of writes was measured.
+/// The load beside which a span of writes was measured.
 const BESIDE: [&str; 3] = ["backup", "nothing", "alone"];
 
 fn main() -> Answer<()> {
@@ -128,9 +127,9 @@ fn fill(store: &Store<Lmdb, LinuxOs>, megabytes: u64) -> Answer<()> {
     Ok(())
 }
 
-/// The other process: does what it is told, line by line.
+/// Runs the other process: carries out the commands that it reads, line by line.
 fn other(folder: &Path, share: Share) -> Answer<()> {
-    // As the command does.
+    // The share that the command uses.
     let _ = set_scheduling(Tid::current(), Scheduling::Batch { nice: 10 });
     for line in std::io::stdin().lock().lines() {
         match line?.split_once(' ') {
@@ -175,7 +174,7 @@ impl Other {
         Ok(Other { child, orders, over })
     }
 
-    /// Asks for something; what tells that it is done.
+    /// Sends a command; the returned flag is set when it is done.
     fn ask(&mut self, what: &str) -> Answer<Arc<AtomicBool>> {
         self.over.store(false, Ordering::Release);
         writeln!(self.orders, "{what}")?;

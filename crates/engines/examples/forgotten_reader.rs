@@ -4,12 +4,11 @@
 //! cargo run --release -p punctual-engines --example forgotten_reader [PUTS [READERS]]
 //! ```
 //!
-//! One store has a reader that has forgotten its snapshot; when that is ended, a next reader forgets its own, every
-//! other one with a firm deadline, 2 readers if nothing else is asked. Each put beside a reader takes new pages of the
-//! file: with thousands of readers, one is there all the time. The other store has none. Both take the same puts, a
-//! thousand in turn.
-//! The no-op line is what the clock around a put costs by itself. Then the first store is closed and opened again
-//! without a check.
+//! One store has a reader that has forgotten its snapshot; when that is ended, the next reader forgets its own, every
+//! second one with a firm deadline; READERS is 2 by default. Each put beside a reader takes new pages of the file;
+//! thousands of readers keep one open all the time. The other store has no reader. Both take the same puts, a thousand
+//! in turn. The no-op line is what the clock around a put costs by itself. Then the first store is closed and opened
+//! again without a check.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -26,7 +25,7 @@ use punctual_units::{Clock, Nanos};
 
 const TURN: usize = 1_000;
 const VALUE_LEN: usize = 100;
-/// What a reader with a firm deadline has.
+/// Firm deadline of every second reader.
 const FIRM: Nanos = Nanos::from_millis(50);
 
 type AnyError = Box<dyn std::error::Error>;
@@ -104,7 +103,7 @@ fn main() -> Result<(), AnyError> {
         space.taken, space.data
     );
     println!("{} readers ended", beside.readers_ended().count);
-    beside.set_reader_alarm(|_| ()); // the thread that forgets is told that there is no more to come
+    beside.set_reader_alarm(|_| ()); // drops the sender of alarms, so that the forgetting thread ends
     report(forgetting.join().map_err(|_| "the thread that forgets panicked")?);
 
     drop((beside, alone));
@@ -119,7 +118,7 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Bytes that this process has handed to the kernel to be written so far (proc(5)); 0 where that is not told.
+/// Bytes that this process has handed to the kernel to be written so far (proc(5)); 0 if unknown.
 fn written() -> u64 {
     let told = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = told.lines().find_map(|line| line.strip_prefix("wchar: "));
@@ -139,7 +138,7 @@ fn open(folder: &Path, verify: Verify) -> Result<Arc<Watched>, AnyError> {
     )?))
 }
 
-/// Takes snapshots and forgets them, one after the other, until there were enough or no alarm can come any more.
+/// Takes snapshots and forgets them, one after the other, until there were enough or no more alarms can come.
 fn forget(store: &Watched, ended: &mpsc::Receiver<EndedReader>, readers_max: usize) -> Vec<EndedReader> {
     let mut all = Vec::new();
     for number in 0..readers_max {
@@ -159,7 +158,7 @@ fn forget(store: &Watched, ended: &mpsc::Receiver<EndedReader>, readers_max: usi
     all
 }
 
-/// How long after its bound each reader was ended, where the bound is an instant.
+/// Delay between each reader's bound and its end, for bounds that are an instant.
 fn report(ended: Vec<EndedReader>) {
     for why in EndedBecause::ALL {
         let of_it: Vec<_> = ended.iter().filter(|reader| reader.why == why).collect();

@@ -1,11 +1,11 @@
-//! What the store adds to a get, and what a put costs: nanoseconds and, under callgrind, instructions.
+//! Costs of the store per get and put, in nanoseconds and, under callgrind, instructions.
 //!
 //! ```text
 //! # Each get by itself, all kinds interleaved:
 //! cargo run --release -p punctual-engines --example get_cost
 //! # Twice, with different numbers of gets; their difference counts, the set-up cancels out:
 //! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS
-//! # Values of so many bytes instead of 100:
+//! # With values of 1000 bytes instead of 100:
 //! valgrind --tool=callgrind target/release/examples/get_cost KIND GETS 1000
 //! ```
 //!
@@ -14,7 +14,7 @@
 //! Kinds with `look` show the value to a closure, as bare heed shows its own memory; the others copy it. Those without
 //! `untimed` in a long transaction of the store's have a deadline, and stamp the clock twice for each get.
 //!
-//! The no-op kind shows what the loop itself costs. A run on a loaded machine says nothing below it.
+//! The no-op kind shows the cost of the loop itself. On a loaded machine, differences below that mean nothing.
 
 use std::hint::black_box;
 
@@ -141,7 +141,7 @@ fn main() -> Result<(), AnyError> {
     if let [kind, gets, ..] = arguments.as_slice() {
         return run(kind, gets.parse()?);
     }
-    // One get at a time, as a job meets it: the clock around it waits for it to finish, and keeps the processor from
+    // One get at a time, as in a job: the clock around a get waits for it to finish, and keeps the processor from
     // overlapping it with the next one.
     let mut spans: [Vec<u64>; KINDS.len()] = Default::default();
     for _ in 0..ROUNDS {
@@ -182,7 +182,7 @@ const KINDS: [&str; 13] = [
     "store-put",
 ];
 
-/// As a caller of bare heed has it: the value's address and length.
+/// Returns the value's address and length, as a caller of bare heed sees it.
 fn look(value: &[u8]) {
     black_box((value.as_ptr(), value.len()));
 }
@@ -200,7 +200,7 @@ struct Bare {
     table: heed::Database<'static, Bytes, Bytes>,
 }
 
-/// LMDB as heed offers it, with the same records.
+/// LMDB through heed alone, with the same records.
 fn bare(directory: &std::path::Path, records: usize, len: usize) -> Result<Bare, AnyError> {
     std::fs::create_dir_all(directory)?;
     let mut options = EnvOpenOptions::new();

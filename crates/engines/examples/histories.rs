@@ -1,5 +1,5 @@
 //! Histories of threads that use one store at the same time, for a linearizability checker that is not ours
-//! (`.ci/linearizable store`): what each thread asked, from when to when, and what it was told.
+//! (`.ci/linearizable store`): the requests of each thread, their begin and end, and their answers.
 //!
 //! ```sh
 //! cargo run -p punctual-engines --features redb --example histories -- [SEEDS [FIRST [PLANT]]]
@@ -43,14 +43,14 @@ enum Plant {
     Stale,
 }
 
-/// One step of a request, and what was seen.
+/// One step of a request, and the value that it read.
 enum Step {
     Get(Vec<u8>, Option<Vec<u8>>),
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
 }
 
-/// What a thread asked and was told.
+/// A thread's request and its answer.
 struct Request {
     invoked: Time,
     returned: Time,
@@ -84,7 +84,7 @@ impl Request {
     }
 }
 
-/// What one thread asks of the store.
+/// Draws the requests of one thread.
 struct Asking<'s, E: Engine> {
     store: &'s Store<E, LinuxOs>,
     choices: Choices,
@@ -97,7 +97,7 @@ impl<E: Engine> Asking<'_, E> {
         format!("key {}", self.choices.below(KEYS)).into_bytes()
     }
 
-    /// Some steps, which write `value` where they write.
+    /// Draws some steps, which write `value` if they write.
     fn request(&mut self, value: &[u8]) -> Result<Vec<Step>, StoreError> {
         let (one, other) = (self.key(), self.key());
         let store = self.store;
@@ -109,7 +109,7 @@ impl<E: Engine> Asking<'_, E> {
             }
             2 => {
                 let seen = store.delete(&one)?;
-                // Only whether there was one is known.
+                // A delete reveals only whether there was a value.
                 let before = if seen {
                     Vec::new()
                 } else {
@@ -141,7 +141,7 @@ impl<E: Engine> Asking<'_, E> {
         }
     }
 
-    /// Reads one, writes the other, and reads that again.
+    /// Steps that read one object, write the other, and read that again.
     fn transaction(&mut self, one: Vec<u8>, other: Vec<u8>, value: &[u8]) -> Result<Vec<Step>, StoreError> {
         let mut steps = Vec::new();
         if self.plant == Plant::Split {
@@ -161,7 +161,7 @@ impl<E: Engine> Asking<'_, E> {
         Ok(steps)
     }
 
-    /// Installs both objects' values, or one.
+    /// Installs the values of both objects, or of one.
     fn install(&mut self, value: &[u8]) -> Result<Vec<Step>, StoreError> {
         let which = match self.choices.below(4) {
             0 => 0..1,
@@ -181,7 +181,7 @@ impl<E: Engine> Asking<'_, E> {
     }
 }
 
-/// Runs one history, and its lines.
+/// Runs one history; returns its lines.
 fn history<E: Engine>(engine: E, update_mode: UpdateMode, seed: u64, plant: Plant) -> Result<String, StoreError> {
     let objects = OBJECTS.map(|key| ObjectSpec {
         max_len: 16,
@@ -225,7 +225,7 @@ fn history<E: Engine>(engine: E, update_mode: UpdateMode, seed: u64, plant: Plan
                 steps,
             });
             if asking.choices.below(4) == 0 {
-                std::thread::yield_now(); // on few cores threads would else run one after the other
+                std::thread::yield_now(); // on few cores the threads would otherwise run one after the other
             }
         }
         Ok(requests)

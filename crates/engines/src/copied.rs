@@ -1,15 +1,15 @@
-//! Bytes that were copied out of an engine.
+//! Bytes copied out of an engine.
 //!
-//! A snapshot may be ended by another thread between two calls, and then its pages are used again. So what a call
-//! returns must not lie in them. A copy of a hundred bytes costs less than the memory for it: buffers are used again.
+//! Another thread may end a snapshot between two calls, and then its pages are reused. So the result of a call must not
+//! lie in them. Copying a hundred bytes costs less than allocating memory for them: buffers are reused.
 
 use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
 
-/// How many buffers a thread keeps: for a key and a value, and those of the record before.
+/// Spare buffers that a thread keeps: for a key and a value, and those of the record before.
 const SPARE_MAX: usize = 4;
-/// A larger buffer is given back to the system, in bytes.
+/// Largest buffer that is kept for reuse, in bytes; a larger one goes back to the system.
 const KEPT_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -21,9 +21,9 @@ thread_local! {
     };
 }
 
-/// The buffers that a thread keeps. Every read takes one and gives it back.
+/// The spare buffers of a thread. Every read takes one and gives it back.
 struct Spare {
-    /// So many of the places have one.
+    /// Number of `places` that hold a buffer; the first ones.
     count: Cell<usize>,
     places: [Cell<Vec<u8>>; SPARE_MAX],
 }
@@ -51,12 +51,12 @@ impl Spare {
     }
 }
 
-/// A key or a value of a snapshot, readable whatever becomes of the snapshot.
+/// A key or a value of a snapshot, readable even after the snapshot was ended.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Copied(Vec<u8>);
 
 impl Copied {
-    /// A copy of `bytes`.
+    /// Copies `bytes` into a spare buffer, or a new one.
     #[inline]
     pub(crate) fn of(bytes: &[u8]) -> Copied {
         let mut buffer = SPARE.try_with(Spare::take).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Drop for Copied {
             return;
         }
         let buffer = std::mem::take(&mut self.0);
-        // A thread that ends has no buffers to keep.
+        // Fails only while the thread ends; the buffer is then freed.
         let _ = SPARE.try_with(|spare| spare.give(buffer));
     }
 }

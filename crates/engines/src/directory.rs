@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Makes `directory` and those above it, each with a name that survives a power cut.
+/// Creates `directory` and its missing ancestors, and syncs each new name, so that it survives a power cut.
 pub(crate) fn make(directory: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = directory
         .ancestors()
@@ -31,26 +31,26 @@ pub(crate) fn parent(path: &Path) -> &Path {
 #[cfg(unix)]
 pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     match File::open(directory)?.sync_all() {
-        // A file system that cannot sync directories has nothing to say about their names (EINVAL).
+        // EINVAL: this file system cannot sync directories, so it promises nothing about their names.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         answer => answer,
     }
 }
 
-/// Elsewhere a directory cannot be opened as a file, and its names are the file system's to keep.
+/// Outside of Unix a directory cannot be opened as a file; the file system alone keeps its names.
 #[cfg(not(unix))]
 pub(crate) fn sync(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the file `made`, which is complete, the name `data`.
+/// Syncs the complete file `made` and renames it to `data`, durably.
 pub(crate) fn name(made: &Path, data: &Path) -> io::Result<()> {
     File::open(made)?.sync_all()?;
     fs::rename(made, data)?;
     sync(parent(data))
 }
 
-/// Removes what may be there.
+/// Treats a file that is already missing as removed.
 pub(crate) fn gone(answer: io::Result<()>) -> io::Result<()> {
     match answer {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,5 +1,4 @@
-//! The snapshots of an engine that has no slots for readers of its own: each has a slot in memory, for as long as it
-//! lives.
+//! Snapshots of an engine without reader slots of its own: each snapshot has a slot in memory while it lives.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use punctual_units::Nanos;
 use crate::noted::{open_in, refused, words};
 use crate::slot::{Inside, Note, Slot, Ticket, Wish};
 
-/// All snapshots that are open.
+/// All open snapshots of an engine.
 #[derive(Debug)]
 pub(crate) struct Snapshots<P>(Arc<Mutex<Open<P>>>);
 
@@ -22,14 +21,14 @@ struct Open<P> {
     next: u64,
 }
 
-/// One of them: it keeps its pin until it is dropped or ended.
+/// An open snapshot: keeps its pin until it is dropped or ended.
 #[derive(Debug)]
 pub(crate) struct Held<P> {
     slot: Arc<Slot<P>>,
     place: u64,
     ticket: Ticket,
     open: Arc<Mutex<Open<P>>>,
-    /// One thread at a time calls.
+    /// Makes the type `!Sync`: one thread at a time makes calls.
     _unshared: PhantomData<Cell<()>>,
 }
 
@@ -40,13 +39,13 @@ impl<P> Default for Snapshots<P> {
     }
 }
 
-/// Slots are added and removed by one call each: a panic elsewhere leaves nothing half done.
+/// A poisoned lock is usable: slots are added and removed by one call each, so a panic elsewhere leaves nothing half
+/// done.
 fn locked<P>(open: &Mutex<Open<P>>) -> MutexGuard<'_, Open<P>> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<P> Snapshots<P> {
-    /// Opens a snapshot.
     pub(crate) fn open(&self, pin: P, note: Note) -> Held<P> {
         let slot = Arc::new(Slot::<P>::default());
         let ticket = slot.claim();
@@ -65,16 +64,16 @@ impl<P> Snapshots<P> {
         }
     }
 
-    /// Those that are open and have not been ended.
+    /// Snapshots that are open and have not been ended.
     pub(crate) fn all(&self) -> Vec<OpenSnapshot> {
         let open = locked(&self.0);
         let slots = open.slots.iter();
         slots.filter_map(|(place, slot)| open_in(slot, *place)).collect()
     }
 
-    /// See [`Engine::end`](punctual_store::engine::Engine::end).
+    /// Ends a snapshot, see [`Engine::end`](punctual_store::engine::Engine::end).
     pub(crate) fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
-        // Outside of the lock: freeing what a pin keeps takes a while.
+        // Outside of the lock: freeing the pages that a pin keeps takes a while.
         let slot = locked(&self.0).slots.get(&snapshot.place).cloned();
         let ended = slot.map(|slot| slot.end(Ticket::of(snapshot.generation), words(age, why)));
         matches!(ended, Some(Wish::Done | Wish::Asked))
@@ -82,7 +81,7 @@ impl<P> Snapshots<P> {
 }
 
 impl<P> Held<P> {
-    /// Begins a call.
+    /// Begins a call of the reader; refused once another thread has ended the snapshot.
     pub(crate) fn enter(&self) -> Result<Inside<'_, P>, EngineError> {
         self.slot.enter(self.ticket).map_err(refused)
     }

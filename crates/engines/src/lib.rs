@@ -1,12 +1,12 @@
-//! Where do bytes live? Storage engines behind the store's [`Engine`](punctual_store::engine::Engine) trait.
+//! Storage engines behind the store's [`Engine`](punctual_store::engine::Engine) trait.
 //!
 //! - `Lmdb`, on Linux: the default. Reads make no system call, and no writer blocks them. There is no background work
-//!   and no recovery step. What is left in its tail (page faults, sync, the write lock) is bounded here and in the
-//!   store.
-//! - `Redb`, by the feature `redb`: on every system, in Rust alone. docs/store.md says what it does not keep.
+//!   and no recovery step. The remaining causes of delay (page faults, sync, the write lock) are bounded here and in
+//!   the store.
+//! - `Redb`, by the feature `redb`: on every system, in Rust alone. docs/store.md lists the guarantees that it lacks.
 //! - [`Memory`]: a map in memory. The conformance suite compares with it, and the examples run on it.
 //!
-//! All pass the conformance suite of `punctual-testing`.
+//! All engines pass the conformance suite of `punctual-testing`.
 
 // The front crate shows its items to programs of others.
 #![warn(missing_docs)]
@@ -23,12 +23,12 @@ mod noted;
 pub mod redb;
 mod slot;
 
-/// What `slot.rs` is made of: the model checker has its own (`tests/slot.rs`).
+/// Atomics of `slot.rs`; its model-checked test replaces this module by loom's types (`tests/slot.rs`).
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
-    /// A place in memory that several threads touch, one at a time.
+    /// Memory that several threads touch, one at a time.
     #[derive(Debug, Default)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -48,7 +48,7 @@ mod atomics {
         }
     }
 
-    /// About what ending a transaction of an engine's takes.
+    /// Sleeps for about the time that ending a transaction of an engine takes.
     pub(crate) fn wait_a_little() {
         std::thread::sleep(Duration::from_micros(20));
     }

@@ -1,7 +1,7 @@
 //! The reference engine: two ordered maps in memory.
 //!
 //! A commit replaces the maps as a whole, so that a snapshot is a shared pointer to them. A write transaction copies a
-//! map when it first changes it: simple enough to be believed, and far from fast.
+//! map when it first changes it: slow, but simple enough to trust.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
@@ -25,7 +25,7 @@ type Records = BTreeMap<Bytes, Bytes>;
 struct Tables {
     data: Arc<Records>,
     temporal: Arc<Records>,
-    /// How many commits there were before.
+    /// Number of earlier commits.
     commit: u64,
 }
 
@@ -73,11 +73,11 @@ pub struct Memory {
     snapshots: Snapshots<Tables>,
 }
 
-/// A view of one commit. It keeps the maps of that commit until it is dropped or ended.
+/// A view of one commit. Keeps the maps of that commit until it is dropped or ended.
 #[derive(Debug)]
 pub struct MemorySnapshot(Held<Tables>);
 
-/// A write transaction: a private copy of what it changed.
+/// A write transaction: a private copy of the tables that it changed.
 #[derive(Debug)]
 pub struct MemoryWrite<'e> {
     tables: Tables,
@@ -91,7 +91,7 @@ pub struct MemorySnapshotScan<'t> {
     snapshot: &'t MemorySnapshot,
     table: Table,
     back: bool,
-    /// What is left to be read; nothing after an error.
+    /// The range that is left to read; `None` after an error or at the end.
     rest: Option<OwnedRange>,
 }
 
@@ -220,7 +220,7 @@ impl Iterator for MemorySnapshotScan<'_> {
             Ok(inside) => inside,
             Err(ended) => return Some(Err(ended)),
         };
-        // Sought anew for each record: between two calls nothing of the maps may be referred to.
+        // Seeks anew for each record: between two calls no reference into the maps may exist.
         let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
         let record = inside.with(|tables| {
             let (key, value) = tables.scan(self.table, range, self.back).0.next()?;
@@ -266,7 +266,7 @@ impl Write for MemoryWrite<'_> {
 
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
         if !self.tables.of(table).contains_key(key) {
-            return Ok(false); // and no copy of the map for nothing
+            return Ok(false); // without copying the map for nothing
         }
         Ok(self.tables.of_mut(table).remove(key).is_some())
     }

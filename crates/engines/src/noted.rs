@@ -1,4 +1,4 @@
-//! What the engines note of a snapshot, in the words of its [`Slot`](crate::slot::Slot).
+//! The notes and reasons of snapshots, encoded as the words of a [`Slot`](crate::slot::Slot).
 
 use punctual_os::Tid;
 use punctual_store::engine::{EndedBecause, EngineError, OpenSnapshot, Reader, SnapshotId};
@@ -8,7 +8,7 @@ use crate::slot::{Ended, Note, Slot};
 
 const NONE: u64 = u64::MAX;
 
-/// The note of a snapshot of `commit`.
+/// Encodes the reader and the commit of a snapshot.
 #[inline]
 pub(crate) fn note(reader: Reader, commit: u64) -> Note {
     let instant = |at: Option<Time>| at.map_or(NONE, |at| at.0);
@@ -20,7 +20,7 @@ pub(crate) fn note(reader: Reader, commit: u64) -> Note {
     ]
 }
 
-/// The snapshot that is open in the slot at `place`.
+/// The open snapshot in `slot`, decoded; `place` is the slot's number.
 pub(crate) fn open_in<P>(slot: &Slot<P>, place: u64) -> Option<OpenSnapshot> {
     let (ticket, [thread, taken_at, firm_until, commit]) = slot.look()?;
     let known = |word: u64| (word != NONE).then_some(word);
@@ -37,13 +37,13 @@ pub(crate) fn open_in<P>(slot: &Slot<P>, place: u64) -> Option<OpenSnapshot> {
     Some(OpenSnapshot { id, reader, commit })
 }
 
-/// What the next call of a snapshot's reader is to be told.
+/// Encodes why a snapshot was ended, and at what age, for its reader's next call.
 pub(crate) fn words(age: Nanos, why: EndedBecause) -> [u64; 2] {
     let number = EndedBecause::ALL.iter().position(|one| *one == why);
     [age.0, number.map_or(NONE, |number| number as u64)]
 }
 
-/// What a reader is told whose snapshot was ended.
+/// Decodes `words` into the error that the reader of an ended snapshot gets.
 #[cold]
 pub(crate) fn refused(Ended([age, why]): Ended) -> EngineError {
     let why = usize::try_from(why)

@@ -1,14 +1,14 @@
 //! redb: an ordered tree in one file, copy on write, in Rust alone. The second engine, by the feature `redb`.
 //!
-//! **What it gives.** It runs where LMDB does not, keeps its own cache instead of a map of the file, and a page has a
-//! checksum. A commit that is not synced is undone as a whole by a power cut, so that a volatile store is never wrong
-//! and may be synced at any time.
+//! **Advantages.** redb runs where LMDB does not, keeps its own cache instead of a map of the file, and checksums each
+//! page. A power cut undoes an unsynced commit as a whole, so that a volatile store is never wrong and may be synced at
+//! any time.
 //!
-//! **What it does not keep** of what LMDB does is a table in docs/store.md, which the test `promises` prints.
+//! **Missing guarantees**, compared with LMDB, are a table in docs/store.md, which the test `promises` prints.
 //!
-//! **How it is used.** A snapshot is a read transaction in a slot and may be ended as any other; what is read is
-//! copied. A write transaction has both tables open for as long as it lives. redb undoes a commit that failed in the
-//! medium and then refuses every call until it is opened again: so do we ([`EngineError::Broken`]).
+//! **How it is used.** A snapshot is a read transaction in a slot and may be ended like any other; results are copies.
+//! A write transaction has both tables open for as long as it lives. redb undoes a commit that failed in the medium and
+//! then refuses every call until it is opened again; so does this engine ([`EngineError::Broken`]).
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -39,22 +39,22 @@ const DATA: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("records");
 const TEMPORAL: TableDefinition<'_, Bytes, Bytes> = TableDefinition::new("temporal");
 const MAIN: TableDefinition<'_, &str, u32> = TableDefinition::new("main");
 const FORMAT_KEY: &str = "format";
-/// The format this crate reads and writes.
+/// Format of the store's file that this crate reads and writes.
 pub const FORMAT: u32 = 1;
 const FILE: &str = "data.redb";
-/// Where a new store is made, before it gets its name.
+/// Folder in which a new store is made, before its file gets its final name.
 const NEW: &str = "new";
 
 /// How to open a store; [`RedbOptions::open`] does it.
 #[derive(Clone, Copy, Debug)]
 pub struct RedbOptions {
-    /// What is safe when a commit returns. [`Durability::NoMetaSync`] is as safe as [`Durability::Durable`] here, and
-    /// as slow. A volatile commit does not survive the death of the process, unless the store was closed or synced.
+    /// Guarantee of a commit that has returned. [`Durability::NoMetaSync`] is as safe as [`Durability::Durable`] here,
+    /// and as slow. A volatile commit does not survive the death of the process, unless the store was closed or synced.
     pub durability: Durability,
-    /// Memory for pages, in bytes. Half of it may hold what was written and not synced.
+    /// Memory for pages, in bytes. Half of it may hold written pages that are not synced.
     pub cache_bytes: usize,
-    /// Whether every page in use is read and checked before the store is opened; otherwise damage of pages may be read
-    /// as data.
+    /// Whether every page in use is read and checked before the store is opened; otherwise damaged pages may be read as
+    /// data.
     pub verify: bool,
 }
 
@@ -86,13 +86,13 @@ pub struct Redb {
     options: RedbOptions,
     file: PathBuf,
     snapshots: Snapshots<Pin>,
-    /// Commits of this run.
+    /// Number of commits since the store was opened.
     commits: AtomicU64,
-    /// The process that opened it: a forked child has copies of locks and caches that it must not use.
+    /// Id of the process that opened the store: a forked child has copies of locks and caches that it must not use.
     process: u32,
 }
 
-/// What keeps a snapshot's pages from reuse.
+/// The open tables of a read transaction; they keep the snapshot's pages from reuse.
 struct Pin {
     data: ReadOnlyTable<Bytes, Bytes>,
     temporal: ReadOnlyTable<Bytes, Bytes>,
@@ -104,20 +104,21 @@ pub struct RedbSnapshot<'e> {
     engine: &'e Redb,
 }
 
-/// A write transaction.
+/// A write transaction with both tables open.
 pub struct RedbWrite<'e> {
-    /// Borrowed by the tables: dropped after them.
+    /// Borrowed by the tables, hence dropped after them.
     transaction: NonNull<WriteTransaction>,
     tables: ManuallyDrop<[Records<'static>; 2]>,
     engine: &'e Redb,
 }
 
-/// Records in the order of their keys, each sought anew: between two calls nothing of a snapshot may be referred to.
+/// Records in the order of their keys. Each is sought anew, because between two calls no reference into a snapshot may
+/// exist.
 pub struct RedbScan<'t, R> {
     read: &'t R,
     table: Table,
     back: bool,
-    /// What is left to be read; nothing after an error.
+    /// The range that is left to read; `None` after an error or at the end.
     rest: Option<OwnedRange>,
 }
 
@@ -134,7 +135,7 @@ impl RedbOptions {
         let file = directory.as_ref().join(FILE);
         let fail = |error: ::redb::Error| refused(&file, "open the store", error);
         self.create(directory.as_ref(), &file).map_err(fail)?;
-        // On some damaged files redb panics where it should refuse: nothing of it is left then but the file.
+        // On some damaged files redb panics instead of refusing. The unwound call leaves nothing but the file.
         let opened = std::panic::catch_unwind(|| self.open_file(&file));
         let Ok(opened) = opened else {
             let reason = "redb gave up over it".to_owned();
@@ -160,7 +161,7 @@ impl RedbOptions {
 }
 
 impl RedbOptions {
-    /// The store in `file`, checked, and its format.
+    /// Opens and checks `file`; also returns the store's format.
     fn open_file(self, file: &Path) -> Result<(Database, u32), ::redb::Error> {
         let mut database = self.builder().open(file)?;
         if self.verify && !database.check_integrity()? {
@@ -177,8 +178,8 @@ impl RedbOptions {
         builder
     }
 
-    /// Makes an empty store if there is none. It is made in a folder of its own and gets its name last: a power cut
-    /// leaves a whole store, or none.
+    /// Creates an empty store if there is none. The file is made in a folder of its own and renamed last, so that a
+    /// power cut leaves a whole store or none.
     fn create(self, at: &Path, file: &Path) -> Result<(), ::redb::Error> {
         directory::make(at)?;
         if file.exists() {
@@ -197,7 +198,7 @@ impl RedbOptions {
         transaction.commit()?;
         drop(database);
         directory::name(&made, file)?;
-        // Best effort: the next store that is made here removes what is left.
+        // Best effort: the next creation of a store here removes a folder that is left.
         let _ = std::fs::remove_dir(&folder);
         Ok(())
     }
@@ -206,9 +207,9 @@ impl RedbOptions {
 impl Drop for Redb {
     fn drop(&mut self) {
         if self.is_forked() {
-            return; // The parent's: closing it would write to the parent's file.
+            return; // The parent owns the store: closing it here would write to the parent's file.
         }
-        // What a volatile store has left: best effort, as nothing was promised.
+        // Syncs the commits of a volatile store: best effort, as a volatile commit promises nothing.
         let _ = self.sync();
         // SAFETY: dropped here only, and not used after.
         unsafe { ManuallyDrop::drop(&mut self.database) };
@@ -245,7 +246,7 @@ impl Engine for Redb {
 
     fn snapshot_for(&self, reader: Reader) -> Result<RedbSnapshot<'_>, EngineError> {
         self.usable()?;
-        let commit = self.commits.load(Ordering::Acquire); // before: what it shows is not older than it says
+        let commit = self.commits.load(Ordering::Acquire); // read first, so that the snapshot is never older than noted
         let begin = || {
             let transaction = self.database.begin_read()?;
             let (data, temporal) = (transaction.open_table(DATA)?, transaction.open_table(TEMPORAL)?);
@@ -266,7 +267,7 @@ impl Engine for Redb {
         self.snapshots.end(snapshot, age, why)
     }
 
-    /// What it takes, and no more: redb tells what is free within a write transaction only.
+    /// Only the file's length: redb reports free pages within a write transaction only.
     fn space(&self) -> Result<Space, EngineError> {
         let about = std::fs::metadata(&self.file).map_err(self.fail("look at the store's file"))?;
         Ok(Space {
@@ -285,7 +286,7 @@ impl Engine for Redb {
         let fail = self.fail("begin a write transaction");
         let transaction = self.begin_write(durability).map_err(&fail)?;
         let transaction = NonNull::from(Box::leak(Box::new(transaction)));
-        // SAFETY: it is freed by `RedbWrite` after its tables, or here.
+        // SAFETY: `RedbWrite` frees the transaction after its tables, or the error path below does.
         let borrowed: &'static WriteTransaction = unsafe { transaction.as_ref() };
         let open = || Ok::<_, ::redb::Error>([borrowed.open_table(DATA)?, borrowed.open_table(TEMPORAL)?]);
         match open() {
@@ -295,7 +296,7 @@ impl Engine for Redb {
                 engine: self,
             }),
             Err(error) => {
-                // SAFETY: from the box above, and nothing borrows it.
+                // SAFETY: the pointer is from the box above, and nothing borrows it any more.
                 drop(unsafe { Box::from_raw(transaction.as_ptr()) });
                 Err(fail(error))
             }
@@ -305,7 +306,7 @@ impl Engine for Redb {
     fn sync(&self) -> Result<(), EngineError> {
         self.usable()?;
         if self.options.durability != Durability::Volatile {
-            return Ok(()); // each commit was, before it returned
+            return Ok(()); // each commit was synced before it returned
         }
         let transaction = self.begin_write(::redb::Durability::Immediate);
         let synced = transaction.and_then(|transaction| Ok(transaction.commit()?));
@@ -321,7 +322,7 @@ impl Engine for Redb {
     }
 }
 
-/// What redb's error means here.
+/// The store's error for an error of redb.
 #[cold]
 fn refused(file: &Path, action: &'static str, error: ::redb::Error) -> EngineError {
     let path = file.to_path_buf();
@@ -367,7 +368,7 @@ impl Pin {
     }
 }
 
-/// Finding records in either kind of transaction.
+/// Finds records in either kind of transaction.
 trait Find {
     /// The first record in `range`, or the last if `back`.
     fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError>;
@@ -387,7 +388,7 @@ fn first(
     back: bool,
 ) -> Result<Option<(Copied, Copied)>, StorageError> {
     if is_empty_range(range) {
-        return Ok(None); // redb may not take it
+        return Ok(None); // redb may refuse an empty range
     }
     let Some(record) = Directed::new(table.range::<&[u8]>(range)?, back).next() else {
         return Ok(None);
@@ -532,9 +533,9 @@ impl Write for RedbWrite<'_> {
         self.engine.usable()?;
         let mut rest = ManuallyDrop::new(self);
         let engine = rest.engine;
-        // SAFETY: dropped once: the rest is forgotten.
+        // SAFETY: dropped only here, because `rest` is forgotten.
         unsafe { ManuallyDrop::drop(&mut rest.tables) };
-        // SAFETY: from the box in `write`, and the tables that borrowed it are gone.
+        // SAFETY: the pointer is from the box in `write`, and the tables that borrowed it are gone.
         let transaction = unsafe { Box::from_raw(rest.transaction.as_ptr()) };
         let committed: Result<(), CommitError> = transaction.commit();
         committed.map_err(engine.fail("commit a transaction"))?;
@@ -546,11 +547,11 @@ impl Write for RedbWrite<'_> {
 impl Drop for RedbWrite<'_> {
     fn drop(&mut self) {
         if self.engine.is_forked() {
-            return; // The parent's.
+            return; // The parent owns the transaction.
         }
         // SAFETY: dropped here, or by `commit`, which forgets the rest.
         unsafe { ManuallyDrop::drop(&mut self.tables) };
-        // SAFETY: from the box in `write`; as above.
+        // SAFETY: the pointer is from the box in `write`; dropped once, as above.
         drop(unsafe { Box::from_raw(self.transaction.as_ptr()) });
     }
 }

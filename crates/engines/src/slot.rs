@@ -1,13 +1,13 @@
-//! A snapshot that may be taken away from its reader, between two of the reader's calls.
+//! A snapshot that another thread may take away from its reader, between two of the reader's calls.
 //!
-//! **Problem.** What a snapshot shows is kept from reuse for as long as the snapshot lives. A reader that is forgotten
-//! keeps it for ever, and a store that is written to grows without end. Another thread must be able to end a snapshot;
-//! and the reader must never see memory that has been used again since.
+//! **Problem.** The pages of a snapshot are kept from reuse for as long as the snapshot lives. A forgotten reader keeps
+//! them without limit, and a store that is written to grows without end. Another thread must be able to end a snapshot;
+//! and the reader must never see memory that has been reused since.
 //!
-//! **Method.** A [`Slot`] holds the *pin*: what keeps the snapshot (a read transaction of LMDB's, the maps of the
-//! engine in memory). The reader touches the pin only inside of a call, and takes copies out of it. So between two
-//! calls no reference into the engine's memory is left, and the pin can be dropped by another thread. One word says
-//! which thread may touch the pin:
+//! **Method.** A [`Slot`] holds the *pin*: the object that keeps the snapshot (a read transaction of LMDB's, the maps
+//! of the engine in memory). The reader touches the pin only inside of a call, and takes copies out of it. So between
+//! two calls no reference into the engine's memory is left, and another thread can drop the pin. One word says which
+//! thread may touch the pin:
 //!
 //! ```text
 //!          claim, open               enter (owner)
@@ -25,17 +25,17 @@
 //! drops it. In neither may a thread ask.
 //!
 //! **Why that is safe.** The pin is touched by the owner in `OPENING`, `INSIDE`, `ASKED` and `CLOSING`, and in `ENDING`
-//! by the thread that set it. Each way into a touching state is a compare-and-swap that acquires what the last toucher
-//! released on its way out. So touches are ordered, and never two at a time. A call of a snapshot that was ended fails
-//! at the compare-and-swap, before it touches anything, because the word also counts the snapshots of the slot (its
+//! by the thread that set it. Each transition into a touching state is a compare-and-swap that acquires what the
+//! previous toucher released. So touches are ordered, never two at a time. A call on an ended snapshot fails at the
+//! compare-and-swap, before it touches anything, because the word also counts the snapshots of the slot (its
 //! *generation*), which a claim raises.
 //!
-//! **A call within a call** of the same reader, which looks at one value and reads another: it finds `INSIDE` or
-//! `ASKED`, and leaves the word to the outer call. Only the owner enters, so the call that is found is its own.
+//! **A nested call** of the same reader, which looks at one value and reads another, finds `INSIDE` or `ASKED`, and
+//! leaves the word to the outer call. Only the owner enters, so the outer call is the owner's as well.
 //!
-//! **What it costs.** Two compare-and-swaps of a word in the reader's own cache line for each call.
+//! **Cost.** Two compare-and-swaps of a word in the reader's own cache line for each call.
 //!
-//! Every order of these stores is tried by the model checker `loom` (`tests/slot.rs`), with planted faults.
+//! The model checker `loom` tries every order of these stores (`tests/slot.rs`), with planted faults.
 
 use super::atomics::{AtomicU64, Ordering, UnsafeCell, wait_a_little};
 
@@ -49,24 +49,25 @@ const ENDED: u64 = 5;
 const CLOSING: u64 = 6;
 const OPENING: u64 = 7;
 const GENERATION: u64 = STATE + 1;
-/// How often a thread tries to end a snapshot whose reader enters and leaves all the while; the next look tries again.
+/// Attempts to end a snapshot whose reader keeps entering and leaving, before `Wish::Missed`; the next sweep tries
+/// again.
 const TRIES_MAX: usize = 64;
 
-/// What is written beside a pin: whatever fits into so many words.
+/// Four words that describe a snapshot beside its pin; their meaning is the engine's (`noted`).
 pub(crate) type Note = [u64; 4];
 
-/// A place for one snapshot at a time. The thread that claims it owns it: it opens, enters, leaves and closes.
+/// Storage for one snapshot at a time. The claiming thread owns it: only that thread opens, enters, leaves and closes.
 #[derive(Debug)]
 pub(crate) struct Slot<P> {
     /// The generation above the state.
     word: AtomicU64,
     pin: UnsafeCell<Option<P>>,
     note: [AtomicU64; 4],
-    /// Why the snapshot of this slot was ended last: of no meaning before it was.
+    /// Why this slot's last ended snapshot was ended; meaningless until a snapshot of the slot was ended.
     why: [AtomicU64; 2],
 }
 
-/// One snapshot of a slot.
+/// A snapshot of a slot, by its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
@@ -74,26 +75,25 @@ pub(crate) struct Ticket(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended(pub [u64; 2]);
 
-/// What became of the wish to end a snapshot.
+/// The outcome of a request to end a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// It keeps nothing any more.
+    /// Ended: keeps no pages any more.
     Done,
-    /// Its reader is inside of a call, and drops the pin as it leaves.
+    /// The reader is inside of a call, and drops the pin as it leaves.
     Asked,
-    /// There was no such snapshot any more.
+    /// The ticket's snapshot was ended or closed before.
     Gone,
-    /// The reader entered and left too often meanwhile.
+    /// The reader entered or left during each of `TRIES_MAX` attempts.
     Missed,
 }
 
 impl Ticket {
-    /// The number of the snapshot in its slot.
+    /// The snapshot's number in its slot; each claim raises it.
     pub(crate) fn generation(self) -> u64 {
         self.0
     }
 
-    /// The snapshot with that number.
     pub(crate) fn of(generation: u64) -> Ticket {
         Ticket(generation)
     }
@@ -116,14 +116,14 @@ impl<P> Default for Slot<P> {
 }
 
 impl<P> Slot<P> {
-    /// Takes the slot for a snapshot of the caller's, which is to be [opened](Slot::open) or
-    /// [given back](Slot::give_back); none where it has an owner.
+    /// Claims the slot for a snapshot of the caller; `None` if it has an owner. The caller must then [open](Slot::open)
+    /// it or [give it back](Slot::give_back).
     #[inline]
     pub(crate) fn claim(&self) -> Option<Ticket> {
         self.claim_from(FREE)
     }
 
-    /// The same where the snapshot was ended and its owner has not closed it: the owner may never do so.
+    /// Claims a slot whose snapshot was ended but not closed by its owner, which may never close it.
     pub(crate) fn claim_ended(&self) -> Option<Ticket> {
         self.claim_from(ENDED)
     }
@@ -141,7 +141,7 @@ impl<P> Slot<P> {
         claimed.is_ok().then_some(ticket)
     }
 
-    /// Gives a claimed slot back without a snapshot.
+    /// Returns a claimed slot without having opened a snapshot in it.
     pub(crate) fn give_back(&self, ticket: Ticket) {
         self.word.store(ticket.word(FREE), Ordering::Release);
     }
@@ -158,8 +158,8 @@ impl<P> Slot<P> {
         self.word.store(ticket.word(OPEN), Ordering::Release);
     }
 
-    /// Begins a call of the owner's: until the answer is dropped, the pin stays. It may be within another call, and is
-    /// then dropped before that one.
+    /// Begins a call of the owner: the pin stays until the returned value is dropped. Calls may nest; the inner one is
+    /// dropped first.
     ///
     /// # Errors
     /// If another thread has ended the snapshot.
@@ -191,9 +191,9 @@ impl<P> Slot<P> {
         })
     }
 
-    /// Gives the slot up; by its owner only. Waits for a thread that is about to end the snapshot.
+    /// Releases the slot; only its owner may call this. Waits for a thread that is just ending the snapshot.
     pub(crate) fn close(&self, ticket: Ticket) {
-        // Not `INSIDE`: no thread may ask now.
+        // Fails if the snapshot was ended. Not through `INSIDE`: no thread may ask now.
         let (open, closing) = (ticket.word(OPEN), ticket.word(CLOSING));
         let closed = self
             .word
@@ -203,13 +203,14 @@ impl<P> Slot<P> {
                 self.drop_pin();
                 self.word.store(ticket.word(FREE), Ordering::Release);
             }
-            // What it kept is free once this returns, whichever thread frees it.
+            // Waits, so that the snapshot's pages are free once this returns, whichever thread frees them.
             Err(_) => {
-                // By sleeping: a reader of high priority that spins would keep the other thread from its core.
+                // Sleeps instead of spinning: a spinning reader of high priority would keep the other thread off its
+                // core.
                 while self.word.load(Ordering::Acquire) == ticket.word(ENDING) {
                     wait_a_little();
                 }
-                // Where it was claimed again meanwhile, it is another thread's.
+                // Fails if another thread has claimed the slot meanwhile, which then owns it.
                 let (ended, free) = (ticket.word(ENDED), ticket.word(FREE));
                 let _ = self
                     .word
@@ -218,7 +219,7 @@ impl<P> Slot<P> {
         }
     }
 
-    /// Ends the snapshot of another thread: `why` is what that thread's next call is told.
+    /// Ends the snapshot of another thread; that thread's next call returns `why`.
     pub(crate) fn end(&self, ticket: Ticket, why: [u64; 2]) -> Wish {
         for _ in 0..TRIES_MAX {
             let word = self.word.load(Ordering::Acquire);
@@ -249,17 +250,18 @@ impl<P> Slot<P> {
         Wish::Missed
     }
 
-    /// Ends the snapshot that is open, whichever that is: its owner is gone for good, or is the caller.
+    /// Ends whichever snapshot is open. Only for an owner that is gone for good, or that is the caller.
     pub(crate) fn end_any(&self) {
         if let Some((ticket, _)) = self.look() {
             self.end(ticket, self.why());
         }
     }
 
-    /// The snapshot that is open, and what is noted of it.
+    /// The open snapshot and its note.
     pub(crate) fn look(&self) -> Option<(Ticket, Note)> {
         let word = self.word.load(Ordering::Acquire);
-        // Should the owner open another one meanwhile, the note is that one's: [`end`](Slot::end) knows by the ticket.
+        // If the owner opens another snapshot meanwhile, the note is of that one: the ticket lets [`end`](Slot::end)
+        // detect it.
         let note = [0, 1, 2, 3].map(|at: usize| self.note[at].load(Ordering::Relaxed));
         matches!(word & STATE, OPEN | INSIDE | ASKED).then_some((Ticket(word / GENERATION), note))
     }
@@ -268,7 +270,7 @@ impl<P> Slot<P> {
         [0, 1].map(|at: usize| self.why[at].load(Ordering::Relaxed))
     }
 
-    /// In a state in which this thread alone may touch the pin.
+    /// Drops the pin, in a state in which this thread alone may touch it.
     fn drop_pin(&self) {
         // SAFETY: all callers have just entered such a state by an acquiring compare-and-swap, or are inside.
         let pin = self.pin.with_mut(|place| unsafe { (*place).take() });
@@ -276,20 +278,20 @@ impl<P> Slot<P> {
     }
 }
 
-// SAFETY: the word admits one thread at a time to the pin (module header), hence `Send` is all that the pin needs.
+// SAFETY: the word admits one thread at a time to the pin (module header), so the pin need only be `Send`.
 unsafe impl<P: Send> Sync for Slot<P> {}
 
-/// A call of a reader's: the pin stays for as long as this lives.
+/// A call of the reader: the pin stays for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Inside<'s, P> {
     slot: &'s Slot<P>,
     ticket: Ticket,
-    /// Not within another call.
+    /// False for a nested call, which leaves the word to the outer one.
     outermost: bool,
 }
 
 impl<P> Inside<'_, P> {
-    /// Does something with the pin.
+    /// Runs `look` on the pin.
     #[inline]
     pub(crate) fn with<T>(&self, look: impl FnOnce(&P) -> T) -> T {
         self.slot.pin.with(|place| {
@@ -319,7 +321,7 @@ impl<P> Drop for Inside<'_, P> {
 }
 
 impl<P> Slot<P> {
-    /// Another thread has asked for the end while the owner was inside.
+    /// Finishes an end that another thread asked for while the owner was inside.
     #[cold]
     fn end_asked(&self, ticket: Ticket) {
         self.drop_pin();

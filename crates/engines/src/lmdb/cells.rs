@@ -1,20 +1,20 @@
-//! LMDB's table of readers, as far as processes other than the owner have a part in it.
+//! LMDB's table of readers, as far as processes other than the owner use it.
 //!
 //! LMDB keeps a cell of 64 bytes for each reader in `lock.mdb`, which the owner maps (`MDB_reader` in mdb.c): the
-//! number of the snapshot's commit, a process, a thread; the rest is padding. A writer keeps what the oldest snapshot
-//! among the cells needs. The owner sets a few cells aside for *visitors*: processes that read the store while it is
-//! open elsewhere. They write the number of a snapshot into such a cell, and nothing else of LMDB's: no mutex that a
-//! thread of the owner could have to wait for.
+//! number of the snapshot's commit, a process id, a thread; the rest is padding. A writer keeps the pages that the
+//! oldest snapshot among the cells needs. The owner reserves a few cells for *visitors*: processes that read the store
+//! while it is open elsewhere. A visitor writes the number of its snapshot into such a cell, and touches nothing else
+//! of LMDB's: in particular no mutex that a thread of the owner might wait for.
 //!
-//! | bytes | of a visitors' cell |
+//! | bytes | content of a visitor's cell |
 //! |---|---|
 //! | 0 to 7 | the commit of the visitor's snapshot; [`IDLE`] for none; above [`ENDED_FROM`]: why it was ended |
 //! | 8 to 11 | the owner's process: the cell counts while this is not 0 |
 //! | 16 to 23 | [`MARK`] above a number that each owner draws |
 //! | 24 to 31 | the visitor's process, for messages |
 //!
-//! A visitor holds a lock on a byte of the file for as long as it has a cell. The kernel drops it with the visitor's
-//! process, whatever ended that.
+//! A visitor locks a byte of the file for as long as it has a cell. The kernel drops the lock when the visitor's
+//! process ends, for whatever reason.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,22 +26,22 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use punctual_store::engine::EndedBecause;
 
-/// `sizeof(MDB_reader)`, a cache line.
+/// `sizeof(MDB_reader)`, one cache line, in bytes.
 pub(super) const CELL_LEN: usize = 64;
-/// No snapshot; what LMDB writes as well.
+/// Commit number of a cell without a snapshot, as LMDB writes it.
 pub(super) const IDLE: u64 = u64::MAX;
-/// Numbers from here on are no commits.
+/// Numbers from here on are reasons for ending a snapshot, not commits.
 pub(super) const ENDED_FROM: u64 = u64::MAX - 16;
-/// In the upper half of a cell's thread. No address that a thread could have for its name has these bits.
+/// Upper half of the thread field in a visitor's cell: no thread has an id (an address) with these bits.
 pub(super) const MARK: u64 = 0x5649_5349;
-/// `mtb_magic`.
+/// `mtb_magic`, with which LMDB's table of readers begins.
 pub(super) const MAGIC: u32 = 0xBEEF_C0DE;
-/// The most of the file that is looked at, in bytes: 16 thousand readers.
+/// Upper bound on the mapped part of the file, in bytes: 16 thousand readers.
 const LEN_MAX: usize = 1 << 20;
-/// Where the bytes lie that visitors lock, beyond the numbers of processes, whose bytes LMDB locks.
+/// Offset of the bytes that visitors lock, beyond the process ids, at whose offsets LMDB locks bytes.
 const LOCKS_AT: i64 = 1 << 40;
 
-/// A file of readers in memory.
+/// The mapped table of readers.
 #[derive(Debug)]
 pub(super) struct Cells {
     base: NonNull<u8>,
@@ -54,7 +54,7 @@ unsafe impl Send for Cells {}
 // SAFETY: as above.
 unsafe impl Sync for Cells {}
 
-/// One reader's part of it.
+/// A reader's fields in the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell<'c> {
     pub commit: &'c AtomicU64,
@@ -64,7 +64,7 @@ pub(super) struct Cell<'c> {
 }
 
 impl Cells {
-    /// Maps a file that is there. It is never made here, so that it belongs to the store's user.
+    /// Maps an existing file. The file is never created here, so that it belongs to the store's user.
     ///
     /// A process that has the store open must not drop this before the store: closing a file drops the locks that the
     /// process has on it, LMDB's among them.
@@ -97,7 +97,7 @@ impl Cells {
         }
     }
 
-    /// How long the mapped part is, in bytes.
+    /// Length of the mapped part, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -125,13 +125,13 @@ impl Cells {
         }
     }
 
-    /// Where cells may begin.
+    /// Offsets at which a cell may begin, in bytes.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + use<> {
         (CELL_LEN..self.len + 1 - CELL_LEN).step_by(CELL_LEN)
     }
 
-    /// Takes the cell at `at` for this visitor; false where another one has it. The lock belongs to the open file
-    /// (`F_OFD_SETLK`), so that two visitors in one process are told apart.
+    /// Locks the cell at `at` for this visitor; false if another visitor has it. The lock belongs to the open file
+    /// (`F_OFD_SETLK`), so that two visitors in one process exclude each other.
     pub(super) fn take(&self, at: usize) -> io::Result<bool> {
         let wanted = byte(at);
         // SAFETY: the descriptor is open, and `wanted` is valid for the call.
@@ -144,7 +144,7 @@ impl Cells {
         }
     }
 
-    /// Whether a living visitor has the cell at `at`. Where the kernel does not tell: yes.
+    /// Whether a living visitor has the cell at `at`; true if the kernel does not answer.
     pub(super) fn is_taken(&self, at: usize) -> bool {
         let mut wanted = byte(at);
         // SAFETY: the descriptor is open, and `wanted` is valid for the call, which writes to it.
@@ -165,18 +165,18 @@ fn byte(at: usize) -> libc::flock {
 
 impl Drop for Cells {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and used no more.
+        // SAFETY: mapped by `map` with this length, and not used after.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// The number that tells a visitor why its snapshot was ended.
+/// Encodes why a snapshot was ended, as a commit number that its visitor recognizes.
 pub(super) fn number_of(why: EndedBecause) -> u64 {
     let at = EndedBecause::ALL.iter().position(|one| *one == why);
     u64::MAX - 1 - at.unwrap_or(0) as u64
 }
 
-/// Why a snapshot was ended, if that is what the number tells.
+/// Decodes `number_of`; `None` for any other number.
 pub(super) fn reason_in(number: u64) -> Option<EndedBecause> {
     let at = usize::try_from((u64::MAX - 1).checked_sub(number)?).ok()?;
     EndedBecause::ALL.get(at).copied()

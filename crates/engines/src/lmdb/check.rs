@@ -1,29 +1,29 @@
-//! Is this file a whole LMDB store? Asked before it is mapped.
+//! Checks that a file is a whole LMDB store, before it is mapped.
 //!
-//! **Problem.** LMDB trusts its file: a truncated one ends in SIGBUS at the first touch of a missing page, a damaged
-//! one in an assertion or a wild pointer. Both kill the program that embeds it. And a check that follows the trees
-//! jumps about in the file, which takes many times as long as reading it from front to end.
+//! **Problem.** LMDB trusts its file: a truncated file raises SIGBUS at the first touch of a missing page, a damaged
+//! one leads to a failed assertion or a wild pointer. Both kill the program that embeds LMDB. And a check that follows
+//! the trees jumps about in the file, which takes many times as long as reading it from front to end.
 //!
-//! **What is checked**, with plain reads: what LMDB relies on without checking it, in every page that the newest commit
-//! can reach. The page lies within the file, is the page it should be, is reached once, and its nodes lie within it;
-//! each tree has as many pages and records as it says, and its keys ascend, from page to page, too: a key in the wrong
-//! page would never be found. The file's length alone does not tell: LMDB counts pages at the end that were allocated
-//! and freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so that an intact file may be
-//! shorter than its last page.
+//! **Checks**, with plain reads: everything that LMDB relies on without checking it, in every page that the newest
+//! commit can reach. The page lies within the file, is the page it should be, is reached once, and its nodes lie within
+//! it; each tree has as many pages and records as it says, and its keys ascend, from page to page, too: a key in the
+//! wrong page would never be found. The file's length alone does not show damage: LMDB counts pages at the end that
+//! were allocated and freed within one transaction, and never writes them (`mm_last_pg` in mdb.c), so that an intact
+//! file may be shorter than its last page.
 //!
-//! **In which order.** Level by level, each level in the order of the file. Branches are some hundredth of the pages.
-//! They tell of each leaf where it is and between which keys it lies, so that all leaves and large values, which are
-//! nearly the whole file, are checked in one pass over the file from front to end. What a large value's first page says
-//! is noted as the pass meets it, and compared with the leaf that refers to it as soon as both were seen. No page is
-//! judged that the commit does not reach, so pages of a writer beside it are no damage.
+//! **Order.** Level by level, each level in the order of the file. Branches are some hundredth of the pages. They give
+//! each leaf's number and its key bounds, so that all leaves and large values, which are nearly the whole file, are
+//! checked in one pass over the file from front to end. The header of a large value's first page is noted as the pass
+//! meets it, and compared with the leaf that refers to it as soon as both were seen. Pages that the commit does not
+//! reach are not judged, so pages of a concurrent writer are no damage.
 //!
 //! **Memory**: for each leaf 24 bytes and one key with its length, for each large value 4 bytes, and 24
 //! more where checksums are compared, for each page a bit.
 //!
-//! **Checksums** of records are compared on the way, where they are asked for. Those of large values come last, in the
-//! order of the file.
+//! **Checksums** of records are compared during the pass, if the caller asks for it. Those of large values come last,
+//! in the order of the file.
 //!
-//! Layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte
+//! The layouts are those of LMDB's data version 1 in mdb.c (`MDB_page`, `MDB_node`, `MDB_meta`, `MDB_db`), in host byte
 //! order.
 
 use std::cmp::Ordering;
@@ -46,12 +46,12 @@ pub(super) const PAGE_HEADER: usize = 16;
 pub(super) const NODE_HEADER: usize = 8;
 const META_LEN: usize = PAGE_HEADER + 136;
 const MAGIC: u32 = 0xBEEF_C0DE;
-/// LMDB's own format number.
+/// LMDB's own number for its file format.
 pub(super) const DATA_VERSION: u32 = 1;
 pub(super) const NO_PAGE: u64 = u64::MAX;
-/// `CURSOR_STACK`: LMDB cannot descend further.
+/// `CURSOR_STACK`: LMDB's deepest tree, in levels.
 const DEPTH_MAX: u16 = 32;
-/// `sizeof(MDB_db)`.
+/// `sizeof(MDB_db)`, in bytes.
 pub(super) const TREE_LEN: usize = 48;
 
 pub(super) const P_BRANCH: u16 = 0x01;
@@ -62,18 +62,18 @@ const MDB_INTEGERKEY: u16 = 0x08;
 pub(super) const F_BIGDATA: u16 = 0x01;
 pub(super) const F_SUBDATA: u16 = 0x02;
 
-/// What is wrong with a file.
+/// The reason to refuse a file.
 #[derive(Debug)]
 pub(super) enum Damage {
-    /// It is no LMDB file of this layout, or a damaged one.
+    /// The file is no LMDB file of this layout, or a damaged one; the text says why.
     Corrupt(String),
-    /// It is an LMDB file of another data version.
+    /// The file is an LMDB file of this other data version.
     Version(u32),
-    /// It could not be read.
+    /// Reading the file failed.
     Io(io::Error),
 }
 
-/// What is needed of a meta page to walk its commit.
+/// The part of a meta page that a walk through its commit needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub page_size: usize,
@@ -85,18 +85,17 @@ pub(super) struct Meta {
     pub transaction: u64,
 }
 
-/// What a tree's leaves hold.
+/// Content of a tree's leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Pages free for reuse.
+    /// Lists of pages that are free for reuse.
     FreePages,
     /// Other trees, and a few plain records.
     Tables,
-    /// Plain records.
     Records,
 }
 
-/// Which records have checksums that are to be compared.
+/// Tables whose checksums are to be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Summed {
     pub data: bool,
@@ -109,15 +108,14 @@ pub(super) struct Tree {
     pub content: Content,
     pub root: u64,
     pub depth: u16,
-    /// What it says of itself: branch, leaf and overflow pages, and records.
+    /// `branches`, `leaves` and `overflows` count pages, as the tree's descriptor claims; `records` counts records.
     pub branches: u64,
     pub leaves: u64,
     pub overflows: u64,
     pub records: u64,
 }
 
-/// Checks the length of `file`, for a store that is opened without a check: a page beyond the end would end the
-/// program.
+/// Checks the length of `file`, for a store that is opened without a check: a page beyond the end would raise SIGBUS.
 pub(super) fn check_length(file: &File) -> Result<(), Damage> {
     let len = file.metadata().map_err(Damage::Io)?.len();
     if len == 0 {
@@ -132,22 +130,22 @@ pub(super) fn check_length(file: &File) -> Result<(), Damage> {
     Err(Damage::Corrupt(reason.to_owned()))
 }
 
-/// Checks the tables and the lists of free pages of a commit, for a store whose other pages are checked as they are
-/// met. A bit for each page that is part of these, or free.
+/// Checks the tables and the lists of free pages of a commit, for a store whose other pages are checked when they are
+/// first met. Returns a bit for each page: whether it is part of these trees, or free.
 pub(super) fn check_small(file: &File, meta: &Meta) -> Result<Vec<u64>, Damage> {
     let len = file.metadata().map_err(Damage::Io)?.len();
     let mut untold = |_| ();
     let mut check = Check::new(file, len, meta, Summed::default(), &mut untold);
     check.small(meta.free, meta.main)?;
-    // LMDB follows these as it opens a table.
+    // LMDB follows the roots of the tables as it opens them.
     for Counted { tree, .. } in check.trees.iter().skip(2).filter(|table| table.tree.root != NO_PAGE) {
         check.bounded(tree.root)?;
     }
     Ok(check.claimed)
 }
 
-/// Checks the newest commit in `file`, and its records where `records` asks for it. An empty file is a store that has
-/// not begun, and passes.
+/// Checks the newest commit in `file`, and with `records` the checksums of its records. An empty file is a store that
+/// has not begun, and passes.
 pub(super) fn check(file: &File, records: bool, progress: Tell<'_>) -> Result<(), Damage> {
     if file.metadata().map_err(Damage::Io)?.len() == 0 {
         return Ok(());
@@ -161,20 +159,20 @@ pub(super) fn check(file: &File, records: bool, progress: Tell<'_>) -> Result<()
     check_at(file, &meta, summed, progress)
 }
 
-/// Checks the commit of `meta` in `file`, and the records that have checksums.
+/// Checks the commit of `meta` in `file`, and the checksums of the tables in `summed`.
 pub(super) fn check_at(file: &File, meta: &Meta, summed: Summed, progress: Tell<'_>) -> Result<(), Damage> {
     let len = file.metadata().map_err(Damage::Io)?.len();
     Check::new(file, len, meta, summed, progress).run(meta.free, meta.main)
 }
 
-/// The page that the node at `offset` of a branch leads to.
+/// The page to which the branch node at `offset` points.
 pub(super) fn child_at(page: &[u8], offset: usize) -> u64 {
     let [low, middle, high] = [0, 2, 4].map(|at| u64::from(u16_at(page, offset + at)));
     low | middle << 16 | high << 32
 }
 
 impl Meta {
-    /// That of the newest commit.
+    /// The meta page of the newest commit.
     pub(super) fn newest(file: &File) -> Result<Meta, Damage> {
         let first = Meta::read(file, 0)?;
         let second = Meta::read(file, first.page_size as u64)?;
@@ -225,7 +223,7 @@ impl Meta {
 }
 
 impl Tree {
-    /// `None` where LMDB would take the tree for something that this crate never writes.
+    /// `None` if LMDB would take the tree for a kind that this crate never writes.
     pub(super) fn read(bytes: &[u8], flags: u16, content: Content) -> Option<Tree> {
         let tree = Tree {
             content,
@@ -242,72 +240,73 @@ impl Tree {
     }
 }
 
-/// What is read at a time in a pass, in bytes: a multiple of every page size.
+/// Bytes per read of the pass: a multiple of every page size.
 const CHUNK: usize = 1 << 20;
-/// How far the kernel is asked to read ahead of the pass, so that the medium is at work while pages are checked.
+/// Bytes that the kernel is asked to read ahead of the pass, so that the medium works while pages are checked.
 const AHEAD: u64 = 8 << 20;
-/// How many branches it is asked for ahead of the one that is read.
+/// Number of branches that the kernel is asked to read ahead.
 const BRANCHES_AHEAD: usize = 64;
-/// Trees in a file: that of free pages, that of tables, and the tables; two, as this crate writes it.
+/// Maximum number of trees in a file: of free pages, of tables, and the tables themselves; this crate writes two
+/// tables.
 const TREES_MAX: usize = 16;
-/// In `heads`: which tree wants the large value, above how many pages it needs at least. 4 GiB take fewer.
+/// Bits in `heads` for the least number of pages of a large value (4 GiB need fewer); the bits above name its tree.
 const TREE_SHIFT: u32 = 24;
-/// No bound.
+/// Key position that means "no bound".
 const OPEN: u64 = u64::MAX;
 
-/// A check of all pages that a commit reaches. It ends because no page is claimed twice.
+/// A check of all pages that a commit reaches. Terminates, because no page is claimed twice.
 struct Check<'f> {
     file: &'f File,
     page_size: usize,
     last_page: u64,
-    /// Pages that are wholly in the file, up to the last one.
+    /// Pages that lie wholly in the file, up to the last one.
     pages_in_file: u64,
-    /// A bit for each page in the file: is it spoken for?
+    /// For each page in the file, a bit: whether a tree or a free list has claimed it.
     claimed: Vec<u64>,
     trees: Vec<Counted>,
     summed: Summed,
-    /// Of each page that the pass over the file has seen: as how many pages of a large value it says to be the first.
-    /// Of the others: how many a leaf wants of it, with the leaf's tree, or 0.
+    /// For a page that the pass has seen: the number of pages of the large value that it claims to begin. For the
+    /// others: the number of pages that a leaf expects there, with the leaf's tree; 0: none.
     heads: Vec<u32>,
-    /// Up to which page the pass has seen the file.
+    /// Number of the first page that the pass has not seen yet.
     passed: u64,
-    /// Large values whose checksums are to be compared.
+    /// Large values whose checksums are still to be compared.
     large: Vec<Large>,
     offsets: Vec<usize>,
     progress: Tell<'f>,
 }
 
-/// A tree, and what it has so far: branch, leaf and overflow pages, and records.
+/// A tree, and the branch, leaf and overflow pages and the records counted so far.
 struct Counted {
     tree: Tree,
     counted: [u64; 4],
-    /// Whether its records have checksums that are to be compared.
+    /// Whether the checksums of its records are to be compared.
     sums: bool,
 }
 
-/// A large value.
+/// A large value, on pages of its own from `first` on.
 #[derive(Clone, Copy)]
 struct Large {
     first: u64,
-    /// Of the value with its checksum, in bytes.
+    /// Length of the value with its checksum, in bytes.
     len: u32,
-    /// The checksum of its key.
+    /// The checksum of the value's key.
     key: u32,
     leaf: u64,
 }
 
-/// Pages of one level, and the keys between which theirs lie.
+/// Pages of one level, and their key bounds.
 #[derive(Default)]
 struct Level {
     pages: Vec<Pending>,
-    /// Length and bytes of each.
+    /// Each key's length (2 bytes) and its bytes.
     keys: Vec<u8>,
 }
 
-/// A page to be checked: its keys are not below `low`, and below `high`.
+/// A page to check; its keys must be at least `low`, and below `high` (positions in `Level::keys`).
 #[derive(Clone, Copy)]
 struct Pending {
-    /// The number of the page, above that of its tree: so they sort in the order of the file.
+    /// The page's number above its tree's index: sorting yields the order of the file.
     place: u64,
     low: u64,
     high: u64,
@@ -343,14 +342,14 @@ impl Level {
         self.pages.push(Pending { place, low, high });
     }
 
-    /// Whether a page's keys ascend within its bounds. The first key of a branch stands for all that is smaller.
+    /// Whether a page's keys ascend within its bounds. The first key of a branch stands for all smaller keys.
     fn in_order(&self, pending: Pending, content: Content, page: &[u8], keys: &[usize]) -> bool {
         let mut before = self.bound(pending.low);
         let mut first = true;
         for offset in keys {
             let key = key_at(page, *offset);
             let order = before.map_or(Ordering::Less, |before| compare(content, before, key));
-            // The first may be the bound itself.
+            // The first key may equal the lower bound.
             if order == Ordering::Greater || order == Ordering::Equal && !first {
                 return false;
             }
@@ -363,7 +362,7 @@ impl Level {
     }
 }
 
-/// Free pages stand under the number of a transaction, all else under bytes.
+/// Keys of free lists are transaction numbers, all others are bytes.
 fn compare(content: Content, one: &[u8], other: &[u8]) -> Ordering {
     let number = |key: &[u8]| key.try_into().map(u64::from_ne_bytes);
     match content {
@@ -375,7 +374,7 @@ fn compare(content: Content, one: &[u8], other: &[u8]) -> Ordering {
     }
 }
 
-/// The key of a node that [fits](node_fits).
+/// The key of a node that passed `node_fits`.
 pub(super) fn key_at(page: &[u8], offset: usize) -> &[u8] {
     let begin = offset + NODE_HEADER;
     &page[begin..begin + usize::from(u16_at(page, offset + 6))]
@@ -383,7 +382,7 @@ pub(super) fn key_at(page: &[u8], offset: usize) -> &[u8] {
 
 impl<'f> Check<'f> {
     fn new(file: &'f File, len: u64, meta: &Meta, summed: Summed, progress: Tell<'f>) -> Check<'f> {
-        // A file may be much longer than what is in use.
+        // A file may be much longer than its used part.
         let pages_in_file = (len / meta.page_size as u64).min(meta.last_page + 1);
         Check {
             file,
@@ -393,7 +392,7 @@ impl<'f> Check<'f> {
             claimed: vec![0; pages_in_file.div_ceil(64) as usize],
             trees: Vec::new(),
             summed,
-            // Zeros that are not touched take no memory.
+            // Untouched zeros take no memory.
             heads: vec![0; pages_in_file as usize],
             passed: 0,
             large: Vec::new(),
@@ -422,7 +421,7 @@ impl<'f> Check<'f> {
         self.counted(0..2)
     }
 
-    /// Whether these trees have what they say.
+    /// Whether these trees have the pages and records that they claim.
     fn counted(&self, trees: Range<usize>) -> Result<(), Damage> {
         for Counted { tree, counted, .. } in &self.trees[trees] {
             let told = [tree.branches, tree.leaves, tree.overflows, tree.records];
@@ -439,7 +438,7 @@ impl<'f> Check<'f> {
         self.trees.push(Counted { tree, counted, sums });
     }
 
-    /// Checks all branches of `trees`; which leaves they have.
+    /// Checks all branches of `trees`; returns their leaves.
     fn branches(&mut self, trees: Range<usize>) -> Result<Level, Damage> {
         let (mut branches, mut leaves) = (Level::default(), Level::default());
         let told = trees
@@ -474,7 +473,7 @@ impl<'f> Check<'f> {
         Ok(leaves)
     }
 
-    /// Checks leaves of trees that are small: the file is not read through for them.
+    /// Checks leaves of small trees one by one, without reading the whole file.
     fn page_by_page(&mut self, leaves: Level) -> Result<(), Damage> {
         let mut page = vec![0; self.page_size];
         for pending in &leaves.pages {
@@ -524,7 +523,7 @@ impl<'f> Check<'f> {
             let mut at = first * self.page_size as u64 + PAGE_HEADER as u64;
             let (mut left, mut sum, mut stored) = (len as usize, key, [0; sum::LEN]);
             while left > 0 {
-                // The checksum is what comes last.
+                // The checksum is the last part.
                 let part = if left > sum::LEN {
                     CHUNK.min(left - sum::LEN)
                 } else {
@@ -546,13 +545,13 @@ impl<'f> Check<'f> {
         Ok(())
     }
 
-    /// Asks the kernel to read so many bytes soon.
+    /// Asks the kernel to read `len` bytes soon.
     fn ask_for(&self, at: u64, len: u64) {
-        // SAFETY: the descriptor is open. Advice only, which may be refused.
+        // SAFETY: the descriptor is open. The call is only advice, and may be refused.
         unsafe { libc::posix_fadvise(self.file.as_raw_fd(), at as i64, len as i64, libc::POSIX_FADV_WILLNEED) };
     }
 
-    /// Reads page `number`, which was claimed, and checks that it is that page.
+    /// Reads the claimed page `number`, and checks that its header has that number.
     fn load(&mut self, number: u64, page: &mut [u8]) -> Result<(), Damage> {
         self.read_at(number, page)?;
         is_page(number, page)
@@ -564,7 +563,7 @@ impl<'f> Check<'f> {
             .map_err(Damage::Io)
     }
 
-    /// Notes that page `number` is in use.
+    /// Claims page `number`; refuses a second claim.
     fn claim(&mut self, number: u64) -> Result<(), Damage> {
         self.bounded(number)?;
         if number >= self.pages_in_file {
@@ -618,7 +617,7 @@ impl<'f> Check<'f> {
         Ok(())
     }
 
-    /// Checks a leaf of `level`.
+    /// Checks a leaf of `level`, and its nodes.
     fn leaf(&mut self, pending: Pending, page: &[u8], level: &Level) -> Result<(), Damage> {
         let number = pending.number();
         of_kind(number, page, P_LEAF)?;
@@ -681,7 +680,7 @@ impl<'f> Check<'f> {
         }
     }
 
-    /// A leaf refers to a large value of `len` bytes from page `first` on.
+    /// Notes that a leaf refers to a large value of `len` bytes from page `first` on.
     fn wanted(&mut self, pending: Pending, key: &[u8], first: u64, len: usize) -> Result<(), Damage> {
         self.claim(first)?;
         let tree = pending.tree();
@@ -701,7 +700,7 @@ impl<'f> Check<'f> {
         Ok(())
     }
 
-    /// The pass meets a page that is no leaf.
+    /// Notes or compares the header of a page in the pass that is no leaf.
     fn head(&mut self, number: u64, page: &[u8]) -> Result<(), Damage> {
         let head = pages_of_large(number, page);
         let pages = head.unwrap_or(0);
@@ -716,8 +715,8 @@ impl<'f> Check<'f> {
         Ok(())
     }
 
-    /// A value on consecutive pages from `first`, which was claimed; there may be more of them than it needs, after a
-    /// shorter value has replaced a longer one (`_mdb_cursor_put`).
+    /// Claims the pages of a large value from `first`, which was claimed. There may be more pages than it needs, after
+    /// a shorter value has replaced a longer one (`_mdb_cursor_put`).
     fn run_of(&mut self, tree: usize, first: u64, needed: u32, pages: u32) -> Result<(), Damage> {
         if pages < needed {
             return Err(damaged(first, "is not the large value it should be"));
@@ -743,7 +742,7 @@ impl<'f> Check<'f> {
         (PAGE_HEADER + len).div_ceil(self.page_size) as u32
     }
 
-    /// A list of pages that later transactions will write to (`MDB_IDL`): its length, then the numbers.
+    /// Claims the pages of a list (`MDB_IDL`) that later transactions may reuse: its length, then the page numbers.
     fn free_pages(&mut self, number: u64, list: &[u8]) -> Result<(), Damage> {
         let (words, _) = list.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_ne_bytes(*word));
@@ -753,7 +752,7 @@ impl<'f> Check<'f> {
         }
         for page in words.take(count as usize) {
             self.bounded(page)?;
-            // At the end of the file there may be free pages that were never written.
+            // Free pages at the end may never have been written to the file.
             if page < self.pages_in_file {
                 self.claim(page)?;
             }
@@ -762,7 +761,7 @@ impl<'f> Check<'f> {
     }
 }
 
-/// How many pages a large value has whose first page this is.
+/// The number of pages of a large value, if `page` is its first page.
 pub(super) fn pages_of_large(number: u64, page: &[u8]) -> Option<u32> {
     let is_first = u64_at(page, 0) == number && u16_at(page, 10) == P_OVERFLOW;
     is_first.then(|| u32_at(page, 12))
@@ -782,7 +781,7 @@ fn of_kind(number: u64, page: &[u8], kind: u16) -> Result<(), Damage> {
     }
 }
 
-/// Where the nodes of a page begin; checked to lie within it, header included.
+/// Offsets of the nodes of a page; checked to lie within it, header included.
 pub(super) fn node_offsets(number: u64, page: &[u8]) -> Result<impl ExactSizeIterator<Item = usize> + use<'_>, Damage> {
     let (lower, upper) = (u16_at(page, 12) as usize, u16_at(page, 14) as usize);
     let nodes = PAGE_HEADER..lower;
@@ -800,7 +799,7 @@ pub(super) fn node_offsets(number: u64, page: &[u8]) -> Result<impl ExactSizeIte
     Ok(nodes.step_by(2).map(offset))
 }
 
-/// Where the value of the node at `offset` begins, if key and `len` bytes of value fit into the page.
+/// Offset of the value of the node at `offset`, if the key and `len` bytes of value fit into the page.
 pub(super) fn node_fits(number: u64, page: &[u8], offset: usize, len: usize) -> Result<usize, Damage> {
     let value = offset + NODE_HEADER + u16_at(page, offset + 6) as usize;
     if value + len <= page.len() {

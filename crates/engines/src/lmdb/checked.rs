@@ -1,7 +1,8 @@
-//! When a store was last found whole: a line in the file `checked` beside its data, whose time is that of the check.
+//! When a store was last found whole: a line in the file `checked` beside its data; the file's time is that of the
+//! check.
 //!
-//! For people, by `punctual doctor`: nothing depends on it, so that whatever refuses it is no failure, and it is not
-//! synced.
+//! For people, by `punctual doctor`: nothing else depends on the file, so a failure to write it is ignored, and it is
+//! not synced.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -16,35 +17,35 @@ pub(super) const FILE_NAME: &str = "checked";
 /// A check that found a store whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// How much was checked.
+    /// Extent of the check; never `Verify::None`.
     pub verify: Verify,
-    /// Of which commit.
+    /// Number of the commit that was checked.
     pub commit: u64,
-    /// When.
+    /// Time of the check: when the note was written.
     pub at: SystemTime,
 }
 
-/// Notes that `commit` was found whole now.
+/// Notes that `commit` was just found whole; does nothing for `Verify::None`.
 pub(super) fn note(directory: &Path, verify: Verify, commit: u64) {
     let what = match verify {
         Verify::Full => "full",
         Verify::Structure => "structure",
         Verify::None => return,
     };
-    // Another user may have written it; it is the folder that may be changed.
+    // Another user may have written the file; removing it needs only the right to change the folder.
     forget(directory);
-    // Only as a new file: the folder's owner may have put a link there, to a file that is not theirs to write.
+    // Only as a new file: the folder's owner may have put a link there, to a file of another user.
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).open(directory.join(FILE_NAME));
     let _ = made.and_then(|mut file| writeln!(file, "{what} {commit}"));
 }
 
-/// There is another store in `directory` now, or this one is found damaged.
+/// Removes the note, when `directory` gets another store or this one is found damaged.
 pub(super) fn forget(directory: &Path) {
     let _ = fs::remove_file(directory.join(FILE_NAME));
 }
 
-/// The last check of the store in `directory` that found it whole, as it was opened or by [`Visitor::verify`].
+/// The last check that found the store in `directory` whole, made at open or by [`Visitor::verify`].
 ///
 /// [`Visitor::verify`]: super::Visitor::verify
 pub fn last_check(directory: &Path) -> Option<Checked> {

@@ -1,13 +1,13 @@
-//! CRC32C of a record, in as few instructions as the processor allows: each read pays them.
+//! CRC32C of a record, in as few instructions as the processor allows: every read pays for them.
 //!
-//! **Problem.** One instruction of x86 takes 8 bytes, and its answer 3 cycles: bytes in a row leave two thirds of the
-//! processor idle. The crate `crc32c` computes three parts at a time in blocks of 768 bytes, and what is left one after
-//! the other.
+//! **Problem.** One instruction of x86 takes 8 bytes, and has a latency of 3 cycles: one dependent chain leaves two
+//! thirds of the processor idle. The crate `crc32c` computes three parts at a time in blocks of 768 bytes, and the rest
+//! in one chain.
 //!
-//! **Method** (Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011). Bytes of
-//! any length are cut into three lanes of whole words, alike in length. Each has a remainder of its own. A remainder
+//! **Method** (Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011). The
+//! bytes are cut into three lanes of whole words, equal in length. Each lane has a remainder of its own. A remainder
 //! c(x) followed by m bits is c(x) x^m mod P(x), and a carry-less product with x^(m - 33) mod P(x), fed to the
-//! instruction as a word, is that: the instruction multiplies by x^32, and the product of two reflected words is
+//! instruction as a word, computes that: the instruction multiplies by x^32, and the product of two reflected words is
 //! shifted by one more. A table has these factors for each length of a lane.
 //!
 //! Where the processor lacks the instructions, the crate `crc32c` computes the same.
@@ -17,7 +17,7 @@
 pub(super) fn of(key: &[u8], value: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if lanes::are_there() {
-        // SAFETY: the processor has what the function is compiled for.
+        // SAFETY: the processor has the instructions that the function is compiled for.
         return unsafe { lanes::of(key, value) };
     }
     crc32c::crc32c_append(crc32c::crc32c(key), value)
@@ -32,12 +32,12 @@ mod lanes {
 
     /// The polynomial 0x1EDC6F41, reflected: the highest power is the lowest bit.
     const POLYNOMIAL: u32 = 0x82F6_3B78;
-    /// The longest lane, in words: three of them are 1536 bytes, and longer values are taken in parts of that.
+    /// Longest lane, in words: three of them are 1536 bytes; longer values are taken in parts of that.
     const WORDS_MAX: usize = 64;
-    /// Shorter lanes cost more at their ends than they save.
+    /// Shortest lane, in words: shorter ones cost more at their ends than they save.
     const WORDS_MIN: usize = 4;
 
-    /// For lanes of so many words: what moves a remainder over one lane, and over two.
+    /// For lanes of N words, at index N: the factors that move a remainder over one lane, and over two.
     static FACTORS: [[u64; 2]; WORDS_MAX + 1] = factors();
 
     const fn factors() -> [[u64; 2]; WORDS_MAX + 1] {
@@ -69,7 +69,7 @@ mod lanes {
         !(over(register, value) as u32)
     }
 
-    /// The register after `bytes`.
+    /// The CRC register after `bytes`, in blocks of three lanes.
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     fn over(mut register: u64, mut bytes: &[u8]) -> u64 {
@@ -84,7 +84,7 @@ mod lanes {
         }
     }
 
-    /// The same for three lanes of `words` each.
+    /// The CRC register after a block of three lanes of `words` words each.
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     fn three(register: u64, block: &[u8], words: usize) -> u64 {
@@ -92,8 +92,8 @@ mod lanes {
         assert_eq!(block.len(), 3 * lane);
         let mut registers = [register, 0, 0];
         let mut at = block.as_ptr();
-        // By powers of two, each without a loop: what counts the words costs as much as a word.
-        // SAFETY: together they are `words`, so that each lane is read to its end and not beyond.
+        // In powers of two, each without a loop: counting the words would cost as much as a word.
+        // SAFETY: the powers add up to `words`, so that each lane is read to its end and not beyond.
         unsafe {
             if words & 64 != 0 {
                 (registers, at) = unrolled::<64>(registers, at, lane);
@@ -126,10 +126,11 @@ mod lanes {
         _mm_crc32_u64(0, moved) ^ registers[2]
     }
 
-    /// The next `WORDS` words of the three lanes, of which the first goes on at `at`; and where it goes on then.
+    /// Extends the registers of the three lanes by `WORDS` words, from `at` in the first lane; also returns the next
+    /// `at`.
     ///
     /// # Safety
-    /// So many words of each lane can be read.
+    /// `WORDS` words of each lane must be readable.
     #[inline]
     #[target_feature(enable = "sse4.2")]
     unsafe fn unrolled<const WORDS: usize>(

@@ -1,4 +1,4 @@
-//! LMDB's and the operating system's answers, as causes with a remedy.
+//! Translates errors of LMDB and of the operating system into causes with a remedy.
 
 use std::io;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::path::Path;
 use heed::MdbError;
 use punctual_store::engine::EngineError;
 
-/// A disk with less room than this is called full when a write to it came back short, and so is a file that is as close
-/// to the limit of its length. LMDB reports a short write as a bare `EIO` (mdb_page_flush), because the kernel names
-/// the cause only on the next attempt.
+/// Free bytes below which a disk counts as full after a short write; also the distance of a file from its maximum
+/// length. LMDB reports a short write as a bare `EIO` (mdb_page_flush), because the kernel names the cause only on the
+/// next attempt.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
 
-/// What of the open store a message needs.
+/// Facts about the open store for a message.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub path: &'a Path,
@@ -19,7 +19,7 @@ pub(super) struct Place<'a> {
     pub readers_max: u32,
 }
 
-/// The operating system refused to do `action` on `path`.
+/// The store's error when the operating system refuses `action` on `path`.
 pub(super) fn io<'a>(path: &'a Path, action: &'static str) -> impl Fn(io::Error) -> EngineError + Copy + 'a {
     move |source| {
         let path = path.to_path_buf();
@@ -34,13 +34,13 @@ pub(super) fn io<'a>(path: &'a Path, action: &'static str) -> impl Fn(io::Error)
     }
 }
 
-/// The engine refused to do `action`.
+/// The store's error when LMDB refuses `action`.
 pub(super) fn engine<'a>(place: Place<'a>, action: &'static str) -> impl Fn(heed::Error) -> EngineError + Copy + 'a {
     move |error| {
         let path = || place.path.to_path_buf();
         match error {
             heed::Error::Io(source) => io(place.path, action)(source),
-            // Which reader keeps how much is told where that is known, see `Lmdb::quota_full`.
+            // `Lmdb::quota_full` adds the reader that keeps the most pages, where it is known.
             heed::Error::Mdb(MdbError::MapFull) => EngineError::QuotaFull {
                 path: path(),
                 quota: place.quota as u64,
@@ -82,7 +82,7 @@ fn at_limit(directory: &Path) -> bool {
     limit.rlim_cur != libc::RLIM_INFINITY && len.saturating_add(FULL_BELOW_BYTES) > limit.rlim_cur
 }
 
-/// Room that an unprivileged user can still fill, in bytes.
+/// Room on the disk that an unprivileged user can still fill, in bytes.
 pub(super) fn free_bytes(path: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;

@@ -1,32 +1,32 @@
-//! A store that was opened without a check: each page is checked before LMDB first follows it.
+//! Checks each page before LMDB first follows it, in a store that was opened without a check.
 //!
-//! **Problem.** LMDB follows numbers in its map without a check, so that a damaged page ends the program. To check all
-//! pages takes as long as reading the file.
+//! **Problem.** LMDB follows page numbers in its map without a check, so that a damaged page kills the program.
+//! Checking all pages takes as long as reading the file.
 //!
-//! **Method.** Before a call of LMDB's, the way that it will take is taken here, from the root of the same commit: each
-//! page on it is read and checked once in this process, by a bit for each page. What LMDB writes it has made of checked
-//! pages, so pages that are new since need no check; one that is looked at all the same passes.
+//! **Method.** Before a call of LMDB's, this module takes the same path from the root of the same commit, and reads and
+//! checks each page on it, once per process: a bit for each page remembers that. New pages need no check, because LMDB
+//! has made them from checked pages; if one is looked at anyway, it passes.
 //!
-//! **Which way.** A get descends to one leaf. A step of a scan goes on to the leaf beside it, at any level, and so do
-//! the two looks by which a put finds out what it takes (`room`). All of these are checked with the keys between which
-//! they lie by the branches above them.
+//! **Paths.** A get descends to one leaf. A step of a scan moves on to the adjacent leaf, at any level, and so do the
+//! two lookups by which a put finds its need of pages (`room`). Each page is checked against the key bounds that the
+//! branches above give it.
 //!
-//! **A delete** may join a page with the one beside it, or take a node from there, and asks for the first key below
-//! both (`mdb_rebalance` in mdb.c). The next delete then stands in a page whose neighbours are those of all that was
-//! joined. So a write transaction notes between which keys it may have joined pages, for each level ([`Joined`]). A
-//! delete takes in one more page on each side of that, and the next one beyond it is checked, too: what a scan of the
-//! transaction steps to. A branch is joined only when all below it was, so that other levels are seldom touched. Each
-//! delete checks at most five pages of a level and their outer ways down, most of which were checked before.
+//! **A delete** may join a page with an adjacent one, or take a node from there, and looks for the first key below both
+//! (`mdb_rebalance` in mdb.c). The next delete then meets the neighbours of the joined page. So for each level a write
+//! transaction notes the key ranges of pages that it may have joined ([`Joined`]). A delete extends that range by one
+//! page on each side, and the next page beyond is checked, too: a scan of the transaction steps to it. A branch is
+//! joined only when all below it was, so that other levels are seldom touched. Each delete checks at most five pages of
+//! a level and the first and last paths below them, most of which were checked before.
 //!
-//! All ways are those of the commit that the transaction began from. Its own pages are copies of pages that were
-//! checked, or what it has put there.
+//! All paths are those of the commit that the transaction began from. The transaction's own pages are copies of checked
+//! pages, or hold records that it has put.
 //!
-//! **What is checked of a page** when it is met: it is the page that it should be, its nodes lie in it, its keys
-//! ascend, and each record that lies in it has its checksum, where there are any: a flipped bit of a key would hide the
-//! record from all that ask for it. It is not free, which would be an older state of the very page that is wanted.
-//! Which pages are free is read anew for each commit that a transaction follows, and they are checked anew when they
-//! are met again. A snapshot that is not of the newest commit takes a free page for sound. Nor is it a leaf of the
-//! other table, whose keys may well fit: the way to its first key in that table leads elsewhere.
+//! **Checks of a page** when it is met: its number is right, its nodes lie in it, its keys ascend, and each record in
+//! it matches its checksum, if it has one: a flipped bit of a key would hide the record from every search. The page
+//! must not be free, because it would then be an older state of the wanted page. The free pages are read anew for each
+//! commit that a transaction follows, and checked anew when they are met again. A snapshot of an older commit takes a
+//! free page for sound. Nor may the page be a leaf of the other table, whose keys may well fit: the path to its first
+//! key in that table must lead elsewhere.
 //!
 //! The trees of tables and of free pages are small, and checked as a whole when the store is opened.
 
@@ -46,19 +46,19 @@ use super::check::{
 };
 use super::sum::{self, Sums};
 
-/// Which pages were checked.
+/// Remembers which pages were checked, and checks the others.
 #[derive(Debug)]
 pub(super) struct Guard {
     file: File,
     map: Range<usize>,
     page_size: usize,
-    /// For each table, a bit for each page.
+    /// For each table, a bit for each page: whether it was checked.
     checked: [Box<[AtomicU64]>; 2],
     sums: Sums,
     free: Mutex<Free>,
 }
 
-/// The pages that belong to no table in a commit: a bit for each.
+/// A bit for each page: whether it belongs to no table in a commit.
 #[derive(Debug)]
 pub(super) struct Free {
     pub commit: u64,
@@ -77,30 +77,30 @@ pub(super) struct Base {
 struct Followed {
     table: Table,
     tree: Tree,
-    /// That of the other table.
+    /// The tree of the other table.
     other: Tree,
     commit: u64,
-    /// Whether its records have checksums.
+    /// Whether the table's records have checksums.
     sums: bool,
 }
 
-/// What a call may meet beside what it looks for.
+/// Pages that a call may meet beside the leaf of its key.
 pub(super) enum Reach<'j> {
-    /// Nothing: a get.
+    /// No other page, for a get.
     Leaf,
-    /// The leaves beside it: a step of a scan, a put.
+    /// The adjacent leaves, for a step of a scan or a put.
     Beside,
-    /// What it joins, and the pages beside that: a delete.
+    /// The pages that it joins, and those adjacent to them, for a delete.
     Joins(&'j mut Joined),
 }
 
-/// Between which keys of a table a write transaction may have joined pages. For each level from the leaves upwards:
-/// where each such span begins, empty for the first one of all, and before which key it ends.
+/// Key ranges of a table in which a write transaction may have joined pages. For each level, from the leaves upwards:
+/// the first key of each range (empty: the beginning of the table), and the key before which it ends.
 #[derive(Debug, Default)]
 pub(super) struct Joined(Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>);
 
 impl Joined {
-    /// The span around `key`, if there is one.
+    /// The range that contains `key`, if there is one.
     fn around(&self, level: usize, key: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let (low, high) = self
             .0
@@ -110,7 +110,7 @@ impl Joined {
         is_below(key, high.as_deref()).then(|| (low.clone(), high.clone()))
     }
 
-    /// Adds a span, and all that overlap it; what they are together.
+    /// Adds a range, merged with all that overlap it; returns the merged range.
     fn add(&mut self, level: usize, mut low: Vec<u8>, mut high: Option<Vec<u8>>) -> (Vec<u8>, Option<Vec<u8>>) {
         if self.0.len() <= level {
             self.0.resize_with(level + 1, BTreeMap::new);
@@ -137,36 +137,36 @@ impl Joined {
     }
 }
 
-/// Whether a key lies below the end of a span.
+/// Whether a key lies below the end of a range.
 fn is_below(key: &[u8], end: Option<&[u8]>) -> bool {
     end.is_none_or(|end| key < end)
 }
 
-/// Which way down.
+/// The path to take down the tree.
 #[derive(Clone, Copy)]
 enum Way<'k> {
     To(&'k [u8]),
-    /// To what lies just below a key.
+    /// Towards the keys just below this one.
     Below(&'k [u8]),
     First,
     Last,
 }
 
-/// A page of a tree, and the keys between which its keys are to lie: not below `low`, below `high`.
+/// A page of a tree, and its key bounds: no key below `low`, all below `high`.
 #[derive(Clone, Copy)]
 struct Place<'g> {
     number: u64,
     depth: u16,
-    /// Empty where there is no bound.
+    /// Empty: no lower bound.
     low: &'g [u8],
     high: Option<&'g [u8]>,
 }
 
 impl Guard {
-    /// Of a store whose file is mapped at `map` as long as the guard is used.
+    /// For a store whose file stays mapped at `map` while the guard is used.
     pub(super) fn new(file: File, map: Range<usize>, page_size: usize, sums: Sums, free: Free) -> Guard {
         let bits = || {
-            // Zeros that are not touched take no memory; the map may be much larger than the file.
+            // Untouched zeros take no memory; the map may be much larger than the file.
             let words = vec![0_u64; map.len() / page_size / 64 + 1].into_boxed_slice();
             // SAFETY: an atomic word has the size and the alignment of a word of 64 bits (`check` is built for these
             // only), and each value of one is a value of the other.
@@ -183,7 +183,7 @@ impl Guard {
         }
     }
 
-    /// Checks the way to `key` in a table, and what a call of this reach may meet beside it.
+    /// Checks the path to `key` in a table, and the pages beside it that a call of this reach may meet.
     #[inline]
     pub(super) fn check(&self, base: Base, table: Table, key: &[u8], reach: Reach<'_>) -> Result<(), Damage> {
         let [data, temporal] = base.trees;
@@ -213,7 +213,7 @@ impl Guard {
         }
     }
 
-    /// Checks what a delete of `key` may meet, and notes what it may join.
+    /// Checks the pages that a delete of `key` may meet, and notes those that it may join.
     #[inline(never)]
     fn joins(&self, of: Followed, key: &[u8], joined: &mut Joined) -> Result<(), Damage> {
         for depth in (1..=of.tree.depth).rev() {
@@ -233,7 +233,7 @@ impl Guard {
                 high = after.high.map(<[u8]>::to_vec);
             }
             let (low, high) = joined.add(level, low, high);
-            // A branch that keeps two children is left as it is.
+            // A branch that keeps two children is not joined.
             let Some(above) = depth.checked_sub(1).filter(|above| *above > 0) else {
                 break;
             };
@@ -247,7 +247,7 @@ impl Guard {
         Ok(())
     }
 
-    /// The page before those that begin at `low`, with its outer ways down.
+    /// Checks the page before the range that begins at `low`, and the first and last paths below it.
     fn before(&self, of: Followed, depth: u16, low: &[u8]) -> Result<Option<Place<'_>>, Damage> {
         if low.is_empty() {
             return Ok(None);
@@ -257,7 +257,7 @@ impl Guard {
         Ok(Some(place))
     }
 
-    /// The page after those that end before `high`, with its outer ways down.
+    /// Checks the page after the range that ends before `high`, and the first and last paths below it.
     fn after(&self, of: Followed, depth: u16, high: Option<&[u8]>) -> Result<Option<Place<'_>>, Damage> {
         let Some(high) = high else { return Ok(None) };
         let place = self.down(of, Way::To(high), depth)?;
@@ -265,7 +265,7 @@ impl Guard {
         Ok(Some(place))
     }
 
-    /// Checks the ways to the first and the last leaf below a page.
+    /// Checks the paths to the first and the last leaf below a page.
     fn ends(&self, of: Followed, place: Place<'_>) -> Result<(), Damage> {
         if place.depth < of.tree.depth {
             self.down_from(of, place, Way::First, of.tree.depth)?;
@@ -274,7 +274,7 @@ impl Guard {
         Ok(())
     }
 
-    /// The page at `depth` on a way from the root, where each page was checked.
+    /// The page at `depth` on a path from the root; checks each page on it.
     #[inline]
     fn down(&self, of: Followed, way: Way<'_>, depth: u16) -> Result<Place<'_>, Damage> {
         let root = Place {
@@ -292,7 +292,7 @@ impl Guard {
             let is_leaf = at.depth == of.tree.depth;
             let page = self.page(of, at.number, if is_leaf { P_LEAF } else { P_BRANCH })?;
             let count = nodes(page);
-            // The first key of a branch stands for all that is smaller.
+            // The first key of a branch stands for all smaller keys.
             lies(at, page, usize::from(!is_leaf)..count)?;
             if at.depth == depth {
                 return Ok(at);
@@ -314,7 +314,7 @@ impl Guard {
         }
     }
 
-    /// Page `number`, which is of this kind, and checked.
+    /// Page `number`, checked, if it is of this kind.
     #[inline]
     fn page(&self, of: Followed, number: u64, kind: u16) -> Result<&[u8], Damage> {
         let (word, bit) = (usize::try_from(number / 64).unwrap_or(usize::MAX), 1 << (number % 64));
@@ -324,7 +324,7 @@ impl Guard {
         };
         if checked.is_none_or(|word| word.load(Ordering::Acquire) & bit == 0) {
             self.look(of, number, kind)?;
-            // A page that goes from one table to the other is looked at anew.
+            // A page that moves to the other table is checked anew.
             if let (Some(checked), Some(by_other)) = (checked, by_other) {
                 by_other.fetch_and(!bit, Ordering::Release);
                 checked.fetch_or(bit, Ordering::Release);
@@ -340,7 +340,7 @@ impl Guard {
         }
     }
 
-    /// Checks a page by itself, and the first pages of the large values that it refers to.
+    /// Checks a page by itself, and the first pages of its large values.
     #[cold]
     fn look(&self, of: Followed, number: u64, kind: u16) -> Result<(), Damage> {
         let mut page = vec![0; self.page_size];
@@ -365,7 +365,7 @@ impl Guard {
             let value = node_fits(number, &page, offset, inline)?;
             let key = key_at(&page, offset);
             used += (value - offset + inline).next_multiple_of(2);
-            // The first key of a branch stands for all that is smaller.
+            // The first key of a branch stands for all smaller keys.
             if kind == P_LEAF || at > 0 {
                 if key.is_empty() || before.is_some_and(|before| before >= key) {
                     return Err(damaged(number, "has keys that do not ascend"));
@@ -379,7 +379,7 @@ impl Guard {
                 return Err(damaged(number, &what));
             }
         }
-        // Nodes lie without gaps up to the end: none is there twice, or of an earlier state of the page.
+        // Nodes lie without gaps up to the end: none is there twice, or left from an earlier state of the page.
         if used != self.page_size - usize::from(u16_at(&page, 14)) {
             return Err(damaged(number, "has nodes of another length than they take"));
         }
@@ -389,7 +389,7 @@ impl Guard {
         self.in_use(of, number..number + 1)
     }
 
-    /// Which leaf a search for `key` leads to, unless damage stops it: the call that meets the damage tells of it.
+    /// Number of the leaf for `key`; `None` if damage stops the search: the call that meets the damage reports it.
     fn leaf_of(&self, tree: Tree, key: &[u8]) -> Option<u64> {
         let mut page = vec![0; self.page_size];
         let mut number = tree.root;
@@ -403,7 +403,7 @@ impl Guard {
         Some(number)
     }
 
-    /// None of these pages is free in a commit, as far as that can be told.
+    /// Refuses if one of `pages` is free in the followed commit; passes if the list of free pages is of another commit.
     fn in_use(&self, of: Followed, pages: Range<u64>) -> Result<(), Damage> {
         let free = self.free();
         match pages
@@ -416,12 +416,12 @@ impl Guard {
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {
-        // It changes as a whole.
+        // The list is replaced as a whole, so a panic elsewhere leaves it usable.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A transaction begins to follow `commit`. Of pages that are free in it, nothing is known any more: each page is
-    /// listed before it is used again.
+    /// Reads the free pages when a transaction begins to follow `commit`, and forgets their checks: each page is listed
+    /// as free before it is reused.
     pub(super) fn follow(&self, commit: u64) -> Result<(), Damage> {
         let mut free = self.free();
         if free.commit == commit {
@@ -448,10 +448,10 @@ impl Guard {
         if pages < needed {
             return Err(damaged(first, "is not the large value it should be"));
         }
-        // Its end is in the file.
+        // The value's last page must be in the file.
         self.read(first + pages - 1, &mut header)?;
-        // There may be more pages than it needs, after a shorter value has replaced a longer one. These hold bytes of
-        // that one, whatever they look like: only a check of all pages tells that none is another's.
+        // There may be more pages than the value needs, after a shorter value has replaced a longer one. Those hold
+        // arbitrary bytes of the longer one: only a check of all pages shows that they belong to no other record.
         self.in_use(of, first..first + pages)
     }
 
@@ -462,7 +462,7 @@ impl Guard {
         let Some(at) = at.filter(|_| number >= 2) else {
             return Err(damaged(number, "is referred to, and is none of the store's pages"));
         };
-        // The whole page, or the map would end in it.
+        // The whole page must be in the file, or the map would end in it.
         let mut last = [0];
         self.file
             .read_exact_at(bytes, at)
@@ -477,7 +477,7 @@ impl Guard {
 }
 
 impl Free {
-    /// That of the commit of `meta`, whose trees of tables and of free pages are checked.
+    /// The free pages of the commit of `meta`; checks the trees of tables and of free pages.
     pub(super) fn of(file: &File, meta: &Meta) -> Result<Free, Damage> {
         Ok(Free {
             commit: meta.transaction,
@@ -491,8 +491,8 @@ impl Free {
     }
 }
 
-// A damaged number may lead to a page that a writer uses again while it is looked at. So nothing below relies on what
-// was checked.
+// A damaged number may lead to a page that a writer reuses during the look. So the functions below rely on no earlier
+// check.
 
 fn nodes(page: &[u8]) -> usize {
     usize::from(u16_at(page, 12))
@@ -501,7 +501,7 @@ fn nodes(page: &[u8]) -> usize {
         / 2
 }
 
-/// Where a node begins; its header lies in the page.
+/// Offset of a node in the page, clamped so that its header lies in the page.
 fn offset_of(page: &[u8], at: usize) -> usize {
     usize::from(u16_at(page, PAGE_HEADER + 2 * at)).min(page.len() - NODE_HEADER)
 }
@@ -513,7 +513,7 @@ fn key_of(page: &[u8], at: usize) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// The last child of a branch whose key passes, and the first one where none does.
+/// Index of the last child of a branch whose key passes; the first child if none does.
 fn child_where(page: &[u8], count: usize, passes: impl Fn(&[u8]) -> bool) -> usize {
     let (mut low, mut high) = (1, count.max(1));
     while low < high {
@@ -527,7 +527,7 @@ fn child_where(page: &[u8], count: usize, passes: impl Fn(&[u8]) -> bool) -> usi
     low - 1
 }
 
-/// Whether the keys of these nodes of a page lie where they should.
+/// Whether the keys of these nodes of a page lie within its bounds.
 #[inline]
 fn lies(at: Place<'_>, page: &[u8], nodes: Range<usize>) -> Result<(), Damage> {
     if nodes.is_empty() {
@@ -539,7 +539,7 @@ fn lies(at: Place<'_>, page: &[u8], nodes: Range<usize>) -> Result<(), Damage> {
     }
 }
 
-/// The tree in the record of a table's name.
+/// The tree in the record of a table's name; `None` if it cannot be one.
 pub(super) fn tree_of(record: &[u8]) -> Option<Tree> {
     (record.len() == super::check::TREE_LEN).then(|| Tree::read(record, 0, Content::Records))?
 }

@@ -1,19 +1,19 @@
-//! May this process still use the store? One word answers, in one load.
+//! Whether this process may still use the store: one word, read by one load.
 //!
-//! **Problem.** After a fork, the child has a copy of the store that it must not use: LMDB's slots of readers and its
-//! locks are the parent's, in memory that both share. A child that only drops a snapshot takes the parent's away. And
-//! after a failed sync the kernel may have dropped the pages that it could not write, while the next sync succeeds
-//! (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020): what is read from then on may
-//! not be what was written.
+//! **Problem.** After a fork, the child has a copy of the store that it must not use: LMDB's reader slots and its locks
+//! are the parent's, in memory that both share. A child that only drops a snapshot takes the parent's away. And after a
+//! failed sync the kernel may have dropped the pages that it could not write, while the next sync succeeds (Rebello et
+//! al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020): later reads may then return other data than
+//! was written.
 //!
 //! **Method.** The word lies in a page of its own that the kernel fills with zeros in a child (`MADV_WIPEONFORK`,
-//! madvise(2), Linux 4.14). A kernel that cannot do so finds forks unnoticed.
+//! madvise(2), Linux 4.14). On older kernels forks go unnoticed.
 
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a child finds.
+/// Value of the word in a forked child: the kernel has zeroed the page.
 const FORKED: u32 = 0;
 const SOUND: u32 = 1;
 const BROKEN: u32 = 2;
@@ -27,7 +27,7 @@ unsafe impl Send for Life {}
 // SAFETY: as above.
 unsafe impl Sync for Life {}
 
-/// Tells whether the process is a child, for what may outlive a borrow of [`Life`].
+/// Detects that the process is a forked child, for objects that may outlive a borrow of [`Life`].
 pub(super) struct Fork(NonNull<AtomicU32>);
 
 impl Fork {
@@ -41,13 +41,13 @@ impl Fork {
 /// Why a store cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// This process is a child of the one that opened it.
+    /// This process is a forked child of the process that opened the store.
     Forked,
-    /// A sync failed.
+    /// A sync failed; pages may be lost.
     Broken,
 }
 
-/// Enough for every page size that Linux knows; the kernel gives whole pages.
+/// A multiple of every page size that Linux knows, in bytes: the kernel wipes whole pages.
 const LEN: usize = 1 << 16;
 
 impl Life {
@@ -67,7 +67,7 @@ impl Life {
         let Some(word) = word else {
             return Err(io::Error::last_os_error());
         };
-        // SAFETY: the mapping is ours. A refusal leaves forks unnoticed, and all else as it is.
+        // SAFETY: the mapping is ours. If the kernel refuses, forks go unnoticed; nothing else changes.
         unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) };
         let life = Life(word);
         life.word().store(SOUND, Ordering::Release);
@@ -79,10 +79,10 @@ impl Life {
         unsafe { self.0.as_ref() }
     }
 
-    /// What tells of a fork later.
+    /// A detector of forks that does not borrow this value.
     ///
     /// # Safety
-    /// It is not asked once this is dropped.
+    /// The result must not be used after this value is dropped.
     pub(super) unsafe fn fork(&self) -> Fork {
         Fork(self.0)
     }
@@ -96,13 +96,13 @@ impl Life {
         self.word().load(Ordering::Relaxed) == FORKED
     }
 
-    /// Why it is not sound.
+    /// Why the store is not sound.
     #[cold]
     pub(super) fn end(&self) -> End {
         if self.is_forked() { End::Forked } else { End::Broken }
     }
 
-    /// From now on the store is not used until it is opened again.
+    /// Marks the store as broken: every call is refused until it is opened again.
     pub(super) fn break_off(&self) {
         self.word().store(BROKEN, Ordering::Release);
     }

@@ -1,21 +1,21 @@
-//! How much memory a copy of a store may take.
+//! Bound on the memory that a copy of a store may take.
 //!
-//! **Problem.** What lies in a file of the memory's belongs to no process, and is charged to a control group. Where it
-//! meets the group's bound, the kernel ends the process of the group that has most, which may well be the one that has
-//! the store open, and frees little by that. What the machine has free says nothing of the bound.
+//! **Problem.** The pages of a file in memory belong to no process, but are charged to a control group. At the group's
+//! bound, the kernel kills the process of the group that has the most memory. That may well be the store's owner, and
+//! killing it frees little. The machine's free memory says nothing of that bound.
 //!
-//! **Method.** A group that is bounded, or of which that cannot be told, gets none. Others get half of what is free, up
-//! to [`COPY_MAX`]: it is kept for as long as the copy is read.
+//! **Method.** A copy gets no memory in a group that is bounded, or whose bound is unknown. In others it gets half of
+//! the free memory, at most [`COPY_MAX`], for as long as the copy is read.
 
 use std::fs;
 use std::path::Path;
 
-/// The most that a copy takes, in bytes.
+/// Upper bound on the memory of a copy, in bytes.
 const COPY_MAX: u64 = 256 << 20;
-/// What says that a group of version 1 has no bound: the largest number of whole pages, or above.
+/// Limits from here on mean "unbounded" in a group of version 1: the largest number of whole pages, or above.
 const UNBOUNDED_FROM: u64 = 1 << 60;
 
-/// How much a copy may take, in bytes; none where the medium is to be used.
+/// Memory that a copy may take, in bytes; 0: copy to the medium.
 pub(super) fn for_a_copy() -> u64 {
     let groups = fs::read_to_string("/proc/self/cgroup").ok();
     match groups.is_some_and(|groups| !is_bounded(&groups, Path::new("/sys/fs/cgroup"))) {
@@ -24,14 +24,14 @@ pub(super) fn for_a_copy() -> u64 {
     }
 }
 
-/// In bytes; what files have of it in the page cache is not counted as free.
+/// Free memory in bytes, without the page cache.
 fn free() -> u64 {
     // SAFETY: the calls read numbers.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_AVPHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
 }
 
-/// Whether the memory of one of `groups` is bounded, or of one above, or that cannot be told. A line of `groups` is
+/// Whether the memory of one of `groups` or of its ancestors is bounded; true if that is unknown. A line of `groups` is
 /// number, controllers and path (cgroups(7)).
 fn is_bounded(groups: &str, root: &Path) -> bool {
     groups.lines().any(|line| {
@@ -45,12 +45,12 @@ fn is_bounded(groups: &str, root: &Path) -> bool {
             _ => return false,
         };
         let group = root.join(path.trim_start_matches('/'));
-        // Where each group of a machine is mounted as the root of its container, the path is none of what is here.
+        // Missing in a container that mounts its own group as the root: the bound is then unknown.
         !group.is_dir() || group.ancestors().take_while(|at| at.starts_with(&root)).any(bounds)
     })
 }
 
-/// Whether this group has a bound of its own. The files are missing at the root, and where memory is not counted.
+/// Whether this group itself has a bound. The files are missing at the root, and where memory is not counted.
 fn bounds(group: &Path) -> bool {
     let files = ["memory.max", "memory.high", "memory.limit_in_bytes"].map(|name| group.join(name));
     files.iter().filter(|file| file.exists()).any(|file| {

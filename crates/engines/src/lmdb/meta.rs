@@ -1,12 +1,12 @@
-//! Are the two meta pages those of the last two commits?
+//! Checks that the two meta pages are those of the last two commits.
 //!
 //! **Problem.** LMDB takes the meta page with the higher transaction number for the newest, and neither has a checksum:
-//! one flipped bit in a number, and a commit is rolled back without a word.
+//! one flipped bit in a number silently rolls back a commit.
 //!
 //! **Method.** Commit n writes the meta page n mod 2, so the two numbers follow each other, whatever a power cut
 //! leaves: a commit's page is synced before the next one's is written. And each commit names itself in its main table
-//! (see `sum`), which says whether the newest meta page leads to the tree that belongs to it. The other one may not:
-//! without a sync of meta pages, a power cut may leave it with a tree whose pages are in use again.
+//! (see `sum`), which says whether the newest meta page leads to the tree that belongs to it. The older meta page is
+//! not checked for that: without a sync of meta pages, a power cut may leave it with a tree whose pages are reused.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -42,7 +42,7 @@ pub(super) fn check(file: &File) -> Result<(), Damage> {
     let newest = if odd > even { second } else { first };
     let main = Main::read(file, &newest)?;
     main.is_complete(&newest)?;
-    // Formats before 2 had no names; a newer version's store is refused for its format.
+    // Formats before 2 do not name their commit; a newer version's store is refused for its format.
     if main.format == Some(FORMAT) && main.commit != Some(newest.transaction) {
         return Err(damaged(&format!(
             "lead to another commit than transaction {}",
@@ -52,22 +52,22 @@ pub(super) fn check(file: &File) -> Result<(), Damage> {
     Ok(())
 }
 
-/// What the main table of a commit says of itself, and of the others.
+/// Contents of the main table of a commit: facts about the commit and the two tables.
 #[derive(Debug, Default)]
 pub(super) struct Main {
     pub format: Option<u32>,
     pub commit: Option<u64>,
     /// Whether plain records have checksums, as a number.
     pub sums: Option<u8>,
-    /// In bytes; none where no version has opened it that notes it.
+    /// The quota in bytes; `None` if no version that notes it has opened the store.
     pub quota: Option<u64>,
     pub data: Option<Tree>,
     pub temporal: Option<Tree>,
 }
 
 impl Main {
-    /// LMDB makes a table that it does not find, so that one whose name is damaged would be an empty one; and what lost
-    /// its format would be taken for a new store.
+    /// Checks that no name is missing. LMDB makes a table that it does not find, so that a table with a damaged name
+    /// would be empty; and a store that lost its format would count as new.
     fn is_complete(&self, meta: &Meta) -> Result<(), Damage> {
         if meta.main.root == NO_PAGE || self.format.is_some_and(|format| format > FORMAT) {
             return Ok(());
@@ -75,14 +75,14 @@ impl Main {
         let (Some(data), Some(temporal)) = (self.data, self.temporal) else {
             return Err(damaged("lead to a commit without tables: their names are damaged"));
         };
-        // The tables of a new store are there before its format is.
+        // A new store gets its tables before its format.
         if self.format.is_none() && data.records + temporal.records > 0 {
             return Err(damaged("lead to a commit without a format: its name is damaged"));
         }
         Ok(())
     }
 
-    /// Which of its records have checksums.
+    /// Which tables have checksums to compare.
     pub(super) fn summed(&self) -> Summed {
         let has_sums = self.format.is_some_and(|format| format > 1);
         Summed {

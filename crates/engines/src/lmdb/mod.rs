@@ -1,18 +1,18 @@
 //! LMDB, opened the way a real-time store needs it.
 //!
 //! **Why LMDB.** A read touches a memory map: no system call, no lock shared with writers, no background thread, no
-//! recovery step after a crash. What can still delay a transaction is dealt with here: page faults
-//! ([`protect`](Protection)), readers that died ([cleared](LmdbOptions::open) at open), a second process
-//! ([refused](EngineError::InUse)), and a damaged file ([checked](EngineError::Corrupt) before it is mapped). The
-//! wait for the one write lock is the store's, see its `permit`.
+//! recovery step after a crash. The remaining causes of delay are handled here: page faults ([`protect`](Protection)),
+//! readers that died ([cleared](LmdbOptions::open) at open), a second process ([refused](EngineError::InUse)), and a
+//! damaged file ([checked](EngineError::Corrupt) before it is mapped). The wait for the one write lock is the store's,
+//! see its module `permit`.
 //!
-//! **A snapshot begins without a lock**, and a thread may have several: each has a seat with a reader slot of LMDB's,
-//! see `seats`.
+//! **A snapshot begins without a lock**, and a thread may have several: each snapshot has a seat with a reader slot of
+//! LMDB's, see `seats`.
 //!
-//! **A reader may be ended** between two of its calls, by a thread that wants its pages: see `slot.rs`.
-//! What a snapshot returns is therefore a [copy](crate::Copied).
+//! **A snapshot may be ended** between two calls of its reader, by a thread that needs its pages: see `slot.rs`. The
+//! results of a snapshot are therefore [copies](crate::Copied).
 //!
-//! **No write map.** `MDB_WRITEMAP` would let a full disk arrive as SIGBUS; without it, it arrives as an error.
+//! **No write map.** With `MDB_WRITEMAP` a full disk would raise SIGBUS; without it, a full disk is an error.
 
 mod cells;
 mod check;
@@ -76,19 +76,20 @@ use visitors::{VISITORS_MAX, Visitors};
 use crate::noted::{open_in, words};
 use crate::slot::{Ticket, Wish};
 
-/// The format this crate reads and writes. It changes with the tables and with the encoding of temporal records.
+/// Format of the store's file that this crate reads and writes. It changes with the tables and with the encoding of
+/// temporal records.
 ///
-/// It is kept in LMDB's main table, beside the names of the other two: a third table of its own would be copied into
-/// every transaction.
+/// The number is kept in LMDB's main table, beside the names of the other two: a third table of its own would be copied
+/// into every transaction.
 ///
-/// Format 2 has checksums, see `sum`; a store of format 1 is brought up to it when it is opened.
+/// Format 2 has checksums, see `sum`; opening a store of format 1 upgrades it.
 pub const FORMAT: u32 = 2;
 
 const DATA_FILE: &str = "data.mdb";
 const LOCK_FILE: &str = "lock.mdb";
-/// The least quota: room for the tables, and for a reserve that some deletes fit into.
+/// Smallest quota in bytes: room for the tables, and for a reserve that some deletes fit into.
 const QUOTA_MIN: usize = 1 << 20;
-/// A multiple of every page size that Linux knows.
+/// Quotas are rounded up to this, in bytes: a multiple of every page size that Linux knows.
 const QUOTA_STEP: usize = 1 << 16;
 
 type Records = heed::Database<'static, Bytes, Bytes, Bytewise>;
@@ -96,22 +97,22 @@ type Records = heed::Database<'static, Bytes, Bytes, Bytewise>;
 /// How to open a store; [`LmdbOptions::open`] does it.
 #[derive(Clone, Copy, Debug)]
 pub struct LmdbOptions {
-    /// What is safe when a commit returns.
+    /// Guarantee of a commit that has returned.
     pub durability: Durability,
-    /// The most that the store's file may take, in bytes, rounded up to whole pages; at least 1 MiB. The file grows
-    /// with its records up to here. It costs address space, not memory or disk, and can be raised at any later open.
-    /// Puts are refused ([`EngineError::QuotaFull`]) an eighth of it before, at most 16 MiB: that much is left to
-    /// deletes and to group commits.
+    /// Upper bound on the store's file in bytes, at least 1 MiB, rounded up to whole pages. The file grows with its
+    /// records up to here. The quota costs address space, not memory or disk, and can be raised at any later open. The
+    /// last eighth, at most 16 MiB, is reserved for deletes and group commits: puts are refused there
+    /// ([`EngineError::QuotaFull`]).
     pub quota: usize,
-    /// Up to where [`Lmdb::grow_quota`] may raise it while the store is open, in bytes: so much address space is
-    /// taken. `None`, as by default: the quota stays.
+    /// Upper bound for [`Lmdb::grow_quota`] while the store is open, in bytes; reserves that much address space.
+    /// `None`, the default: the quota cannot grow.
     pub quota_max: Option<usize>,
-    /// How many snapshots may be open at a time, over all threads; at least 1.
+    /// Maximum number of snapshots open at a time, over all threads; at least 1.
     pub readers_max: u32,
     /// Whether plain records of a *new* store carry checksums, as temporal ones always do: 4 bytes each, which every
-    /// read checks. A store that is there keeps what it was made with, see [`Lmdb::has_checksums`].
+    /// read checks. An existing store keeps its setting, see [`Lmdb::has_checksums`].
     pub checksums: bool,
-    /// How much of the store is read and checked before it is opened.
+    /// How much of the store is read and checked before it is opened; by default all of it.
     pub verify: Verify,
 }
 
@@ -128,7 +129,7 @@ impl Default for LmdbOptions {
     }
 }
 
-/// A store in a directory, kept by LMDB.
+/// An open LMDB store in a directory.
 ///
 /// ```
 /// use punctual_engines::lmdb::LmdbOptions;
@@ -142,7 +143,7 @@ impl Default for LmdbOptions {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Lmdb {
-    // The tables borrow nothing, but are meaningless without the environment: both live and end together.
+    // The tables borrow nothing, but are meaningless without the environment: they live and end together.
     data: Records,
     temporal: Records,
     main: Records,
@@ -150,27 +151,27 @@ pub struct Lmdb {
     env: ManuallyDrop<Env<WithTls>>,
     readers: Seats,
     life: Life,
-    /// Dropped only once the environment is closed: see `Cells::map`.
+    /// Dropped only after the environment is closed: see `Cells::map`.
     visitors: ManuallyDrop<Option<Visitors>>,
-    /// The data file, opened before any write of this process.
+    /// The data file, opened before any write of this process, to detect failed syncs.
     witness: File,
     options: LmdbOptions,
     room: Room,
     directory: PathBuf,
     protection: Protection,
-    /// Of a store that was opened without a check.
+    /// Checks pages when they are first met; `None` if the store was checked when it was opened.
     guard: Option<Guard>,
-    /// The addresses of the map.
+    /// Addresses of LMDB's memory map.
     map: Range<usize>,
-    // Last: fields are dropped in order, and the next owner may only come in when the environment is closed.
+    // Last, because fields are dropped in order: another owner may open the store only when the environment is closed.
     _owner: Arc<Owner>,
 }
 
 impl LmdbOptions {
-    /// Opens the store in `directory`; creates both if they are not there. Readers that died without a word are
-    /// cleared.
+    /// Opens the store in `directory`; creates both if they are missing. Clears the reader slots of processes that
+    /// died.
     ///
-    /// With [`Verify::Full`], as by default, and [`Verify::Structure`] the time it takes grows with the store: each
+    /// With [`Verify::Full`], the default, and [`Verify::Structure`] the time grows with the size of the store: each
     /// page in use is read and checked.
     ///
     /// # Errors
@@ -181,7 +182,7 @@ impl LmdbOptions {
         self.open_telling(directory, |_| ())
     }
 
-    /// As [`open`](LmdbOptions::open), and tells how far the reading is, about once for each mebibyte.
+    /// As [`open`](LmdbOptions::open), and calls `progress` with the bytes read, about once for each mebibyte.
     ///
     /// # Errors
     /// Those of [`open`](LmdbOptions::open).
@@ -197,7 +198,7 @@ impl LmdbOptions {
         options.open_as(owner, directory, &mut progress)
     }
 
-    /// For a process that has taken the directory, which is there.
+    /// Opens the store for a process that owns the existing directory.
     fn open_as(
         self,
         owner: Arc<Owner>,
@@ -302,10 +303,10 @@ impl LmdbOptions {
         Ok(self)
     }
 
-    /// LMDB would silently take more than the quota for a file that is larger.
+    /// Refuses a file that is larger than the quota: LMDB would silently raise the quota.
     fn check_quota(self, path: &Path) -> Result<(), EngineError> {
         let Ok(file) = File::open(path) else {
-            return Ok(()); // a store that has not begun
+            return Ok(()); // no store has been made here yet
         };
         let Ok(meta) = Meta::newest(&file) else {
             return Ok(());
@@ -322,7 +323,7 @@ impl LmdbOptions {
         })
     }
 
-    /// LMDB's reader slots: of snapshots, of the engine itself, and of other processes.
+    /// Number of LMDB's reader slots: for snapshots, the engine itself, and other processes.
     fn slots(self) -> u32 {
         self.readers_max.saturating_add(seats::OWN + VISITORS_MAX as u32)
     }
@@ -347,8 +348,8 @@ impl LmdbOptions {
         }
     }
 
-    /// Says beside the file, before it is written to, whether it will be synced. What a volatile store has left in the
-    /// page cache is synced before another durability begins.
+    /// Sets the mark beside the file before any write, if the store will not be synced. Commits that a volatile store
+    /// left in the page cache are synced before another durability begins.
     fn mark(self, directory: &Path, found: Mark, data: &File) -> Result<(), EngineError> {
         match (self.durability, found) {
             (Durability::Volatile, Mark::None) => unsynced::set(directory),
@@ -373,18 +374,18 @@ impl LmdbOptions {
 
 impl Drop for Lmdb {
     fn drop(&mut self) {
-        // Forgotten snapshots must not outlive what they read.
+        // Forgotten snapshots must not outlive the map that they read.
         self.readers.end_all();
         if self.life.is_forked() {
-            return; // The parent's: closing it would free what both share.
+            return; // The parent owns the store: closing it here would free memory that both share.
         }
-        // A volatile store whose mark stays is refused after a power cut, and opened before one.
+        // If the mark stays, the store is refused after a power cut, but opens within the same boot.
         if self.options.durability == Durability::Volatile && self.life.is_sound() && self.env.force_sync().is_ok() {
             let _ = unsynced::remove(&self.directory);
         }
         self.visitors.iter().for_each(Visitors::close);
         let (env, visitors) = (&mut self.env, &mut self.visitors);
-        // SAFETY: both are dropped here only, and not used after.
+        // SAFETY: both are dropped only here, and not used after.
         unsafe {
             ManuallyDrop::drop(env);
             ManuallyDrop::drop(visitors);
@@ -393,17 +394,17 @@ impl Drop for Lmdb {
 }
 
 impl Lmdb {
-    /// Where the records are.
+    /// Path of the data file.
     fn file(&self) -> PathBuf {
         self.directory.join(DATA_FILE)
     }
 
-    /// How well the map is kept in memory.
+    /// How much of the map is prefaulted and locked in memory.
     pub fn protection(&self) -> &Protection {
         &self.protection
     }
 
-    /// Clears reader slots whose process has ended; how many there were.
+    /// Clears the reader slots of processes that have ended; returns their number.
     ///
     /// # Errors
     /// Failures of the engine.
@@ -413,12 +414,12 @@ impl Lmdb {
             .map_err(error::engine(self.place(), "clear readers that died"))
     }
 
-    /// Raises the quota to `bytes`, rounded up to whole pages, at most [`LmdbOptions::quota_max`]. Puts that were
-    /// refused are not any more. Nothing is mapped anew, so no reader or writer has to wait. The next open has the
-    /// quota of its own options.
+    /// Raises the quota to `bytes`, rounded up to whole pages, at most [`LmdbOptions::quota_max`]. Puts beyond the old
+    /// quota succeed from then on. Nothing is mapped anew, so no reader or writer waits. The next open uses the quota
+    /// of its own options.
     ///
     /// # Errors
-    /// [`EngineError::Setting`] for a quota below the present one, or beyond what was set aside.
+    /// [`EngineError::Setting`] for a quota below the present one, or above `LmdbOptions::quota_max`.
     pub fn grow_quota(&self, bytes: usize) -> Result<(), EngineError> {
         let max = self.options.map_len();
         match whole(bytes).filter(|size| *size <= max) {
@@ -438,12 +439,12 @@ impl Lmdb {
         }
     }
 
-    /// Whether its plain records carry checksums.
+    /// Whether the store's plain records carry checksums; temporal records always do.
     pub fn has_checksums(&self) -> bool {
         self.sums.data
     }
 
-    /// The place of the first visitor's snapshot, behind those of this process.
+    /// Number of the first visitor's snapshot, behind the seats of this process.
     fn visitors_from(&self) -> u64 {
         u64::from(self.options.readers_max + seats::OWN)
     }
@@ -456,8 +457,8 @@ impl Lmdb {
         }
     }
 
-    /// Checks the pages that a call of LMDB's for `key` will meet, as far as it reaches; nothing in a store that was
-    /// checked as it was opened. `base` is what the transaction began from, once it is known.
+    /// Checks the pages that a call of LMDB's for `key` will meet within `reach`; does nothing in a store that was
+    /// checked when it was opened. `base` caches the commit that the transaction began from.
     #[inline(always)]
     fn guard(
         &self,
@@ -495,14 +496,14 @@ impl Lmdb {
         guard.check(base, table, key, reach).map_err(damaged(&self.file()))
     }
 
-    /// What a transaction follows.
+    /// The commit and the tables that a transaction follows.
     fn base(&self, transaction: &RoTxn<'_>) -> Result<Base, EngineError> {
         let of = |name: &[u8]| {
             let record = self.main.get(transaction, name);
             record.map_err(error::engine(self.place(), "look for a table"))
         };
         let tree = |name: &[u8]| of(name).map(|record| record.and_then(guard::tree_of));
-        // Of the commit that a write transaction began from, too: it writes its own as it ends.
+        // Also for a write transaction, the commit that it began from: it writes its own number only as it commits.
         let commit = of(sum::COMMIT_KEY)?.and_then(|commit| commit.try_into().ok());
         let (Some(data), Some(temporal), Some(commit)) = (tree(meta::DATA_NAME)?, tree(meta::TEMPORAL_NAME)?, commit)
         else {
@@ -514,7 +515,7 @@ impl Lmdb {
         })
     }
 
-    /// Whether these bytes lie in the file's map, and not in a copy of a write transaction.
+    /// Whether these bytes lie in the file's map, rather than in a page copied by a write transaction.
     fn is_in_map(&self, bytes: &[u8]) -> bool {
         self.map.contains(&bytes.as_ptr().addr())
     }
@@ -587,14 +588,14 @@ impl Engine for Lmdb {
     }
 }
 
-/// In whole pages, which LMDB wants.
+/// Rounds `bytes` up to whole pages, as LMDB requires; `None` beyond the address space.
 fn whole(bytes: usize) -> Option<usize> {
     let bytes = bytes.checked_next_multiple_of(QUOTA_STEP);
     bytes.filter(|bytes| *bytes <= isize::MAX as usize)
 }
 
-/// Checks the file of a store; which commit was checked, if there is one and all of it was read, and which pages are
-/// free, if it was not.
+/// Checks the file of a store. Returns the commit that was checked, if all of it was read, and the free pages, if it
+/// was not.
 fn check_file(
     path: &Path,
     verify: Verify,
@@ -605,7 +606,7 @@ fn check_file(
         pages: Vec::new(),
     };
     let file = match visitor::open_file(path.parent().unwrap_or(Path::new("."))) {
-        Err(EngineError::NoStore { .. }) => return Ok((None, free)), // a store that has not begun
+        Err(EngineError::NoStore { .. }) => return Ok((None, free)), // no store has been made here yet
         Err(EngineError::Io { path, source, .. }) => return Err(error::io(&path, "open the store's file")(source)),
         answer => answer?,
     };
@@ -615,7 +616,7 @@ fn check_file(
         }
         let newest = Meta::newest(&file)?;
         match verify {
-            // It is brought to the present format, for which all temporal records are read.
+            // An older format is checked in full: the upgrade reads all temporal records.
             Verify::None
                 if meta::Main::read(&file, &newest)?
                     .format
@@ -636,7 +637,7 @@ fn check_file(
     Ok((commit.filter(|_| verify != Verify::None), free))
 }
 
-/// What is wrong with the file at `path`.
+/// The store's error for damage of the file at `path`.
 fn damaged(path: &Path) -> impl Fn(Damage) -> EngineError + Copy + '_ {
     move |damage| match damage {
         Damage::Corrupt(reason) => EngineError::Corrupt {
@@ -652,12 +653,12 @@ fn damaged(path: &Path) -> impl Fn(Damage) -> EngineError + Copy + '_ {
     }
 }
 
-/// Gives the table of readers its room on the disk now. LMDB maps it as a file with holes: on a full disk, the first
-/// thread to use a reader slot in a hole would end in SIGBUS.
+/// Allocates the table of readers on the disk now. LMDB maps it as a sparse file: on a full disk, the first thread to
+/// use a reader slot in a hole would get SIGBUS.
 fn reserve_lock_file(path: &Path, readers_max: u32) -> Result<(), EngineError> {
-    /// `sizeof(MDB_reader)`, a cache line.
+    /// `sizeof(MDB_reader)`: one cache line, in bytes.
     const READER_LEN: i64 = 64;
-    /// At least `sizeof(MDB_txninfo)`, the header with its two mutexes.
+    /// At least `sizeof(MDB_txninfo)`, the header with its two mutexes, in bytes.
     const HEADER_LEN: i64 = 512;
     let fail = error::io(path, "reserve room for the table of readers");
     let file = OpenOptions::new()
@@ -672,7 +673,7 @@ fn reserve_lock_file(path: &Path, readers_max: u32) -> Result<(), EngineError> {
     match answer {
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
-            // Some file systems cannot; then the table is as LMDB makes it.
+            // Some file systems cannot allocate; the table stays sparse, as LMDB makes it.
             unsupported if unsupported.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
             refused => Err(fail(refused)),
         },
@@ -695,7 +696,7 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
                 options.create(transaction)
             };
             // Each transaction looks its tables up by name (`mdb_page_search`), by bisection among "commit", "format",
-            // "records", "room", "sums" and "temporal": the third is found at once.
+            // "records", "room", "sums" and "temporal": "records", the third, is found at once.
             let tables = (create(Some("records"))?, create(Some("temporal"))?, create(None)?);
             Ok::<_, heed::Error>(CommitOrAbort::<_, std::convert::Infallible>::Commit(tables))
         })
@@ -708,7 +709,7 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
     }))
 }
 
-/// Protects the map; with its addresses.
+/// Prefaults and locks the map as far as possible; also returns the map's addresses.
 fn protect_map(
     env: &Env<WithTls>,
     main: Records,
@@ -725,8 +726,8 @@ fn protect_map(
             reason: "it lost its format".to_owned(),
         });
     };
-    // LMDB does not tell where its map is; a value does. It lies within a page of the map, and the first word of each
-    // page is the page's number (`MDB_page` in mdb.c).
+    // LMDB does not expose the map's address; a value does. It lies within a page of the map, and the first word of
+    // each page is the page's number (`MDB_page` in mdb.c).
     let page = value.as_ptr().map_addr(|address| address & !(page_size - 1));
     // SAFETY: a value of four bytes is stored within its leaf page, hence `page` is that page's first byte, mapped
     // and aligned.

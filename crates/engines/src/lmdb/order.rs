@@ -3,15 +3,15 @@
 //! **Problem.** A search in a tree of 10,000 records compares 13 keys. LMDB's own comparison of two keys calls the C
 //! library's `memcmp`, which spends more on the length than on the few bytes that differ.
 //!
-//! **Method.** Keys are compared word by word, as numbers with the first byte on top, and last by the last word that
-//! both have, which may overlap the one before. No call is made, so that no register is saved for one. The order is
-//! LMDB's own, so that any program reads the file.
+//! **Method.** Keys are compared word by word, as big-endian numbers; the last word that both keys have is compared
+//! last and may overlap the one before. No function is called, so no registers are saved. The order is LMDB's own, so
+//! that any program reads the file.
 
 use std::cmp::Ordering;
 
 use heed::Comparator;
 
-/// By bytes, and a key before those that it begins.
+/// Compares keys by bytes; a key comes before all longer keys that begin with it.
 pub(super) enum Bytewise {}
 
 const WORD: usize = size_of::<u64>();
@@ -32,7 +32,7 @@ impl Comparator for Bytewise {
         if a_word != b_word {
             return by_value(a_word, b_word);
         }
-        // Most keys end here, or after one more.
+        // Most comparisons end here, or after one more word.
         let mut at = WORD;
         while at + WORD <= both {
             let (a_word, b_word) = (word(a, at), word(b, at));

@@ -1,13 +1,13 @@
-//! One process at a time may have a store open, and each opens it once.
+//! Lets one process at a time open a store, and each process once.
 //!
-//! LMDB itself would let processes share a file. The real-time side must not: freshness, admission and the write
-//! permit are the state of one process. A record lock of POSIX on a file beside the data keeps others out (fcntl(2),
+//! LMDB itself would let processes share a file. The real-time side must not: freshness, admission and the write lock
+//! are the state of one process. A POSIX record lock on a file beside the data keeps other processes out (fcntl(2),
 //! `F_SETLK`). The kernel drops it with the process, whatever ended it, and does not give it to a forked child, which
-//! would otherwise keep the store closed after its parent has died. The process id in that file is only read to name
-//! the holder.
+//! would otherwise keep the store closed after its parent has died. The process id in that file only serves to name the
+//! holder.
 //!
-//! Such a lock belongs to the process as a whole, and closing any descriptor of the file drops it. So a table of the
-//! process tells of the files that are locked, and a locked one is not opened again.
+//! Such a lock belongs to the process as a whole, and closing any descriptor of the file drops it. So a table in the
+//! process lists the locked files, and a locked file is not opened again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -31,11 +31,11 @@ type Identity = (u64, u64);
 static LOCKED: Mutex<BTreeMap<Identity, u32>> = Mutex::new(BTreeMap::new());
 
 fn locked() -> MutexGuard<'static, BTreeMap<Identity, u32>> {
-    // It changes by one insertion or removal: a panic elsewhere leaves it whole.
+    // A poisoned table is usable: it changes by one insertion or removal, so a panic elsewhere leaves it whole.
     LOCKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held while the store is open; dropping it lets the next one in.
+/// Ownership of an open store; dropping it lets the next process in.
 #[derive(Debug)]
 pub(super) struct Owner {
     file: ManuallyDrop<File>,
@@ -43,7 +43,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Takes the store in `directory` for this process.
+    /// Takes ownership of the store in `directory` for this process.
     pub(super) fn take(directory: &Path) -> Result<Owner, EngineError> {
         let path = directory.join(FILE_NAME);
         let io = |action| error::io(&path, action);
@@ -74,7 +74,7 @@ impl Owner {
         let about = file
             .metadata()
             .map_err(io("look at the file that names the store's owner"))?;
-        // Not a reason to fail: the lock is what counts, and without the pid a message says less.
+        // A failure is ignored: the lock decides, and without the pid only a message says less.
         let _ = name_holder(&mut file);
         let identity = identity(&about);
         locked.insert(identity, own);
@@ -89,7 +89,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let mut locked = locked();
         locked.remove(&self.identity);
-        // SAFETY: dropped here only. Within the table's mutex, so that no thread locks the file in between.
+        // SAFETY: dropped only here. Within the table's mutex, so that no thread locks the file in between.
         unsafe { ManuallyDrop::drop(&mut self.file) };
     }
 }
@@ -100,8 +100,8 @@ pub(super) fn is_ours(directory: &Path) -> bool {
     about.is_some_and(|about| locked().get(&identity(&about)) == Some(&std::process::id()))
 }
 
-/// The process that has the store in `directory` open. Not to be asked by that process: closing the file would drop
-/// its lock.
+/// The process that has the store in `directory` open. Must not be called by that process itself: closing the file
+/// would drop its lock.
 pub(super) fn of(directory: &Path) -> Option<u32> {
     let mut options = OpenOptions::new();
     let opened = options
@@ -115,7 +115,7 @@ pub(super) fn of(directory: &Path) -> Option<u32> {
     if answer != 0 || whole.l_type == libc::F_UNLCK as libc::c_short {
         return None;
     }
-    // The kernel does not tell the number of a process in another namespace; the file does.
+    // The kernel does not report the id of a process in another namespace; the file does.
     u32::try_from(whole.l_pid)
         .ok()
         .filter(|pid| *pid != 0)
@@ -134,7 +134,7 @@ fn whole() -> libc::flock {
     whole
 }
 
-/// Locks all of the file for this process; false if another one has it.
+/// Locks all of the file for this process; false if another process holds the lock.
 fn lock(file: &File) -> io::Result<bool> {
     let whole = whole();
     // SAFETY: the descriptor is open, and `whole` is valid for the call.
@@ -148,7 +148,7 @@ fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// In place and of fixed length: on a full disk there may be no room for a file to grow again.
+/// Writes the pid in place, with a fixed length: on a full disk the file may not be able to grow again.
 fn name_holder(file: &mut File) -> io::Result<()> {
     file.rewind()?;
     writeln!(file, "{:<10}", std::process::id())

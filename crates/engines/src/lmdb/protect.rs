@@ -1,34 +1,32 @@
-//! Keeping the map in memory, so that a read never waits for the disk.
+//! Keeps the map in memory, so that a read never waits for the disk.
 //!
-//! The pages in use are faulted in once (`MADV_POPULATE_READ`) and the whole map is locked with `MLOCK_ONFAULT`: what
-//! is there stays, pages that later commits add stay from their first touch on. Locking all of it at once instead
-//! would fail, because the map is larger than the file. Both need what a machine may refuse (`RLIMIT_MEMLOCK`, an old
-//! kernel): a refusal is reported, and the store works without.
+//! The pages in use are faulted in once (`MADV_POPULATE_READ`) and the whole map is locked with `MLOCK_ONFAULT`:
+//! present pages stay, and pages that later commits add stay from their first touch on. Locking the whole map at once
+//! would fail, because it is larger than the file. A machine may refuse either (`RLIMIT_MEMLOCK`, an old kernel): a
+//! refusal is reported, and the store works without.
 
 use std::io;
 
 use libc::c_void;
 
-/// What could be obtained for the map.
+/// Residency that the machine granted to the map.
 #[derive(Debug)]
 pub struct Protection {
-    /// Bytes of the map faulted in at open, or why none.
+    /// Bytes of the map faulted in at open, or the reason for none.
     pub prefaulted: Result<usize, io::Error>,
-    /// Bytes of the map locked into memory, or why none.
+    /// Bytes of the map locked into memory, or the reason for none.
     pub locked: Result<usize, io::Error>,
 }
 
 /// The memory map of an open store.
 pub(super) struct Map {
-    /// Its first byte.
     pub base: *mut c_void,
-    /// Its size in bytes.
     pub size: usize,
-    /// How much of it, from the beginning, is to be faulted in, in bytes: what the file backs, or nothing.
+    /// Bytes to fault in, from the beginning: the part that the file backs, or 0.
     pub used: usize,
 }
 
-/// Faults in and locks `map`, as far as the machine lets us.
+/// Faults in and locks `map`, as far as the machine permits.
 ///
 /// # Safety
 /// `map` must describe a live mapping of `size` bytes.

@@ -1,23 +1,22 @@
-//! Which write may still take pages, so that a delete and a group commit always find some.
+//! Decides which write may still take pages, so that a delete and a group commit always find some.
 //!
-//! **Problem.** LMDB copies each page that it changes. At a full map a delete fails, too: there is no page for the
-//! copy, and what it would free is free two commits later only.
+//! **Problem.** LMDB copies each page that it changes. In a full map even a delete fails: there is no page for the
+//! copy, and the pages that it frees are usable only two commits later.
 //!
 //! **Method.** The map is as large as the quota, so the file never outgrows it. A part of it is the *reserve*, for
-//! deletes and for temporal objects. A put of a plain record is refused where it might leave less than the reserve;
-//! then nothing has happened, and its transaction may go on.
+//! deletes and for temporal objects. A put of a plain record is refused where it might leave less than the reserve; the
+//! refused put changes nothing, and its transaction may go on.
 //!
-//! **Counting.** LMDB does not tell how many pages a transaction has taken, and the tree of its free pages is read
-//! when it must be, not for each transaction. So both sides are bounded: `spare` is at most what is there beyond the
-//! reserve, `taken` at least what was taken. Each change copies the pages from the root to its leaf and may split them
-//! ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where that bound meets `spare` are both made
-//! tight: `spare` by a look at the free pages, and `taken` by what a transaction holds at any time: what its trees have
-//! grown by at the most, a copy of each branch, a copy of each leaf that it has changed, and all large values that it
-//! has put.
-//! From then on, whether a change copies a leaf is seen by where its record lies: what was not copied yet lies in the
-//! map, and a copy does not.
+//! **Counting.** LMDB does not report how many pages a transaction has taken, and the tree of its free pages is read
+//! only when needed, not for each transaction. So both sides are bounded: `spare` is a lower bound on the pages beyond
+//! the reserve, `taken` an upper bound on the pages taken. Each change copies the pages from the root to its leaf and
+//! may split them ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where `taken` meets `spare` are
+//! both made tight: `spare` by a look at the free pages, and `taken` by the pages that a transaction holds at any time:
+//! the largest growth of its trees, a copy of each branch, a copy of each leaf that it has changed, and all large
+//! values that it has put. From then on, the address of a record shows whether a change copies its leaf: a leaf not yet
+//! copied lies in the map, a copy does not.
 //!
-//! **What a reader keeps** is not there. Where the reserve itself is half used up, the store ends readers
+//! **Pages kept by readers** count as used. Once half of the reserve itself is used up, the store ends readers
 //! ([`is_tight`](punctual_store::engine::Engine::is_tight)).
 
 use std::fs::File;
@@ -30,32 +29,33 @@ use super::check::{Damage, PAGE_HEADER};
 use super::space::Survey;
 use super::{Lmdb, LmdbWrite, damaged};
 
-/// Pages that one change takes at the most, without large values: the copied path, and its splits.
+/// Upper bound on the pages that one change takes, without large values: the copied path, and its splits.
 const CHANGE_PAGES: i64 = 10;
-/// Pages that a commit takes for itself: the table of tables, and the lists of free pages.
+/// Upper bound on the pages that a commit takes for itself: the table of tables, and the lists of free pages.
 const COMMIT_PAGES: i64 = 16;
 /// Leaves beside its own that a delete may copy, to merge it with one.
 const MERGED: i64 = 1;
-/// The reserve, of the quota, and at the most, in bytes.
+/// The reserve is the quota divided by this, at most `RESERVE_MAX` bytes.
 const RESERVE_SHARE: u64 = 8;
 const RESERVE_MAX: u64 = 16 << 20;
-/// A value beyond this lies on pages of its own; LMDB's limit is not smaller.
+/// Longest value stored inside a leaf, in bytes; longer ones may lie on pages of their own. LMDB's limit is not
+/// smaller.
 pub(super) const INLINE_MAX: usize = 1_024;
 
-/// What is kept for deletes and group commits of a quota, in bytes.
+/// The reserve of a quota for deletes and group commits: an eighth of it, at most 16 MiB.
 pub fn reserve_of(quota: u64) -> u64 {
     (quota / RESERVE_SHARE).min(RESERVE_MAX)
 }
 
-/// The room of an open store. Its writer changes it.
+/// The room of an open store; changed by its writer.
 #[derive(Debug)]
 pub(super) struct Room {
     page_size: usize,
     quota_pages: AtomicI64,
-    /// The same, as the store notes it for visitors.
+    /// The quota in the store's main table, as noted for visitors, in pages.
     noted_pages: AtomicI64,
     reserve: AtomicI64,
-    /// Pages beyond the reserve, at the least.
+    /// Lower bound on the free pages beyond the reserve; negative once the reserve is in use.
     spare: AtomicI64,
 }
 
@@ -71,33 +71,32 @@ impl Room {
         }
     }
 
-    /// Whether half of the reserve is used up.
+    /// Whether half of the reserve is used up, so that readers must be ended.
     pub(super) fn is_tight(&self) -> bool {
         self.spare.load(Ordering::Relaxed) < -(self.reserve.load(Ordering::Relaxed) / 2)
     }
 
-    /// The quota in bytes.
     pub(super) fn quota(&self) -> usize {
         self.quota_pages.load(Ordering::Relaxed) as usize * self.page_size
     }
 
-    /// The quota in bytes, if it is to be noted.
+    /// The quota in bytes, if it differs from the noted one; counts as noted from then on.
     pub(super) fn to_note(&self) -> Option<u64> {
         let quota = self.quota_pages.load(Ordering::Relaxed);
         let noted = self.noted_pages.swap(quota, Ordering::Relaxed);
         (noted != quota).then(|| quota as u64 * self.page_size as u64)
     }
 
-    /// Raises the quota. A transaction that is under way keeps the bounds that it has.
+    /// Raises the quota. A transaction in progress keeps its own bounds.
     pub(super) fn grow(&self, quota: usize) {
         let reserve = (reserve_of(quota as u64) as usize / self.page_size) as i64;
         self.quota_pages
             .store((quota / self.page_size) as i64, Ordering::Relaxed);
         self.reserve.store(reserve, Ordering::Relaxed);
-        // Not known to be spare: the next transaction that needs more looks.
+        // The new pages are not yet counted as spare: the next transaction that needs more surveys the file.
     }
 
-    /// What is spare where no snapshot is older than `oldest`.
+    /// Pages beyond the reserve, if no snapshot is older than `oldest`.
     fn spare(&self, survey: &Survey, oldest: u64) -> i64 {
         let usable = survey.freed.iter().filter(|(freed_by, _)| *freed_by < oldest);
         let free: u64 = usable.map(|(_, pages)| pages).sum();
@@ -106,28 +105,28 @@ impl Room {
     }
 }
 
-/// What a write transaction may take.
+/// Bounds on the pages that a write transaction may take and has taken.
 #[derive(Debug)]
 pub(super) struct Allowance {
     spare: i64,
-    /// At least what it has taken.
+    /// Upper bound on the pages taken so far.
     taken: i64,
-    /// Leaves that it has copied, at the most.
+    /// Upper bound on the leaves copied so far.
     leaves: i64,
-    /// Pages of large values that it has put.
+    /// Pages of the large values that were put.
     large: i64,
-    /// The most branches and leaves that there were at any time: what is joined stays taken, and serves single pages.
+    /// Largest number of branches and leaves at any time: joined pages stay taken, and serve as single pages.
     most: i64,
-    /// The trees when it began, once that was looked up.
+    /// Sizes of the trees when the transaction began, once they were looked up.
     before: Option<Before>,
 }
 
-/// What there was when a transaction began, in pages.
+/// Sizes of the trees when a transaction began, in pages.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     branches: i64,
     leaves: i64,
-    /// What it takes at the most to list the pages that become free, and those that were.
+    /// Upper bound on the pages for the lists of freed and of already free pages.
     lists: i64,
 }
 
@@ -156,14 +155,14 @@ impl Allowance {
         }
     }
 
-    /// The transaction was committed: what it took is not spare any more.
+    /// Subtracts the taken pages from the spare ones, after the commit.
     pub(super) fn commit(&self, room: &Room) {
         room.spare.store(self.spare - self.taken, Ordering::Relaxed);
     }
 }
 
 impl LmdbWrite<'_> {
-    /// Asks for the pages of a change of the record of `key`: of a put of `len` bytes, or of a delete.
+    /// Takes pages for a change of the record of `key`: for a put of `put` bytes, or for a delete (`None`).
     ///
     /// # Errors
     /// [`EngineError::QuotaFull`] for a plain record whose pages might be those of the reserve.
@@ -176,7 +175,7 @@ impl LmdbWrite<'_> {
         let pages = CHANGE_PAGES + large;
         let mut leaves = if put.is_some() { 1 } else { 1 + MERGED };
         if put.is_none() {
-            // Only deletes make them fewer.
+            // Only deletes shrink the trees.
             self.allowance.most = self.allowance.most.max(self.nodes()?);
         }
         if self.allowance.taken + pages > self.allowance.spare {
@@ -195,7 +194,7 @@ impl LmdbWrite<'_> {
         Ok(())
     }
 
-    /// Makes both bounds tight; whether `pages` fit then.
+    /// Makes both bounds tight; returns whether `pages` fit then.
     #[cold]
     fn tighten(&mut self, pages: i64) -> Result<bool, EngineError> {
         let before = match self.allowance.before {
@@ -215,8 +214,8 @@ impl LmdbWrite<'_> {
         Ok(self.allowance.taken + pages <= self.allowance.spare)
     }
 
-    /// Whether the leaf that `key` belongs to is surely a copy of this transaction: the records beside its place lie in
-    /// that leaf, or in others that are copies.
+    /// Whether this transaction has surely copied the leaf of `key`: the records on both sides of the key lie in that
+    /// leaf, or in others that are copies.
     #[cold]
     fn is_copied(&self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
         let fail = super::error::engine(self.engine.place(), "look for a record");
@@ -235,7 +234,7 @@ impl LmdbWrite<'_> {
         Ok(copied(after) && copied(before))
     }
 
-    /// Branches and leaves of both tables as this transaction has left them.
+    /// Branches and leaves of both tables in this transaction's present state.
     fn nodes(&self) -> Result<i64, EngineError> {
         let mut pages = 0;
         for table in [Table::Data, Table::Temporal] {
@@ -248,20 +247,20 @@ impl LmdbWrite<'_> {
 }
 
 impl Lmdb {
-    /// The room of the newest commit.
+    /// Surveys the newest commit.
     pub(super) fn survey(&self) -> Result<Survey, EngineError> {
         let path = self.file();
         let survey = File::open(&path).map_err(Damage::Io).and_then(|file| Survey::of(&file));
         survey.map_err(damaged(&path))
     }
 
-    /// The commit from which on no snapshot needs what was freed before.
+    /// The oldest commit with a snapshot: pages freed before it can be reused.
     fn oldest(&self, newest: u64) -> u64 {
         let open = self.snapshots();
         open.iter().map(|snapshot| snapshot.commit).fold(newest, u64::min)
     }
 
-    /// What it means that a change was refused.
+    /// The store's error for a refused change.
     #[cold]
     pub(super) fn change_refused(&self, refused: heed::Error, action: &'static str) -> EngineError {
         match refused {
@@ -270,7 +269,7 @@ impl Lmdb {
         }
     }
 
-    /// The quota is met: why, as far as readers go.
+    /// The error for a full quota; names the reader that keeps the most bytes, if one does.
     pub(super) fn quota_full(&self) -> EngineError {
         let survey = self.survey().ok();
         let held = |commit: u64| {

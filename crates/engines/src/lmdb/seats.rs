@@ -1,18 +1,18 @@
-//! Where snapshots are kept: several for each thread, and none that ends with its thread.
+//! Storage for snapshots: several for each thread, and none that ends with its thread.
 //!
 //! **Problem.** LMDB finds a thread's reader slot by a thread-specific key, which makes a read transaction begin with
 //! one store, without a lock (`mdb_txn_renew0` in mdb.c). So a thread has one slot, and one snapshot at a time; and the
 //! slot is freed as the thread ends, by a destructor that may run while the store is being closed. With `MDB_NOTLS`
-//! each beginning takes a mutex that all readers share, and that has no priority inheritance.
+//! each begin of a read transaction takes a mutex that all readers share, and that has no priority inheritance.
 //!
-//! **Method.** The key is LMDB's, what stands under it is ours. A snapshot has a *seat*, which any thread may take
-//! while it is vacant. The seat knows the reader slot that LMDB gave it with its first snapshot. That slot stands under
-//! the key while a transaction begins, and nothing does afterwards: so LMDB takes the seat's slot, finds it empty, and
-//! no destructor ever has something to free.
+//! **Method.** The key is LMDB's; this module decides which pointer is stored under it. A snapshot has a *seat*, which
+//! any thread may take while it is vacant. The seat keeps the reader slot that LMDB gave it with its first snapshot.
+//! That slot is stored under the key while a transaction begins, and null otherwise: so LMDB uses the seat's slot,
+//! finds it empty, and no destructor ever has a slot to free.
 //!
-//! **Finding the key.** LMDB does not tell it. It is the one under which the first read transaction of a thread leaves
-//! something ([`Key::find`]). Asking for keys that do not exist is undefined in POSIX; glibc and musl answer null for
-//! each below `PTHREAD_KEYS_MAX`.
+//! **Finding the key.** LMDB does not expose it. It is the key under which the first read transaction of a thread
+//! stores a pointer ([`Key::find`]). Reading keys that do not exist is undefined in POSIX; glibc and musl return null
+//! for each below `PTHREAD_KEYS_MAX`.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use super::transactions::Pin;
 use crate::slot::{Slot, Ticket};
 
-/// Seats that only the engine itself takes: to look at its room while all others are taken.
+/// Number of seats reserved for the engine itself: it can look at its room while all others are taken.
 pub(super) const OWN: u32 = 1;
 
 /// The seats of one store.
@@ -32,41 +32,41 @@ pub(super) struct Seats {
     seats: Box<[Seat]>,
 }
 
-/// A place for one snapshot. Each is touched by one thread most of the time, hence cache lines of its own.
+/// Storage for one snapshot. Mostly touched by one thread, hence aligned to cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Seat {
     pub slot: Slot<Pin>,
-    /// The reader slot that LMDB gave it; null before its first snapshot.
+    /// Reader slot that LMDB gave this seat; null before its first snapshot.
     reader: AtomicPtr<c_void>,
 }
 
 thread_local! {
-    /// The seat that this thread took last, of whichever store.
+    /// Index of the seat that this thread took last, of any store.
     static LAST: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 impl Seats {
-    /// So many, and those of the engine's own. `begin` begins a read transaction and ends it: the first of this store.
-    /// Until the slot that it leaves is [given to a seat](Seats::adopt), this thread may read without seats.
+    /// Makes `readers_max` seats and those of the engine. `begin` begins and ends the first read transaction of this
+    /// store. Until the slot that it leaves is [given to a seat](Seats::adopt), this thread may read without seats.
     ///
     /// # Errors
-    /// Those of `begin`; and where LMDB's key is not found.
+    /// Those of `begin`; an error if LMDB's key is not found.
     pub(super) fn new<F: From<io::Error>>(readers_max: u32, begin: impl FnOnce() -> Result<(), F>) -> Result<Self, F> {
         let key = Key::find(begin)?;
         let seats: Box<[Seat]> = (0..readers_max + OWN).map(|_| Seat::default()).collect();
         Ok(Seats { key, seats })
     }
 
-    /// This thread's reader slot is the first seat's from now on.
+    /// Gives this thread's reader slot to the first seat.
     pub(super) fn adopt(&self) {
         self.seats[0].reader.store(self.key.get(), Ordering::Relaxed);
-        // Taking away what stands there cannot fail: it needs no memory.
+        // Storing null cannot fail: it needs no memory.
         let _ = self.key.set(null_mut());
     }
 
-    /// Takes a vacant seat; none where all are taken. The snapshot that it gets must be
-    /// [opened](Slot::open), or the seat [given back](Slot::give_back).
+    /// Takes a vacant seat; `None` if all are taken. The caller must [open](Slot::open) a snapshot in it, or [give it
+    /// back](Slot::give_back).
     #[inline]
     pub(super) fn take(&self) -> Option<(&Seat, Ticket)> {
         let first = LAST.get().unwrap_or_else(first_seat);
@@ -80,7 +80,8 @@ impl Seats {
         }
     }
 
-    /// Seats of ended snapshots come last: what their readers are told stands in the seat.
+    /// Searches all seats. Seats of ended snapshots come last, because each holds the reason that its reader has yet to
+    /// get.
     #[cold]
     fn look_for(&self, first: usize) -> Option<(&Seat, Ticket)> {
         let theirs = self.theirs();
@@ -92,7 +93,7 @@ impl Seats {
         Some((seat, ticket))
     }
 
-    /// Takes the seat that is the engine's own, if it is vacant.
+    /// Takes the seat reserved for the engine, if it is vacant.
     pub(super) fn take_own(&self) -> Option<(&Seat, Ticket)> {
         let seat = self.seats.last()?;
         Some((seat, seat.slot.claim()?))
@@ -117,13 +118,13 @@ impl Seats {
         self.seats.iter().map(|seat| &seat.slot)
     }
 
-    /// Ends all snapshots: those are left whose owners forgot them.
+    /// Ends all snapshots, also those that their owners forgot.
     pub(super) fn end_all(&self) {
         self.slots().for_each(Slot::end_any);
     }
 }
 
-/// Threads begin at different seats, so that they seldom meet.
+/// First seat to try: a different one for each thread, so that threads seldom meet.
 #[cold]
 fn first_seat() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -153,13 +154,14 @@ impl Key {
 
     #[inline]
     fn get(&self) -> *mut c_void {
-        // SAFETY: of no consequence; null for keys that do not exist (module header).
+        // SAFETY: has no side effect; returns null for keys that do not exist (module header).
         unsafe { libc::pthread_getspecific(self.0) }
     }
 
     #[inline]
     fn set(&self, reader: *mut c_void) -> io::Result<()> {
-        // SAFETY: the key is LMDB's, which exists while the store is open, and what is set is null or a slot of its.
+        // SAFETY: the key is LMDB's, which exists while the store is open; the value is null or one of its reader
+        // slots.
         match unsafe { libc::pthread_setspecific(self.0, reader) } {
             0 => Ok(()),
             refused => Err(io::Error::from_raw_os_error(refused)),

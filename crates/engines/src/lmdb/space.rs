@@ -1,8 +1,8 @@
 //! How much of the file holds records, and which commits have freed the rest.
 //!
-//! LMDB keeps what each transaction has freed as a list under that transaction's number, in a tree of its own. A writer
-//! takes pages from the lists of transactions that no reader's snapshot is older than (`mdb_page_alloc` in mdb.c). The
-//! binding does not show that tree, so it is read from the file, as in `check`.
+//! LMDB keeps the pages that each transaction has freed as a list under that transaction's number, in a tree of its
+//! own. A writer takes pages from the lists of transactions that are older than every snapshot (`mdb_page_alloc` in
+//! mdb.c). The binding does not expose that tree, so it is read from the file, as in `check`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,37 +15,37 @@ use super::check::{
 };
 use super::{Lmdb, LmdbSnapshot};
 
-/// The room of an open store.
+/// The room of an open store, in bytes.
 pub(super) fn space(engine: &Lmdb) -> Result<Space, EngineError> {
-    // A snapshot of the newest commit keeps the trees that are read from being written over.
+    // A snapshot of the newest commit keeps the trees from being overwritten while they are read.
     let _kept = LmdbSnapshot::begin_own(engine)?;
     Ok(engine.survey()?.space(Some(engine.room.quota() as u64)))
 }
 
-/// Of the newest commit in a file, in pages.
+/// Use of the file by its newest commit, in pages.
 #[derive(Debug)]
 pub(super) struct Survey {
     /// The size of a page, in bytes.
     pub page_size: u64,
     /// The number of the newest commit.
     pub commit: u64,
-    /// All pages up to the last.
+    /// All pages up to the last one.
     pub pages: u64,
-    /// Those of trees that hold records.
+    /// Pages of trees that hold records.
     pub data: u64,
-    /// Of the tables: branches and leaves.
+    /// Branches and leaves of the tables.
     pub nodes: [u64; 2],
-    /// Those that each transaction has freed, in ascending order of transactions.
+    /// For each transaction, in ascending order, the number of pages that it has freed.
     pub freed: Vec<(u64, u64)>,
 }
 
 impl Survey {
-    /// Reads it from `file`.
+    /// Surveys the newest commit in `file`.
     pub(super) fn of(file: &File) -> Result<Survey, Damage> {
         Survey::at(file, &Meta::newest(file)?)
     }
 
-    /// In bytes, for a store of `quota` bytes, where that is known.
+    /// Converts to bytes, for a store of `quota` bytes, if that is known.
     pub(super) fn space(&self, quota: Option<u64>) -> Space {
         let bytes = |pages: u64| pages * self.page_size;
         let freed = self.freed.iter().map(|(commit, pages)| (*commit, bytes(*pages)));
@@ -57,7 +57,7 @@ impl Survey {
         }
     }
 
-    /// That of the commit of `meta`.
+    /// Surveys the commit of `meta`.
     pub(super) fn at(file: &File, meta: &Meta) -> Result<Survey, Damage> {
         let mut survey = Survey {
             page_size: meta.page_size as u64,
@@ -89,7 +89,7 @@ impl Survey {
             } else {
                 list
             };
-            // A list names each page once, and no page is in two.
+            // Each free page is in one list, once.
             free = free.checked_sub(pages)?;
             survey.freed.push((transaction, pages));
             Some(())
@@ -112,8 +112,8 @@ struct Trees<'f> {
 }
 
 impl Trees<'_> {
-    /// Calls `visit` with each leaf's page, where the node's value lies in it, the node's flags, and where its key
-    /// lies. Where `visit` finds a node that cannot be, it answers none.
+    /// Calls `visit` for each leaf node with its page, the offset of its value, its flags, and the offset of its key.
+    /// `visit` returns `None` for an invalid node.
     fn leaves(&self, tree: Tree, mut visit: impl FnMut(&[u8], usize, u16, usize) -> Option<()>) -> Result<(), Damage> {
         let mut page = vec![0; self.meta.page_size];
         let mut pages: Vec<(u64, u16)> = Vec::from_iter((tree.root != NO_PAGE).then_some((tree.root, 1)));

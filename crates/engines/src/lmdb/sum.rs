@@ -1,16 +1,15 @@
-//! Checksums of records, and the format of the file that has them.
+//! Checksums of records, and the file's format number.
 //!
-//! **Problem.** Now and then, a medium returns other bytes than were written to it, and does not say so
-//! (Bairavasundaram et al., "An Analysis of Data Corruption in the Storage Stack", FAST 2008). LMDB takes them for
-//! data.
+//! **Problem.** Now and then a medium silently returns other bytes than were written to it (Bairavasundaram et al., "An
+//! Analysis of Data Corruption in the Storage Stack", FAST 2008). LMDB takes them for data.
 //!
-//! **Method.** Behind the bytes of a value stand four more: CRC32C (RFC 3720, appendix B.4) of the key and the value.
-//! A read checks them. Temporal records have them always, plain records if the store was created so. A flipped bit of
-//! a key is found when all records are read, and a value that came under another key at the first read. CRC32C finds
-//! each error of up to 3 bits in a record of up to 64 KiB, and all but 1 of 2^32 others.
+//! **Method.** The bytes of a value are followed by four more: CRC32C (RFC 3720, appendix B.4) of the key and the
+//! value. A read compares them. Temporal records always have checksums, plain records if the store was created with
+//! them. A flipped bit in a key is found when all records are read, a value under the wrong key at its first read.
+//! CRC32C finds each error of up to 3 bits in a record of up to 64 KiB, and all but 1 of 2^32 others.
 //!
-//! **A commit names itself**: the main table holds the number of the commit that it belongs to. A meta page of LMDB has
-//! no checksum; but one that names another commit than its tree does is damaged.
+//! **A commit names itself**: the main table holds the number of its commit. LMDB's meta page has no checksum; but a
+//! meta page that names another commit than its tree does is damaged.
 //!
 //! | key of the main table | value |
 //! |---|---|
@@ -19,8 +18,8 @@
 //! | `room` | the quota with which it was opened last, in bytes, for visitors; 8 bytes |
 //! | `sums` | 1 if plain records have checksums, else 0; 1 byte |
 //!
-//! All little-endian. Format 1 had `format` only, and no checksum. Opening such a store gives temporal records theirs,
-//! in one commit; plain records stay without.
+//! All numbers are little-endian. Format 1 had `format` only, and no checksums. Opening such a store adds checksums to
+//! temporal records, in one commit; plain records stay without.
 
 use heed::{Env, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, Table};
@@ -28,14 +27,14 @@ use punctual_store::engine::{EngineError, Table};
 use super::error::Place;
 use super::{Records, crc, error};
 
-/// What a checksum adds to a value, in bytes.
+/// Length of the checksum behind each value, in bytes.
 pub(super) const LEN: usize = size_of::<u32>();
 
 pub(super) const FORMAT_KEY: &[u8] = b"format";
 pub(super) const COMMIT_KEY: &[u8] = b"commit";
-/// Between the names of the tables, too: of six names, `records` is the one that bisection meets first.
+/// Sorts behind `records`: of six names, bisection then meets `records` first.
 pub(super) const QUOTA_KEY: &[u8] = b"room";
-/// Between the names of the tables, so that a search by bisection meets `records` first.
+/// Sorts between the tables' names, so that bisection meets `records` first.
 pub(super) const SUMS_KEY: &[u8] = b"sums";
 
 /// The checksum of a record.
@@ -44,7 +43,7 @@ pub(super) fn of(key: &[u8], value: &[u8]) -> [u8; LEN] {
     crc::of(key, value).to_le_bytes()
 }
 
-/// The value in what is stored under `key`; `None` if it is not what was written.
+/// The value in the bytes `stored` under `key`, without its checksum; `None` if the checksum does not match.
 #[inline(always)]
 pub(super) fn checked<'t>(key: &[u8], stored: &'t [u8]) -> Option<&'t [u8]> {
     let (value, sum) = stored.split_last_chunk()?;
@@ -54,7 +53,7 @@ pub(super) fn checked<'t>(key: &[u8], stored: &'t [u8]) -> Option<&'t [u8]> {
 /// Which tables of a store have checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sums {
-    /// Whether plain records have them.
+    /// Whether plain records have checksums; temporal ones always do.
     pub data: bool,
 }
 
@@ -68,10 +67,10 @@ impl Sums {
     }
 }
 
-/// Reads the format, writes it into a new store, or brings an older one up to it.
+/// Reads the format, writes it into a new store, or upgrades an older store.
 ///
 /// # Errors
-/// [`EngineError::Version`] for a store of a newer format, [`EngineError::Corrupt`] for one whose format is none.
+/// [`EngineError::Version`] for a store of a newer format, [`EngineError::Corrupt`] for an invalid format number.
 pub(super) fn settle(
     env: &Env<WithTls>,
     [main, temporal]: [Records; 2],
@@ -90,7 +89,7 @@ pub(super) fn settle(
             let sums = current(main, &transaction, place)?;
             note_quota(main, transaction, quota).or_else(|refused| {
                 match error::engine(place, "note the quota")(refused) {
-                    // Nothing depends on it.
+                    // Only visitors read the note, so a full store may open without it.
                     EngineError::QuotaFull { .. } | EngineError::DiskFull { .. } => Ok(()),
                     other => Err(other),
                 }
@@ -119,7 +118,7 @@ pub(super) fn settle(
     let fail = error::engine(place, "write the store's format");
     write(&mut transaction).map_err(fail)?;
     transaction.commit().map_err(fail)?;
-    // Once more: LMDB keeps two meta pages, and no commit of another format is left to go back to.
+    // A second commit: LMDB keeps two meta pages, and neither may lead back to a commit of the older format.
     let mut transaction = env.write_txn().map_err(fail)?;
     name_commit(main, &mut transaction).map_err(fail)?;
     transaction.commit().map_err(fail)?;
@@ -136,7 +135,7 @@ fn current(main: Records, transaction: &RwTxn<'_>, place: Place<'_>) -> Result<S
     }
 }
 
-/// Notes the quota, if it is another one than before, in a commit of its own.
+/// Notes the quota in a commit of its own, if it has changed.
 fn note_quota(main: Records, mut transaction: RwTxn<'_>, quota: u64) -> heed::Result<()> {
     if main.get(&transaction, QUOTA_KEY)? == Some(&quota.to_le_bytes()) {
         return Ok(());
@@ -146,23 +145,23 @@ fn note_quota(main: Records, mut transaction: RwTxn<'_>, quota: u64) -> heed::Re
     transaction.commit()
 }
 
-/// Notes the quota in the main table.
+/// Writes the quota into the main table.
 pub(super) fn put_quota(main: Records, transaction: &mut RwTxn<'_>, quota: u64) -> heed::Result<()> {
     main.put(transaction, QUOTA_KEY, &quota.to_le_bytes())
 }
 
-/// Notes in the main table which commit this is.
+/// Writes the commit's own number into the main table.
 pub(super) fn name_commit(main: Records, transaction: &mut RwTxn<'_>) -> heed::Result<()> {
     let number = transaction.id() as u64;
     main.put(transaction, COMMIT_KEY, &number.to_le_bytes())
 }
 
-/// Gives each record of a table its checksum.
+/// Adds a checksum to each record of a table.
 fn add_sums(table: Records, transaction: &mut RwTxn<'_>) -> heed::Result<()> {
     let copied = table
         .iter(transaction)?
         .map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
-    // In memory as a whole: temporal objects live there anyway.
+    // All at once in memory, where temporal objects live anyway.
     let records: Vec<_> = copied.collect::<heed::Result<_>>()?;
     for (key, value) in records {
         let sum = of(&key, &value);
@@ -182,7 +181,7 @@ fn corrupt(place: Place<'_>, reason: &str) -> EngineError {
     }
 }
 
-/// A record that is not what was written.
+/// The error for a record whose checksum does not match.
 #[cold]
 pub(super) fn damaged(place: Place<'_>, key: &[u8]) -> EngineError {
     let reason = format!("the record {} is not what was written", key.escape_ascii());

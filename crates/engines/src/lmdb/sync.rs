@@ -1,4 +1,4 @@
-//! What reaches the medium: a new store as a whole, and what a failed sync means.
+//! Syncing: a new store reaches the medium as a whole, and a failed sync makes the store unusable.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,11 +11,11 @@ use super::life::End;
 use super::{DATA_FILE, LOCK_FILE, Lmdb, LmdbOptions, checked, error, owner, sum};
 use crate::directory;
 
-/// Where a new store is made, before it gets its name.
+/// Folder in which a new store is made, before its file gets its final name.
 pub(super) const NEW: &str = "new";
 
-/// Makes an empty store if there is none. It is made in a folder of its own, synced, and gets its name last: a power
-/// cut leaves a whole store, or none.
+/// Creates an empty store if there is none. The file is made in a folder of its own, synced, and renamed last, so that
+/// a power cut leaves a whole store or none.
 pub(super) fn create(options: LmdbOptions, at: &Path) -> Result<(), EngineError> {
     let data = at.join(DATA_FILE);
     if fs::metadata(&data).is_ok_and(|about| about.len() > 0) {
@@ -28,7 +28,7 @@ pub(super) fn create(options: LmdbOptions, at: &Path) -> Result<(), EngineError>
     let named = made.and_then(|()| {
         directory::name(&folder.join(DATA_FILE), &data).map_err(error::io(&data, "give the new store its name"))
     });
-    // Best effort: the next open removes what is left.
+    // Best effort: the next open removes a folder that is left.
     let _ = clear(&folder);
     named
 }
@@ -46,7 +46,7 @@ fn create_in(options: LmdbOptions, folder: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Removes what a program that was killed has left of a new store, or of one that was written anew.
+/// Removes the unfinished folder of a killed program that was creating or rewriting a store.
 pub(super) fn clear_unfinished(directory: &Path) -> Result<(), EngineError> {
     let folder = directory.join(NEW);
     if !folder.is_dir() {
@@ -58,14 +58,14 @@ pub(super) fn clear_unfinished(directory: &Path) -> Result<(), EngineError> {
     ))
 }
 
-/// Removes the folder of a store that was not finished.
+/// Removes the folder of an unfinished store.
 pub(super) fn clear(folder: &Path) -> io::Result<()> {
     clear_files(folder)?;
     directory::gone(fs::remove_file(folder.join(owner::FILE_NAME)))?;
     directory::gone(fs::remove_dir(folder))
 }
 
-/// Removes what is in it, but for the file that is locked meanwhile.
+/// Removes the files in `folder`, except the one that is locked meanwhile.
 pub(super) fn clear_files(folder: &Path) -> io::Result<()> {
     directory::gone(fs::remove_file(folder.join(DATA_FILE)))?;
     directory::gone(fs::remove_file(folder.join(LOCK_FILE)))?;
@@ -75,7 +75,7 @@ pub(super) fn clear_files(folder: &Path) -> io::Result<()> {
 }
 
 impl Lmdb {
-    /// Why this process cannot use the store.
+    /// The error for a store that this process cannot use.
     #[cold]
     pub(super) fn unusable(&self) -> EngineError {
         let path = self.directory.clone();
@@ -94,13 +94,13 @@ impl Lmdb {
             return Err(EngineError::Volatile { path });
         }
         self.env.force_sync().map_err(|refused| {
-            // Whatever the reason: the next sync would not tell of the pages that this one has lost.
+            // For every reason: the next sync would not report the pages that this one has lost.
             self.life.break_off();
             self.lost(&refused)
         })
     }
 
-    /// What it means that a commit was refused.
+    /// The store's error for a refused commit; a failed sync makes the store unusable.
     #[cold]
     pub(super) fn commit_refused(&self, refused: heed::Error) -> EngineError {
         if let heed::Error::Io(source) = &refused
@@ -121,8 +121,8 @@ impl Lmdb {
         }
     }
 
-    /// Whether a commit failed in its sync, and not in a write. LMDB reports both alike; but the kernel tells of a
-    /// failed sync once at each open file (`errseq_t`), and the witness was opened for that.
+    /// Whether a commit failed in its sync, not in a write. LMDB reports both alike; but the kernel reports a failed
+    /// sync once to each open file (`errseq_t`), and the witness was opened for that.
     fn sync_failed(&self, source: &io::Error) -> bool {
         let full = matches!(
             error::io(&self.directory, "")(io::Error::from_raw_os_error(source.raw_os_error().unwrap_or(0))),
@@ -132,7 +132,7 @@ impl Lmdb {
     }
 }
 
-/// The store's data file, opened to be asked whether a sync has failed.
+/// Opens the store's data file, to detect failed syncs later.
 pub(super) fn witness(directory: &Path) -> Result<File, EngineError> {
     let path: PathBuf = directory.join(DATA_FILE);
     File::open(&path).map_err(error::io(&path, "open the store's file"))

@@ -21,7 +21,7 @@ use crate::Copied;
 use crate::noted::{note, refused};
 use crate::slot::{Inside, Slot, Ticket};
 
-/// What keeps a snapshot's pages from reuse.
+/// A read transaction of LMDB; it keeps the snapshot's pages from reuse.
 pub(super) struct Pin {
     transaction: ManuallyDrop<RoTxn<'static, WithTls>>,
     fork: Fork,
@@ -36,9 +36,9 @@ unsafe impl Send for Pin {}
 impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {
-        // In a child, the slot that LMDB would mark as empty is the parent's.
+        // In a forked child, the slot that LMDB would mark as empty is the parent's.
         if !self.fork.happened() {
-            // SAFETY: dropped here only, and not used after.
+            // SAFETY: dropped only here, and not used after.
             unsafe { ManuallyDrop::drop(&mut self.transaction) };
         }
     }
@@ -49,9 +49,9 @@ pub struct LmdbSnapshot<'e> {
     slot: &'e Slot<Pin>,
     ticket: Ticket,
     engine: &'e Lmdb,
-    /// What it follows, where that was looked up.
+    /// The commit that the snapshot follows, once it was looked up.
     base: Cell<Option<Base>>,
-    /// One thread at a time makes calls.
+    /// Makes the type `!Sync`: one thread at a time makes calls.
     _one_thread: PhantomData<Cell<()>>,
 }
 
@@ -60,11 +60,11 @@ pub struct LmdbWrite<'e> {
     pub(super) transaction: ManuallyDrop<RwTxn<'e>>,
     pub(super) engine: &'e Lmdb,
     pub(super) allowance: Allowance,
-    /// What it began from, where that was looked up.
+    /// The commit that the transaction began from, once it was looked up.
     base: Cell<Option<Base>>,
-    /// In a store that was opened without a check.
+    /// For each table, the pages that deletes may have joined; used only in a store opened without a check.
     joined: [Joined; 2],
-    /// An empty transaction is committed without a write.
+    /// Whether a record was changed; an unchanged transaction is committed without a write.
     changed: bool,
     _bound_to_thread: PhantomData<*const ()>,
 }
@@ -79,12 +79,12 @@ pub struct LmdbScan<'t> {
     near: Near,
 }
 
-/// Where a scan is in a store that was opened without a check; empty in others.
+/// Key near which a scan is, in a store that was opened without a check; empty in others.
 #[derive(Default)]
 struct Near(Vec<u8>);
 
 impl Near {
-    /// Where a scan of `range` begins.
+    /// Key at which a scan of `range` begins.
     fn begin(engine: &Lmdb, (low, high): KeyRange<'_>, back: bool) -> Near {
         if engine.guard.is_none() {
             return Near::default();
@@ -109,11 +109,11 @@ impl Near {
     }
 }
 
-/// Records in one order or the other.
+/// Records in ascending or descending order of keys.
 enum Ordered<'t> {
     Ascending(RoRange<'t, Bytes, Bytes, Bytewise>),
     Descending(RoRevRange<'t, Bytes, Bytes, Bytewise>),
-    /// There is nothing to read any more.
+    /// The scan has ended, or failed once.
     Over,
 }
 
@@ -132,8 +132,8 @@ impl<'t> Iterator for Ordered<'t> {
 
 /// Records of a snapshot in the order of their keys, each copied.
 pub struct LmdbSnapshotScan<'t> {
-    /// Touched inside of a call only, but for being dropped: LMDB closes a cursor without a look at its transaction,
-    /// which may have ended (`mdb_cursor_close`).
+    /// Used inside of a call only, except for the drop: LMDB closes a cursor without a look at its transaction, which
+    /// may have ended (`mdb_cursor_close`).
     records: Ordered<'static>,
     table: Table,
     snapshot: &'t LmdbSnapshot<'t>,
@@ -152,7 +152,7 @@ impl<'e> LmdbSnapshot<'e> {
         Self::begin_in(engine, seat, reader)
     }
 
-    /// The same in the seat that is the engine's own, where all others are taken.
+    /// Begins a snapshot in a free seat, or in the engine's own seat if all others are taken.
     pub(super) fn begin_own(engine: &'e Lmdb) -> Result<Self, EngineError> {
         match engine.readers.take().or_else(|| engine.readers.take_own()) {
             Some(seat) => Self::begin_in(engine, seat, Reader::UNKNOWN),
@@ -187,7 +187,7 @@ impl<'e> LmdbSnapshot<'e> {
         })
     }
 
-    /// Begins a call.
+    /// Begins a call of the snapshot's reader.
     #[inline(always)]
     fn enter(&self) -> Result<Inside<'_, Pin>, EngineError> {
         if !self.engine.life.is_sound() {
@@ -243,7 +243,7 @@ impl<'e> LmdbWrite<'e> {
 }
 
 impl LmdbWrite<'_> {
-    /// In a child, LMDB would write the parent's pages.
+    /// Refuses a call in a forked child, where LMDB would write the parent's pages, and in a broken store.
     #[inline]
     fn usable(&self) -> Result<(), EngineError> {
         if self.engine.life.is_sound() {
@@ -252,7 +252,7 @@ impl LmdbWrite<'_> {
         Err(self.engine.unusable())
     }
 
-    /// Checks what a change of the record of `key` may meet, in a store that was opened without a check.
+    /// Checks the pages that a change of `key`'s record may meet, in a store that was opened without a check.
     #[inline(always)]
     fn guard_change(&mut self, table: Table, key: &[u8], delete: bool) -> Result<(), EngineError> {
         match self.engine.guard {
@@ -268,7 +268,7 @@ impl LmdbWrite<'_> {
             false => Reach::Beside,
         };
         self.engine.guard(&self.transaction, &self.base, table, key, reach)?;
-        // A large value that is not what was written may be another record's, whose pages a change would give away.
+        // A large value with a wrong checksum may be another record's: a change would free that record's pages.
         match self.engine.table(table).get(&self.transaction, key) {
             Ok(Some(stored)) if stored.len() > INLINE_MAX => value(self.engine, table, key, stored).map(drop),
             _ => Ok(()),
@@ -277,8 +277,8 @@ impl LmdbWrite<'_> {
 }
 
 impl LmdbWrite<'_> {
-    /// Puts a record behind all others of its table, which leaves no page half full. For a store that is being made:
-    /// the reserve is not looked at.
+    /// Puts a record behind all others of its table, so that no page stays half full. For a store that is being made:
+    /// does not keep the reserve.
     pub(super) fn append(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         check_lengths(key, value)?;
         self.changed = true;
@@ -306,7 +306,7 @@ fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), EngineError> {
 
 impl Drop for LmdbWrite<'_> {
     fn drop(&mut self) {
-        // In a child, the lock that LMDB would give back is the parent's.
+        // In a forked child, the lock that LMDB would release is the parent's.
         if !self.engine.life.is_forked() {
             // SAFETY: dropped here, or taken by `commit`, which forgets the rest.
             unsafe { ManuallyDrop::drop(&mut self.transaction) };
@@ -328,7 +328,7 @@ fn get<'t>(
     }
 }
 
-/// The value in what is stored.
+/// Strips the checksum from the bytes `stored` under `key`, after comparing it.
 #[inline(always)]
 fn value<'t>(engine: &Lmdb, table: Table, key: &[u8], stored: &'t [u8]) -> Result<&'t [u8], EngineError> {
     if !engine.sums.has(table) {
@@ -337,7 +337,7 @@ fn value<'t>(engine: &Lmdb, table: Table, key: &[u8], stored: &'t [u8]) -> Resul
     sum::checked(key, stored).ok_or_else(|| sum::damaged(engine.place(), key))
 }
 
-/// LMDB refuses the empty key, which no record has.
+/// Answers "no record" for the empty key, which LMDB refuses; other errors stay errors.
 #[cold]
 fn no_such_key(engine: &Lmdb, refused: heed::Error) -> Result<(), EngineError> {
     match refused {
@@ -375,7 +375,7 @@ impl LmdbWrite<'_> {
     }
 }
 
-/// The range without the empty key, which LMDB does not search for; `None` where nothing lies below it.
+/// The range without the empty key, which LMDB does not search for; `None` if nothing lies below it.
 fn searchable((low, high): KeyRange<'_>) -> Option<KeyRange<'_>> {
     let low = match low {
         Bound::Included([]) | Bound::Excluded([]) => Bound::Unbounded,
@@ -495,7 +495,7 @@ impl Write for LmdbWrite<'_> {
             named.map_err(|refused| engine.change_refused(refused, "write a record"))?;
         }
         let mut rest = ManuallyDrop::new(self);
-        // SAFETY: taken once; the rest has nothing to drop but this.
+        // SAFETY: taken once; `rest` has nothing else to drop.
         let transaction = unsafe { ManuallyDrop::take(&mut rest.transaction) };
         transaction.commit().map_err(|refused| engine.commit_refused(refused))?;
         if rest.changed {
@@ -505,7 +505,7 @@ impl Write for LmdbWrite<'_> {
     }
 }
 
-/// A record as the caller sees it.
+/// The key and the value of a record, without its checksum.
 #[inline]
 fn record<'r>(
     engine: &Lmdb,
@@ -558,7 +558,7 @@ impl Iterator for LmdbSnapshotScan<'_> {
             let copied = |(key, value)| (Copied::of(key), Copied::of(value));
             Some(record(self.snapshot.engine, self.table, read).map(copied))
         });
-        // What is told once is not told again.
+        // After an error, the scan ends.
         let read = read.unwrap_or_else(|ended| Some(Err(ended)));
         if !matches!(read, Some(Ok(_))) {
             self.records = Ordered::Over;

@@ -1,14 +1,14 @@
-//! Stores that are made from records: copies of a store, and imports.
+//! Makes stores from records: copies of a store, and imports.
 //!
-//! **Problem.** A copy that is cut off must not look like a store, and a copy of the file as it is would keep all that
-//! is free in it.
+//! **Problem.** An interrupted copy must not look like a store, and a copy of the file itself would include all its
+//! free pages.
 //!
 //! **Method.** A new store is made in a folder beside its place, record by record in the order of their keys, so that
-//! its pages are full. It is synced, and gets its name last. Whatever ends the program before that leaves what was
-//! there as it was; what is left of the new folder is removed by the next attempt.
+//! its pages are full. The new store is synced, and renamed last. If the program ends before that, the old contents
+//! stay unchanged; the next attempt removes the unfinished folder.
 //!
-//! **An export** is text, a line for each record, with a line at its end that says how many there are, how long all of
-//! it is, and its CRC32C. [`import`] reads it to the end before the new store gets its name.
+//! **An export** is text, a line for each record, and a last line with the number of records, the length of the text,
+//! and its CRC32C. [`import`] reads it to the end before the new store gets its name.
 //!
 //! ```text
 //! punctual store export 1
@@ -18,10 +18,11 @@
 //! end 2 77 1a2b3c4d
 //! ```
 //!
-//! A record is its table, the length of its key and of its value in bytes, and the two. Bytes other than the printable
-//! ones of ASCII, and `%` and space, stand as `%` and two digits. `checksums` says whether the plain records of the
-//! store had them. A temporal object's value begins with the 24 bytes that `temporal::record` in `punctual-store`
-//! describes. `end` has the number of records, the bytes before its line, and their CRC32C in hexadecimal.
+//! A record is its table, the lengths of its key and its value in bytes, the key, and the value. `%`, space, and all
+//! bytes that are not printable ASCII are written as `%` and two hexadecimal digits. `checksums` says whether the plain
+//! records of the store had them. A temporal object's value begins with the 24 bytes that `temporal::record` in
+//! `punctual-store` describes. `end` has the number of records, the bytes before its line, and their CRC32C in
+//! hexadecimal.
 
 use std::fs;
 use std::io::{self, BufRead, Read as _, Write};
@@ -42,29 +43,29 @@ use super::visitor::{Visitor, open_file};
 use super::{DATA_FILE, Lmdb, LmdbOptions, QUOTA_MIN, checked, error, memory, sync, unsynced};
 use crate::directory;
 
-/// How much is put into one transaction of a new store, in bytes.
+/// Bytes of records per transaction of a new store.
 const BATCH: usize = 8 << 20;
-/// The same for a copy that leaves the medium to the owner of the store: a write of the owner's that meets it waits for
-/// a few milliseconds on common media.
+/// Bytes per transaction of a copy beside the store's owner, to leave it the medium: a write of the owner's that meets
+/// such a step waits for a few milliseconds on common media.
 const STEP: usize = 1 << 20;
-/// The longest pause between two steps: a copy makes 2 MB a second at least, where the medium does.
+/// Longest pause between two steps: a copy makes at least 2 MB a second, if the medium can.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The largest quota that a new store is made with, in bytes: the address space has room for some of them.
+/// Largest quota of a new store, in bytes: the address space has room for several such maps.
 const QUOTA_MAX: u64 = 1 << 42;
-/// How often a copy is begun if the owner takes its snapshot away.
+/// Number of attempts at a copy whose snapshot the owner takes away.
 const TRIES_MAX: usize = 5;
 const FIRST_LINE: &str = "punctual store export 1";
-/// The longest line of an export, without the record: a table's name and two numbers.
+/// Longest word of an export's line, outside of a record: a table's name, a number.
 const WORD_MAX: usize = 32;
 
 /// Why a store was not copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// The store that is read, or the one that is made.
+    /// The store that is read, or the new one, failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// What is there would be lost.
+    /// The target folder is not empty: its content would be lost.
     #[error("{}: is there already: name a folder that is not, or an empty one", path.display())]
     Taken {
         /// The new store's folder.
@@ -76,7 +77,7 @@ pub enum TransferError {
     /// The text of an export could not be read.
     #[error("the export cannot be read: {0}")]
     Read(io::Error),
-    /// The owner took the snapshot away each time.
+    /// The owner took the snapshot away during each attempt.
     #[error(
         "{}: it is written over faster than it can be copied: the copy was begun {tries} times, and lost its snapshot \
          each time (at last: {last}). Copy it while less is written, or let its owner keep snapshots: reader_life_max none \
@@ -84,55 +85,57 @@ pub enum TransferError {
         path.display()
     )]
     Outrun {
-        /// The store that is read.
+        /// Directory of the store that is read.
         path: PathBuf,
-        /// How often it was tried.
+        /// Number of attempts made.
         tries: usize,
-        /// What the last attempt was told.
+        /// Error of the last attempt.
         last: Box<EngineError>,
     },
-    /// It is not a whole export.
+    /// The text is not a whole export.
     #[error("line {line}: {what}; export the store once more, nothing was imported")]
     Damaged {
-        /// The line, from 1 on.
+        /// Number of the damaged line, from 1 on.
         line: u64,
-        /// What was found.
+        /// The damage found in that line.
         what: String,
     },
 }
 
-/// What was copied.
+/// Amount of records copied so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
-    /// How many records.
+    /// Number of records copied, of both tables.
     pub records: u64,
-    /// The bytes of their keys and values.
+    /// Bytes of their keys and values.
     pub bytes: u64,
 }
 
 /// Table, key and value.
 type Record = (Table, Vec<u8>, Vec<u8>);
 
-/// How far a copy is: after each mebibyte of records.
+/// Callback for the progress of a copy, after each mebibyte of records.
 type Progress<'p> = &'p mut dyn FnMut(Transferred);
 
 /// Copies the newest commit of the store in `from`, which another process may have open and go on writing, to a new
-/// store in `to`. Where the owner takes the snapshot away, it is begun anew, five times in all; from the second time on
-/// the pages are copied first, as fast as they are taken: into memory where half of what is free holds them, they are
-/// less than 256 MiB, and no control group bounds the memory of this process; beside the new store where not.
+/// store in `to`. If the owner takes the snapshot away, the copy begins anew, five times in all. From the second
+/// attempt on, the pages are copied first, as fast as they can be read: into memory, if they fit into half of the free
+/// memory, are less than 256 MiB, and no control group bounds the memory of this process; else to a file beside the new
+/// store.
 ///
-/// While another process has the store open, the new store is written in small steps, each synced, with pauses: steps
-/// take `share` of the time, or more where a step takes so long that the longest pause is not enough, so that the
-/// owner's writes seldom meet one. [`Share::ONE`] makes no pauses.
+/// While another process has the store open, the new store is written in small steps, each synced, with pauses, so that
+/// the owner's writes seldom meet one. Steps take `share` of the time, or more if a step takes so long that the longest
+/// pause is too short. [`Share::ONE`] makes no pauses.
 ///
 /// # Errors
 /// [`TransferError::Outrun`], [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`;
-/// those of [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. Nothing is left at `to` then.
+/// those of [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. After an error nothing is left at
+/// `to`.
 pub fn backup(from: &Path, to: &Path, share: Share, progress: Progress<'_>) -> Result<Transferred, TransferError> {
     persistently(from, |again| backup_once(from, to, share, again, progress))
 }
 
-/// Has `attempt` made until it keeps its snapshot, and tells it whether it was made before.
+/// Repeats `attempt` until it keeps its snapshot; its argument is true from the second attempt on.
 fn persistently<T>(from: &Path, mut attempt: impl FnMut(bool) -> Result<T, TransferError>) -> Result<T, TransferError> {
     let mut tries = 0;
     loop {
@@ -168,8 +171,8 @@ fn backup_once(
         true => Some(new.spare_file(fs::metadata(from.join(DATA_FILE)).map_or(u64::MAX, |about| about.len()))?),
         false => None,
     };
-    // The snapshot is taken when the new store is there, and given back before the last sync: what it keeps from reuse
-    // is the owner's.
+    // The snapshot is taken after the new store exists, and released before the last sync, because it keeps pages of
+    // the owner's store from reuse.
     new.finish(|filler| {
         let visitor = Visitor::open(from)?;
         if visitor.owner().is_some() && share < Share::ONE {
@@ -195,11 +198,11 @@ fn copy(visitor: &Visitor, filler: &mut Filler<'_>, progress: Progress<'_>) -> R
     Ok(())
 }
 
-/// Writes the store in `directory` anew, without what is free in it, and puts that in its place. No process may have it
-/// open. It takes room for a second copy meanwhile.
+/// Rewrites the store in `directory` without its free pages, and replaces the old file. No process may have the store
+/// open. Needs room for a second copy meanwhile.
 ///
 /// # Errors
-/// [`EngineError::InUse`], [`EngineError::NoStore`]; those of [`backup`]. The store is as it was then.
+/// [`EngineError::InUse`], [`EngineError::NoStore`]; those of [`backup`]. After an error the store is unchanged.
 pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
     let old = open_file(directory)?;
     let _owner = Owner::take(directory)?;
@@ -233,7 +236,8 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, 
 /// Writes all records of the store in `directory` as text, see the [module](self).
 ///
 /// # Errors
-/// [`TransferError::Write`]; those of [`Visitor::open`] and [`Visitor::visit`]. What was written has no end line then.
+/// [`TransferError::Write`]; those of [`Visitor::open`] and [`Visitor::visit`]. After an error the text lacks its end
+/// line.
 pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> Result<Transferred, TransferError> {
     let visitor = Visitor::open(directory)?;
     let mut out = Summed::new(to);
@@ -256,11 +260,11 @@ pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> R
     Ok(done.transferred)
 }
 
-/// Makes a new store in `directory` of what [`export`] has written.
+/// Makes a new store in `directory` from the text of an [`export`].
 ///
 /// # Errors
 /// [`TransferError::Damaged`] for text that is cut off or was changed, [`TransferError::Read`],
-/// [`TransferError::Taken`]; those of [`LmdbOptions::open`]. Nothing is left at `directory` then.
+/// [`TransferError::Taken`]; those of [`LmdbOptions::open`]. After an error nothing is left at `directory`.
 pub fn import(from: &mut dyn BufRead, directory: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
     let mut lines = Lines::new(from);
     lines.expect(FIRST_LINE)?;
@@ -295,15 +299,15 @@ fn name_of(table: Table) -> &'static str {
     }
 }
 
-/// A store that is being made.
+/// An unfinished store in a folder of its own; removed on drop unless it got its name.
 struct New {
     folder: PathBuf,
-    /// Kept until the store has its name: another process that makes one here would be in the way, and this in its.
+    /// Ownership of the folder, held until the store has its name, so that no other process makes a store there.
     owner: Arc<Owner>,
-    /// Where it belongs; none where its file alone is wanted.
+    /// Final directory of the store; `None` if only its file is wanted.
     place: Option<PathBuf>,
     is_named: bool,
-    /// Of the store that it is a copy of, in bytes.
+    /// Quota of the source store, in bytes; `None`: unknown.
     quota: Option<usize>,
     options: LmdbOptions,
 }
@@ -331,7 +335,7 @@ impl New {
         directory::make(&folder).map_err(fail)?;
         let owner = Arc::new(Owner::take(&folder)?);
         sync::clear_files(&folder).map_err(fail)?;
-        // No more can be written than there is room for.
+        // Twice the free space suffices: no more can be written.
         let room = error::free_bytes(&folder).unwrap_or(QUOTA_MAX).saturating_mul(2);
         let quota = usize::try_from(room.min(QUOTA_MAX))
             .unwrap_or(QUOTA_MIN)
@@ -353,10 +357,10 @@ impl New {
         })
     }
 
-    /// A file without a name for so many bytes: in memory, or on the medium of the new store.
+    /// An unnamed file for `len` bytes: in memory, or on the medium of the new store.
     fn spare_file(&self, len: u64) -> Result<fs::File, EngineError> {
         if len < memory::for_a_copy() {
-            // SAFETY: the name ends with a zero; a descriptor that was made belongs to this call.
+            // SAFETY: the name ends with a zero; a new descriptor belongs to this call alone.
             let made = unsafe {
                 match libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC) {
                     refused if refused < 0 => None,
@@ -377,7 +381,7 @@ impl New {
         make().map_err(error::io(&path, "make a file for the pages of the store"))
     }
 
-    /// Fills it and gives it its name.
+    /// Fills the store, syncs it, and gives it its name.
     fn finish(
         mut self,
         fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
@@ -396,7 +400,7 @@ impl New {
         Ok(transferred)
     }
 
-    /// Fills it, and closes it.
+    /// Fills the store with records, and closes it.
     fn fill(
         &self,
         fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
@@ -417,7 +421,7 @@ impl New {
         drop(filler);
         let taken = engine.space()?.taken as usize;
         drop(engine);
-        // It notes the quota that it is opened with: that of the store it is a copy of, or one that suits its size.
+        // Opens the store once more to note its quota: that of the source store, or one that suits its size.
         let suits = LmdbOptions::default().quota.max(taken.saturating_add(taken / 4));
         let quota = self.quota.map_or(suits, |quota| quota.max(taken));
         drop(open(LmdbOptions {
@@ -431,8 +435,8 @@ impl New {
 
 impl Drop for New {
     fn drop(&mut self) {
-        // Of what was not finished; the next attempt would remove it, too. Once it has its name, a folder here is that
-        // of another attempt.
+        // Removes an unfinished store; the next attempt would do so, too. Once the store has its name, a folder here
+        // belongs to another attempt.
         if !self.is_named {
             let _ = sync::clear(&self.folder);
         }
@@ -446,13 +450,13 @@ struct Filler<'e> {
     batch: usize,
     last: Option<(Table, Vec<u8>)>,
     done: Told,
-    /// None writes as fast as it can.
+    /// `None`: writes as fast as the medium permits.
     pace: Option<Pace>,
 }
 
 /// Keeps the steps of a copy to a share of the time.
 struct Pace {
-    /// Pause by step.
+    /// Length of a pause, in lengths of the step before it.
     pause: f64,
     step_began: Instant,
 }
@@ -474,7 +478,7 @@ impl Pace {
 }
 
 impl Filler<'_> {
-    /// Whether `key` is not behind all that there are.
+    /// Whether `key` is not behind all records so far, so that it cannot be appended.
     fn is_behind(&self, table: Table, key: &[u8]) -> bool {
         match &self.last {
             Some((Table::Temporal, _)) if table == Table::Data => true,
@@ -516,7 +520,7 @@ impl Filler<'_> {
     }
 }
 
-/// What was copied, and how much of it was told.
+/// Amount copied so far, and the part of it reported to the progress callback.
 #[derive(Default)]
 struct Told {
     transferred: Transferred,
@@ -542,7 +546,7 @@ impl Told {
     }
 }
 
-/// Counts and sums what is written.
+/// Writes an export, and counts its bytes and sums them up (CRC32C).
 struct Summed<'w> {
     to: &'w mut dyn Write,
     bytes: u64,
@@ -591,7 +595,7 @@ fn digit(number: u8) -> u8 {
     b"0123456789abcdef"[usize::from(number)]
 }
 
-/// Reads an export, and counts and sums what it has read.
+/// Reads an export, and counts its bytes and sums them up (CRC32C).
 struct Lines<'r> {
     from: &'r mut dyn BufRead,
     line: u64,
@@ -628,7 +632,7 @@ impl<'r> Lines<'r> {
         }
     }
 
-    /// The text up to `end`, which is taken as well.
+    /// Reads up to and including the byte `end`; returns the text before it.
     fn word(&mut self, end: u8) -> Result<String, TransferError> {
         let mut word = String::new();
         loop {
@@ -655,7 +659,7 @@ impl<'r> Lines<'r> {
         Ok(())
     }
 
-    /// The next record, or nothing where the end line has confirmed all before it.
+    /// The next record; `None` after an end line that confirms all records before it.
     fn record(&mut self, records: u64) -> Result<Option<Record>, TransferError> {
         let (bytes, sum) = (self.bytes, self.sum);
         let table = match self.word(b' ')?.as_str() {
@@ -675,7 +679,7 @@ impl<'r> Lines<'r> {
     }
 
     fn escaped(&mut self, len: usize, end: u8) -> Result<Vec<u8>, TransferError> {
-        // Not all at once: the length may be wrong, and no more is there than was read.
+        // Grows with the bytes read: the announced length may be wrong.
         let mut bytes = Vec::with_capacity(len.min(1 << 16));
         while bytes.len() < len {
             match self.byte()? {

@@ -1,10 +1,10 @@
-//! The mark of a volatile store: a file that is there while the data may be in the page cache only.
+//! The mark of a volatile store: a file that exists while data may be in the page cache only.
 //!
-//! **Problem.** Without syncs, a power cut leaves any part of what was written. The file then often looks whole, and
-//! holds pages of several commits: it opens, and is wrong.
+//! **Problem.** Without syncs, a power cut leaves any part of the written pages. The file then often looks whole, but
+//! holds pages of several commits: it opens, and its data is wrong.
 //!
-//! **Method.** Before the first write of a volatile store, a file beside it names this boot. It is removed when the
-//! store has been synced: as it is closed, or opened at another durability within the same boot. A store with the mark
+//! **Method.** Before the first write of a volatile store, a file beside it names this boot. The mark is removed once
+//! the store is synced: when it is closed, or opened at another durability within the same boot. A store with the mark
 //! of another boot is refused.
 
 use std::fs::{self, File};
@@ -18,19 +18,19 @@ use super::error;
 const MARK: &str = "unsynced";
 const NEW_MARK: &str = "unsynced.new";
 
-/// What a store's mark says.
+/// State of a store's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// There is none: all that is in the file was synced, as its durability promises.
+    /// No mark: the whole file was synced, as its durability promises.
     None,
-    /// A process of this boot did not close it: the page cache has it all.
+    /// A process of this boot did not close the store: the page cache still has all of it.
     ThisBoot,
 }
 
-/// Reads the mark.
+/// Reads the mark beside the data of the store in `directory`.
 ///
 /// # Errors
-/// [`EngineError::Unsynced`] for one of another boot, or of a boot that cannot be told.
+/// [`EngineError::Unsynced`] for a mark of another boot, or when a boot is unknown.
 pub(super) fn read(directory: &Path) -> Result<Mark, EngineError> {
     let path = directory.join(MARK);
     match fs::read_to_string(&path) {

@@ -1,28 +1,29 @@
-//! How much of a store is read before it is opened, and how far that is. `check` says in which order.
+//! How much of a store is read before it is opened, and the progress of that. `check` describes the order.
 
 /// How much of a store is read before it is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// Every page in use, and every checksum: what is opened is what was written.
+    /// Reads every page in use, and compares every checksum: the opened data is exactly the written data.
     #[default]
     Full,
-    /// Every page in use: what the engine relies on without checking it. Damage in values is found when they are read,
-    /// by their checksums.
+    /// Reads every page in use and checks all that the engine relies on without checking it. Damage in values is found
+    /// when they are read, by their checksums.
     Structure,
-    /// The two meta pages, the tables, and the lists of free pages. Other pages are checked when they are first met,
-    /// with the records in them, so that damage is an error of that call; docs/store.md says what is not found so.
-    /// Reads take about twice as long, and pages are not brought into memory, so first reads wait for the medium.
+    /// Reads the two meta pages, the tables, and the lists of free pages. Other pages are checked when they are first
+    /// met, with the records in them, so that damage is an error of that call; docs/store.md lists the damage that
+    /// stays unnoticed. Reads take about twice as long, and pages are not brought into memory, so first reads wait for
+    /// the medium.
     None,
 }
 
-/// How far the check of a store is.
+/// Progress of the check of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that were read.
+    /// Bytes read so far.
     pub read: u64,
-    /// Bytes that there are to be read.
+    /// Bytes to read in all.
     pub all: u64,
 }
 
-/// What is told how far a check is.
+/// Callback for the progress of a check.
 pub(super) type Tell<'t> = &'t mut dyn FnMut(Progress);

@@ -1,16 +1,16 @@
-//! A store that another process may have open, read without a part in its work.
+//! Reads a store that another process may have open, without its cooperation.
 //!
-//! **Problem.** A store is to be inspected, checked and copied while its owner writes. The owner must not wait for it,
-//! and must be able to take the snapshot away (decision 30). What reads through a map would then read pages that are
-//! used again, and follow numbers that are none.
+//! **Problem.** A store must be inspected, checked and copied while its owner writes. The owner must not wait for that,
+//! and must be able to take the snapshot away (decision 30). A reader through a map would then read reused pages, and
+//! follow invalid page numbers.
 //!
 //! **Method.** A [`Visitor`] reads the file by system calls, and checks each page before it follows it. So whatever is
-//! in the file, it ends with an error at worst. It notes the commit that it reads in a cell of the table of readers
-//! (see `cells`), where the owner's writers find it. After each read it looks at the cell again.
+//! in the file, the worst result is an error. It notes the commit that it reads in a cell of the table of readers (see
+//! `cells`), where the owner's writers find it. After each read it looks at the cell again.
 //!
-//! **Without a cell** (another user's store, read-only media, no owner) it is the meta pages that tell. Transaction n
-//! uses again what transactions up to n - 2 have freed (`oldest` in `mdb_page_alloc`, mdb.c), and begins when n - 1 is
-//! there. So all pages of commit c are as they were while no commit beyond c + 1 is there. The same holds for a visitor
+//! **Without a cell** (another user's store, read-only media, no owner) the meta pages decide. Transaction n reuses
+//! pages that transactions up to n - 2 have freed (`oldest` in `mdb_page_alloc`, mdb.c), and begins when n - 1 is
+//! committed. So all pages of commit c stay unchanged until a commit beyond c + 1 appears. The same holds for a visitor
 //! whose snapshot was ended: it may go on until that number is passed.
 
 use std::fs::{File, OpenOptions};
@@ -34,10 +34,10 @@ use super::unsynced::{self, Mark};
 use super::verify::{Progress, Verify};
 use super::{DATA_FILE, FORMAT, LOCK_FILE, QUOTA_MIN, error, owner, sum};
 
-/// How often a snapshot is sought while the owner commits.
+/// Attempts to take a snapshot while the owner commits.
 const TRIES_MAX: usize = 1_000;
 
-/// What is done with each key and value.
+/// Callback for each key and value; an error of its own ends the visit.
 pub type Look<'l, E> = &'l mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
 
 /// A snapshot of a store, for a process that does not have it open.
@@ -68,11 +68,11 @@ pub struct Visitor {
     pin: Option<Pin>,
     mark: Mark,
     since: Time,
-    /// Whether its pages are a copy, which no process writes to.
+    /// Whether the pages were copied to a private file, which no process writes to.
     set_down: bool,
 }
 
-/// The visitor's cell.
+/// The cell that keeps the visitor's snapshot from reuse.
 #[derive(Debug)]
 struct Pin {
     cells: Cells,
@@ -81,7 +81,7 @@ struct Pin {
     thread: u64,
 }
 
-/// The file of a store, opened for reading: not a pipe or a device, which would never end.
+/// Opens the data file of a store for reading; refuses a pipe or a device, which would never end.
 pub(super) fn open_file(directory: &Path) -> Result<File, EngineError> {
     let path = directory.join(DATA_FILE);
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
@@ -100,7 +100,7 @@ pub(super) fn open_file(directory: &Path) -> Result<File, EngineError> {
     Ok(file)
 }
 
-/// Unlike a store that is to be written, this one needs no right to write.
+/// The error of a reader; unlike a writer's error, it asks for no right to write.
 fn unreadable(path: &Path, source: io::Error) -> EngineError {
     EngineError::Io {
         path: path.to_path_buf(),
@@ -128,7 +128,7 @@ impl Visitor {
         Visitor::begin(directory, Pin::take(directory))
     }
 
-    /// For a process that keeps all others from opening the store, and has not opened it.
+    /// Begins a visit by the process that holds the owner's lock and has not opened the store.
     pub(super) fn alone(directory: &Path) -> Result<Visitor, EngineError> {
         Visitor::begin(directory, None)
     }
@@ -176,8 +176,8 @@ impl Visitor {
         })
     }
 
-    /// Copies the pages into `to`, from front to end, as fast as they can be read; from then on the owner need not keep
-    /// them. Errors call it `place`. For a store that is written so fast that its records cannot be read meanwhile.
+    /// Copies the pages into `to`, from front to end, as fast as they can be read; afterwards the owner need not keep
+    /// them. Errors name `place`. For a store that is written too fast to read its records meanwhile.
     pub(super) fn set_down(mut self, to: File, place: &Path) -> Result<Visitor, EngineError> {
         let copied = |result: io::Result<()>| result.map_err(error::io(place, "copy the pages of the store"));
         let end = (self.meta.last_page + 1) * self.meta.page_size as u64;
@@ -188,7 +188,7 @@ impl Visitor {
             let read = self.file.read_at(&mut chunk[..len], at);
             let read = read.map_err(|source| unreadable(&self.path(), source))?;
             if read == 0 {
-                break; // pages at the end that were never written
+                break; // the last pages were allocated but never written
             }
             copied(to.write_all_at(&chunk[..read], at))?;
             at += read as u64;
@@ -198,57 +198,57 @@ impl Visitor {
         Ok(self)
     }
 
-    /// The format of its file, at most [`FORMAT`].
+    /// The format of the store's file, at most [`FORMAT`].
     pub fn format(&self) -> u32 {
         self.main.format.unwrap_or(FORMAT)
     }
 
-    /// The number of the commit that it shows.
+    /// The number of the visited commit.
     pub fn commit(&self) -> u64 {
         self.meta.transaction
     }
 
-    /// Whether plain records carry checksums.
+    /// Whether plain records carry checksums; temporal ones always do.
     pub fn has_checksums(&self) -> bool {
         self.main.sums == Some(1)
     }
 
-    /// The quota of its owner, in bytes, where that can be one.
+    /// The quota noted by the owner, in bytes; `None` if it is missing or out of range.
     pub(super) fn quota(&self) -> Option<usize> {
         let quota = self.main.quota.and_then(|quota| usize::try_from(quota).ok());
         quota.filter(|quota| (QUOTA_MIN..1 << 46).contains(quota))
     }
 
-    /// How many records a table has.
+    /// The number of records in `table` at this commit.
     pub fn records(&self, table: Table) -> u64 {
         self.tree(table).map_or(0, |tree| tree.records)
     }
 
-    /// The process that has the store open.
+    /// The process that has the store open; `None` if there is none.
     pub fn owner(&self) -> Option<u32> {
         owner::of(&self.directory)
     }
 
-    /// Whether the store is volatile and has not been closed: it survives no power cut as it is.
+    /// Whether the store is volatile and has not been closed: a power cut would destroy it.
     pub fn is_volatile(&self) -> bool {
         self.mark == Mark::ThisBoot
     }
 
-    /// Whether the store's owner keeps what this shows from reuse.
+    /// Whether the store's owner keeps the pages of this snapshot from reuse.
     pub fn is_kept(&self) -> bool {
         self.pin
             .as_ref()
             .is_some_and(|pin| pin.state(self.commit()) == State::Kept)
     }
 
-    /// The process and the commit of each snapshot that is open, in this process and in others; none where this user
-    /// may not write to the table of readers.
+    /// The process and the commit of each open snapshot, in all processes; empty if this user may not write to the
+    /// table of readers.
     pub fn readers(&self) -> Vec<(u32, u64)> {
         let Some(Pin { cells, .. }) = &self.pin else {
             return Vec::new();
         };
         let marked = |at: &usize| cells.cell(*at).thread.load(Ordering::SeqCst) >> 32 == MARK;
-        // The visitors' cells are the first of the table; before it lies its head.
+        // The visitors' cells are the first of the table; its header lies before them.
         let Some(first) = cells.places().find(marked) else {
             return Vec::new();
         };
@@ -264,8 +264,8 @@ impl Visitor {
         cells.places().filter(|at| *at >= first).filter_map(reader).collect()
     }
 
-    /// How much room there is. The quota is that of the store's owner, of now or of the last time; none where an
-    /// earlier version had it open last.
+    /// The room in the store's file. The quota is the one noted by the present or the last owner; `None` if that was an
+    /// earlier version, which notes none.
     ///
     /// # Errors
     /// [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost.
@@ -274,10 +274,10 @@ impl Visitor {
         Ok(survey.space(self.main.quota))
     }
 
-    /// What the file takes on the medium, in bytes, and how long it is.
+    /// Bytes that the file takes on the medium, and the file's length in bytes.
     ///
     /// # Errors
-    /// [`EngineError::Io`].
+    /// [`EngineError::Io`] if the file's metadata cannot be read.
     pub fn on_medium(&self) -> Result<(u64, u64), EngineError> {
         let about = self
             .file
@@ -286,14 +286,14 @@ impl Visitor {
         Ok((about.blocks() * 512, about.len()))
     }
 
-    /// Checks the store as it is checked when it is opened, and the two meta pages with it.
+    /// Checks the store as an open does, and its two meta pages.
     ///
     /// # Errors
     /// [`EngineError::Corrupt`] for the first damage found, [`EngineError::Io`], and those of a snapshot that was lost.
     pub fn verify(&self, verify: Verify, mut progress: impl FnMut(Progress)) -> Result<(), EngineError> {
         let metas = (0..TRIES_MAX).find_map(|_| super::meta::check(&self.file).ok());
         if metas.is_none() {
-            // Once more, for what is wrong: a page that the owner writes at this moment would not be so for long.
+            // Once more, for the reason: a page that the owner is writing at this moment would have become whole.
             super::meta::check(&self.file).map_err(super::damaged(&self.path()))?;
         }
         if verify == Verify::None {
@@ -312,11 +312,11 @@ impl Visitor {
         Ok(())
     }
 
-    /// Calls `look` with each record of `table` in ascending order of keys, until it refuses. The value was compared
-    /// with its checksum, where there is one.
+    /// Calls `look` with each record of `table` in ascending order of keys, until it returns an error. Each value was
+    /// compared with its checksum, if it has one.
     ///
     /// # Errors
-    /// That of `look`; [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost:
+    /// The error of `look`; [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost:
     /// [`EngineError::SnapshotEnded`], [`EngineError::Overtaken`].
     pub fn visit<E: From<EngineError>>(&self, table: Table, look: Look<'_, E>) -> Result<(), E> {
         let Some(tree) = self.tree(table) else { return Ok(()) };
@@ -353,13 +353,14 @@ impl Visitor {
         self.directory.join(DATA_FILE)
     }
 
-    /// What was read, if the snapshot was still there afterwards; if not, what looks like damage may be none.
+    /// Returns the result of a read if the snapshot was still kept afterwards; otherwise apparent damage may be a
+    /// reused page.
     fn sound<T>(&self, read: Result<T, Damage>) -> Result<T, EngineError> {
         self.still_there()?;
         read.map_err(super::damaged(&self.path()))
     }
 
-    /// Whether all that was read so far belongs to the snapshot.
+    /// Refuses if pages read so far may have been reused.
     #[inline]
     fn still_there(&self) -> Result<(), EngineError> {
         if self.set_down {
@@ -391,14 +392,14 @@ impl Visitor {
     }
 }
 
-/// The newest commit, if it is certain that it is kept: a look at the meta pages, a note of it, and another look.
+/// The newest commit; `None` if it may not be kept. Reads the meta pages, notes the commit, and reads them again.
 fn snapshot(file: &File, pin: Option<&Pin>) -> Result<Option<(Meta, Main)>, Damage> {
     let meta = Meta::newest(file)?;
     if let Some(pin) = pin {
         pin.publish(meta.transaction);
     }
     let main = Main::read(file, &meta)?;
-    // A page that is read while it is written may be half of each.
+    // A page that is read while it is written may be half old, half new.
     let page = meta.transaction % 2 * meta.page_size as u64;
     let again = Meta::read(file, page)?;
     if again != meta || Meta::newest(file)?.transaction > meta.transaction + 1 {
@@ -416,14 +417,14 @@ fn snapshot(file: &File, pin: Option<&Pin>) -> Result<Option<(Meta, Main)>, Dama
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The owner's writers see the snapshot.
+    /// The owner's writers keep the snapshot's pages.
     Kept,
-    /// It was ended, or there is another owner: what its cell says now.
+    /// The snapshot was ended, or the store has another owner; the cell's content.
     Ended(u64),
 }
 
 impl Pin {
-    /// A cell, if there is an owner and this user may write to its table.
+    /// Takes a cell; `None` if there is no owner, no free cell, or no right to write to its table.
     fn take(directory: &Path) -> Option<Pin> {
         let cells = Cells::map(&directory.join(LOCK_FILE)).ok()?;
         let marked = |at: &usize| {
@@ -445,16 +446,16 @@ impl Pin {
         })
     }
 
-    /// From now on writers of the owner keep what `commit` shows, if they could still use none of it again.
+    /// Makes the owner's writers keep the pages of `commit` from now on, if none of them can have been reused yet.
     fn publish(&self, commit: u64) {
         self.cells.cell(self.at).commit.store(commit, Ordering::SeqCst);
-        // The meta pages are read after this is seen.
+        // The meta pages are read again only after writers can see the cell.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     #[inline]
     fn state(&self, commit: u64) -> State {
-        std::sync::atomic::fence(Ordering::SeqCst); // after what was read
+        std::sync::atomic::fence(Ordering::SeqCst); // after the pages were read
         let cell = self.cells.cell(self.at);
         let noted = cell.commit.load(Ordering::SeqCst);
         let same = cell.owner.load(Ordering::SeqCst) == self.owner && cell.thread.load(Ordering::SeqCst) == self.thread;
@@ -475,8 +476,8 @@ impl Drop for Pin {
     }
 }
 
-/// A pass over the records of a tree, in the order of their keys. It ends because it visits at most as many pages as
-/// there are.
+/// A pass over the records of a tree, in the order of their keys. Terminates, because it visits at most as many pages
+/// as the commit has.
 struct Walk<'v> {
     visitor: &'v Visitor,
     tree: Tree,
@@ -558,7 +559,7 @@ impl Walk<'_> {
         look(key, value)
     }
 
-    /// A value on pages of its own.
+    /// Reads a large value from its own pages, beginning with page `first`.
     fn large(&self, first: u64, len: usize) -> Result<Vec<u8>, Damage> {
         let meta = &self.visitor.meta;
         let begin = first

@@ -1,15 +1,15 @@
-//! The owner's part in what other processes read: it counts their snapshots among its own, and ends them like its own.
+//! The owner's side of reads by other processes: counts their snapshots among its own, and ends them like its own.
 //!
 //! **Problem.** A backup in another process keeps pages from reuse as any reader does; one that is stopped, or stuck
 //! behind a full pipe, would let the store grow up to its quota.
 //!
-//! **Method.** The owner sets cells aside in LMDB's table of readers (see `cells`). A visitor's snapshot is listed by
-//! `snapshots`, and ended by a compare-and-swap of its cell: from then on it keeps nothing. The visitor reads the file
-//! by system calls, never through a map, and looks at its cell after each read: what it has read is right if the cell
-//! is still its own then, because pages are used again only after that. So no visitor has to be waited for, and none
-//! can read a page that was used again without noticing.
+//! **Method.** The owner reserves cells in LMDB's table of readers (see `cells`). `snapshots` lists a visitor's
+//! snapshot, and a compare-and-swap of its cell ends it: from then on it keeps no pages. The visitor reads the file by
+//! system calls, never through a map, and looks at its cell after each read: a result is right if the cell is still its
+//! own then, because pages are reused only after that. So the owner waits for no visitor, and no visitor reads a reused
+//! page unnoticed.
 //!
-//! A visitor that died is found by its lock, and its cell cleared, whenever snapshots are listed.
+//! A dead visitor is found by its lock, and its cell cleared, whenever snapshots are listed.
 
 use std::io;
 use std::path::Path;
@@ -21,26 +21,26 @@ use punctual_units::{Clock, Time};
 
 use super::cells::{CELL_LEN, Cells, ENDED_FROM, IDLE, MAGIC, MARK, number_of};
 
-/// How many processes may read the store beside its owner and be kept from losing their snapshot.
+/// Maximum number of processes that may read the store beside its owner and keep their snapshots.
 pub(super) const VISITORS_MAX: usize = 4;
 
-/// `mtb_numreaders` in the file of readers.
+/// Offset of `mtb_numreaders` in the file of readers, in bytes.
 const COUNT_AT: usize = 16;
 
-/// The cells of an open store.
+/// The visitors' cells of an open store.
 #[derive(Debug)]
 pub(super) struct Visitors {
     cells: Cells,
     places: [usize; VISITORS_MAX],
-    /// For each cell the commit that was seen in it last, and when that was seen first.
+    /// For each cell, the commit seen in it last, and when that commit was first seen.
     seen: [(AtomicU64, AtomicU64); VISITORS_MAX],
 }
 
 impl Visitors {
-    /// Sets the cells aside, in a table for `readers_max` readers. Before any thread of this process reads or writes:
-    /// what a visitor of an earlier owner keeps is no longer kept from here on, and it will see that.
+    /// Reserves the cells, in a table for `readers_max` readers. Called before any thread of this process reads or
+    /// writes: snapshots of an earlier owner's visitors are no longer kept from here on, and those visitors notice.
     ///
-    /// `None` where the table has no room for them.
+    /// `None` if the table has no room for the cells.
     pub(super) fn admit(path: &Path, readers_max: usize) -> io::Result<Option<Visitors>> {
         let cells = Cells::map(path)?;
         for at in cells.places().filter(|at| is_marked(&cells, *at)) {
@@ -72,7 +72,7 @@ impl Visitors {
         }))
     }
 
-    /// The snapshots of visitors, at places from `first` on.
+    /// Open snapshots of visitors, numbered from `first` on.
     pub(super) fn snapshots(&self, first: u64) -> impl Iterator<Item = OpenSnapshot> {
         let found = self.places.iter().zip(&self.seen).zip(first..);
         found.filter_map(|((at, seen), place)| self.look(*at, seen, place))
@@ -85,7 +85,8 @@ impl Visitors {
             return None;
         }
         if !self.cells.is_taken(at) {
-            // Its process has ended. Another visitor may have come meanwhile, with another number.
+            // The visitor's process has ended. The exchange fails if another visitor has taken the cell, with another
+            // commit.
             let _ = cell
                 .commit
                 .compare_exchange(commit, IDLE, Ordering::SeqCst, Ordering::SeqCst);
@@ -105,7 +106,7 @@ impl Visitors {
         Some(OpenSnapshot { id, reader, commit })
     }
 
-    /// Ends the snapshot of `commit` in the cell with that number; whether it was open.
+    /// Ends the snapshot of `commit` in cell `number`; returns whether it was open.
     pub(super) fn end(&self, number: usize, commit: u64, why: EndedBecause) -> bool {
         let cell = self.places.get(number).map(|at| self.cells.cell(*at));
         let ended = cell.map(|cell| {
@@ -115,7 +116,7 @@ impl Visitors {
         matches!(ended, Some(Ok(_)))
     }
 
-    /// Gives the cells back: no visitor's snapshot counts any more.
+    /// Releases the cells: no visitor's snapshot counts any more.
     pub(super) fn close(&self) {
         self.places.iter().for_each(|at| clear(&self.cells, *at));
     }
