@@ -1,4 +1,4 @@
-//! What it costs a process with much locked memory to start a guardian, and so to replace one that died.
+//! Cost of starting a guardian, and so of replacing a dead one, for a process with much locked memory.
 //!
 //! `cargo run --release -p punctual-platform --example guardian_cost -- 256` (in MiB)
 
@@ -8,7 +8,7 @@ use punctual_platform::linux::{journal::Journal, thread};
 
 const PAGE: usize = 4096;
 
-/// Writes to every page; how long each took on average, in nanoseconds.
+/// Writes to every page; returns the average time per page in nanoseconds.
 fn write_all(memory: &mut [u8], value: u8) -> u128 {
     let start = Instant::now();
     memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = value);

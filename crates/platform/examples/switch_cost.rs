@@ -1,9 +1,9 @@
-//! What it costs that the kernel writes down each change of threads on a core, and what reading it costs.
+//! Cost of recording the thread switches on a core, and of reading the records.
 //!
 //! `cargo run --release -p punctual-platform --example switch_cost`
 //!
-//! Two threads on one core hand a byte to and fro by pipes: two changes of threads each time. Rounds with a ring and
-//! without one take turns, each with a control round without one beside it.
+//! Two threads on one core pass a byte back and forth by pipes: two switches each time. Rounds with a ring alternate
+//! with rounds without one, each beside a control round without one.
 
 use std::io::{Read, Write, pipe};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use punctual_units::{Clock, CoreId, Nanos};
 const ROUNDS: usize = 15;
 const HANDS: u32 = 20_000;
 
-/// Nanoseconds per change of threads.
+/// Nanoseconds per thread switch.
 fn changes(core: CoreId) -> f64 {
     let ((mut here, mut to_here), (mut there, mut to_there)) = (pipe().unwrap(), pipe().unwrap());
     let echo = std::thread::spawn(move || {
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         turns = turns.max(switches.since(LinuxOs.now() - Nanos::from_millis(10)).len());
         reading.push(begun.elapsed().as_nanos() as f64 * 1e-3);
         drop(switches);
-        // The kernel takes its hooks out a second after the last ring.
+        // The kernel removes its hooks a second after the last ring.
         std::thread::sleep(Duration::from_millis(1500));
         without.push(changes(core));
         control.push(changes(core));

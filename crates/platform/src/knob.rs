@@ -1,7 +1,7 @@
-//! Knobs by their ids, and bounded lists of what is planned and what came of it.
+//! Knobs by their ids, and bounded lists of planned values and of results.
 //!
-//! A policy plans, a machine applies, and both speak of knobs by [`KnobId`] only. A knob that is added here, offered by
-//! a backend and turned by a law needs no other change: everything in between passes lists on.
+//! A policy plans, a machine applies, and both name knobs by [`KnobId`] only. A new knob, offered by a backend and
+//! turned by a control law, needs no other change: everything in between passes lists on.
 
 use std::fmt;
 
@@ -10,40 +10,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::Refusal;
 
-/// Clock domains that have knobs of their own: those of a machine with more are turned together only.
+/// Upper bound on clock domains with knobs of their own; a machine with more domains turns them together only.
 pub const DOMAINS_MAX: usize = 16;
 
-/// Knobs that one plan turns at most: ways and bandwidth of eight cores, and eight more. A list holds them in place, so
-/// that a step allocates nothing.
+/// Upper bound on the knobs of one plan: ways and bandwidth of eight cores, and eight more. A list holds them in place,
+/// so that a step allocates nothing.
 pub const KNOBS_MAX: usize = 24;
 
-/// How far a share that was obtained may be off before the knob counts as stuck: the least quota of the kernel is 5 %
-/// of a core.
+/// Largest error of an obtained share before the knob counts as stuck: the kernel's least quota is 5 % of a core.
 const SHARE_ROUNDING: f64 = 0.05 + 1e-9;
 
-/// Cores that share one clock, by number: 0 is all cores together, the others are the domains of a machine that has
+/// Cores that share one clock, by number: 0 is all cores together, higher numbers are the domains of a machine with
 /// several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DomainId(pub u8);
 
-/// One thing that can be turned. In files it has the name that people see.
+/// Something that can be turned. Files use the same name as people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum KnobId {
     /// The clock of a domain of cores.
     Clock(DomainId),
-    /// The share of sensor updates that is let in; a knob of the store, not of the hardware.
+    /// Share of sensor updates that are admitted; a knob of the store, not of the hardware.
     AdmittedShare,
-    /// The CPU share that all best-effort work together may use of the cores it runs on.
+    /// CPU share of all best-effort work together, on the cores that it runs on.
     BestEffortShare,
-    /// The ways of the shared cache that a core fills.
+    /// The cache ways that a core may fill.
     Ways(CoreId),
-    /// The partitions of the memory bandwidth that a core has.
+    /// The partitions of the memory bandwidth of a core.
     Bandwidth(CoreId),
     /// Whether an exclusive core is lent.
     Lease(CoreId),
-    /// The items that a node of a federation has admitted and not finished, at most.
+    /// Upper bound on the items that a node of a federation has admitted and not finished.
     Backlog,
 }
 
@@ -51,11 +50,11 @@ impl KnobId {
     /// The clock of all cores together.
     pub const CLOCK: KnobId = KnobId::Clock(DomainId(0));
 
-    /// The knobs that a user expects: a report has them whether the machine offers them or not.
+    /// The knobs that a user expects: a report lists them even if the machine does not offer them.
     pub const COMMON: [KnobId; 3] = [KnobId::CLOCK, KnobId::AdmittedShare, KnobId::BestEffortShare];
 }
 
-/// A name that is no knob's.
+/// A name that belongs to no knob.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{0}\" is no knob; there are clock, admitted-share, best-effort-share, backlog, ways of core 2 and \
@@ -105,26 +104,26 @@ impl fmt::Display for KnobId {
     }
 }
 
-/// Where a knob is, or is to be.
+/// A value of a knob, planned or obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Value {
-    /// Of a clock.
+    /// Frequency of a clock.
     Clock(Hertz),
-    /// Of a knob that is a share.
+    /// Value of a knob that is a share.
     Share(Share),
-    /// The ways that a core fills, a bit each.
+    /// The ways that a core may fill, a bit each.
     Ways(u64),
-    /// How many partitions.
+    /// Number of bandwidth partitions of a core.
     Parts(u8),
-    /// Whether a core is lent.
+    /// Whether a core is lent; false: it is kept.
     Lent(bool),
-    /// How many items.
+    /// Upper bound on items.
     Items(u64),
 }
 
 impl Value {
-    /// The frequency, of a clock.
+    /// The frequency, if the knob is a clock.
     pub fn clock(self) -> Option<Hertz> {
         match self {
             Value::Clock(clock) => Some(clock),
@@ -132,8 +131,8 @@ impl Value {
         }
     }
 
-    /// Whether a knob that was to be at `wanted` is there. A share is kept in the kernel's own units, so that it may be
-    /// a little off.
+    /// Whether a knob planned at `wanted` counts as being there. A share is stored in the kernel's own units, so it may
+    /// be a little off.
     fn is_at(self, wanted: Value) -> bool {
         match (self, wanted) {
             (Value::Share(obtained), Value::Share(wanted)) => (obtained.get() - wanted.get()).abs() <= SHARE_ROUNDING,
@@ -141,7 +140,7 @@ impl Value {
         }
     }
 
-    /// The items, of a bound on them.
+    /// The number of items, if the knob is a bound on them.
     pub fn items(self) -> Option<u64> {
         match self {
             Value::Items(items) => Some(items),
@@ -149,7 +148,7 @@ impl Value {
         }
     }
 
-    /// The share, of a knob that is one.
+    /// The share, if the knob is one.
     pub fn share(self) -> Option<Share> {
         match self {
             Value::Share(share) => Some(share),
@@ -172,8 +171,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// Where knobs are to be until the next decision: at most one value for each, ascending by id, at most [`KNOBS_MAX`]. A
-/// knob that is not named is left alone.
+/// Values of knobs until the next decision: at most one for each, ascending by id, at most [`KNOBS_MAX`]. A knob that
+/// is not named keeps its value.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(KnobId, Value)>", into = "Vec<(KnobId, Value)>")]
 pub struct Plan {
@@ -186,7 +185,7 @@ pub struct Plan {
 #[error("a plan turns at most {KNOBS_MAX} knobs, not {0}")]
 pub struct TooManyKnobs(pub usize);
 
-/// What no entry of a list is.
+/// Fills the unused entries of a list; never read.
 const NOTHING: (KnobId, Value) = (KnobId::AdmittedShare, Value::Lent(false));
 
 impl Default for Plan {
@@ -198,7 +197,7 @@ impl Default for Plan {
     }
 }
 
-/// Whatever was planned before a [`Plan::clear`] does not count.
+/// Entries beyond the length are left over from before [`Plan::clear`], and do not count.
 impl PartialEq for Plan {
     fn eq(&self, other: &Plan) -> bool {
         self.settings[..self.len] == other.settings[..other.len]
@@ -228,7 +227,7 @@ impl Plan {
         plan
     }
 
-    /// Plans `value` for `knob`, in place of what was planned for it before. Returns whether there was room.
+    /// Plans `value` for `knob`, in place of an earlier value. Returns whether there was room.
     pub fn set(&mut self, knob: KnobId, value: Value) -> bool {
         match self.settings[..self.len].binary_search_by_key(&knob, |(knob, _)| *knob) {
             Ok(at) => self.settings[at].1 = value,
@@ -242,12 +241,12 @@ impl Plan {
         true
     }
 
-    /// Plans nothing any more.
+    /// Removes all values from the plan.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// What is planned for `knob`, if anything is.
+    /// The planned value of `knob`, if there is one.
     pub fn get(&self, knob: KnobId) -> Option<Value> {
         let at = self.settings[..self.len].binary_search_by_key(&knob, |(knob, _)| *knob);
         at.ok().map(|at| self.settings[at].1)
@@ -258,17 +257,17 @@ impl Plan {
         self.iter().filter(|(other, _)| *other != knob).collect()
     }
 
-    /// What is planned, ascending by id.
+    /// The planned knobs and values, ascending by id.
     pub fn iter(&self) -> impl Iterator<Item = (KnobId, Value)> + '_ {
         self.settings[..self.len].iter().copied()
     }
 
-    /// The clock of all cores, if it is planned.
+    /// The planned clock of all cores, if there is one.
     pub fn clock(&self) -> Option<Hertz> {
         self.get(KnobId::CLOCK).and_then(Value::clock)
     }
 
-    /// The share of `knob`, if it is planned.
+    /// The planned share of `knob`, if there is one.
     pub fn share(&self, knob: KnobId) -> Option<Share> {
         self.get(knob).and_then(Value::share)
     }
@@ -301,18 +300,18 @@ impl From<Plan> for Vec<(KnobId, Value)> {
     }
 }
 
-/// What a machine made of a plan: where each knob of it is now, and each refusal.
+/// The result of applying a plan: the obtained value of each knob, or its refusal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Applied {
-    /// The value obtained, of each knob that was turned or stayed: the nearest one that the machine has.
+    /// The value obtained for each knob that was not refused: the nearest one that the machine has.
     pub obtained: Plan,
-    /// Knobs that do not exist here or that the machine would not turn; they are where they were. Without an entry
-    /// nothing was allocated.
+    /// Knobs that do not exist here or that the machine did not turn, with the reason; they keep their values. An empty
+    /// list allocates nothing.
     pub refused: Vec<(KnobId, Refusal)>,
 }
 
 impl Applied {
-    /// Takes note of what became of `knob`.
+    /// Records the outcome for `knob`.
     pub fn note(&mut self, knob: KnobId, result: Result<Value, Refusal>) {
         match result {
             Ok(value) => {
@@ -322,8 +321,8 @@ impl Applied {
         }
     }
 
-    /// The first knob of `plan` whose value is not the planned one, in words: refused, or stuck elsewhere. A plan names
-    /// values that the machine offers, so a knob that obtains another value counts as refused.
+    /// The first knob of `plan` that did not obtain its planned value, in words: refused, or stuck at another value. A
+    /// plan names values that the machine offers, so a knob that obtains another value counts as refused.
     pub fn failed(&self, plan: &Plan) -> Option<String> {
         plan.iter().find_map(|(knob, wanted)| match self.result(knob)? {
             Err(refusal) => Some(refusal.to_string()),
@@ -332,7 +331,7 @@ impl Applied {
         })
     }
 
-    /// What became of one knob; `None` if the plan did not name it.
+    /// The outcome for one knob; `None` if the plan did not name it.
     pub fn result(&self, knob: KnobId) -> Option<Result<Value, &Refusal>> {
         let refused = self.refused.iter().find(|(other, _)| *other == knob);
         let refused = refused.map(|(_, refusal)| Err(refusal));

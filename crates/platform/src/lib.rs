@@ -1,11 +1,11 @@
-//! What does the machine offer? Knobs to set, meters to read, and time.
+//! Knobs to set, meters to read, and time: the interface to the machine.
 //!
-//! A [`Machine`] is a handful of methods. Two implementations exist: `linux::LinuxMachine` here, and the
-//! simulated machine of `punctual-sim`; both pass one conformance suite (`punctual-testing`). A knob that is missing or
-//! refused is a result, not an error: [`Offers`] says what there is, [`Refusal`] why something did not work and what
-//! would help.
+//! A [`Machine`] is a handful of methods. Two implementations exist: `linux::LinuxMachine` here, and the simulated
+//! machine of `punctual-sim`; both pass one conformance suite (`punctual-testing`). A knob that is missing or refused
+//! is a result, not an error: [`Offers`] lists the available knobs and meters, [`Refusal`] says why something did not
+//! work and what would help.
 //!
-//! Only this crate knows kernel paths.
+//! This crate alone knows kernel paths.
 
 mod knob;
 #[cfg(target_os = "linux")]

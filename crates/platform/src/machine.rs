@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Applied, DomainId, KnobId, Plan};
 
-/// A device on which work runs: something to turn, something to read, and a clock.
+/// A device on which work runs, with knobs, meters and a clock.
 ///
 /// The runtime alone holds a machine; policies see only [`Offers`] and [`Readings`].
 pub trait Machine: Clock {
-    /// What can be turned and read here. Does not change while the machine is held.
+    /// The knobs and meters of this machine. Constant while the machine is held.
     fn offers(&self) -> &Offers;
 
-    /// Turns the knobs that `plan` names, and tells of each what was really obtained: the nearest value that the
-    /// machine has, within its range. A knob that does not exist, or that the machine would not turn, is refused and
-    /// stays where it was; the others are turned all the same.
+    /// Turns the knobs that `plan` names, and reports the value obtained for each: the nearest one that the machine
+    /// has, within its range. A knob that does not exist, or that the machine does not turn, is refused and keeps its
+    /// value; the others are still turned.
     fn apply(&mut self, plan: &Plan) -> Applied;
 
-    /// Reads every meter once. A meter that fails says so in its place and does not spoil the others.
+    /// Reads every meter once. A meter that fails reports that as its reading; the others are still read.
     fn read(&mut self) -> Readings;
 
-    /// Puts every knob back to where it was found, and returns what could not be put back.
-    /// Idempotent; also done when the machine is dropped.
+    /// Restores every knob to its original value, and returns the failures. Idempotent; also done when the machine is
+    /// dropped.
     fn restore(&mut self) -> Vec<Refusal>;
 }
 
-/// How real a knob or a figure is. Printed beside every number it touches.
+/// How real a knob or a figure is. Printed beside every number that depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provenance {
-    /// The hardware or the kernel does it.
+    /// The hardware or the kernel provides it.
     Real,
     /// Real extra work stands in for it.
     Emulated,
-    /// It exists in a model only.
+    /// Exists in a model only.
     Simulated,
 }
 
@@ -50,19 +50,19 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// What a machine has to turn and to read.
+/// The knobs and meters of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offers {
     /// The machine's name for people, e.g. the CPU model.
     pub machine: String,
     /// Cores that work may be placed on, ascending.
     pub cores: Vec<CoreId>,
-    /// The knobs that there are, each once.
+    /// The available knobs, each once.
     pub knobs: Vec<KnobOffer>,
-    /// The meters that not every machine has, each once: energy, temperature, clocks of domains.
+    /// The available optional meters, each once: energy, temperature, clocks of domains.
     #[serde(default)]
     pub meters: Vec<(MeterId, Provenance)>,
-    /// The cores of each clock domain that has a knob of its own, [`DomainId`] 1 first; empty where all cores share
+    /// Cores of each clock domain that has a knob of its own, beginning with [`DomainId`] 1; empty if all cores share
     /// one clock, or none can be set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<Vec<CoreId>>,
@@ -71,32 +71,32 @@ pub struct Offers {
 /// A knob that a machine has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnobOffer {
-    /// Which one.
+    /// Id under which plans name the knob.
     pub knob: KnobId,
-    /// Where it can be.
+    /// Values that the knob can take.
     pub range: Range,
 }
 
-/// Where a knob can be, and how real it is.
+/// The values that a knob can take, and its provenance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Range {
-    /// On the steps of a clock.
+    /// A step of a clock. Frequencies between steps are rounded.
     Clock(ClockOffer),
-    /// At any share.
+    /// Any share from 0 to 1.
     Share(Provenance),
-    /// On ways that lie side by side, of so many in all, of which cores share none.
+    /// Adjacent cache ways, out of this number; cores share no way.
     Ways(u8, Provenance),
-    /// At 1 to so many parts; all cores together have no more.
+    /// 1 up to this number of partitions; all cores together have no more.
     Parts(u8, Provenance),
-    /// Lent or kept.
+    /// A core is lent or kept.
     Lent(Provenance),
-    /// At any number of items from the least to the most.
+    /// Any number of items from the first bound to the second.
     Items(u64, u64, Provenance),
 }
 
 impl Range {
-    /// How real the knob is.
+    /// Provenance of the knob, whatever its kind.
     pub fn provenance(&self) -> Provenance {
         match self {
             Range::Clock(clock) => clock.provenance,
@@ -127,7 +127,7 @@ impl fmt::Display for Range {
 }
 
 impl Offers {
-    /// Where `knob` can be, if the machine has it.
+    /// The range of `knob`; `None` if the machine has no such knob.
     pub fn range(&self, knob: KnobId) -> Option<&Range> {
         let offer = self.knobs.iter().find(|offer| offer.knob == knob)?;
         Some(&offer.range)
@@ -138,14 +138,14 @@ impl Offers {
         self.meters.iter().any(|(other, _)| *other == meter)
     }
 
-    /// The knob of the clock domain that `core` is in: that of all cores where domains have none of their own.
+    /// The clock knob of the domain that `core` is in; that of all cores if domains have none of their own.
     pub fn clock_of(&self, core: CoreId) -> Option<KnobId> {
         let domain = self.domains.iter().position(|cores| cores.contains(&core));
         let knob = domain.map_or(KnobId::CLOCK, |domain| KnobId::Clock(DomainId(domain as u8 + 1)));
         self.range(knob).map(|_| knob)
     }
 
-    /// The steps of the clock of all cores together (as on the A15 cluster of the paper), if there is such a knob.
+    /// The steps of the clock of all cores together (as on the A15 cluster of the paper); `None` without such a knob.
     pub fn clock(&self) -> Option<&ClockOffer> {
         match self.range(KnobId::CLOCK)? {
             Range::Clock(clock) => Some(clock),
@@ -157,24 +157,24 @@ impl Offers {
 /// The steps of a clock knob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockOffer {
-    /// Possible frequencies, ascending, at least one.
+    /// The possible frequencies, ascending; at least one.
     pub steps: Vec<Hertz>,
-    /// How real the knob is.
+    /// Provenance of the clock knob.
     pub provenance: Provenance,
 }
 
 impl ClockOffer {
-    /// The lowest step.
+    /// The lowest frequency of the steps.
     pub fn bottom(&self) -> Hertz {
         self.steps[0]
     }
 
-    /// The highest step.
+    /// The highest frequency of the steps.
     pub fn top(&self) -> Hertz {
         self.steps[self.steps.len() - 1]
     }
 
-    /// The step nearest to `wanted`; the higher one of two equally near, because late is worse than hot.
+    /// The step nearest to `wanted`; the higher of two equally near ones, because late is worse than hot.
     pub fn nearest(&self, wanted: Hertz) -> Hertz {
         let above = self
             .steps
@@ -190,21 +190,21 @@ impl ClockOffer {
     }
 }
 
-/// One thing that can be read.
+/// The kinds of meters that a machine may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeterId {
-    /// The clock in force; the lowest, where domains have clocks of their own.
+    /// The clock in force; the lowest one if domains have clocks of their own.
     Clock,
     /// The clock in force of each domain that has a knob of its own.
     DomainClocks,
-    /// Busy time of the cores.
+    /// Busy time of each core.
     Busy,
-    /// Energy.
+    /// Energy of the whole machine.
     Energy,
-    /// Temperature of the hottest place that is metered.
+    /// Temperature of the hottest sensor.
     Temperature,
-    /// Response times of real-time jobs: told with each job's outcome, not read from a machine.
+    /// Response times of real-time jobs: reported with each job's outcome, not read from a machine.
     Response,
 }
 
@@ -222,24 +222,24 @@ impl MeterId {
     }
 }
 
-/// What a meter measures.
+/// The value that a meter measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// A frequency.
+    /// A frequency in hertz.
     Clock(Hertz),
     /// Frequencies, in the order of [`Offers::domains`].
     Clocks(Vec<Hertz>),
-    /// Busy time per core since the clock's origin, in the order of [`Offers::cores`]; never decreases.
+    /// Busy time of each core since the clock's origin, in the order of [`Offers::cores`]; never decreases.
     Busy(Vec<Nanos>),
     /// Energy in joules since the machine was opened; never decreases.
     Joules(f64),
-    /// Degrees Celsius.
+    /// Temperature in degrees Celsius.
     Celsius(f64),
 }
 
 impl Measure {
-    /// So many times as much.
+    /// Multiplies the measure by `factor`, element by element.
     #[must_use]
     pub fn times(&self, factor: f64) -> Measure {
         match self {
@@ -252,26 +252,26 @@ impl Measure {
     }
 }
 
-/// What one meter says, or why it could not be read this time.
+/// The value of a meter, or the reason why it could not be read this time.
 pub type Reading = Result<Measure, String>;
 
-/// One reading of all meters.
+/// Values of all meters, read once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Readings {
-    /// When the meters were read.
+    /// Instant at which the meters were read.
     pub at: Time,
-    /// What each said; a machine without a meter leaves it out.
+    /// The reading of each meter; a missing meter has no entry.
     pub meters: Vec<(MeterId, Reading)>,
 }
 
 impl Readings {
-    /// What `meter` says; `None` where there is no such meter.
+    /// The reading of `meter`; `None` if the machine has no such meter.
     pub fn get(&self, meter: MeterId) -> Option<&Reading> {
         let found = self.meters.iter().find(|(other, _)| *other == meter)?;
         Some(&found.1)
     }
 
-    /// The clock that is in force, if it could be read.
+    /// The clock in force, if it could be read.
     pub fn clock(&self) -> Option<Hertz> {
         match self.get(MeterId::Clock)? {
             Ok(Measure::Clock(clock)) => Some(*clock),

@@ -1,38 +1,37 @@
-//! What exclusive cores have to do with the rest of the machine.
+//! Exclusive cores and the rest of the machine: settings, and the programs that stay.
 
 use std::path::PathBuf;
 
 use punctual_units::CoreId;
 use serde::{Deserialize, Serialize};
 
-/// What exclusive cores have to do with the rest of the machine: which cores they may be, which other programs stay
-/// there or have them lent, and which interrupts belong there.
+/// Settings of exclusive cores towards the rest of the machine: cores that may become exclusive, programs that stay
+/// there or borrow them, and interrupts that belong there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Neighbours {
     /// Which cores may become exclusive.
     pub cores: CoreChoice,
-    /// Programs that are left where they are, as `ps -o comm` shows them.
+    /// Programs that are not moved, by their names in `ps -o comm`.
     pub spare: Vec<String>,
-    /// Whether process 1 is moved off the cores like any other program. What it starts meanwhile is confined as well,
-    /// until the cores are given back.
+    /// Whether process 1 is moved off the cores like any other program. Services that it starts meanwhile are then
+    /// confined as well, until the cores are released.
     pub move_init: bool,
-    /// Whether a core is lent while none of its tasks has a job: to best-effort threads of this process and to
-    /// `lend_to`, and to no other.
+    /// Whether a core is lent while none of its tasks has a job: only to best-effort threads of this process and to
+    /// `lend_to`.
     pub lend: bool,
-    /// Control groups that have the cores while they are lent, as `/proc/<pid>/cgroup` names them, e.g.
+    /// Control groups that may run on the cores while they are lent, as `/proc/<pid>/cgroup` names them, e.g.
     /// `/system.slice/render.service`.
     pub lend_to: Vec<PathBuf>,
-    /// Control groups that share the cores all the time, named likewise: exclusive tasks preempt them there, and the
-    /// affinity of no thread in them changes.
+    /// Control groups that share the cores at all times, named likewise. Exclusive tasks preempt them there; the
+    /// affinity of their threads does not change.
     pub share_with: Vec<PathBuf>,
-    /// Interrupts that are steered onto the first exclusive core, the highest one: numbers, or names from the last
-    /// column of `/proc/interrupts`. `eth0` stands for its queues (`eth0-rx-0`), too.
+    /// Interrupts to steer onto the first exclusive core, the highest one: numbers, or names from the last column of
+    /// `/proc/interrupts`. `eth0` includes its queues (`eth0-rx-0`).
     pub interrupts: Vec<String>,
 }
 
 impl Default for Neighbours {
-    /// Any core, no program but process 1 stays, the cores are lent to best-effort threads of this process, and
-    /// interrupts leave.
+    /// Any core; only process 1 stays; the cores are lent to best-effort threads of this process; all interrupts leave.
     fn default() -> Self {
         Neighbours {
             cores: CoreChoice::Any,
@@ -46,37 +45,37 @@ impl Default for Neighbours {
     }
 }
 
-/// A program of which threads may still run on an exclusive core. Where there are very many, the last one stands for
-/// the rest: its number is 0.
+/// A program with threads that may still run on an exclusive core. In a long list, the last entry stands for all
+/// others: its `process` is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stay {
-    /// Which core.
+    /// The exclusive core in question.
     pub core: CoreId,
-    /// As `ps -o comm` shows the program.
+    /// The program's name, as in `ps -o comm`.
     pub name: String,
-    /// Its number.
+    /// Process id; 0 for the entry that stands for the rest.
     pub process: i32,
-    /// How many threads of it.
+    /// Number of the program's threads that may run there.
     pub threads: usize,
-    /// Why they were not moved.
+    /// Reason why these threads were not moved.
     pub why: Why,
 }
 
-/// Why a thread may still run on an exclusive core.
+/// Reason why a thread may still run on an exclusive core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// It is one of a child of the program that has the core, which places its children itself.
+    /// Thread of a child of the core's owner: the owner places its children itself.
     Own,
-    /// Its control group shares the core, as the user said.
+    /// The control group of the thread shares the core, as the user asked.
     Shares,
-    /// It is one of process 1, which is moved on request only.
+    /// Thread of process 1, which is moved on request only.
     Init,
-    /// The user named its program as one to be left alone.
+    /// The user named its program in `Neighbours::spare`.
     Spared,
-    /// It is not this user's to move.
+    /// This user may not move the thread.
     NotPermitted,
-    /// The kernel binds it where it runs, or its control group has no other core.
+    /// The kernel binds the thread to its core, or its control group has no other core.
     Bound,
 }
 
@@ -84,11 +83,11 @@ pub enum Why {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CoreChoice {
-    /// Any: first those that the kernel was booted to keep free (`isolcpus`), then from the end.
+    /// Any core: first those that the kernel was booted to keep free (`isolcpus`), then the highest numbers.
     #[default]
     Any,
-    /// Only these.
+    /// The listed cores only.
     These(Vec<CoreId>),
-    /// Only those that the kernel was booted to keep free.
+    /// Cores that the kernel was booted to keep free (`isolcpus`) only.
     Isolated,
 }

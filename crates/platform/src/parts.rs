@@ -1,22 +1,22 @@
-//! Energy and power, of each part of a machine for itself.
+//! Energy and power of a machine, part by part.
 
 use std::ops::{Add, Mul};
 
 use serde::{Deserialize, Serialize};
 
-/// Something of each part of the machine: joules, or watts.
+/// A quantity for each part of the machine: joules, or watts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parts {
-    /// The cores.
+    /// Sum over all cores.
     pub cores: f64,
-    /// The shared cache and what joins it to the cores.
+    /// The shared cache and its connection to the cores.
     pub uncore: f64,
-    /// The memory.
+    /// The memory modules (DRAM).
     pub memory: f64,
 }
 
 impl Parts {
-    /// Of the whole machine.
+    /// Sum over all parts of the machine.
     pub fn total(self) -> f64 {
         self.cores + self.uncore + self.memory
     }

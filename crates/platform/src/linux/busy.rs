@@ -1,31 +1,31 @@
 //! How busy each core was, by `/proc/stat` (proc_stat(5)).
 //!
 //! The kernel gives, per core and in ticks of 10 ms: user, nice, system, idle, iowait, irq, softirq, steal, guest,
-//! guest_nice. *Busy* is what ran here: user + nice + system + irq + softirq. Time of guests is part of user and nice
-//! already. *Steal* is what the hypervisor gave to others: neither busy nor idle, and told apart, because a job that is
-//! late by it was not slowed down by anything on this machine.
+//! guest_nice. *Busy* is user + nice + system + irq + softirq. Time of guests is part of user and nice already. *Steal*
+//! is time that the hypervisor gave to other machines: neither busy nor idle, and reported separately, because nothing
+//! on this machine slowed down a job that is late by it.
 
 use punctual_units::{CoreId, Nanos};
 
 use super::KernelTree;
 
-/// What one core did since boot.
+/// Time of one core since boot, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreTimes {
-    /// Which core.
+    /// Number of the core.
     pub core: CoreId,
-    /// It ran something.
+    /// Time in which the core ran anything.
     pub busy: Nanos,
-    /// It ran nothing, waiting for input and output included.
+    /// Time in which the core ran nothing, waiting for input and output included.
     pub idle: Nanos,
-    /// It had something to run, but the hypervisor ran something else.
+    /// Time in which the core had work, but the hypervisor ran another machine.
     pub steal: Nanos,
 }
 
 /// Reads the times of all cores that are online, ascending.
 ///
 /// # Errors
-/// Why `/proc/stat` could not be read, or that no core is in it.
+/// The reason why `/proc/stat` could not be read; or that it lists no core.
 pub fn read(tree: &KernelTree) -> Result<Vec<CoreTimes>, String> {
     let stat = std::fs::read(tree.path(STAT)).map_err(|why| format!("{STAT}: {why}"))?;
     let times = parse(&stat, tick());
@@ -37,15 +37,15 @@ pub fn read(tree: &KernelTree) -> Result<Vec<CoreTimes>, String> {
 
 const STAT: &str = "/proc/stat";
 
-/// The unit of `/proc/stat` (USER_HZ).
+/// Length of a tick of `/proc/stat` (USER_HZ).
 fn tick() -> Nanos {
     // SAFETY: takes and returns plain numbers.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     Nanos(1_000_000_000 / u64::try_from(per_second).unwrap_or(100).max(1))
 }
 
-/// The cores' lines in the text of `/proc/stat`, whose unit is `tick`; ascending. Lines that are none, or are broken,
-/// are left out; fields that old kernels lack are zero.
+/// Parses the cores' lines of `/proc/stat`, in units of `tick`; ascending. Other and broken lines are left out; fields
+/// that old kernels lack are zero.
 pub fn parse(stat: &[u8], tick: Nanos) -> Vec<CoreTimes> {
     let mut times: Vec<CoreTimes> = stat
         .split(|byte| *byte == b'\n')
@@ -56,7 +56,7 @@ pub fn parse(stat: &[u8], tick: Nanos) -> Vec<CoreTimes> {
     times
 }
 
-/// "cpu3 user nice system idle iowait irq softirq steal guest guest_nice".
+/// Parses "cpu3 user nice system idle iowait irq softirq steal guest guest_nice".
 fn parse_core(line: &str, tick: Nanos) -> Option<CoreTimes> {
     let mut fields = line.split_ascii_whitespace();
     let core = fields.next()?.strip_prefix("cpu")?.parse().ok()?;

@@ -1,6 +1,6 @@
 //! The CPU share of best-effort work: a cgroup with a quota around its threads.
 //!
-//! **Problem.** Best-effort threads on other cores may use what is left, but not more than the plan allows them.
+//! **Problem.** Best-effort threads on other cores may use the time that is left, but no more than the plan allows.
 //! **Method.** A group `punctual-<pid>` below the group that this process is in; best-effort threads are moved into it
 //! one by one, the real-time ones stay where they are. CFS bandwidth control then stops the whole group for the rest of
 //! a period once it has used its quota (Documentation/scheduler/sched-bwc.rst). That is coarse: within a period the
@@ -11,10 +11,10 @@
 //! and the rule that forbids processes beside child groups does not apply, because `cpu` is a threaded controller. It
 //! asks for the `cpu` controller and for the right to write the current group, which systemd calls delegation.
 //!
-//! Kernels with group scheduling of real-time threads (they show `cpu.rt_runtime_us`) let no `SCHED_FIFO` thread into
-//! the version 1 group, and give none in it `SCHED_FIFO` (EINVAL, EPERM). Best-effort threads are none; and where one
-//! holds a [`PiMutex`](punctual_os::linux::sync::PiMutex) that a real-time thread waits for, it inherits that priority
-//! all the same.
+//! Kernels with group scheduling of real-time threads (they show `cpu.rt_runtime_us`) admit no `SCHED_FIFO` thread to
+//! the version 1 group, and give no thread in it `SCHED_FIFO` (EINVAL, EPERM). Best-effort threads do not use it; and a
+//! best-effort thread that holds a [`PiMutex`](punctual_os::linux::sync::PiMutex) for which a real-time thread waits
+//! still inherits that priority.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,23 +27,23 @@ use super::tree::{read_trimmed, write_existing};
 use super::{KernelTree, refused};
 use crate::Refusal;
 
-/// The period of the quota: a fifth of the kernel's default, so that the group is stopped for 20 ms at most. Below
-/// 10 ms the kernel's accounting by ticks makes the share inexact.
+/// The period of the quota, in microseconds: a fifth of the kernel's default, so that the group is stopped for 20 ms at
+/// most. Below 10 ms the kernel's accounting by ticks makes the share inexact.
 const PERIOD_US: u64 = 20_000;
-/// The least quota that the kernel takes (`min_cfs_quota_period`).
+/// The kernel's smallest quota, in microseconds (`min_cfs_quota_period`).
 const QUOTA_MIN_US: u64 = 1_000;
 
-/// Which of the two cgroup interfaces.
+/// The two versions of the cgroup interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy per controller.
+    /// Version 1: a hierarchy per controller.
     V1,
-    /// The unified hierarchy.
+    /// Version 2: one unified hierarchy for all controllers.
     V2,
 }
 
 impl Version {
-    /// The file that lists, and takes, the threads of a group.
+    /// The file of a group that lists its threads, and accepts new ones.
     pub(super) fn threads(self) -> &'static str {
         match self {
             Version::V1 => "tasks",
@@ -52,18 +52,17 @@ impl Version {
     }
 }
 
-/// The group that a process is in, as a folder.
+/// The control group of a process, as a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The interface.
+    /// The interface version of the hierarchy.
     pub version: Version,
-    /// The folder, named as on a running machine.
+    /// The group's folder, named as on a running machine.
     pub folder: PathBuf,
 }
 
-/// Where the `cpu` group of a process is, by its `/proc/<pid>/cgroup` and `/proc/<pid>/mountinfo` (cgroups(7),
-/// proc(5)): in a version 1 hierarchy that has the controller, else in the unified one. `None` where neither is
-/// mounted.
+/// Locates the `cpu` group of a process, by its `/proc/<pid>/cgroup` and `/proc/<pid>/mountinfo` (cgroups(7), proc(5)):
+/// in a version 1 hierarchy that has the controller, else in the unified one. `None` if neither is mounted.
 pub fn locate(cgroup: &str, mountinfo: &str) -> Option<Location> {
     locate_controller("cpu", cgroup, mountinfo)
 }
@@ -93,7 +92,7 @@ pub fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str) -> Opt
     v1.or_else(v2).map(|(version, folder)| Location { version, folder })
 }
 
-/// Where the topmost visible group of a version 1 hierarchy with `controller`, or of the unified one (none), is.
+/// Mount point of the version 1 hierarchy with `controller`, or of the unified one for `None`.
 pub fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf> {
     let wanted = |mount: &Mount| match controller {
         Some(controller) => mount.kind == "cgroup" && mount.options.split(',').any(|it| it == controller),
@@ -103,16 +102,16 @@ pub fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf>
     Some(PathBuf::from(mount.point))
 }
 
-/// Where the topmost visible groups of all hierarchies are.
+/// Mount points of all cgroup hierarchies.
 pub(super) fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
     let mounts = mountinfo.lines().filter_map(Mount::parse);
     let groups = mounts.filter(|mount| matches!(mount.kind, "cgroup" | "cgroup2"));
     groups.map(|mount| PathBuf::from(mount.point)).collect()
 }
 
-/// One line of a mountinfo.
+/// A line of a mountinfo file.
 struct Mount<'a> {
-    /// Which folder of the file system is mounted.
+    /// The folder of the file system that is mounted.
     root: &'a str,
     point: &'a str,
     kind: &'a str,
@@ -120,7 +119,7 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    /// "36 35 98:0 /root /point rw,noatime optional... - kind source options" (proc_pid_mountinfo(5)).
+    /// Parses "36 35 98:0 /root /point rw,noatime optional... - kind source options" (proc_pid_mountinfo(5)).
     fn parse(line: &'a str) -> Option<Mount<'a>> {
         let (place, what) = line.split_once(" - ")?;
         let mut place = place.split(' ').skip(3);
@@ -133,35 +132,36 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// The folder of `group`: below the mount point, without the part that is not mounted (as in containers).
+    /// The folder of `group` below the mount point, without the part that is not mounted (as in containers).
     fn folder_of(&self, group: &str) -> PathBuf {
         let below = Path::new(group).strip_prefix(self.root).unwrap_or(Path::new(""));
-        // Outside of what this process may see, the kernel shows paths with "..": then the mount point is all we have.
+        // Outside of this process's cgroup namespace, the kernel shows paths with "..": only the mount point is known
+        // then.
         let hidden = below.components().any(|part| part == std::path::Component::ParentDir);
         Path::new(self.point).join(if hidden { Path::new("") } else { below })
     }
 }
 
-/// The quota per period for `share` of `cores` cores, in microseconds; `None` for no limit.
+/// The quota per period for `share` of `cores` cores, in microseconds; `None`: no limit.
 fn quota_us(share: Share, cores: usize) -> Option<u64> {
     let whole = PERIOD_US * cores.max(1) as u64;
     let quota = (whole as f64 * share.get()).round() as u64;
     (quota < whole).then_some(quota.max(QUOTA_MIN_US))
 }
 
-/// The share that a quota amounts to: what was obtained.
+/// The share that a quota amounts to; the inverse of `quota_us`.
 fn share_of(quota_us: Option<u64>, cores: usize) -> Share {
     let whole = PERIOD_US * cores.max(1) as u64;
     quota_us.map_or(Share::ONE, |quota| Share::clamped(quota as f64 / whole as f64))
 }
 
-/// The group around best-effort threads. It goes when the journal puts things back.
+/// The group around best-effort threads. The journal removes it when it restores.
 #[derive(Debug)]
 pub struct CpuGroup {
     version: Version,
     /// The group that this process is in.
     home: PathBuf,
-    /// The group below it that is ours.
+    /// This process's own group, below `home`.
     folder: PathBuf,
     journal: Journal,
 }
@@ -209,11 +209,11 @@ impl CpuGroup {
         }
     }
 
-    /// Limits all threads of the group together to `share` of `cores` cores, and returns the share obtained: at least
-    /// 1 ms per 20 ms, because the kernel takes no smaller quota. The whole share lifts the limit.
+    /// Limits all threads of the group together to `share` of `cores` cores, and returns the obtained share: at least 1
+    /// ms per 20 ms, the kernel's smallest quota. The whole share removes the limit.
     ///
     /// # Errors
-    /// [`Refusal`] where the kernel does not take the quota; the former one holds then.
+    /// [`Refusal`] if the kernel refuses the quota; the former one stays in force.
     pub fn set_share(&self, share: Share, cores: usize) -> Result<Share, Refusal> {
         let quota = quota_us(share, cores);
         match self.version {
@@ -242,14 +242,14 @@ impl CpuGroup {
         })
     }
 
-    /// Moves the threads back and removes the group; returns what could not be put back.
+    /// Moves the threads back and removes the group; returns the failures.
     pub fn restore(&self) -> Vec<Refusal> {
         let mut left_over = self.journal.restore_below(&self.folder);
         left_over.extend(self.journal.restore_below(&self.home.join(SUBTREE_CONTROL)));
         left_over
     }
 
-    /// The interface in use.
+    /// The interface version in use.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -258,7 +258,7 @@ impl CpuGroup {
         self.folder.join(self.version.threads())
     }
 
-    /// Writes a file of the group; not remembered, because it goes with the group.
+    /// Writes a file of the group; not recorded, because the file is removed with the group.
     fn write(&self, file: &str, content: &str) -> Result<(), Refusal> {
         let path = self.folder.join(file);
         write_existing(&path, content).map_err(|why| {
@@ -273,7 +273,7 @@ impl CpuGroup {
 
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
-/// Lets the groups below `home` be limited by `controller` (version 2).
+/// Allows `controller` in the groups below `home` (version 2).
 pub(super) fn enable_below(home: &Path, controller: &str, journal: &Journal) -> Result<(), Refusal> {
     let lists_it =
         |file: &str| read_trimmed(&home.join(file)).is_ok_and(|list| list.split(' ').any(|it| it == controller));
@@ -299,7 +299,7 @@ fn refuse(why: impl std::fmt::Display, remedy: &str) -> Refusal {
     refused("a control group of our own (cgroup)", why, remedy)
 }
 
-/// How a user gets a group of their own.
+/// How a user gets the right to make groups.
 fn delegate(version: Version) -> &'static str {
     match version {
         Version::V1 => "run as root, or let the current group of the cpu hierarchy belong to this user",
@@ -310,7 +310,7 @@ fn delegate(version: Version) -> &'static str {
     }
 }
 
-/// `punctual-<pid>`, with a number behind it from the second group of a process on.
+/// `punctual-<pid>`, followed by a number from the process's second group on.
 fn name() -> String {
     static GROUPS: AtomicU32 = AtomicU32::new(0);
     match GROUPS.fetch_add(1, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Sets of cores, and on which of them a thread may run.
+//! Sets of cores, and the affinity of threads.
 
 use std::mem;
 
@@ -7,13 +7,13 @@ use punctual_units::CoreId;
 use super::thread::Tid;
 use super::{KernelTree, last_error};
 
-/// A set of cores as the kernel takes it (sched_setaffinity(2)), for as many as a `cpu_set_t` has.
+/// A set of cores as the kernel takes it (sched_setaffinity(2)), of the size of a `cpu_set_t`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CoreMask([u8; libc::CPU_SETSIZE as usize / 8]);
 
 impl Default for CoreMask {
-    /// No core.
+    /// The set without any core.
     fn default() -> Self {
         CoreMask([0; libc::CPU_SETSIZE as usize / 8])
     }
@@ -28,7 +28,7 @@ impl FromIterator<CoreId> for CoreMask {
 }
 
 impl CoreMask {
-    /// Puts `core` into the set, or takes it out. A core beyond the set's size is ignored.
+    /// Adds `core` to the set, or removes it. A core beyond the set's size is ignored.
     pub(super) fn set(&mut self, core: CoreId, within: bool) {
         if let Some(byte) = self.0.get_mut(core.index() / 8) {
             let bit = 1 << (core.index() % 8);
@@ -48,8 +48,8 @@ impl CoreMask {
         self.0.iter().all(|byte| *byte == 0)
     }
 
-    /// The set that the kernel prints as 32-bit words in hexadecimal, the highest first (`Cpus_allowed` in
-    /// proc_pid_status(5)); `None` where `text` is not one. Cores beyond the set's size are ignored.
+    /// Parses a set that the kernel prints as 32-bit words in hexadecimal, the highest first (`Cpus_allowed` in
+    /// proc_pid_status(5)); `None` if `text` is none. Cores beyond the set's size are ignored.
     pub(super) fn parse(text: &str) -> Option<CoreMask> {
         let mut mask = CoreMask::default();
         for (number, word) in text.trim().rsplit(',').enumerate() {
@@ -61,7 +61,7 @@ impl CoreMask {
         Some(mask)
     }
 
-    /// The cores of both.
+    /// The union of both sets.
     pub(super) fn with(mut self, other: &CoreMask) -> CoreMask {
         self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own |= other);
         self
@@ -73,32 +73,32 @@ impl CoreMask {
         self
     }
 
-    /// The lowest core of both.
+    /// The lowest core that both sets have.
     pub(super) fn first_shared(&self, other: &CoreMask) -> Option<CoreId> {
         (0..libc::CPU_SETSIZE as u32)
             .map(CoreId)
             .find(|core| self.has(*core) && other.has(*core))
     }
 
-    /// The cores, the lowest first.
+    /// The cores of the set, ascending.
     pub(super) fn cores(&self) -> Vec<CoreId> {
         let all = (0..libc::CPU_SETSIZE as u32).map(CoreId);
         all.filter(|core| self.has(*core)).collect()
     }
 
-    /// How many cores are in the set.
+    /// Number of cores in the set.
     pub(super) fn len(&self) -> u32 {
         self.0.iter().map(|byte| byte.count_ones()).sum()
     }
 
-    /// The bytes, the lowest cores first.
+    /// The bytes of the mask, the lowest cores first.
     pub(super) fn iter(&self) -> impl Iterator<Item = u8> {
         self.0.into_iter()
     }
 }
 
-/// On which cores `thread` may run; 0 is the calling one. Little-endian machines only: there a `cpu_set_t` is these
-/// bytes.
+/// The affinity of `thread`; 0 is the calling one. For little-endian machines only: there a `cpu_set_t` consists of
+/// these bytes.
 pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
     let mut mask = CoreMask::default();
     // SAFETY: the mask is valid for its size, which the call fills at most.
@@ -108,8 +108,7 @@ pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
     }
 }
 
-/// On which cores `thread` may run, those that are not active now included: what sched_getaffinity(2) leaves out, and
-/// putting back must not.
+/// The affinity of `thread` including inactive cores, which sched_getaffinity(2) leaves out, but restoring must keep.
 pub(super) fn allowed_to(tree: &KernelTree, thread: Tid) -> std::io::Result<CoreMask> {
     let status = tree.read(format!("/proc/{thread}/status"))?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"));
@@ -117,7 +116,7 @@ pub(super) fn allowed_to(tree: &KernelTree, thread: Tid) -> std::io::Result<Core
         .ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }
 
-/// Lets `thread` run on the cores of `mask`.
+/// Sets the affinity of `thread` to `mask`.
 pub(super) fn set_affinity(thread: Tid, mask: &CoreMask) -> std::io::Result<()> {
     // SAFETY: the mask is valid for its size.
     match unsafe { libc::sched_setaffinity(thread.0, mem::size_of_val(mask), (&raw const *mask).cast()) } {

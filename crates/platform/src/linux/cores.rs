@@ -1,13 +1,13 @@
-//! Which cores there are.
+//! The cores of the machine: online, isolated, usable.
 
 use punctual_units::CoreId;
 
 use super::{KernelTree, thread};
 
-/// More cores than any machine that Linux is built for (NR_CPUS); bounds what a strange list can name.
+/// More cores than any machine that Linux is built for (NR_CPUS); bounds the numbers in a malformed list.
 const CORES_MAX: u32 = 8_192;
 
-/// The cores in a list as the kernel writes them, e.g. "0-3,6" (Documentation/admin-guide/kernel-parameters.rst, "cpu
+/// Parses a list of cores as the kernel writes it, e.g. "0-3,6" (Documentation/admin-guide/kernel-parameters.rst, "cpu
 /// lists"); ascending, without the parts that are no range of cores.
 pub fn parse_list(list: &str) -> Vec<CoreId> {
     let mut cores: Vec<CoreId> = list
@@ -26,7 +26,7 @@ pub fn parse_list(list: &str) -> Vec<CoreId> {
     cores
 }
 
-/// All cores that are online under `tree`; on a running machine that does not tell, those allowed to the calling
+/// All cores that are online under `tree`; if a running machine does not list them, those allowed to the calling
 /// thread.
 pub fn online(tree: &KernelTree) -> Vec<CoreId> {
     let cores = parse_list(&tree.read("/sys/devices/system/cpu/online").unwrap_or_default());
@@ -36,8 +36,8 @@ pub fn online(tree: &KernelTree) -> Vec<CoreId> {
     cores
 }
 
-/// The cores that the kernel was booted to keep free (`isolcpus`, Documentation/admin-guide/kernel-parameters.rst), of
-/// those online: its scheduler places no thread there by itself.
+/// The online cores that the kernel was booted to keep free (`isolcpus`,
+/// Documentation/admin-guide/kernel-parameters.rst): its scheduler places no thread there by itself.
 pub fn isolated(tree: &KernelTree) -> Vec<CoreId> {
     let mut cores = parse_list(&tree.read("/sys/devices/system/cpu/isolated").unwrap_or_default());
     let online = online(tree);
@@ -45,9 +45,9 @@ pub fn isolated(tree: &KernelTree) -> Vec<CoreId> {
     cores
 }
 
-/// The cores that work may be placed on: those online under `tree` and allowed to the calling thread or, where a
-/// recorded tree tells which, to the process that it was recorded by. Isolated cores are in no thread's affinity until
-/// it asks for them, so they count where all others are allowed.
+/// The cores that work may be placed on: those online under `tree` and allowed to the calling thread or, in a recorded
+/// tree that says so, to the recording process. Isolated cores are in no thread's affinity until it asks for them, so
+/// they count if all others are allowed.
 pub fn usable(tree: &KernelTree) -> Vec<CoreId> {
     let online = online(tree);
     let allowed = match tree.is_live() {

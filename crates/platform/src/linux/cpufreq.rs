@@ -3,12 +3,12 @@
 //! **Terms.** A *policy* is a group of cores that share a clock, a clock domain, with files under
 //! `/sys/devices/system/cpu/cpufreq/policyN`; a *governor* chooses the frequency within the policy's limits.
 //! **Method.** One knob turns all policies together, so its steps are the frequencies that all of them have. A machine
-//! with several policies has a knob for each as well, with all of its steps. Where the
-//! `userspace` governor exists we take it and name the frequency; elsewhere (intel_pstate and amd-pstate in active
-//! mode have no such governor) we set both limits to the same frequency. Every file is written through the journal.
+//! with several policies has a knob for each as well, with all of its steps. If the `userspace` governor exists, it is
+//! selected and the frequency written to it; otherwise (intel_pstate and amd-pstate in active mode have no such
+//! governor) both limits are set to the same frequency. Every file is written through the journal.
 //!
-//! **What is read back** is the frequency that was set, or, before anything is set, the upper limit. The frequency of
-//! the moment (`scaling_cur_freq`) is no setting: it wanders with load, turbo and temperature.
+//! **Reading back** returns the frequency that was set, or, before anything is set, the upper limit. The momentary
+//! frequency (`scaling_cur_freq`) is no setting: it varies with load, turbo and temperature.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -22,26 +22,26 @@ use super::{KernelTree, last_error, refused};
 use crate::{ClockOffer, Provenance, Refusal};
 
 const POLICIES: &str = "/sys/devices/system/cpu/cpufreq";
-/// Steps made up for a policy that lists none: multiples of this, which intel_pstate can set exactly.
+/// Distance of the steps assumed for a policy that lists none: intel_pstate can set multiples of it exactly.
 const LADDER_STEP: Hertz = Hertz::from_mhz(100);
 
-/// The frequencies that a policy can be set to.
+/// The frequencies to which a policy can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frequencies {
-    /// These, ascending.
+    /// A list of frequencies, ascending.
     Table(Vec<Hertz>),
-    /// Any between the two.
+    /// Any frequency between two bounds.
     Range {
-        /// The lowest.
+        /// Lowest frequency of the range.
         bottom: Hertz,
-        /// The highest, turbo included.
+        /// The highest frequency, turbo included.
         top: Hertz,
     },
 }
 
 impl Frequencies {
-    /// What a policy says of itself: the text of its `scaling_available_frequencies`, where it has that file, and of
-    /// its `cpuinfo_min_freq` and `cpuinfo_max_freq`, all in kHz. `None` where nothing of use is in them.
+    /// Parses a policy's `scaling_available_frequencies`, if it has that file, and its `cpuinfo_min_freq` and
+    /// `cpuinfo_max_freq`, all in kHz. `None` if they hold no usable frequency.
     pub fn parse(available: Option<&str>, bottom: &str, top: &str) -> Option<Frequencies> {
         let mut table: Vec<Hertz> = available
             .unwrap_or("")
@@ -65,17 +65,17 @@ impl Frequencies {
     }
 }
 
-/// A frequency as the kernel writes it, in kHz; zero and nonsense are none.
+/// A frequency as the kernel writes it, in kHz; `None` for zero and for other text.
 fn parse_khz(text: &str) -> Option<Hertz> {
     let khz: u64 = text.trim().parse().ok()?;
     (1..=KHZ_MAX).contains(&khz).then(|| Hertz::from_khz(khz))
 }
 
-/// Beyond any CPU: 100 GHz.
+/// Upper bound on a plausible frequency, in kHz: 100 GHz.
 const KHZ_MAX: u64 = 100_000_000;
 
-/// The steps that all policies have: those in every table and within every range; where no policy has a table,
-/// the multiples of 100 MHz in the ranges' common part, and its ends. Ascending; empty where there are none.
+/// The steps that all policies have: those in every table and within every range; if no policy has a table, the
+/// multiples of 100 MHz in the ranges' common part, and its ends. Ascending; empty if there are none.
 pub fn common_steps(policies: &[Frequencies]) -> Vec<Hertz> {
     let table = policies.iter().find_map(|policy| match policy {
         Frequencies::Table(table) => Some(table.clone()),
@@ -86,7 +86,7 @@ pub fn common_steps(policies: &[Frequencies]) -> Vec<Hertz> {
     steps
 }
 
-/// The ladder over the common part of `policies`, all of them ranges.
+/// The steps in the common part of `policies`, all of which are ranges.
 fn ladder(policies: &[Frequencies]) -> Vec<Hertz> {
     let ends = policies.iter().filter_map(|policy| match policy {
         Frequencies::Range { bottom, top } => Some((*bottom, *top)),
@@ -104,12 +104,12 @@ fn ladder(policies: &[Frequencies]) -> Vec<Hertz> {
     steps
 }
 
-/// The clock of a core at this moment, as the driver tells it; `None` where the core has no policy.
+/// Present clock of a core, as the driver reports it; `None` if the core has no policy.
 pub fn current(tree: &KernelTree, core: CoreId) -> Option<Hertz> {
     of_core(tree, core, "scaling_cur_freq")
 }
 
-/// The highest clock of a core; `None` where the core has no policy.
+/// The highest clock of a core; `None` if the core has no policy.
 pub fn highest(tree: &KernelTree, core: CoreId) -> Option<Hertz> {
     of_core(tree, core, "cpuinfo_max_freq")
 }
@@ -119,15 +119,15 @@ fn of_core(tree: &KernelTree, core: CoreId, file: &str) -> Option<Hertz> {
     parse_khz(&read_trimmed(&path).ok()?)
 }
 
-/// The cores and the steps of each policy under `tree`, by its number; none where there is no policy, or one says
-/// nothing of use. Reads only: whether they can be set, [`CpuFreq::open`] finds out.
+/// Cores and steps of each policy under `tree`, by number; empty if there is no policy, or one has no usable steps.
+/// Reads only: [`CpuFreq::open`] checks whether they can be set.
 pub fn policies(tree: &KernelTree) -> Vec<(Vec<CoreId>, ClockOffer)> {
     let policy = |folder: PathBuf| Some((cores_of(&folder), offer_of(&[frequencies_of(&folder)?])));
     let found: Option<Vec<_>> = policy_folders(&tree.path(POLICIES)).into_iter().map(policy).collect();
     found.unwrap_or_default()
 }
 
-/// The steps that all of these have.
+/// The steps that all of `frequencies` have.
 fn offer_of(frequencies: &[Frequencies]) -> ClockOffer {
     ClockOffer {
         steps: common_steps(frequencies),
@@ -135,7 +135,7 @@ fn offer_of(frequencies: &[Frequencies]) -> ClockOffer {
     }
 }
 
-/// How a frequency is forced.
+/// Method of setting a frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     /// Governor `userspace`, then `scaling_setspeed`.
@@ -152,24 +152,24 @@ struct Domain {
     offer: ClockOffer,
     method: Method,
     journal: Journal,
-    /// What we have set; `None` while it is as it was found.
+    /// The frequency that we have set; `None` while the policy is in its original state.
     set: Option<Hertz>,
     found_under_userspace: bool,
 }
 
-/// The clock knobs of a machine: of all policies together, and of each.
+/// The clock knobs of a machine: one for all policies together, and one for each policy.
 #[derive(Debug)]
 pub struct CpuFreq {
     domains: Vec<Domain>,
-    /// The steps that all have.
+    /// Steps that all policies have.
     offer: ClockOffer,
 }
 
 impl CpuFreq {
-    /// Finds the policies under `tree`. Changes nothing.
+    /// Finds the policies under `tree`. Writes nothing.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no policy, no step common to all, or no right to write their files.
+    /// [`Refusal`] if there is no policy, no step common to all, or no right to write their files.
     pub fn open(tree: &KernelTree, journal: &Journal) -> Result<CpuFreq, Refusal> {
         let policies = policy_folders(&tree.path(POLICIES));
         if policies.is_empty() {
@@ -206,10 +206,10 @@ impl CpuFreq {
         { self.domains.iter() }.map(|domain| (domain.cores.as_slice(), &domain.offer))
     }
 
-    /// Sets all policies to the step nearest to `wanted`, and returns it.
+    /// Sets all policies to the step nearest to `wanted`, and returns that step.
     ///
     /// # Errors
-    /// [`Refusal`] where a policy does not follow; the others are at the former frequency again then.
+    /// [`Refusal`] if a policy cannot be set; the others are set back to their former frequency then.
     pub fn set(&mut self, wanted: Hertz) -> Result<Hertz, Refusal> {
         let step = self.offer.nearest(wanted);
         let former: Vec<Option<Hertz>> = self.domains.iter().map(|domain| domain.set).collect();
@@ -223,10 +223,10 @@ impl CpuFreq {
         Ok(step)
     }
 
-    /// Sets the policy of that number, from 0, to the step nearest to `wanted`, and returns it.
+    /// Sets policy `number`, counted from 0, to its step nearest to `wanted`, and returns that step.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no such policy, or it does not follow.
+    /// [`Refusal`] if there is no such policy, or it cannot be set.
     pub fn set_domain(&mut self, number: usize, wanted: Hertz) -> Result<Hertz, Refusal> {
         let Some(domain) = self.domains.get_mut(number) else {
             return Err(no_knob(
@@ -239,7 +239,7 @@ impl CpuFreq {
         Ok(step)
     }
 
-    /// The frequency in force, to the nearest step; the lowest where policies disagree.
+    /// The frequency in force, rounded to the nearest step; the lowest one if policies disagree.
     ///
     /// # Errors
     /// The file that could not be read, and why.
@@ -251,7 +251,7 @@ impl CpuFreq {
         Ok(self.offer.nearest(lowest))
     }
 
-    /// The frequency in force of each policy, to its nearest step.
+    /// The frequency in force of each policy, rounded to its nearest step.
     ///
     /// # Errors
     /// The file that could not be read, and why.
@@ -260,7 +260,7 @@ impl CpuFreq {
         self.domains.iter().map(read).collect()
     }
 
-    /// Puts all policies back to how they were found; returns what could not be put back.
+    /// Restores the original state of all policies; returns the failures.
     pub fn restore(&mut self) -> Vec<Refusal> {
         self.domains.iter_mut().flat_map(Domain::restore).collect()
     }
@@ -297,8 +297,8 @@ impl Domain {
         Ok(())
     }
 
-    /// Where it was before a change that was refused. What refuses now may refuse again; the meter shows where the
-    /// clock then stands.
+    /// Returns to the state before a refused change. That may be refused as well; the meter then shows the actual
+    /// clock.
     fn back_to(&mut self, former: Option<Hertz>) {
         match former {
             Some(former) => drop(self.force(former)),
@@ -329,13 +329,13 @@ impl Domain {
     fn set_speed(&self, step: Hertz) -> Result<(), Refusal> {
         if self.set.is_none() {
             self.journal.write(&self.policy.join("scaling_governor"), "userspace")?;
-            // The governor stays within the limits: open them to all steps.
+            // The governor stays within the limits: widen them to all steps.
             self.set_limits(self.offer.bottom(), self.offer.top())?;
         }
         self.journal.write(&self.policy.join("scaling_setspeed"), &khz(step))
     }
 
-    /// Sets both limits, in the order in which the lower one never exceeds the upper one: kernels refuse that.
+    /// Sets both limits, in an order in which the lower one never exceeds the upper one, which kernels refuse.
     fn set_limits(&self, bottom: Hertz, top: Hertz) -> Result<(), Refusal> {
         let (lower, upper) = (
             self.policy.join("scaling_min_freq"),
@@ -353,7 +353,7 @@ impl Domain {
 }
 
 impl Method {
-    /// The files that it writes.
+    /// The files that the method writes.
     fn files(self) -> &'static [&'static str] {
         match self {
             Method::Userspace => &[
@@ -371,7 +371,7 @@ fn khz(frequency: Hertz) -> String {
     (frequency.0 / 1_000).to_string()
 }
 
-/// The folders `policyN` in `folder`, by N.
+/// The folders `policyN` in `folder`, sorted by N.
 fn policy_folders(folder: &Path) -> Vec<PathBuf> {
     let mut policies: Vec<(u32, PathBuf)> = std::fs::read_dir(folder)
         .into_iter()
@@ -386,7 +386,7 @@ fn policy_folders(folder: &Path) -> Vec<PathBuf> {
     policies.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The cores of a policy that are online.
+/// The online cores of a policy.
 fn cores_of(policy: &Path) -> Vec<CoreId> {
     let cores = read_trimmed(&policy.join("affected_cpus")).unwrap_or_default();
     let cores = cores.split_whitespace();
@@ -406,7 +406,7 @@ fn no_knob(why: impl std::fmt::Display, remedy: &str) -> Refusal {
     refused("setting the CPU clock (cpufreq)", why, remedy)
 }
 
-/// Whether `path` could be written, found out without writing.
+/// Checks whether `path` could be written, without writing.
 fn writable(path: &Path) -> Result<(), Refusal> {
     let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
     // SAFETY: `name` ends with a zero.

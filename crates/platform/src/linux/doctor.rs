@@ -1,8 +1,8 @@
-//! What this machine offers, what is missing, and how to get it.
+//! Examines the facilities of this machine: available or missing, and how to get them.
 //!
-//! Each finding answers one question about one facility. Kernel files are read below the given tree; what only a system
-//! call can tell (scheduling, locked memory) is asked of this process, by trying where that is harmless, on a thread or
-//! a group that is gone afterwards.
+//! Each finding answers one question about one facility. Kernel files are read below the given tree; facts that only a
+//! system call reveals (scheduling, locked memory) are those of this process, found by harmless trials on a thread or a
+//! group that is removed afterwards.
 
 use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -24,31 +24,31 @@ use super::thermal::Thermometer;
 use super::{KernelTree, busy, cores, thread};
 use crate::{CoreChoice, Refusal};
 
-/// What is looked at, in the order of [`examine`].
+/// The examined facilities, in the order of [`examine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Facility {
-    /// A clock knob of the hardware's (cpufreq).
+    /// A clock knob of the hardware (cpufreq).
     Clock,
-    /// A clock knob by real extra work.
+    /// A clock knob emulated by real extra work.
     EmulatedClock,
-    /// A bound on best-effort work (cgroup).
+    /// A bound on the CPU share of best-effort work (cgroup).
     CpuShare,
-    /// Real-time scheduling (`SCHED_FIFO`).
+    /// Permission for real-time scheduling (`SCHED_FIFO`).
     RealTime,
-    /// Real-time threads that are never stopped by the kernel's throttling.
+    /// Real-time threads that the kernel's throttling never stops.
     UnthrottledRealTime,
-    /// Real-time threads that never give way to the fair server.
+    /// Real-time threads that the fair server never interrupts.
     NoFairServer,
     /// Memory that is never paged out (`mlockall`).
     LockedMemory,
-    /// Cores that the scheduler leaves alone (isolcpus, cpuset partitions).
+    /// Cores to which the scheduler moves no thread by itself (isolcpus, cpuset partitions).
     IsolatedCores,
-    /// A core that all other threads are moved off.
+    /// A core from which all other threads are moved away.
     ExclusiveCore,
     /// Memory that survives power loss, mapped into files (dax).
     PersistentMemory,
-    /// Completions that can be looked for (`io_uring`).
+    /// Completions that can be polled for (`io_uring`).
     PolledCompletion,
     /// Cores without a timer tick (nohz_full).
     TicklessCores,
@@ -64,16 +64,16 @@ pub enum Facility {
     Temperature,
     /// A meter of busy time per core.
     BusyTime,
-    /// Hardware of our own: no hypervisor.
+    /// Hardware without a hypervisor.
     BareMetal,
-    /// Cores that no hypervisor takes away.
+    /// Cores from which no hypervisor takes time.
     NoSteal,
-    /// No change of the machine that a dead process has left.
+    /// A machine without changes left by dead processes.
     AsFound,
-    /// An emulator that counts cache misses for every number of ways. Examined by the command, which knows the
+    /// An emulator that counts cache misses for every number of ways. The command examines it, because it knows the
     /// profiler.
     CacheProfiles,
-    /// A store. Examined by the command, which knows the engines.
+    /// A store's files. The command examines them, because it knows the engines.
     Store,
 }
 
@@ -107,35 +107,34 @@ impl fmt::Display for Facility {
     }
 }
 
-/// How a facility stands.
+/// State of a facility on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It is there and may be used.
+    /// Present, and this user may use it.
     Offered,
-    /// Something else stands in for it.
+    /// Replaced by an emulation.
     Emulated,
-    /// The machine or its kernel does not have it, or not switched on.
+    /// Missing on the machine or in its kernel, or switched off.
     Missing,
-    /// It is there, but this user may not use it, or not find out.
+    /// Present, but this user may not use it, or cannot find out.
     Refused,
 }
 
-/// One facility, examined.
+/// Result of examining a facility.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which facility.
+    /// The facility that was examined.
     pub facility: Facility,
-    /// How it stands.
+    /// State of the facility.
     pub status: Status,
-    /// What was found.
+    /// Facts that were found, in words.
     pub detail: String,
-    /// What would help; empty where nothing is wanted.
+    /// Remedy in words; empty if nothing is wanted.
     pub remedy: String,
 }
 
-/// Examines every facility up to [`Facility::AsFound`], in the order of [`Facility`]. Whatever is tried on the way is
-/// undone.
+/// Examines every facility up to [`Facility::AsFound`], in the order of [`Facility`]. Undoes every trial that it makes.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
     vec![
         clock(tree),
@@ -184,7 +183,7 @@ impl Facility {
         }
     }
 
-    /// `refusal` as missing where the machine has none of `present`, as refused where it has.
+    /// `refusal` as refused if the machine has the facility (`present`), as missing if not.
     fn absent_or_refused(self, refusal: Refusal, present: bool) -> Finding {
         if present {
             self.refused(refusal)
@@ -213,7 +212,7 @@ fn emulated_clock(tree: &KernelTree) -> Finding {
     Facility::EmulatedClock.found(Status::Emulated, detail, "")
 }
 
-/// Makes a group and removes it again; in a recorded tree, only looks where it would be.
+/// Makes a group and removes it again; in a recorded tree, only locates it.
 fn cpu_share(tree: &KernelTree) -> Finding {
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let location = cgroup::locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
@@ -238,7 +237,7 @@ fn cpu_share(tree: &KernelTree) -> Finding {
     }
 }
 
-/// Asks for the least real-time priority, on a thread of its own.
+/// Tries the lowest real-time priority, on a thread of its own.
 fn real_time() -> Finding {
     let tried = std::thread::spawn(|| thread::real_time(*thread::REAL_TIME_PRIORITIES.start())).join();
     match tried {
@@ -293,7 +292,8 @@ fn fair_server(tree: &KernelTree) -> Finding {
         FairServer::Off => facility.offered("the fair server is off on all cores"),
         FairServer::Reserves { runtime, period, cores } => facility.missing(
             format!("on {cores} cores, ordinary threads get up to {runtime} of each {period} if they wait"),
-            // Linux 6.12.117 loses count of the servers' bandwidth once a process reads sched_rt_runtime_us, as we do.
+            // Linux 6.12.117 loses count of the servers' bandwidth once a process reads sched_rt_runtime_us, as this
+            // one does.
             "as root: echo 0 into every runtime file under /sys/kernel/debug/sched/fair_server; where that is refused as busy, soon after boot",
         ),
     }
@@ -334,7 +334,7 @@ fn isolated(tree: &KernelTree) -> Finding {
     }
 }
 
-/// Looks without taking a core: taking one would move all threads.
+/// Checks the requirements without taking a core, which would move all threads.
 fn exclusive_core(tree: &KernelTree) -> Finding {
     let facility = Facility::ExclusiveCore;
     if cores::usable(tree).len() < 2 {
@@ -378,7 +378,7 @@ fn persistent_memory(tree: &KernelTree) -> Finding {
     }
 }
 
-/// Tries a ring; a device's queue says whether its driver polls (`nvme.poll_queues`).
+/// Makes a ring on trial; a device's queue shows whether its driver polls (`nvme.poll_queues`).
 fn polled_completion(tree: &KernelTree) -> Finding {
     let facility = Facility::PolledCompletion;
     if let Err(why) = try_ring() {
@@ -403,7 +403,7 @@ fn polled_completion(tree: &KernelTree) -> Finding {
     facility.offered(format!("io_uring, by looking into its ring; {drivers}"))
 }
 
-/// Asks the kernel for a ring of io_uring with two entries, and gives it back.
+/// Makes an io_uring with two entries, and closes it.
 fn try_ring() -> Result<(), std::io::Error> {
     /// Bytes of `struct io_uring_params` (io_uring_setup(2)); all zero asks for the defaults.
     const PARAMS_BYTES: usize = 120;
@@ -418,7 +418,7 @@ fn try_ring() -> Result<(), std::io::Error> {
     Ok(())
 }
 
-/// Of the core that an exclusive task would get first.
+/// Examines the core that an exclusive task would get first.
 fn tickless(tree: &KernelTree) -> Finding {
     let facility = Facility::TicklessCores;
     let candidates = exclusive::candidates(tree, &CoreChoice::Any).unwrap_or_default();
@@ -442,7 +442,7 @@ fn preemption(tree: &KernelTree) -> Finding {
     }
     let remedy = "boot with preempt=full, or install a PREEMPT_RT kernel";
     let build = tree.read("/proc/sys/kernel/version").unwrap_or_default();
-    // The model in force, in parentheses among all that there are: "none voluntary (full) lazy".
+    // The model in force is in parentheses, among all possible ones: "none voluntary (full) lazy".
     let debug = tree.read("/sys/kernel/debug/sched/preempt").unwrap_or_default();
     let dynamic = debug
         .split_once('(')
@@ -490,7 +490,7 @@ fn uclamp(tree: &KernelTree) -> Finding {
     if tree.read("/proc/sys/kernel/sched_util_clamp_min").is_err() {
         return facility.missing("this kernel has none", "build the kernel with CONFIG_UCLAMP_TASK");
     }
-    // 1024 stands for the full clock: real-time threads run at it however low the knob is set by a governor.
+    // 1024 is the full clock: real-time threads then run at it, however low a governor sets the knob.
     let real_time = tree
         .read("/proc/sys/kernel/sched_util_clamp_min_rt_default")
         .unwrap_or_default();
@@ -564,7 +564,7 @@ fn steal(tree: &KernelTree) -> Finding {
     )
 }
 
-/// Which process holds what on this machine, and what dead ones have left. Undoes nothing.
+/// Lists the holders in this machine's ledger, and changes left by dead ones. Undoes nothing.
 fn as_found(tree: &KernelTree) -> Finding {
     let facility = Facility::AsFound;
     if !tree.is_live() {

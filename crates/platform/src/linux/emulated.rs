@@ -1,14 +1,14 @@
-//! A clock knob where the machine has none: real extra work in proportion.
+//! A clock knob for machines without one: real extra work in proportion.
 //!
 //! **Problem.** A virtual machine has no cpufreq, and CPU quotas stop a thread for milliseconds instead of slowing it
-//! down. **Method.** Let *top* be the CPU's frequency and *f* the clock that is asked for. Work that takes *w* at top
-//! takes *w·top/f* at *f*; so after *w* of real work the thread executes another *w·(top/f - 1)* of arithmetic, data
-//! path included ([`EmulatedClock::stretch`]), and pure computation is scaled from the start
-//! ([`EmulatedClock::compute`]). The extra work is a number of loop iterations fixed beforehand by a calibration:
-//! it watches no clock and never sleeps, so preemption, interference and cache misses hit it as they hit real work.
+//! down. **Method.** Let *top* be the CPU's frequency and *f* the wanted clock. Work that takes *w* at top takes
+//! *w·top/f* at *f*; so after *w* of real work the thread executes another *w·(top/f - 1)* of arithmetic, data path
+//! included ([`EmulatedClock::stretch`]), and pure computation is scaled from the start ([`EmulatedClock::compute`]).
+//! The extra work is a number of loop iterations fixed beforehand by a calibration: it watches no clock and never
+//! sleeps, so preemption, interference and cache misses hit it as they hit real work.
 //!
-//! What it cannot stand for: energy, and stretching work while it waits for memory (memory does not slow down with
-//! the core's clock; the caller decides which part of its time it passes to `stretch`).
+//! Limits: it does not emulate energy, and it must not stretch time spent waiting for memory (memory does not slow down
+//! with the core's clock; the caller decides which part of its time it passes to `stretch`).
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +18,18 @@ use punctual_units::{Clock, Hertz, Nanos};
 use super::KernelTree;
 use crate::{ClockOffer, Provenance};
 
-/// How fast this machine runs the arithmetic loop at its real clock.
+/// Speed of the arithmetic loop on this machine at its real clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calibration {
     iterations_per_nano: f64,
 }
 
 impl Calibration {
-    /// Calibration runs. The fastest one counts: nothing makes a run faster than the machine, and any preemption,
-    /// interrupt or steal only makes it slower.
+    /// Number of calibration runs. The fastest one counts: a preemption, an interrupt or steal only makes a run slower.
     const RUNS: usize = 40;
-    /// A run is long enough once it takes this: thousands of times what reading a clock costs or resolves.
+    /// Least duration of a calibration run: thousands of times the cost and the resolution of reading a clock.
     const RUN_AT_LEAST: Nanos = Nanos::from_micros(50);
-    /// The longest run, for a clock that does not move.
+    /// Most iterations of a run, for a clock that does not move.
     const ITERATIONS_MAX: u64 = 1 << 22;
 
     /// Measures the loop on the calling thread; takes a few milliseconds.
@@ -55,7 +54,7 @@ impl Calibration {
         Calibration { iterations_per_nano }
     }
 
-    /// How many iterations take `work` at the real clock, to the nearest whole one.
+    /// Number of iterations that take `work` at the real clock, rounded.
     pub fn iterations(&self, work: Nanos) -> u64 {
         (work.0 as f64 * self.iterations_per_nano).round() as u64
     }
@@ -74,7 +73,7 @@ fn spin(iterations: u64) {
     black_box(state);
 }
 
-/// The emulated clock, shared by all threads whose work it slows down.
+/// The emulated clock, shared by all threads that it slows down.
 ///
 /// ```
 /// use punctual_platform::linux::emulated::{Calibration, EmulatedClock};
@@ -89,20 +88,20 @@ fn spin(iterations: u64) {
 pub struct EmulatedClock {
     offer: ClockOffer,
     calibration: Calibration,
-    /// The clock in force, hertz; one of the offered steps.
+    /// The clock in force, in hertz; one of the offered steps.
     clock_hz: AtomicU64,
 }
 
 impl EmulatedClock {
-    /// Steps of the ladder, in percent of the top. About as many as the A15 of the paper has (19, from 200 MHz to 2
-    /// GHz), but fivefold slow at most instead of tenfold; chosen by hand.
+    /// Steps of the clock, in percent of the top. About as many as the A15 of the paper has (19, from 200 MHz to 2
+    /// GHz), but the slowest is a fifth of the top instead of a tenth; chosen by hand.
     const STEPS_PERCENT: std::ops::RangeInclusive<u64> = 20..=100;
     const STEP_PERCENT: usize = 5;
-    /// [`EmulatedClock::compute`] looks at the clock again after this many cycles (50 us at 2 GHz), so that a turn
-    /// of the knob also slows down work that is under way.
+    /// Cycles after which [`EmulatedClock::compute`] reads the clock again (50 us at 2 GHz), so that a turn of the knob
+    /// also slows down work in progress.
     const CHUNK_CYCLES: u64 = 100_000;
 
-    /// A clock at `top`, in steps of 5 % from 20 % to 100 % of it. It starts at the top.
+    /// Makes a clock at `top`, in steps of 5 % from 20 % to 100 % of it. It starts at the top.
     pub fn new(top: Hertz, calibration: Calibration) -> Self {
         let steps = Self::STEPS_PERCENT
             .step_by(Self::STEP_PERCENT)
@@ -118,54 +117,54 @@ impl EmulatedClock {
         }
     }
 
-    /// A clock for the CPU that `tree` describes, calibrated on this machine.
+    /// Makes a clock for the CPU that `tree` describes, calibrated on this machine.
     pub fn of(tree: &KernelTree, clock: &impl Clock) -> Self {
         let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();
         EmulatedClock::new(nominal_frequency(&cpuinfo), Calibration::measure(clock))
     }
 
-    /// The steps, labelled as emulated.
+    /// The offered steps, labelled as emulated.
     pub fn offer(&self) -> &ClockOffer {
         &self.offer
     }
 
-    /// Sets the clock to the nearest step, which it returns. Takes effect at the next work of every thread.
+    /// Sets the clock to the nearest step, and returns that. Takes effect at the next work of every thread.
     pub fn set(&self, wanted: Hertz) -> Hertz {
         let obtained = self.offer.nearest(wanted);
         self.clock_hz.store(obtained.0, Ordering::Relaxed);
         obtained
     }
 
-    /// The clock in force.
+    /// The clock in force, one of the steps.
     pub fn clock(&self) -> Hertz {
         Hertz(self.clock_hz.load(Ordering::Relaxed))
     }
 
-    /// The clock in force against the top, 0.2 to 1.
+    /// The clock in force divided by the top, 0.2 to 1.
     pub fn ratio(&self) -> f64 {
         self.clock().ratio(self.offer.top())
     }
 
-    /// How many loop iterations follow `real_work`: those that take `real_work * (top/f - 1)`.
+    /// Number of loop iterations after `real_work`: those that take `real_work * (top/f - 1)`.
     pub fn extra_iterations(&self, real_work: Nanos) -> u64 {
         self.calibration.iterations(real_work.scaled(1.0 / self.ratio() - 1.0))
     }
 
-    /// Slows down work that took `real_work` of CPU time at the real clock, by real extra work after it.
-    /// At the top clock it does nothing.
+    /// Slows down work that took `real_work` of CPU time at the real clock, by real extra work after it. Does nothing
+    /// at the top clock.
     ///
-    /// Pass CPU time, not elapsed time, where the thread may have been preempted meanwhile.
+    /// Pass CPU time instead of elapsed time if the thread may have been preempted meanwhile.
     pub fn stretch(&self, real_work: Nanos) {
         spin(self.extra_iterations(real_work));
     }
 
-    /// How many loop iterations stand for `cycles` at the clock in force: those that take `cycles / f`.
+    /// Number of loop iterations for `cycles` at the clock in force: those that take `cycles / f`.
     pub fn compute_iterations(&self, cycles: u64) -> u64 {
         self.calibration
             .iterations(Nanos::from_secs_f64(cycles as f64 / self.clock().0 as f64))
     }
 
-    /// Computes for `cycles` at the clock in force. It follows a clock that is turned meanwhile.
+    /// Computes for `cycles` at the clock in force, and follows changes of the clock meanwhile.
     pub fn compute(&self, cycles: u64) {
         let mut left = cycles;
         while left > 0 {
@@ -176,15 +175,15 @@ impl EmulatedClock {
     }
 }
 
-/// Frequencies that a CPU may have; a figure outside is something else (on ARM, BogoMIPS tell of a timer).
+/// Plausible CPU frequencies in MHz; other figures mean something else (on ARM, BogoMIPS are those of a timer).
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 300.0..=10_000.0;
-/// What stands for the frequency of a CPU that does not tell it.
+/// Assumed frequency of a CPU that does not report one.
 const UNKNOWN_CPU: Hertz = Hertz::from_mhz(1000);
 
 /// The frequency of the first CPU in the text of `/proc/cpuinfo`: "cpu MHz", else half of its BogoMIPS (the delay loop
 /// runs twice per cycle), else 1 GHz.
 ///
-/// The absolute figure only names the steps; what the emulation does depends on the ratio to it alone.
+/// The absolute figure only names the steps; the emulation depends on ratios to it alone.
 pub fn nominal_frequency(cpuinfo: &str) -> Hertz {
     let field = |name: &str| {
         cpuinfo

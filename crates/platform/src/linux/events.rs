@@ -1,13 +1,13 @@
-//! What a thread waits for that is released by events: a file descriptor that becomes readable.
+//! Events that release the jobs of a thread: a file descriptor becomes readable.
 //!
 //! | descriptor | an event is | read here |
 //! |---|---|---|
-//! | eventfd(2), timerfd | what its counter counts; several that came together are told as one with their number | yes |
-//! | an interrupt of a UIO device (`/dev/uio0`) | what the kernel counts, likewise; the job enables the interrupt again | yes |
-//! | socket, pipe, any other that can be polled | that there is something to read, which the job reads | no |
+//! | eventfd(2), timerfd | an increment of its counter; a read reports their number since the last one | yes |
+//! | interrupt of a UIO device (`/dev/uio0`) | likewise, of the kernel's count; the job enables it again | yes |
+//! | socket, pipe, any other that can be polled | readability; the job reads the data | no |
 //!
-//! A descriptor that is read here does not block its readers from then on (`O_NONBLOCK`): were another thread to read
-//! it first, this one would wait where no bell wakes it.
+//! A descriptor that is read here becomes non-blocking (`O_NONBLOCK`): if another thread read it first, a blocking read
+//! would wait where no bell wakes it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -21,7 +21,7 @@ use punctual_units::{Clock, Nanos, Time};
 use super::{KernelTree, last_error, refused};
 use crate::Refusal;
 
-/// An eventfd: rung by any thread, it wakes the thread that waits for it.
+/// An eventfd: any thread may ring it, and that wakes the thread that waits for it.
 ///
 /// ```
 /// use punctual_platform::linux::events::{Bell, EventSource, Heard};
@@ -36,10 +36,10 @@ use crate::Refusal;
 pub struct Bell(OwnedFd);
 
 impl Bell {
-    /// One that has not been rung.
+    /// Makes a bell that has not been rung.
     ///
     /// # Errors
-    /// [`Refusal`] where the process may open no more descriptors.
+    /// [`Refusal`] if the process may open no more descriptors.
     pub fn new() -> Result<Bell, Refusal> {
         // SAFETY: no memory is passed.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -50,7 +50,7 @@ impl Bell {
         Ok(Bell(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Adds an event. Never waits; a counter that is full (2^64 - 2 events) stays as it is.
+    /// Adds an event. Never waits; a full counter (2^64 - 2 events) keeps its value.
     pub fn ring(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: the buffer is as long as said.
@@ -72,36 +72,36 @@ pub struct EventSource {
     stop: Arc<Bell>,
 }
 
-/// What of an event is read here.
+/// Kind of counter that an event source reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
-    /// A counter of 8 bytes, which reading sets to 0.
+    /// An 8-byte counter, which reading resets to 0.
     Counter,
-    /// A counter of 4 bytes since the device was opened, and what it was last.
+    /// A 4-byte counter of interrupts since the device was opened, and its previous value.
     Interrupts(Option<u32>),
-    /// Nothing.
+    /// No counter: the job reads the data.
     Nothing,
 }
 
-/// How a wait for an event ended.
+/// Result of a wait for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// An event came, or `count` together.
+    /// An event, or several that were counted together.
     Event {
-        /// At least 1; always 1 where events are not counted.
+        /// Number of events, at least 1; always 1 if they are not counted.
         count: u64,
     },
-    /// A bell was rung, a signal came, or the time is over.
+    /// No event: a bell was rung, a signal came, or the time is over.
     Nothing,
-    /// No event will come any more, for this reason.
+    /// No more events can come; the text is the reason.
     Closed(String),
 }
 
 impl EventSource {
-    /// The events of `fd`, by a descriptor of its own: the caller's may be closed.
+    /// Takes the events of `fd`, through a duplicate: the caller may close its own.
     ///
     /// # Errors
-    /// [`Refusal`] where `fd` is a file or folder, which are readable at all times, or the process may open no more
+    /// [`Refusal`] if `fd` is a file or folder, which are readable at all times, or the process may open no more
     /// descriptors.
     pub fn of(fd: impl AsFd) -> Result<EventSource, Refusal> {
         let what = "events of a file descriptor";
@@ -129,13 +129,13 @@ impl EventSource {
         })
     }
 
-    /// Ends a wait that is on, and every later one at once.
+    /// A bell that ends the present wait, and every later one at once.
     pub fn stop(&self) -> Arc<Bell> {
         Arc::clone(&self.stop)
     }
 
-    /// Sleeps until an event comes, [`stop`](Self::stop) or `bell` is rung, or it is `until`. An event that is there
-    /// already is told at once. Allocates nothing but the words of an end.
+    /// Sleeps until an event comes, [`stop`](Self::stop) or `bell` is rung, or the instant `until`. Returns a pending
+    /// event at once. Allocates only for the reason of a `Heard::Closed`.
     pub fn wait(&mut self, bell: Option<&Bell>, until: Option<Time>) -> Heard {
         let asked = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let bell = bell.map_or(-1, |bell| bell.0.as_raw_fd());
@@ -151,7 +151,7 @@ impl EventSource {
         self.heard(polled[0].revents)
     }
 
-    /// An event that is there already; does not sleep.
+    /// Returns a pending event without sleeping.
     pub fn waiting(&mut self) -> Heard {
         self.wait(None, Some(Time::ZERO))
     }
@@ -176,7 +176,7 @@ impl EventSource {
         Heard::Nothing
     }
 
-    /// Whether nothing is left to be read; false where the descriptor does not say.
+    /// Whether nothing is left to read; false if the descriptor does not say.
     fn is_empty(&self) -> bool {
         let mut bytes: libc::c_int = 0;
         // SAFETY: FIONREAD writes one integer.
@@ -184,7 +184,7 @@ impl EventSource {
         asked == 0 && bytes == 0
     }
 
-    /// How many events there are; they are not told again.
+    /// Reads and resets the number of pending events.
     fn take(&mut self) -> io::Result<u64> {
         let mut buffer = [0u8; 8];
         let bytes = match self.takes {
@@ -192,7 +192,7 @@ impl EventSource {
             Takes::Interrupts(_) => 4,
             Takes::Nothing => return Ok(1),
         };
-        // SAFETY: the buffer has at least so many bytes.
+        // SAFETY: the buffer has at least `bytes` bytes.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), bytes) };
         if read < 0 {
             let why = last_error();
@@ -209,7 +209,7 @@ impl EventSource {
 }
 
 impl Takes {
-    /// By what the kernel calls an open descriptor (proc_pid_fd(5)).
+    /// Chooses by the kernel's name of an open descriptor (proc_pid_fd(5)).
     fn from_link(link: &str) -> Takes {
         match link {
             "anon_inode:[eventfd]" | "anon_inode:[timerfd]" => Takes::Counter,
@@ -218,7 +218,7 @@ impl Takes {
         }
     }
 
-    /// How many events the bytes that were read stand for.
+    /// Number of events that the bytes read stand for.
     fn counted(&mut self, bytes: [u8; 8]) -> u64 {
         match self {
             Takes::Counter => u64::from_ne_bytes(bytes),
@@ -226,7 +226,7 @@ impl Takes {
                 let [a, b, c, d, ..] = bytes;
                 let now = u32::from_ne_bytes([a, b, c, d]);
                 let before = before.replace(now);
-                // The first one: how many came before it was waited for is not of interest.
+                // The first read counts as one: interrupts before the wait are of no interest.
                 u64::from(before.map_or(1, |before| now.wrapping_sub(before)))
             }
             Takes::Nothing => 1,
@@ -244,7 +244,7 @@ fn always_readable(fd: RawFd) -> bool {
     matches!(mode, Some(libc::S_IFREG | libc::S_IFDIR))
 }
 
-/// Reads of the descriptor never wait from now on.
+/// Makes reads of the descriptor non-blocking.
 fn unblock(fd: RawFd) -> io::Result<()> {
     // SAFETY: no memory is passed.
     let set = unsafe {
@@ -254,7 +254,7 @@ fn unblock(fd: RawFd) -> io::Result<()> {
     if set { Ok(()) } else { Err(last_error()) }
 }
 
-/// ppoll(2), for so long at most.
+/// Calls ppoll(2), with `left` as the longest wait.
 fn poll(polled: &mut [libc::pollfd], left: Option<Nanos>) -> libc::c_int {
     const SECOND: u64 = 1_000_000_000;
     let left = left.map(|left| libc::timespec {

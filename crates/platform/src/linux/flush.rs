@@ -1,4 +1,4 @@
-//! How this CPU writes cache lines back to the medium behind memory.
+//! How this CPU writes cache lines back to the persistent medium behind memory.
 //!
 //! On persistent memory a store is durable once its cache line has been written back and a fence has passed (Intel SDM
 //! vol. 1, 10.6.3 and vol. 2, CLWB, CLFLUSHOPT). CLWB keeps the line in the cache; CLFLUSHOPT, its predecessor, drops
@@ -6,23 +6,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How lines are written back.
+/// Method of writing cache lines back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flush {
-    /// CLWB and a fence.
+    /// The instruction CLWB and a fence.
     Clwb,
-    /// CLFLUSHOPT and a fence.
+    /// The instruction CLFLUSHOPT and a fence.
     Clflushopt,
-    /// The `msync` system call.
+    /// The `msync` system call; right everywhere, and slower.
     Msync,
 }
 
-/// The best instruction that this CPU has.
+/// The best method that this CPU supports.
 pub fn flush_instruction() -> Flush {
     #[cfg(target_arch = "x86_64")]
     {
-        /// CPUID leaf 7, subleaf 0, register EBX.
+        /// Bits of CPUID leaf 7, subleaf 0, register EBX.
         const CLWB: u32 = 1 << 24;
         const CLFLUSHOPT: u32 = 1 << 23;
         use std::arch::x86_64::{__cpuid, __cpuid_count};

@@ -1,11 +1,11 @@
-//! Waiting for a word that several processes share (futex(2)).
+//! Waits for a word that several processes share (futex(2)).
 
 use std::sync::atomic::AtomicU32;
 
 use punctual_units::Nanos;
 
-/// Waits until another thread wakes this one, a signal comes, or `at_most` is over. Returns at once where `word` is not
-/// `expected` any more. May return for no reason: look again.
+/// Waits until another thread wakes this one, a signal comes, or `at_most` is over. Returns at once if `word` is not
+/// `expected` any more. May return without a reason: check the word again.
 pub fn wait(word: &AtomicU32, expected: u32, at_most: Option<Nanos>) {
     let timeout = at_most.map(|span| libc::timespec {
         tv_sec: (span.0 / 1_000_000_000) as libc::time_t,

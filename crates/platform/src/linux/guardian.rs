@@ -1,30 +1,31 @@
-//! The guardian: a small process that puts the machine back when the one it watches was killed.
+//! The guardian: a small process that restores the machine after the process that it watches was killed.
 //!
 //! **Problem.** A killed process (SIGKILL, abort, out of memory) runs no destructor, and a CPU left at 400 MHz stays
-//! there. **Method.** A child, forked when the journal is opened, sleeps until the process is gone: it
-//! holds the read end of a pipe whose only write end is the process's, and a pidfd of the process. The byte `DONE`
-//! through the pipe is a clean farewell; its end without that byte, or the pidfd, means death: then the guardian
-//! gives back what the ledger records of that process, newest first, and exits. A thread of the process sleeps until
-//! the guardian dies and starts another one ([`Watch`]).
+//! there. **Method.** A child, forked when the journal is opened, sleeps until the process is gone: it holds the read
+//! end of a pipe whose only write end is the process's, and a pidfd of the process. The byte `DONE` through the pipe is
+//! a clean farewell; its end without that byte, or the pidfd, means death: then the guardian undoes the changes that
+//! the ledger records of that process, newest first, and exits. A thread of the process sleeps until the guardian dies
+//! and starts another one ([`Watch`]).
 //!
-//! Choices, and what they avoid:
+//! Design choices, and the problems that they avoid:
 //! - *Forked, not executed.* A helper program would have to be installed, and found, beside every program that embeds
 //!   us. The price is that the child may only make plain system calls (see `undo.rs`), and that it shares the
 //!   parent's memory copy-on-write: the parent's first write to each page that exists at the fork is a page fault.
 //!   So open the journal early, before data are loaded and before memory is locked (`mlockall` then takes the faults).
 //!   Replacing a guardian that died pays that price once more: locked memory does not spare it
 //!   (`examples/guardian_cost.rs` measures it).
-//! - *Twice forked.* The guardian is no child of the process, whose own `wait` calls never meet it.
+//! - *Twice forked.* The guardian is no child of the process, so the process's own `wait` calls never see it.
 //! - *A pidfd beside the pipe.* A child that the process forked without executing holds a copy of the write end and
-//!   would hide its death. Kernels before 5.3 have no pidfd; there the guardian waits for such children too.
-//! - *The changes in shared memory, not sent through the pipe.* Registering one needs no answer.
+//!   would hide the process's death. Kernels before 5.3 have no pidfd; there the guardian waits for such children too.
+//! - *Changes in shared memory, not sent through the pipe.* Recording a change needs no reply.
 //! - *A session of its own, all signals blocked, no files open, ordinary scheduling on all cores, at `/`.* Ctrl-C, a
-//!   closed terminal and `kill` of the process group pass it by; it holds no pipe of the parent open and no mount busy.
-//! - *In the topmost control groups, where it may.* A service manager kills all of a service's group; a guardian in
-//!   that group would die with the process. Where that is refused it stays.
+//!   closed terminal and a `kill` of the process group do not reach it; it keeps no pipe of the parent open and no
+//!   mount busy.
+//! - *In the topmost control groups, if permitted.* A service manager kills all processes in a service's group; a
+//!   guardian in that group would die with the process. If the move is refused, it stays.
 //!
-//! What it cannot do: survive a SIGKILL of its own together with the process (then `recovery.rs` finds what is left),
-//! or regain rights that the process had given up before the journal was opened.
+//! Limits: it cannot survive a SIGKILL together with the process (`recovery.rs` then restores the machine), or regain
+//! rights that the process had given up before the journal was opened.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -39,33 +40,33 @@ use super::undo::{Patience, write_file};
 use super::{heirs, last_error, refused};
 use crate::Refusal;
 
-/// The farewell of a process that has put everything back itself.
+/// Farewell byte of a process that has restored everything itself.
 const DONE: &[u8] = b"D";
-/// What `ps -o comm` shows; 15 bytes at most (prctl(2)).
+/// Process name in `ps -o comm`; at most 15 bytes (prctl(2)).
 const NAME: &std::ffi::CStr = c"punctual-guard";
-/// Descriptors closed one by one on kernels without close_range (before 5.9).
+/// Upper bound on descriptors closed one by one, on kernels without close_range (before 5.9).
 const FDS_MAX: libc::c_int = 65_536;
 
-/// Guardians that a process starts in place of ones that died: more than a few deaths are no accident.
+/// Upper bound on replacements of dead guardians per process: more than a few deaths are no accident.
 const REPLACEMENTS_MAX: u32 = 1000;
-/// How long the watching thread waits between two of them.
+/// Pause of the watching thread between two replacements.
 const REPLACEMENT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
-/// The stack of the watching thread: memory that may be locked.
+/// Stack of the watching thread, in bytes: small, because memory may be locked.
 const WATCH_STACK: usize = 64 * 1024;
-/// Control group hierarchies that a guardian leaves: more than the kernel has controllers.
+/// Upper bound on the control group hierarchies that a guardian leaves: more than the kernel has controllers.
 const HIERARCHIES_MAX: usize = 32;
 
 /// The guardian of a process, and the thread that replaces it when it dies.
 #[derive(Debug)]
 pub(super) struct Watch {
     guardian: Arc<Mutex<Guardian>>,
-    /// The thread ends when this is written to.
+    /// Writing to this pipe ends the thread.
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Starts a guardian for `holder`, and the thread.
+    /// Starts a guardian for `holder`, and the thread that replaces it.
     pub(super) fn start(ledger: &Arc<Ledger>, holder: HolderId) -> Result<Watch, Refusal> {
         let guardian = Arc::new(Mutex::new(Guardian::start(ledger, holder)?));
         let refusal =
@@ -84,14 +85,14 @@ impl Watch {
         })
     }
 
-    /// Whether a guardian is there.
+    /// Whether the guardian is running.
     pub(super) fn watching(&self) -> bool {
         guardian_of(&self.guardian).watching()
     }
 
-    /// Says farewell: everything has been put back. Dropping it without makes the guardian undo what is left.
+    /// Sends the farewell, after everything was restored. Dropping the value instead makes the guardian undo the rest.
     pub(super) fn dismiss(mut self) {
-        self.end(); // else it would replace the guardian that takes its leave
+        self.end(); // first, or the thread would replace the departing guardian
         guardian_of(&self.guardian).dismiss();
     }
 
@@ -100,7 +101,7 @@ impl Watch {
         // SAFETY: the byte is valid.
         unsafe { libc::write(self.stop.as_raw_fd(), DONE.as_ptr().cast(), DONE.len()) };
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed.
+            // A panic in the thread has been printed.
             let _ = thread.join();
         }
     }
@@ -116,7 +117,7 @@ fn guardian_of(guardian: &Mutex<Guardian>) -> MutexGuard<'_, Guardian> {
     guardian.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts another guardian each time that one dies, until there is something to read in `stopped`.
+/// Replaces the guardian each time that it dies, until `stopped` is readable.
 fn replace_until(stopped: &OwnedFd, guardian: &Mutex<Guardian>, ledger: &Ledger, holder: HolderId) {
     for _ in 0..REPLACEMENTS_MAX {
         let line = guardian_of(guardian).pipe.as_raw_fd();
@@ -129,7 +130,7 @@ fn replace_until(stopped: &OwnedFd, guardian: &Mutex<Guardian>, ledger: &Ledger,
             return;
         }
         if ends[1].revents != 0 {
-            // Where another one is refused, it is asked for again.
+            // After a refusal, the next round tries again.
             if let Ok(new) = Guardian::start(ledger, holder) {
                 *guardian_of(guardian) = new;
             }
@@ -138,25 +139,25 @@ fn replace_until(stopped: &OwnedFd, guardian: &Mutex<Guardian>, ledger: &Ledger,
     }
 }
 
-/// The process's end of the line to its guardian.
+/// The write end of the pipe to the guardian.
 #[derive(Debug)]
 struct Guardian {
     pipe: OwnedFd,
 }
 
-/// What a guardian takes along.
+/// The data that a guardian inherits.
 struct Kit<'a> {
     ledger: Handle,
     holder: HolderId,
     pipe: RawFd,
     /// A pidfd of the process; negative where the kernel has none.
     process: RawFd,
-    /// Files that take the guardian into the topmost control groups.
+    /// The files that move the guardian into the topmost control groups.
     groups: &'a [CString],
 }
 
 impl Guardian {
-    /// Starts a guardian for `holder`; the ledger stays mapped for as long as this process lives.
+    /// Starts a guardian for `holder`; the ledger must stay mapped for as long as this process lives.
     fn start(ledger: &Ledger, holder: HolderId) -> Result<Guardian, Refusal> {
         let refusal = |why: std::io::Error| {
             refused(
@@ -174,7 +175,7 @@ impl Guardian {
             process: process.as_ref().map_or(-1, AsRawFd::as_raw_fd),
             groups: &groups,
         };
-        let blocked = SignalsBlocked::new(); // the guardian inherits the mask: no signal ever finds it unprepared
+        let blocked = SignalsBlocked::new(); // the guardian inherits the mask, so that no signal kills it early
         // SAFETY: the child calls nothing but `become_guardian`, which makes plain system calls and never returns.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -185,7 +186,7 @@ impl Guardian {
         if child < 0 {
             return Err(refusal(why));
         }
-        // The first child exits at once; another thread's `wait` may have got it before us, which is as well.
+        // The first child exits at once; another thread's `wait` may have reaped it before us, which is harmless.
         // SAFETY: no status is asked for.
         while unsafe { libc::waitpid(child, ptr::null_mut(), 0) } < 0
             && last_error().raw_os_error() == Some(libc::EINTR)
@@ -205,7 +206,7 @@ impl Guardian {
     }
 
     fn dismiss(&self) {
-        // A pipe without a reader would answer with SIGPIPE.
+        // Writing to a pipe without a reader would raise SIGPIPE.
         if self.watching() {
             // SAFETY: the byte is valid.
             unsafe { libc::write(self.pipe.as_raw_fd(), DONE.as_ptr().cast(), DONE.len()) };
@@ -213,7 +214,7 @@ impl Guardian {
     }
 }
 
-/// The files that take a process into the topmost group of each hierarchy.
+/// The files that move a process into the topmost group of each hierarchy.
 fn topmost_groups() -> Vec<CString> {
     let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let files = mount_points(&mountinfo).into_iter().take(HIERARCHIES_MAX);
@@ -225,7 +226,7 @@ fn topmost_groups() -> Vec<CString> {
 
 fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
-    // Closed on exec, so that programs which the process starts do not keep the pipe alive.
+    // Closed on exec, so that programs that the process starts do not keep the pipe open.
     // SAFETY: room for two descriptors.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
         return Err(last_error());
@@ -242,7 +243,7 @@ fn pidfd_of_this_process() -> Option<OwnedFd> {
     }
 }
 
-/// Blocks all signals of this thread while it lives.
+/// Blocks all signals of the calling thread until dropped.
 struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {
@@ -265,8 +266,8 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// The life of the guardian, from the fork on. `extern "C"`, so that a panic would abort here instead of unwinding
-/// into a copy of the parent's stack.
+/// Runs the guardian, from the fork on. `extern "C"`, so that a panic aborts here instead of unwinding into a copy of
+/// the parent's stack.
 extern "C" fn become_guardian(kit: &Kit<'_>) -> ! {
     // SAFETY: plain system calls on descriptors that this process owns; it has one thread and no destructors to run.
     unsafe {
@@ -277,20 +278,20 @@ extern "C" fn become_guardian(kit: &Kit<'_>) -> ! {
     }
     // A negative descriptor is skipped by poll.
     if wait_for_the_end(PIPE, if kit.process < 0 { -1 } else { PROCESS }) == End::Died {
-        put_back(kit); // no caller is left to tell
+        put_back(kit); // failures have no caller to return to
     }
     // SAFETY: ends this process.
     unsafe { libc::_exit(0) }
 }
 
-/// Gives back all that the dead process had changed. What cannot be undone stays in the ledger.
+/// Undoes all changes of the dead process. Failures stay in the ledger.
 fn put_back(kit: &Kit<'_>) {
     // SAFETY: the descriptor is this process's own and open to its end; the mapping is inherited.
     unsafe {
         let Some(mut table) = kit.ledger.lock(LEDGER) else {
             return;
         };
-        // Another process may have been faster, and a third one may be in the same place.
+        // Another process may have been faster, and a third one may be at the same index.
         if table.knows(kit.holder) {
             let place = kit.holder.place;
             heirs::give_back(
@@ -306,16 +307,16 @@ fn put_back(kit: &Kit<'_>) {
     }
 }
 
-/// The numbers that the guardian's only descriptors get: not those of the standard streams, because whatever writes a
-/// message there would write it into the ledger.
+/// The numbers of the guardian's only descriptors. Not those of the standard streams: a message to a stream would be
+/// written into the ledger.
 const PIPE: RawFd = 3;
 const PROCESS: RawFd = 4;
 const LEDGER: RawFd = 5;
 
-/// Cuts every tie to the parent but the pipe, the pidfd and the ledger.
+/// Cuts every tie to the parent except the pipe, the pidfd and the ledger.
 ///
 /// # Safety
-/// Closes every other descriptor: for a process of its own only.
+/// Closes every other descriptor, so it may only run in a process of its own.
 unsafe fn leave_the_parent(kit: &Kit<'_>) {
     // SAFETY: plain system calls; the affinity mask and the priority are valid for their sizes.
     unsafe {
@@ -324,14 +325,14 @@ unsafe fn leave_the_parent(kit: &Kit<'_>) {
         libc::chdir(c"/".as_ptr());
         let ordinary = libc::sched_param { sched_priority: 0 };
         libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
-        // Refused by groups that are not this user's: then it stays.
+        // If the group is not this user's, the write fails and the guardian stays.
         for group in kit.groups {
             let _ = write_file(group, b"0");
         }
         let everywhere = [0xffu8; size_of::<libc::cpu_set_t>()];
         libc::sched_setaffinity(0, everywhere.len(), everywhere.as_ptr().cast());
 
-        // Via numbers above the targets, because these may be among the originals.
+        // First duplicates above the target numbers, because the originals may have those numbers.
         let above = |fd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, LEDGER + 1);
         let high = [above(kit.pipe), above(kit.process), above(kit.ledger.file)];
         for (high, low) in high.iter().zip([PIPE, PROCESS, LEDGER]) {
@@ -348,7 +349,7 @@ unsafe fn leave_the_parent(kit: &Kit<'_>) {
                 libc::close(fd);
             }
         }
-        // An inherited descriptor shares its lock with the process, and would keep it locked when the process dies.
+        // An inherited descriptor would share its lock with the process, and keep it locked when the process dies.
         let own = libc::open(c"/proc/self/fd/5".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if own >= 0 {
             libc::dup2(own, LEDGER);
@@ -363,7 +364,7 @@ enum End {
     Died,
 }
 
-/// Sleeps until the process says farewell or is gone.
+/// Sleeps until the process sends its farewell or is dead.
 fn wait_for_the_end(pipe: RawFd, process: RawFd) -> End {
     loop {
         let watch = |fd| libc::pollfd {
@@ -376,13 +377,13 @@ fn wait_for_the_end(pipe: RawFd, process: RawFd) -> End {
         unsafe { libc::poll(line.as_mut_ptr(), 2, -1) };
         let died = line[1].revents & libc::POLLIN != 0;
         let mut byte = 0u8;
-        // The farewell comes first: a process may say it and exit before we look.
+        // The farewell is read first: a process may send it and exit before this look.
         // SAFETY: one valid byte; the pipe does not block.
         match unsafe { libc::read(pipe, (&raw mut byte).cast(), 1) } {
             1 => return End::Farewell,
             0 => return End::Died, // the last write end is closed
             _ if died => return End::Died,
-            _ => {} // woken for nothing
+            _ => {} // spurious wake-up
         }
     }
 }

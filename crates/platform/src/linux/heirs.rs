@@ -1,22 +1,22 @@
-//! Giving back what a holder has changed, heirs included.
+//! Undoes the changes of a holder, including masks that other threads inherited from them.
 //!
-//! **Problem.** Where a core is kept by the affinity of every thread, what a confined program starts inherits the
+//! **Problem.** If a core is kept by the affinity of every thread, a thread that a confined program starts inherits the
 //! narrow mask. A process that keeps the core finds such *heirs* in its sweeps and records them like all other threads,
-//! but not those that were started since the last sweep, nor those that a program starts while it is itself being given
-//! its cores back. Nor does any process find them after a kill. **Method.** Before anything is given back, the masks
-//! are noted that confined threads have and get ([`Confinements`]). When all of them have theirs, every thread of the
-//! machine is looked at: one that was started since the holder was, and has exactly a mask that the holder gave, is an
-//! heir. It gets what its parent has; where the parent has another mask (it has ended, so that the kernel tells of an
-//! adopting one), the widest mask that goes with its own. By then no thread is confined by this holder any more, so
-//! that no heir can come about; later looks find those that were being started during the first.
+//! but not those started since the last sweep, nor those that a program starts while its own mask is being restored.
+//! After a kill, no process sweeps at all. **Method.** Before anything is undone, the masks that confined threads have,
+//! and those that they will get, are noted ([`Confinements`]). After all of them were restored, every thread of the
+//! machine is examined: a thread that was started after the holder, and has exactly a mask that the holder gave, is an
+//! heir. It gets its parent's mask, if that is one of the noted wide ones; otherwise (the parent has ended, and the
+//! kernel names an adopting process) the widest noted mask that goes with its own. By then this holder confines no
+//! thread any more, so no new heir appears; later looks find those that were being started during the first.
 //!
-//! In control groups nothing of this is needed: a child is in its parent's group, and goes back with it.
+//! Control groups need none of this: a child is in its parent's group, and returns with it.
 //!
-//! Limits: a fork that is held up for longer than these looks take leaves its child confined. A thread that was started
-//! meanwhile and has chosen the very mask of a confined one is taken for an heir.
-//! Threads of the holder, and of processes that claim a core, and of their children, are not: these place their own.
-//! One that is in the ledger and claims nothing yet has inherited its mask like any other program: it is about to ask
-//! for a core, maybe the one that is given back.
+//! Limits: a fork that takes longer than these looks leaves its child confined. A thread that was started meanwhile,
+//! and has chosen exactly the mask of a confined one, is taken for an heir. Threads of the holder, of processes that
+//! claim a core, and of their children are never heirs: these processes place their own threads. A process in the
+//! ledger that claims nothing yet has inherited its mask like any other program: it is about to ask for a core, perhaps
+//! the one that is released here.
 //!
 //! The guardian runs this: plain system calls only (see `undo.rs`).
 
@@ -28,20 +28,20 @@ use super::ledger::{Holder, Table, number};
 use super::thread::Tid;
 use super::undo::{Errno, Patience, STAT_BYTES, carry_out, each_number, read_file, sleep, start_time};
 
-/// Different pairs of masks that are noted: a machine has few.
+/// Upper bound on the pairs of masks that are noted: a machine has few different ones.
 const PAIRS_MAX: usize = 32;
-/// Looks at all threads: heirs may have started others meanwhile.
+/// Upper bound on looks at all threads: heirs may have started others meanwhile.
 const LOOKS_MAX: usize = 8;
-/// The pauses before the second look and those after it: a fork copies its parent's mask long before the child can be
-/// seen, and on a busy machine the parent may be put off in between.
+/// Pauses before the second and later looks: a fork copies its parent's mask long before the child is visible, and on a
+/// busy machine the parent may be preempted in between.
 const PAUSES_NANOS: [libc::c_long; 4] = [2_000_000, 8_000_000, 32_000_000, 128_000_000];
-/// The longest `status` of a thread on a machine with 1024 cores, up to its mask.
+/// Longest `status` of a thread up to its mask, in bytes, on a machine with 1024 cores.
 const STATUS_BYTES: usize = 4096;
-/// The longest path below `/proc` that is made here, with its terminating zero.
+/// Longest path below `/proc` that is made here, with its terminating zero, in bytes.
 const PATH_BYTES: usize = 64;
 
-/// Gives back the changes of the holder in `place` that are `meant`, with its claims where `claims` says so; `failed`
-/// hears of what could not be done, which stays recorded.
+/// Undoes the changes of the holder at `place` that are `meant`, and with `claims` its claims, too. `failed` gets each
+/// change that could not be undone, which stays recorded.
 pub(super) fn give_back(
     table: &mut Table,
     place: usize,
@@ -58,14 +58,14 @@ pub(super) fn give_back(
     confined.free_heirs(table);
 }
 
-/// What a holder gave to threads, and what they get when it leaves.
+/// Masks that a holder gave to threads, and the masks that they get when it leaves.
 struct Confinements {
-    /// The narrow mask, and the wide one.
+    /// The narrow mask and the wide one.
     pairs: [(CoreMask, CoreMask); PAIRS_MAX],
     used: usize,
-    /// The holder's process.
+    /// Process id of the holder.
     holder: i32,
-    /// When the holder started: an older thread has inherited nothing. Ticks since boot.
+    /// Start time of the holder, in ticks since boot: an older thread has inherited nothing.
     since: u64,
 }
 
@@ -77,7 +77,8 @@ impl Confinements {
             holder: table.holder_at(place).map_or(0, Holder::pid),
             since: table.holder_at(place).map_or(u64::MAX, Holder::started),
         };
-        // A holder may have its own threads in a group and confine others one by one.
+        // Only groups that keep a core rule heirs out: a holder may have a group for its own threads and confine others
+        // one by one.
         if !table.moves_tasks(place, exclusive::keeps_a_core) {
             let meant = table.changes_of(place).filter(|change| meant(table, *change));
             let narrowed = meant.filter_map(|change| table.narrowed(change, place));
@@ -100,11 +101,11 @@ impl Confinements {
         self.pairs.get(..self.used).unwrap_or(&[])
     }
 
-    /// What a thread with this mask gets, whose parent has that one; `None` if it has inherited nothing.
+    /// The mask for a thread with `mask` whose parent has `parents`; `None` if `mask` is not inherited.
     fn inherited(&self, mask: &CoreMask, parents: Option<CoreMask>) -> Option<CoreMask> {
         let gives_it = |pair: &&(CoreMask, CoreMask)| pair.0 == *mask;
         let wide = self.pairs().iter().filter(gives_it).map(|(_, wide)| *wide);
-        // A thread that had none but the exclusive cores has got others: its mask may be any thread's choice.
+        // A thread that had only exclusive cores was given others: its mask may be any thread's choice.
         let wider = wide.clone().filter(|wide| mask.without(wide).is_empty());
         let parents = wide.clone().find(|wide| parents == Some(*wide));
         parents.or_else(|| wider.max_by_key(CoreMask::len))
@@ -120,7 +121,7 @@ impl Confinements {
             }
             table.goes_on();
             let mut freed = 0u32;
-            // A folder that cannot be read: then there is no /proc to find heirs in.
+            // A failure means that there is no readable /proc to find heirs in.
             let _ = each_number(c"/proc", &mut |process| {
                 let mut path = [0; PATH_BYTES];
                 let Some(tasks) = proc_path(process, c"task", &mut path) else {
@@ -137,9 +138,9 @@ impl Confinements {
         }
     }
 
-    /// Gives an heir its cores back; whether the thread is one.
+    /// Widens the mask of an heir; returns whether the thread is one.
     fn free(&self, table: &Table, thread: i32, process: i32) -> bool {
-        // Most threads have a core that no heir has: that is told by one call.
+        // Most threads have a core that no heir has: one call excludes them.
         let without_it = |now: &CoreMask| {
             let lacks = |pair: &(CoreMask, CoreMask)| pair.1.without(&pair.0).first_shared(now).is_none();
             self.pairs().iter().any(lacks)
@@ -161,14 +162,14 @@ impl Confinements {
     }
 }
 
-/// Whether the process has claimed cores, and so has placed its threads.
+/// Whether the process has claimed cores, and so places its own threads.
 fn places_its_own(table: &Table, process: i32) -> bool {
     let claims = |holder: &Holder| !holder.exclusive().is_empty() || !holder.shared().is_empty();
     let mut holders = table.holders();
     holders.any(|(_, holder)| holder.pid() == process && claims(holder))
 }
 
-/// The cores that a thread may run on, inactive ones included, and the process that started its own.
+/// The affinity of a thread, inactive cores included, and the parent of its process.
 fn of_thread(thread: i32) -> Option<(CoreMask, i32)> {
     let (mut path, mut status) = ([0; PATH_BYTES], [0; STATUS_BYTES]);
     let status = read_file(proc_path(thread, c"status", &mut path)?, &mut status).ok()?;
@@ -180,14 +181,14 @@ fn of_thread(thread: i32) -> Option<(CoreMask, i32)> {
     Some((mask, i32::try_from(number(field(b"PPid:")?)?).ok()?))
 }
 
-/// When a thread started, in ticks since boot.
+/// Start time of a thread, in ticks since boot.
 fn started(thread: i32) -> Option<u64> {
     let (mut path, mut stat) = ([0; PATH_BYTES], [0; STAT_BYTES]);
     let stat = read_file(proc_path(thread, c"stat", &mut path)?, &mut stat).ok()?;
     std::str::from_utf8(start_time(stat)?).ok()?.parse().ok()
 }
 
-/// `/proc/NUMBER/FILE`, in `room`.
+/// Writes the path `/proc/NUMBER/FILE` into `room`.
 fn proc_path<'a>(number: i32, file: &CStr, room: &'a mut [u8; PATH_BYTES]) -> Option<&'a CStr> {
     use std::io::Write;
     let mut left = room.as_mut_slice();

@@ -1,4 +1,4 @@
-//! Standard output, held back: what programs print while a live view has the terminal is to be read afterwards.
+//! Holds standard output back while a live view has the terminal, so that it can be read afterwards.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is kept at most: the last of it.
+/// Largest amount held back, in bytes; the oldest bytes are dropped.
 const KEPT_MAX: usize = 64 << 10;
-/// How long the end of what programs print is waited for, once they have ended.
+/// Longest wait for the last output of programs that have ended.
 const LAST: Duration = Duration::from_millis(500);
 const STDOUT: RawFd = 1;
 
-/// Standard output as it was, and what was written meanwhile.
+/// The original standard output, and the bytes written meanwhile.
 #[derive(Debug)]
 pub struct HeldOutput {
     kept: Arc<Mutex<Kept>>,
@@ -25,16 +25,15 @@ pub struct HeldOutput {
 #[derive(Debug)]
 struct Kept {
     bytes: VecDeque<u8>,
-    /// The real standard output.
     real: File,
-    /// Whether it is written to at once.
+    /// Whether bytes are written to `real` at once.
     passes: bool,
 }
 
 impl Kept {
     fn take(&mut self, bytes: &[u8]) {
         if self.passes {
-            // Closed: nothing reads it.
+            // A failure means that the output was closed: nothing reads it.
             let _ = self.real.write_all(bytes);
             return;
         }
@@ -45,10 +44,10 @@ impl Kept {
 }
 
 impl HeldOutput {
-    /// Begins to hold back what this process writes to its standard output, and programs that it starts from now on.
+    /// Begins to hold back the standard output of this process, and of programs that it starts from now on.
     ///
     /// # Errors
-    /// What the system answers; nothing is changed then.
+    /// The system's error; nothing is changed then.
     pub fn begin() -> io::Result<HeldOutput> {
         let (mut reader, writer) = io::pipe()?;
         let real = duplicate(STDOUT)?;
@@ -67,13 +66,13 @@ impl HeldOutput {
                     .unwrap_or_else(PoisonError::into_inner)
                     .take(&bytes[..length]);
             }
-            // Nothing waits for it any more.
+            // Fails only if nothing waits for the end any more.
             let _ = told.send(());
         })?;
         Ok(HeldOutput { kept, read, open: true })
     }
 
-    /// Writes what was held back, and whatever comes from now on.
+    /// Writes the bytes held back, and passes all later ones on.
     pub fn pass(&mut self) {
         if !std::mem::take(&mut self.open) {
             return;
@@ -82,11 +81,11 @@ impl HeldOutput {
         let held: Vec<u8> = kept.bytes.drain(..).collect();
         let _ = kept.real.write_all(&held);
         kept.passes = true;
-        // Where that fails, this process goes on writing through the pipe.
+        // If that fails, this process goes on writing through the pipe.
         let _ = put(kept.real.as_raw_fd(), STDOUT);
     }
 
-    /// The same, and waits a little for what programs that have ended wrote last.
+    /// As `pass`, and waits a little for the last output of programs that have ended.
     pub fn end(mut self) {
         self.pass();
         let _ = self.read.recv_timeout(LAST);
@@ -100,7 +99,7 @@ impl Drop for HeldOutput {
 }
 
 fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: a plain number; what is answered belongs to this process.
+    // SAFETY: a plain number; a new descriptor belongs to this process.
     unsafe {
         match libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) {
             -1 => Err(io::Error::last_os_error()),
@@ -109,9 +108,9 @@ fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Has `to` be the same as `from`.
+/// Makes the descriptor `to` a duplicate of `from`.
 fn put(from: RawFd, to: RawFd) -> io::Result<()> {
-    // SAFETY: plain numbers; whatever `to` was is closed.
+    // SAFETY: plain numbers; the former `to` is closed.
     match unsafe { libc::dup2(from, to) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

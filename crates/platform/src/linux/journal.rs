@@ -1,20 +1,20 @@
-//! Putting the machine back: every change is written down here before it is made.
+//! Restoring the machine: every change is recorded here before it is made.
 //!
-//! **Problem.** A run turns knobs that outlive it: a governor, a clock limit, a cgroup. They must be put back on exit,
-//! on Ctrl-C, on a panic and after a kill, and not while another process wants them so. **Method.** A [`Journal`] is a
-//! holder in the ledger that all processes share (`ledger/mod.rs`). It records how to take a change back *before* the
-//! change is made; [`Journal::restore`], or dropping the last clone, gives all of its changes back, newest first: what
-//! no other holder wants is put back as it was found, what others want becomes what they want. For deaths without
-//! destructors there is the guardian (`guardian.rs`), which runs the same code on the same records. For deaths of both,
-//! whichever process opens a journal next does so (`recovery.rs`). Each record goes once undone, so restoring twice is
-//! harmless, whichever process does it.
+//! **Problem.** A run turns knobs that outlive it: a governor, a clock limit, a cgroup. They must be restored on exit,
+//! on Ctrl-C, on a panic and after a kill, but not while another process still wants the change. **Method.** A
+//! [`Journal`] is a holder in the ledger that all processes share (`ledger/mod.rs`). It records how to undo a change
+//! *before* the change is made; [`Journal::restore`], or dropping the last clone, undoes all of its changes, newest
+//! first: a value that no other holder wants changed is restored, otherwise the remaining holders' value is set. If the
+//! process dies without destructors, the guardian (`guardian.rs`) runs the same code on the same records. If both die,
+//! the next process that opens a journal does so (`recovery.rs`). Each record is removed once undone, so restoring
+//! twice is harmless, in whichever process.
 //!
-//! One record per thing: the ledger remembers a file as it was found, however often it is written afterwards, and by
-//! however many processes. Its start time distinguishes a thread from a later one of the same number.
+//! There is one record per thing: the ledger keeps a file's original content, however often and by however many
+//! processes it is written afterwards. Its start time distinguishes a thread from a later one of the same number.
 //!
-//! Limits: a thread that is put back has chosen its cores for itself in the kernel's eyes, although before it may have
-//! had them from its group; widening the group later does not widen it. Records of threads that have ended are
-//! forgotten only once the table is full.
+//! Limits: the kernel takes a restored thread's affinity as its own choice, although it may have come from its group
+//! before; widening the group later does not widen it. Records of threads that have ended are removed only once the
+//! table is full.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, OsStr};
@@ -37,7 +37,7 @@ use super::undo::{Errno, Patience, carry_out, flags, start_time};
 use super::{KernelTree, heirs, refused};
 use crate::Refusal;
 
-/// What was changed and how to take it back. Clones share the records.
+/// The changes of this process, and how to undo them. Clones share the records.
 #[derive(Clone, Debug)]
 pub struct Journal(Arc<Records>);
 
@@ -49,27 +49,27 @@ pub struct Mark(u64);
 struct Records {
     ledger: Arc<Ledger>,
     holder: HolderId,
-    /// When this journal wanted each change for the first time, by the change's place.
+    /// For each change, by its index in the table: the serial at which this journal first wanted it.
     since: Mutex<HashMap<usize, u64>>,
-    /// Files that this journal has written, and not put back since: their originals are recorded.
+    /// Files that this journal has written and not restored since: their originals are recorded.
     written: Mutex<HashSet<PathBuf>>,
     guardian: Option<Watch>,
     recovered: Recovered,
-    /// A process forked by the user's code inherits this value, but not the duty.
+    /// The process that opened the journal: a forked child inherits this value, but must not restore.
     owner: u32,
 }
 
 impl Journal {
-    /// A journal in this user's ledger, with a guardian if asked for; puts back what dead processes have left. Open it
-    /// before loading much data: see `guardian.rs`.
+    /// Opens a journal in this user's ledger, with a guardian if asked for; restores what dead processes have left
+    /// changed. Open it before loading much data: see `guardian.rs`.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no ledger to be had, no place in it, or the kernel refuses the process.
+    /// [`Refusal`] if no ledger is available, all its entries are taken, or the kernel refuses the guardian.
     pub fn open(guardian: bool) -> Result<Journal, Refusal> {
         Journal::open_in(&ledger::folder(), guardian)
     }
 
-    /// As [`Journal::open`], in the ledger of that folder.
+    /// Opens a journal as [`Journal::open`] does, in the ledger in `folder`.
     ///
     /// # Errors
     /// As for [`Journal::open`].
@@ -77,7 +77,7 @@ impl Journal {
         Journal::within(Ledger::open(folder)?, guardian)
     }
 
-    /// A journal in a ledger that no other process knows: for what needs no recovery.
+    /// Opens a journal in a private ledger: for changes that need no recovery.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel refuses the memory.
@@ -107,17 +107,18 @@ impl Journal {
         Ok(Journal(Arc::new(records)))
     }
 
-    /// Whether a guardian is watching right now.
+    /// Whether the guardian is running now.
     pub fn guarded(&self) -> bool {
         self.0.guardian.as_ref().is_some_and(Watch::watching)
     }
 
-    /// What processes that died without being able to put the machine back had left, when this journal was opened.
+    /// The changes of dead processes that were restored when this journal was opened.
     pub fn recovered(&self) -> &Recovered {
         &self.0.recovered
     }
 
-    /// Claims `cores` of those of the `machine` for this process alone, until they are released or all is restored.
+    /// Claims `cores`, out of those of the `machine`, for this process alone, until they are released or all is
+    /// restored.
     ///
     /// # Errors
     /// [`Refusal`] where another process claims one of them, or none would be left to others.
@@ -129,17 +130,17 @@ impl Journal {
     /// Claims `core` for real-time work beside that of processes that do the same.
     ///
     /// # Errors
-    /// [`Refusal`] where another process claims it for itself alone. Where one shares it, both have it, and the refusal
-    /// tells so.
+    /// [`Refusal`] if another process claims the core for itself alone. If another process shares it, both have it, and
+    /// the refusal only reports that.
     pub fn share(&self, core: CoreId) -> Result<(), Refusal> {
         self.claim_as(&[core], Claim::Shared)?;
         self.sharers(&[core]).pop().map_or(Ok(()), Err)
     }
 
-    /// Other processes that have real-time work on one of `cores`, told as refusals.
+    /// Other processes that have real-time work on one of `cores`, reported as refusals.
     pub fn sharers(&self, cores: &[CoreId]) -> Vec<Refusal> {
         let Ok(table) = self.0.ledger.lock() else {
-            return Vec::new(); // what is only told can be left out
+            return Vec::new(); // a mere report may be left out
         };
         let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
         let on = |holder: &ledger::Holder| cores.iter().copied().find(|core| holder.shared().has(*core));
@@ -155,19 +156,19 @@ impl Journal {
         claimed.map_err(|conflict| refuse_claim(&table, cores, conflict))
     }
 
-    /// Gives up the claims to `cores`.
+    /// Withdraws the claims to `cores`.
     pub fn release(&self, cores: &[CoreId]) {
-        // A lock that is not to be had: the claims go with this journal.
+        // Without the lock, the claims last until this journal is dropped.
         if let (Ok(mut table), true) = (self.0.ledger.lock(), self.0.owned()) {
             table.release(self.0.holder, &cores.iter().copied().collect());
         }
     }
 
-    /// Writes `content` into the kernel file at `path`, having remembered how it was found.
+    /// Writes `content` into the kernel file at `path`, after recording its original content.
     ///
-    /// A file that this journal has written before is written without the ledger where another process or thread has
-    /// that: a real-time thread that turns a knob waits for no ordinary one. Until the next write, what the ledger has
-    /// for the newest wish is then the one before.
+    /// If this journal has written the file before and another process or thread holds the ledger's lock, the file is
+    /// written without the ledger: a real-time thread that turns a knob waits for no ordinary one. Until the next
+    /// write, the ledger's newest wish is then the previous one.
     ///
     /// # Errors
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
@@ -191,8 +192,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps work off the cores that this process claims, by the list of cores in the kernel file at `path`, where the
-    /// list has `core`, one of them, or would have it without us; whether that is so.
+    /// Keeps work off the cores that this process claims, by the list of cores in the kernel file at `path`, if the
+    /// list contains `core`, one of them, now or in its original state. Returns whether it does.
     ///
     /// # Errors
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
@@ -200,7 +201,7 @@ impl Journal {
         self.keep_off(Kind::OffList, path, core, |text| ledger::parse_list(text.as_bytes()))
     }
 
-    /// As [`Journal::keep_off_list`], by a mask in hexadecimal words.
+    /// As [`Journal::keep_off_list`], for a file with a mask in hexadecimal words.
     ///
     /// # Errors
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
@@ -231,7 +232,7 @@ impl Journal {
         Ok(has)
     }
 
-    /// Has the file at `path`, of a group of ours, list those of `cores` that no process which uses the group claims.
+    /// Writes into the file at `path`, of a group of ours, those of `cores` that no process using the group claims.
     ///
     /// # Errors
     /// [`Refusal`] where the file cannot be written.
@@ -242,7 +243,7 @@ impl Journal {
             .map_err(|why| refuse_write(path, UNCLAIMED, why))
     }
 
-    /// Other living processes that claim cores for themselves alone, and these cores.
+    /// Other processes with exclusive cores, and these cores.
     pub(super) fn neighbours(&self) -> Vec<(i32, CoreMask)> {
         let Ok(table) = self.0.ledger.lock() else {
             return Vec::new(); // the next sweep asks again
@@ -252,7 +253,7 @@ impl Journal {
         others.map(|(_, holder)| (holder.pid(), *holder.exclusive())).collect()
     }
 
-    /// The processes that have a place in the ledger, this one included: each places its own threads.
+    /// All processes in the ledger, this one included: each places its own threads.
     pub(super) fn processes(&self) -> Vec<i32> {
         let table = self.0.ledger.lock().ok(); // without it the next sweep asks again
         let places = table.iter().flat_map(|table| table.holders());
@@ -262,7 +263,7 @@ impl Journal {
     /// The cores that other processes claim for themselves alone, each with a refusal that names the process.
     pub fn claims_of_others(&self) -> Vec<(CoreId, Refusal)> {
         let Ok(table) = self.0.ledger.lock() else {
-            return Vec::new(); // then the claim itself is refused
+            return Vec::new(); // the claim itself is refused then
         };
         let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
         let claims =
@@ -271,8 +272,8 @@ impl Journal {
         claims.map(told).collect()
     }
 
-    /// Has the list of cores in the kernel file at `path` be `core` alone, which this process claims, also while others
-    /// keep it off theirs.
+    /// Writes `core` alone, which this process claims, as the list of cores in the kernel file at `path`, even while
+    /// other processes keep it off their cores.
     ///
     /// # Errors
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
@@ -300,7 +301,7 @@ impl Journal {
             .map_err(|why| refuse_write(path, what, why))
     }
 
-    /// Writes `on` into a kernel file that is not put back by its former content, but by writing `off`.
+    /// Writes `on` into a kernel file that is restored by writing `off`, not its former content.
     ///
     /// # Errors
     /// [`Refusal`] where the file cannot be written; it is unchanged then.
@@ -313,7 +314,7 @@ impl Journal {
         })
     }
 
-    /// As [`Journal::switch`], for a file that is on already: where another process has switched it on, it stays on as
+    /// As [`Journal::switch`], for a file that is on already: if another process has switched it on, it stays on as
     /// long as this one needs it.
     ///
     /// # Errors
@@ -326,7 +327,7 @@ impl Journal {
         }
     }
 
-    /// Makes a directory of the kernel's (a cgroup), to be removed again. One that is there already is taken over.
+    /// Makes a directory of the kernel's (a cgroup), and removes it on restore. An existing one is taken over.
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be made.
@@ -346,7 +347,7 @@ impl Journal {
         }
     }
 
-    /// From here on, putting back also moves all tasks listed in `from` into `to`; both are files of the kernel.
+    /// Records that restoring must move all tasks listed in `from` into `to`; both are files of the kernel.
     ///
     /// # Errors
     /// [`Refusal`] where that cannot be recorded.
@@ -356,12 +357,12 @@ impl Journal {
             .map(drop)
     }
 
-    /// Remembers on which cores `thread`, of any process, may run: putting back lets it run there again, unless it has
+    /// Records the cores on which `thread`, of any process, may run; restoring lets it run there again, unless it has
     /// ended.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no such thread, or it is bound where it runs (as the kernel's own are), or that
-    /// cannot be recorded.
+    /// [`Refusal`] if there is no such thread, the kernel binds it to its core (as its own threads), or recording
+    /// fails.
     pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
         let found = allowed_to(&KernelTree::default(), thread);
         let recorded = found.and_then(|found| self.record_affinity(thread, &found));
@@ -374,12 +375,12 @@ impl Journal {
         })
     }
 
-    /// Lets `thread` run on the cores of `wanted` only; putting back lets it run on those of `found`, unless something
-    /// else is remembered of it.
+    /// Restricts `thread` to the cores of `wanted`; restoring lets it run on those of `found`, unless another mask is
+    /// recorded already.
     ///
     /// # Errors
-    /// What the kernel answers: `ESRCH` of a thread that has ended, `EINVAL` of one that is bound where it runs,
-    /// `EPERM` of one that is not ours to move. Its cores are unchanged then.
+    /// The kernel's error: `ESRCH` if the thread has ended, `EINVAL` if the kernel binds it to its core, `EPERM` if
+    /// this user may not move it. Its cores are unchanged then.
     pub(super) fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
         let change = self.record_affinity(thread, found)?;
         set_affinity(thread, wanted).inspect_err(|_| {
@@ -389,14 +390,14 @@ impl Journal {
         })
     }
 
-    /// Records that `thread` is to run on the cores of `mask` again, unless something is recorded of it already.
+    /// Records that restoring sets the affinity of `thread` to `mask`, unless one is recorded already.
     fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<Joined> {
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
         let content = fs::read(&stat).map_err(|why| match why.kind() {
             std::io::ErrorKind::NotFound => std::io::Error::from_raw_os_error(libc::ESRCH),
             _ => why,
         })?;
-        // What cannot be set could not be put back either.
+        // A mask that cannot be set could not be restored either.
         if flags(&content).is_none_or(|flags| flags & PF_NO_SETAFFINITY != 0) {
             return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
         }
@@ -417,12 +418,12 @@ impl Journal {
         joined.map_err(std::io::Error::other)
     }
 
-    /// Makes a temporary folder in `within`, readable by this user only, to be removed with all that is in it.
+    /// Makes a temporary folder in `within`, readable by this user only; restoring removes it with its content.
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be made.
     pub fn temporary_dir(&self, within: &Path) -> Result<PathBuf, Refusal> {
-        // 64 random bits, so that the name recorded before the folder exists can belong to no other process.
+        // 64 random bits: the name is recorded before the folder exists, so it must belong to no other process.
         let name = RandomState::new().hash_one(std::process::id());
         let path = within.join(format!("punctual-{name:016x}"));
         let mut table = self.0.ledger.lock()?;
@@ -438,25 +439,25 @@ impl Journal {
         Ok(path)
     }
 
-    /// Gives back every change, newest first, and every claim, and returns what could not be taken back; that stays
-    /// recorded. In a process forked from the one that opened the journal it does nothing.
+    /// Undoes every change, newest first, and every claim; returns the failures, which stay recorded. Does nothing in a
+    /// process forked from the one that opened the journal.
     pub fn restore(&self) -> Vec<Refusal> {
         self.restore_if(true, &|_, _| true)
     }
 
-    /// Gives back the changes at and below `folder` alone, and no claim.
+    /// Undoes the changes at and below `folder` only, and no claim.
     pub fn restore_below(&self, folder: &Path) -> Vec<Refusal> {
         let folder = absolute(folder);
         self.restore_if(false, &|table, change| path_of(table, change).starts_with(&folder))
     }
 
-    /// Where the journal stands, for [`Journal::restore_since`].
+    /// The current position, for [`Journal::restore_since`].
     pub fn mark(&self) -> Mark {
         // Without the lock nothing can be changed either.
         Mark(self.0.ledger.lock().map_or(u64::MAX, |mut table| table.next_serial()))
     }
 
-    /// As [`Journal::restore_below`], for things that were changed for the first time since `mark`, by any thread.
+    /// As [`Journal::restore_below`], for changes that any thread first made since `mark`.
     pub fn restore_since(&self, mark: Mark) -> Vec<Refusal> {
         let since = self.since().clone();
         self.restore_if(false, &|_, change| {
@@ -479,11 +480,11 @@ impl Journal {
         left_over
     }
 
-    /// Has this journal want the file at `path` changed, as it is found now.
+    /// Records that this journal wants the file at `path` changed, with its present content as the original.
     fn join_file(&self, table: &mut Locked<'_>, kind: Kind, path: &Path, content: &str) -> Result<Joined, Refusal> {
         let original = match find(table, kind, path) {
-            Some(_) => String::new(), // it is recorded
-            // Files of the kernel's cannot be emptied by writing nothing.
+            Some(_) => String::new(), // recorded already
+            // Writing nothing does not empty a kernel file.
             None => match read_trimmed(path).map_err(|why| refuse_write(path, content, why))? {
                 found if found.is_empty() => "\n".into(),
                 found => found,
@@ -492,7 +493,7 @@ impl Journal {
         self.join(table, kind, path, original.as_bytes())
     }
 
-    /// Records a change that is about to be made.
+    /// Records a change before it is made.
     fn join(&self, table: &mut Locked<'_>, kind: Kind, path: &Path, original: &[u8]) -> Result<Joined, Refusal> {
         let path = absolute(path);
         let bytes = path.as_os_str().as_bytes();
@@ -507,7 +508,7 @@ impl Journal {
         Ok(Joined { place, new: !had })
     }
 
-    /// Brings what was changed to what its holders want; withdraws this one where it cannot be done.
+    /// Sets the value that the remaining holders want; on failure withdraws this holder.
     fn act(&self, table: &mut Locked<'_>, change: Joined) -> std::io::Result<()> {
         let done = table.carry_out(change.place, &mut |step| carry_out(step, Patience::Tries));
         done.map_err(|errno| {
@@ -527,7 +528,7 @@ impl Journal {
     }
 
     fn since(&self) -> MutexGuard<'_, HashMap<usize, u64>> {
-        // Every entry is whole; a panic elsewhere must not keep the machine from being put back.
+        // A poisoned map is usable: every entry is whole, and a panic elsewhere must not prevent restoring.
         self.0.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -536,7 +537,7 @@ impl Journal {
 #[derive(Clone, Copy, Debug)]
 struct Joined {
     place: usize,
-    /// It did not before.
+    /// This journal did not want the change before.
     new: bool,
 }
 
@@ -561,14 +562,14 @@ impl Drop for Records {
     fn drop(&mut self) {
         let guardian = self.guardian.take();
         if !self.owned() {
-            // The process that opened the journal has the guardian's thread, this one has not.
+            // Only the process that opened the journal has the guardian's thread.
             return std::mem::forget(guardian);
         }
         let mut left_over = Vec::new();
         if let Ok(mut table) = self.ledger.lock() {
             self.give_back(&mut table, true, &|_, _| true, &mut left_over);
-            // What is left over is left to the guardian, which tries again at the end of the line without farewell,
-            // and to the next recovery.
+            // The guardian tries failed changes again once the pipe closes without a farewell, and so does the next
+            // recovery.
             if left_over.is_empty() || guardian.is_none() {
                 table.strike(self.holder.place);
             }
@@ -579,7 +580,7 @@ impl Drop for Records {
     }
 }
 
-/// Enters this process as a holder.
+/// Enters this process into the table as a holder.
 fn enter(table: &mut Table) -> Result<HolderId, Refusal> {
     let refusal = |why: String| {
         refused(
@@ -638,7 +639,7 @@ fn shared(core: CoreId, holder: &ledger::Holder) -> Refusal {
     )
 }
 
-/// A holder as users know it.
+/// A holder's name and pid, for messages.
 fn named(holder: &ledger::Holder) -> String {
     format!("{} (process {})", holder.name().to_string_lossy(), holder.pid())
 }
@@ -651,7 +652,7 @@ fn full(path: &Path) -> Refusal {
     )
 }
 
-/// The change of that kind to `path`, of whichever holders.
+/// The change of that kind to `path`, of any holder.
 fn find(table: &Table, kind: Kind, path: &Path) -> Option<usize> {
     table.find(kind, absolute(path).as_os_str().as_bytes(), b"")
 }
@@ -660,7 +661,7 @@ fn path_of(table: &Table, change: usize) -> &Path {
     Path::new(OsStr::from_bytes(table.path(change).to_bytes()))
 }
 
-/// Forgets what is remembered of threads that have ended, for whichever holders.
+/// Removes the records of threads that have ended, for all holders.
 fn forget_ended(table: &mut Table) {
     let ended = |change: &usize| {
         let stat = fs::read(path_of(table, *change)).unwrap_or_default();
@@ -673,23 +674,23 @@ fn forget_ended(table: &mut Table) {
     ended.into_iter().for_each(|change| table.forget(change));
 }
 
-/// What is written into lists and masks that lose cores, for messages.
+/// The content of lists and masks without the claimed cores, for messages.
 const UNCLAIMED: &str = "the cores that no process claims";
 
-/// Set of threads whose cores no process may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
+/// Flag of threads whose cores no process may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
-/// When the thread of an affinity record started.
+/// Start time of the thread of an affinity record.
 fn started_in(table: &Table, change: usize) -> &[u8] {
     ledger::affinity(table.original(change).to_bytes()).map_or(b"", |(started, _)| started)
 }
 
-/// `path` from the root on: the guardian works at `/`.
+/// Makes `path` absolute: the guardian works at `/`.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What would help where the file at `path` cannot be written.
+/// The refusal of a write to `path`, with the remedy for its error.
 fn refuse_write(path: &Path, content: &str, why: std::io::Error) -> Refusal {
     let remedy = match why.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => "run as root, or give this user the right to write the file",
@@ -701,7 +702,7 @@ fn refuse_write(path: &Path, content: &str, why: std::io::Error) -> Refusal {
     refused(format!("writing '{content}' to {}", path.display()), why, remedy)
 }
 
-/// What could not be put back, and how to do it by hand.
+/// A change that could not be undone, and how to undo it by hand.
 pub(super) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusal {
     let show = |text: &CStr| String::from_utf8_lossy(text.to_bytes()).into_owned();
     let (path, text) = (show(table.path(change)), show(table.original(change)));

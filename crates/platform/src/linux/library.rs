@@ -1,11 +1,11 @@
-//! Shared libraries that are loaded while a program runs (dlopen(3)).
+//! Shared libraries, loaded while a program runs (dlopen(3)).
 
 use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// A library. It stays loaded until the process ends: what it has started may outlive this value.
+/// A loaded library. It stays loaded until the process ends: code that it has started may outlive this value.
 #[derive(Clone, Debug)]
 pub struct Library(NonNull<c_void>);
 
@@ -16,12 +16,12 @@ impl Library {
     /// Loads the library at `path`, with all symbols that it needs from others.
     ///
     /// # Safety
-    /// Its constructors are carried out, and must be sound in this process.
+    /// The library's constructors are executed, and must be sound in this process.
     ///
     /// # Errors
-    /// The loader's words: it is not there, or no library of this machine.
+    /// The loader's message: the file is missing, or is no library for this machine.
     pub unsafe fn open(path: &Path) -> Result<Library, String> {
-        // A name without a folder would be looked for elsewhere.
+        // A name without a folder would be searched for elsewhere.
         let path = path.canonicalize().map_err(|why| why.to_string())?;
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
         // SAFETY: the path ends with zero; the constructors are sound by contract.
@@ -29,21 +29,21 @@ impl Library {
         NonNull::new(handle).map(Library).ok_or_else(last_words)
     }
 
-    /// The function of this name, of the type `F`; `None` where the library has none.
+    /// The function of this name, as type `F`; `None` if the library has none.
     ///
     /// # Safety
-    /// `F` is the type of a function pointer, and that of the library's function.
+    /// `F` must be the type of a function pointer, and match the library's function.
     pub unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         // SAFETY: the handle is open, and the name ends with zero.
         let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
-        // SAFETY: as long as a pointer, and a function of that type, by contract; POSIX has functions and data share
-        // their pointers (dlsym(3)).
+        // SAFETY: `F` has the size of a pointer and is the function's type, by contract; POSIX lets functions and data
+        // share pointers (dlsym(3)).
         (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
     }
 }
 
-/// What the loader says of the last failure in this thread.
+/// The loader's message for the last failure in this thread.
 fn last_words() -> String {
     // SAFETY: the text is this thread's until its next call of the loader, and is copied before.
     unsafe {

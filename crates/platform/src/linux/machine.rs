@@ -1,4 +1,4 @@
-//! The Linux machine: what this computer, or an emulated tree, has to turn and to read.
+//! The Linux machine: knobs and meters of this computer, or of an emulated tree.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,36 +19,36 @@ use crate::{
 };
 use punctual_os::LinuxOs;
 
-/// Where Linux keeps POSIX shared memory: a file system without a medium (shm_overview(7)).
+/// Folder of POSIX shared memory: a file system in memory (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Which clock knob to take.
+/// The clock knob to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClockPreference {
-    /// The hardware's, else the emulated one.
+    /// The hardware's knob, else the emulated one.
     #[default]
     Auto,
-    /// The hardware's, or none: for programs whose work an emulated clock could not slow down.
+    /// The hardware's knob or none: for programs whose work an emulated clock could not slow down.
     Real,
-    /// The emulated one, even beside a real one.
+    /// The emulated knob, even beside a real one.
     Emulated,
-    /// None: the clock is left alone.
+    /// No knob: the clock is left alone.
     None,
 }
 
 /// How to open a [`LinuxMachine`].
 #[derive(Clone, Debug)]
 pub struct LinuxOptions {
-    /// Where the kernel's files are.
+    /// Root of the kernel's files.
     pub tree: KernelTree,
-    /// Which clock knob to take.
+    /// The clock knob to use.
     pub clock: ClockPreference,
-    /// Whether a guardian process puts the machine back should this one be killed.
+    /// Whether a guardian process restores the machine if this one is killed.
     pub guardian: bool,
 }
 
 impl Default for LinuxOptions {
-    /// The running kernel, the best clock knob there is, and a guardian.
+    /// The running kernel, the best available clock knob, and a guardian.
     fn default() -> Self {
         LinuxOptions {
             tree: KernelTree::default(),
@@ -58,9 +58,9 @@ impl Default for LinuxOptions {
     }
 }
 
-/// A Linux machine. Dropping it puts everything back; where no destructor runs, the guardian does.
+/// A Linux machine. Dropping it restores everything; if no destructor runs, the guardian does.
 ///
-/// Open it early, before loading data and locking memory: the guardian shares what memory there is at that time.
+/// Open it early, before loading data and locking memory: the guardian shares the memory that exists at that time.
 ///
 /// ```
 /// use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
@@ -84,7 +84,7 @@ pub struct LinuxMachine {
     best_effort: BestEffort,
     energy: Option<EnergyMeter>,
     thermometer: Option<Thermometer>,
-    /// The last busy times that were read, so that none ever decreases.
+    /// Busy times read last, so that none ever decreases.
     busy: Vec<Nanos>,
     refusals: Vec<Refusal>,
 }
@@ -97,7 +97,7 @@ enum ClockKnob {
 }
 
 impl ClockKnob {
-    /// The cores and steps of domains with knobs of their own.
+    /// Cores and steps of the clock domains with knobs of their own.
     fn domains(&self) -> Vec<(Vec<CoreId>, ClockOffer)> {
         let ClockKnob::Real(knob) = self else { return Vec::new() };
         let domains = knob.domains().map(|(cores, offer)| (cores.to_vec(), offer.clone()));
@@ -111,10 +111,10 @@ impl ClockKnob {
 }
 
 impl LinuxMachine {
-    /// Finds out what there is and makes the group for best-effort work. Turns no knob.
+    /// Looks for all knobs and meters, and makes the group for best-effort work. Turns no knob.
     ///
     /// # Errors
-    /// [`Refusal`] where the guardian cannot be started or no core is known. Whatever else is missing or refused is
+    /// [`Refusal`] if the guardian cannot be started or no core is known. Anything else that is missing or refused is
     /// not offered; [`LinuxMachine::refusals`] says why.
     pub fn open(options: LinuxOptions) -> Result<LinuxMachine, Refusal> {
         let LinuxOptions { tree, clock, guardian } = options;
@@ -188,40 +188,40 @@ impl LinuxMachine {
         })
     }
 
-    /// What was looked for and not obtained, why, and what would help.
+    /// Knobs and meters that were not obtained, each with the reason and a remedy.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
     }
 
-    /// Whether a guardian is watching right now.
+    /// Whether the guardian is running now.
     pub fn guarded(&self) -> bool {
         self.journal.guarded()
     }
 
-    /// The emulated clock, to compute and to stretch work by. Where the clock knob is real, or there is none, it stays
-    /// at its top and adds nothing.
+    /// The emulated clock, to compute and to stretch work by. If the clock knob is real, or there is none, it stays at
+    /// its top and adds nothing.
     pub fn emulated_clock(&self) -> Arc<EmulatedClock> {
         Arc::clone(&self.emulated)
     }
 
-    /// Where best-effort threads are signed in.
+    /// The group of best-effort threads; new threads join it through this handle.
     pub fn best_effort(&self) -> BestEffort {
         self.best_effort.clone()
     }
 
     /// Takes `cores` for the real-time work of this process alone; see [`ExclusiveCore`]. Drop them before this machine
-    /// is put back. Programs that the environment names ([`exclusive::SPARE`]) are left where they are as well.
+    /// is restored. Programs that the environment names ([`exclusive::SPARE`]) are not moved either.
     ///
     /// # Errors
-    /// [`Refusal`] where one is not there, none would be left, there is no way to keep them, or a group to lend to is
-    /// not there.
+    /// [`Refusal`] if a core or a group to lend to does not exist, no core would be left, or the cores cannot be
+    /// reserved.
     pub fn exclusive_cores(&self, cores: &[CoreId], neighbours: &Neighbours) -> Result<Vec<ExclusiveCore>, Refusal> {
         let mut neighbours = neighbours.clone();
         neighbours.spare.extend(exclusive::spared());
         ExclusiveCore::take_all(&self.tree, &self.journal, cores, &neighbours)
     }
 
-    /// Tells other processes that this one has real-time work on `core`, beside that of others.
+    /// Announces to other processes that this one has real-time work on `core`, beside that of others.
     ///
     /// # Errors
     /// [`Refusal`] where another process has real-time work there, or claims the core for itself alone.
@@ -234,18 +234,17 @@ impl LinuxMachine {
         self.journal.claims_of_others()
     }
 
-    /// Other processes that have real-time work on one of `cores`, told as refusals.
+    /// Other processes that have real-time work on one of `cores`, reported as refusals.
     pub fn sharers(&self, cores: &[CoreId]) -> Vec<Refusal> {
         self.journal.sharers(cores)
     }
 
-    /// A folder for temporary files that is removed as everything else is put back, even after a kill. It is in the
-    /// folder that `TMPDIR` names; without `TMPDIR`, files that need no medium below them (`in_memory`) are kept in
-    /// shared memory, where the traffic of other programs with the disk does not slow down the threads that write to
-    /// them.
+    /// A folder for temporary files that is removed on restore, even after a kill. It is in the folder that `TMPDIR`
+    /// names; without `TMPDIR`, files that need no medium (`in_memory`) are kept in shared memory, so that other
+    /// programs' disk traffic does not slow down the threads that write to them.
     ///
     /// # Errors
-    /// [`Refusal`] where it cannot be made.
+    /// [`Refusal`] if the folder cannot be made.
     pub fn temporary_dir(&self, in_memory: bool) -> Result<std::path::PathBuf, Refusal> {
         let shared_memory = self.tree.path(SHARED_MEMORY);
         if in_memory && std::env::var_os("TMPDIR").is_none() && shared_memory.is_dir() {
@@ -356,7 +355,7 @@ impl Machine for LinuxMachine {
     fn restore(&mut self) -> Vec<Refusal> {
         self.emulated.set(Hertz(u64::MAX));
         if let ClockKnob::Real(knob) = &mut self.clock {
-            drop(knob.restore()); // what is left over stays in the journal, which reports it below
+            drop(knob.restore()); // failures stay in the journal, which reports them below
         }
         self.best_effort.forget_group();
         self.journal.restore()
@@ -365,13 +364,13 @@ impl Machine for LinuxMachine {
 
 impl Drop for LinuxMachine {
     fn drop(&mut self) {
-        // Threads that still hold a `BestEffort` share the journal: do not wait for them. What is left over, the
-        // journal's own drop leaves to the guardian.
+        // Threads that still hold a `BestEffort` share the journal, and are not waited for. The journal's own drop
+        // leaves failures to the guardian.
         drop(self.restore());
     }
 }
 
-/// Where best-effort threads are signed in, and their common share. Clones are the same place; any thread may use one.
+/// The best-effort threads' group and common share. Clones refer to the same group; any thread may use one.
 #[derive(Clone, Debug)]
 pub struct BestEffort(Arc<Mutex<Place>>);
 
@@ -379,12 +378,12 @@ pub struct BestEffort(Arc<Mutex<Place>>);
 struct Place {
     tree: KernelTree,
     journal: Journal,
-    /// Made when first needed, and again after the machine was put back.
+    /// Made when first needed, and again after the machine was restored.
     group: Option<CpuGroup>,
-    /// How many cores the share is of.
+    /// Number of cores that the share refers to.
     cores: usize,
     share: Option<Share>,
-    /// What was obtained of that share of these cores: asked for again, it is there already, and costs no write.
+    /// The share obtained for `share` and `cores`: setting the same again costs no write.
     obtained: Option<Share>,
 }
 
@@ -400,7 +399,8 @@ impl BestEffort {
         })))
     }
 
-    /// Puts `thread`, of this process, under the share of best-effort work. Threads that it starts are under it too.
+    /// Puts `thread`, of this process, under the share of best-effort work. Threads that it starts later are under it,
+    /// too.
     ///
     /// # Errors
     /// [`Refusal`] where no share is offered or there is no such thread.
@@ -408,11 +408,11 @@ impl BestEffort {
         self.with_group(|group| group.adopt(thread))
     }
 
-    /// Says how many cores best-effort threads run on (at first: all of the machine's), of which the share is a part. A
-    /// share that was set before is set again, of the new number.
+    /// Sets the number of cores that best-effort threads run on (at first: all of the machine's), to which the share
+    /// refers. A share set before is set again for the new number.
     ///
     /// # Errors
-    /// [`Refusal`] where that fails.
+    /// [`Refusal`] if the share cannot be set again.
     pub fn runs_on(&self, cores: usize) -> Result<(), Refusal> {
         let share = {
             let mut place = self.place();
@@ -453,7 +453,7 @@ impl BestEffort {
     }
 
     fn place(&self) -> MutexGuard<'_, Place> {
-        // A panic of another thread leaves the place as consistent as it was: each field is set at once.
+        // A poisoned lock is usable: each field is set at once, so a panic of another thread leaves no partial state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -463,12 +463,12 @@ fn unless_refused<T>(result: Result<T, Refusal>, refusals: &mut Vec<Refusal>) ->
     result.map_err(|refusal| refusals.push(refusal)).ok()
 }
 
-/// What tells this machine from others of which a model may have been learnt: its CPU or board, and its usable cores.
+/// The machine's CPU or board and its number of usable cores: a model learnt on another machine does not apply here.
 pub fn identity(tree: &KernelTree) -> String {
     format!("{}, {} cores", name(tree), cores::usable(tree).len())
 }
 
-/// What to call the machine: its CPU or its board.
+/// The name of the machine's CPU or board.
 fn name(tree: &KernelTree) -> String {
     let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();
     let field = |key: &str| {

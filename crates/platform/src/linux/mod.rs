@@ -1,7 +1,7 @@
-//! Linux behind the [`Machine`](crate::Machine) contract: threads, clocks, CPU shares, meters, and putting it all back.
+//! Linux behind the [`Machine`](crate::Machine) contract: threads, clocks, CPU shares, meters, and restoring all of it.
 //!
 //! Every module asks one thing of the kernel and answers with a value or a [`Refusal`](crate::Refusal) that says what
-//! would help. Nothing needs privileges to run; privileges only make more of it offered.
+//! would help. Everything runs without privileges; with privileges, more is offered.
 
 pub mod busy;
 pub mod cgroup;

@@ -1,4 +1,4 @@
-//! Pipes to other programs: waiting for one without being stuck in it, and programs that end with this process.
+//! Pipes to other programs: reads and writes that can be abandoned, and programs that end with this process.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,11 +14,11 @@ use punctual_units::Nanos;
 use super::last_error;
 use super::process::die_with;
 
-/// How long a wait lasts until the caller is asked whether to go on.
+/// Longest wait until the caller is asked whether to go on.
 const LOOK: Nanos = Nanos::from_millis(50);
 
-/// An end of a pipe, or any other descriptor that can be polled. A read or a write waits as long as `goes_on` says so,
-/// and then ends as at the end of the stream.
+/// An end of a pipe, or any other descriptor that can be polled. A read or a write waits as long as `goes_on` returns
+/// true, and then ends as at the end of the stream.
 #[derive(Debug)]
 pub struct Patient<F> {
     file: File,
@@ -27,11 +27,11 @@ pub struct Patient<F> {
 }
 
 impl<F: Fn() -> bool> Patient<F> {
-    /// Reads and writes `fd`, which does not block from now on: a full pipe would keep the thread in the kernel. The
-    /// time that is waited is added to `waited`, in nanoseconds.
+    /// Reads and writes `fd`, which becomes non-blocking: a full pipe would keep the thread in the kernel. Adds the
+    /// time spent waiting to `waited`, in nanoseconds.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The kernel's error, for example for a descriptor without flags.
     pub fn new(fd: OwnedFd, goes_on: F, waited: Arc<AtomicU64>) -> io::Result<Patient<F>> {
         // SAFETY: the descriptor is open, and no memory is passed.
         let refused = unsafe {
@@ -48,7 +48,7 @@ impl<F: Fn() -> bool> Patient<F> {
         }
     }
 
-    /// Carries `attempt` out until it need not wait; `None` where the caller is to stop.
+    /// Repeats `attempt` until it need not wait; `None` if the caller must stop.
     fn until<T>(
         &mut self,
         events: libc::c_short,
@@ -98,11 +98,11 @@ fn wait(fd: BorrowedFd<'_>, events: libc::c_short) {
     unsafe { libc::poll(&mut poll, 1, (LOOK.0 / 1_000_000) as i32) };
 }
 
-/// Starts a program in a process group of its own. The kernel kills it when the thread that calls this ends, however
-/// that comes about.
+/// Starts a program in a process group of its own. The kernel kills it when the calling thread ends, for whatever
+/// reason.
 ///
 /// # Errors
-/// What the kernel answers, for example that there is no such program.
+/// The kernel's error, for example for a missing program.
 pub fn start(command: &mut Command) -> io::Result<Child> {
     let own = std::process::id() as i32;
     // SAFETY: two plain system calls between fork and exec.
@@ -115,8 +115,8 @@ pub fn start(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Kills a program that [`start`] has started, and what it has started in its group.
+/// Kills a program that [`start`] has started, and all processes in its group.
 pub fn kill(child: &Child) {
-    // SAFETY: plain numbers; the child has not been waited for, so that the number is its own.
+    // SAFETY: plain numbers; the child was not waited for, so its number was not reused.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
 }

@@ -1,10 +1,10 @@
 //! Energy, by the counters of the CPU packages (Documentation/power/powercap/powercap.rst, intel-rapl).
 //!
 //! **Terms.** A *zone* is a folder `intel-rapl:N` under `/sys/class/powercap`, with `energy_uj` counting microjoules up
-//! to `max_energy_range_uj` and then from zero again. **Method.** Zones named `package-N` are summed; their
-//! sub-zones (core, uncore, dram) are parts of them or measured apart on some models only, and `psys` contains them.
-//! Each reading adds what each counter advanced since the last one; so read at least once per range, which is minutes
-//! even at full load.
+//! to `max_energy_range_uj` and then from zero again. **Method.** Zones named `package-N` are summed; their sub-zones
+//! (core, uncore, dram) are parts of them or measured apart on some models only, and `psys` contains them. Each reading
+//! adds the advance of each counter since the last one; so read at least once per range, which is minutes even at full
+//! load.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ struct Zone {
     energy: Accumulated,
 }
 
-/// A counter that wraps around, unrolled.
+/// A counter that wraps around, accumulated without wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Accumulated {
     last_uj: u64,
@@ -35,7 +35,7 @@ struct Accumulated {
 }
 
 impl Accumulated {
-    /// Takes the next reading of the counter into account; at most one wrap can have happened since the last.
+    /// Adds a reading of the counter; at most one wrap may have happened since the last.
     fn advance(&mut self, now_uj: u64) {
         let advanced = if now_uj >= self.last_uj {
             now_uj - self.last_uj
@@ -51,7 +51,7 @@ impl EnergyMeter {
     /// Finds the packages' counters under `tree` and starts at zero.
     ///
     /// # Errors
-    /// [`Refusal`] where there are none, or this user may not read them (since Linux 5.10 only root may).
+    /// [`Refusal`] if there are none, or this user may not read them (since Linux 5.10 only root may).
     pub fn open(tree: &KernelTree) -> Result<EnergyMeter, Refusal> {
         let refusal = |why: String, remedy: &str| Err(refused("metering energy (powercap)", why, remedy));
         let folders = packages(&tree.path(ZONES));
@@ -79,7 +79,7 @@ impl EnergyMeter {
     /// Energy in joules since the meter was opened; never decreases.
     ///
     /// # Errors
-    /// The counter that could not be read, and why; what it advances meanwhile is counted by the next reading.
+    /// Names the counter that could not be read, and why; the next reading includes its advance meanwhile.
     pub fn read(&mut self) -> Result<f64, String> {
         for zone in &mut self.zones {
             zone.energy.advance(microjoules(&zone.counter)?);
@@ -108,7 +108,7 @@ fn microjoules(path: &Path) -> Result<u64, String> {
         .map_err(|_| format!("{}: '{text}' is no number of microjoules", path.display()))
 }
 
-/// The folders of the package zones. Not those of `intel-rapl-mmio`, which meters the same package a second time.
+/// The folders of the package zones, without those of `intel-rapl-mmio`, which meters the same package a second time.
 fn packages(folder: &Path) -> Vec<PathBuf> {
     let mut packages: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()

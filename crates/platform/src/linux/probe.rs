@@ -1,14 +1,13 @@
-//! A probe for time that was taken from a core, by the hypervisor, firmware or the kernel itself.
+//! A probe for time that the hypervisor, firmware or the kernel itself took from a core.
 //!
 //! **Problem.** A late job may be late because no thread ran on its core at all. That excuses it, but only with
 //! evidence. **Method.** A thread with a priority above all real-time work wakes periodically on the same core and does
-//! nothing. It is late only if the core was taken from all threads, so it records each *oversleep* (how much later than
-//! asked it woke) above a floor as a *gap*: from the instant at which it should have run to the one at which it did. A
-//! late job is excused only by a gap of a probe on the same core at least as long as its overrun
-//! ([`GapProbe::longest_gap`]).
+//! nothing. It is late only if the core was taken from all threads, so it records each *oversleep* (the delay of a
+//! wake-up) above a floor as a *gap*: from the requested instant to the instant at which it ran. A late job is excused
+//! only by a gap of a probe on the same core at least as long as its overrun ([`GapProbe::longest_gap`]).
 //!
-//! A gap may have begun up to one period before it is seen: it is underestimated, never overestimated. The
-//! distribution of all oversleeps is the no-op control of a latency run: nothing below it can be claimed.
+//! A gap may have begun up to one period before it is seen: it is underestimated, never overestimated. The distribution
+//! of all oversleeps is the no-op control of a latency run: differences below it mean nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,40 +26,40 @@ use crate::Refusal;
 use punctual_os::LinuxOs;
 use punctual_os::linux::sync::PiMutex;
 
-/// A common choice of period: well below the deadlines it is to judge, at well below 1 % of a core.
+/// A common choice of period: well below the deadlines that it judges, at well below 1 % of a core.
 pub const PERIOD: Nanos = Nanos::from_millis(1);
-/// A shorter period could keep everything else off the core.
+/// Shortest period: a shorter one could keep everything else off the core.
 const PERIOD_MIN: Nanos = Nanos::from_micros(100);
-/// Oversleeping less than this is how a timer wakes, not a core that was taken away.
+/// Least oversleep that counts as a gap: below it lies the ordinary delay of a timer.
 const GAP_AT_LEAST: Nanos = Nanos::from_micros(100);
-/// How many gaps are remembered, the latest ones: 4 s of a gap in every period of 1 ms. An older gap excuses nothing.
+/// Number of latest gaps that are kept: 4 s with a gap in every period of 1 ms. An older gap excuses nothing.
 const GAPS_MAX: usize = 4096;
-/// Oversleeps above this are counted as this.
+/// Upper bound on recorded oversleeps; longer ones count as this.
 const OVERSLEEP_MAX: Nanos = Nanos::from_secs(100);
 
-/// Time that was taken from the core.
+/// An interval in which the core ran no thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// When the probe should have run.
+    /// Instant at which the probe should have run.
     pub start: Time,
-    /// When it ran.
+    /// Instant at which the probe ran again.
     pub end: Time,
 }
 
-/// How late the probe woke, over all its periods.
+/// Delays of the probe's wake-ups, over all its periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Oversleep {
-    /// How many times it woke.
+    /// Number of wake-ups of the probe.
     pub wakes: u64,
-    /// Half of the wakes were not later than this.
+    /// Delay that half of the wake-ups did not exceed.
     pub p50: Nanos,
-    /// 99 % of the wakes were not later than this.
+    /// Delay that 99 % of the wake-ups did not exceed.
     pub p99: Nanos,
-    /// The latest wake.
+    /// Longest delay of a wake-up.
     pub max: Nanos,
 }
 
-/// What a probe has seen: the pure part.
+/// Gaps and oversleeps of a probe: the pure part.
 #[derive(Debug)]
 pub struct GapLog {
     /// The latest gaps, oldest first; they do not overlap.
@@ -70,7 +69,7 @@ pub struct GapLog {
 }
 
 impl Default for GapLog {
-    /// Takes all the memory that it will ever use.
+    /// Allocates all the memory that it will ever use.
     fn default() -> Self {
         const EXACT_TO_DIGITS: u8 = 2;
         GapLog {
@@ -83,7 +82,7 @@ impl Default for GapLog {
 }
 
 impl GapLog {
-    /// Takes a wake into account: asked for at `asked`, obtained at `woke`. Wakes come in order of time.
+    /// Records a wake-up: requested for `asked`, obtained at `woke`. Calls come in order of time.
     pub fn note(&mut self, asked: Time, woke: Time) {
         let oversleep = woke.since(asked);
         self.oversleeps.saturating_record(oversleep.0);
@@ -99,7 +98,7 @@ impl GapLog {
         }
     }
 
-    /// The longest time within `from` to `to` that was taken from the core in one piece; zero where nothing was.
+    /// The longest part of a gap within `from` to `to`; zero if there was none.
     pub fn longest_gap(&self, from: Time, to: Time) -> Nanos {
         self.gaps
             .iter()
@@ -110,7 +109,7 @@ impl GapLog {
             .unwrap_or(Nanos::ZERO)
     }
 
-    /// How late the wakes were.
+    /// Summary of the wake-up delays so far.
     pub fn summary(&self) -> Oversleep {
         let quantile = |quantile| Nanos(self.oversleeps.value_at_quantile(quantile)).min(self.max);
         Oversleep {
@@ -139,11 +138,11 @@ struct Shared {
 }
 
 impl GapProbe {
-    /// Starts a probe on `core` at the real-time `priority`, which is to be above that of all work there, waking every
+    /// Starts a probe on `core` at the real-time `priority`, which must be above that of all work there, waking every
     /// `period` ([`PERIOD`] is a good one).
     ///
     /// # Errors
-    /// [`Refusal`] without permission for real-time scheduling, for a core that is not there, or a period below 100 us.
+    /// [`Refusal`] without permission for real-time scheduling, for a missing core, or for a period below 100 us.
     pub fn start(core: CoreId, priority: u8, period: Nanos) -> Result<GapProbe, Refusal> {
         GapProbe::start_placed(core, move || thread::pin(core), priority, period)
     }
@@ -152,7 +151,7 @@ impl GapProbe {
     /// pins no thread to a core of a partition from outside of it.
     ///
     /// # Errors
-    /// As for [`GapProbe::start`], and where the probe is not let in.
+    /// Those of [`GapProbe::start`]; also if the core does not admit the probe.
     pub fn start_within(core: &ExclusiveCore, priority: u8, period: Nanos) -> Result<GapProbe, Refusal> {
         let (number, core) = (core.obtained().core, core.clone());
         let place = move || core.enter(Tid::current()).and_then(|()| thread::pin(number));
@@ -199,7 +198,7 @@ impl GapProbe {
         })
     }
 
-    /// The probe's thread: code that keeps the core for a few threads lets this one in.
+    /// The probe's thread: code that reserves the core for a few threads admits this one.
     pub fn tid(&self) -> Tid {
         self.tid
     }
@@ -209,15 +208,16 @@ impl GapProbe {
         self.core
     }
 
-    /// The longest time within `from` to `to` that was taken from the core in one piece, as far as it was seen: at
-    /// least 100 us, and among the latest 4096. Zero where nothing was.
+    /// The longest part of a gap within `from` to `to`, as far as the probe saw it: at least 100 us, and among the
+    /// latest 4096 gaps. Zero if there was none.
     ///
-    /// Ask after the job in question has ended on that core: the probe, being higher, has then run before it.
+    /// Call this after the job in question has ended on that core: the probe, with its higher priority, has then run
+    /// before it.
     pub fn longest_gap(&self, from: Time, to: Time) -> Nanos {
         self.shared.log.lock().longest_gap(from, to)
     }
 
-    /// How late the probe woke so far: the no-op control of a latency run.
+    /// Summary of the wake-up delays so far: the no-op control of a latency run.
     pub fn summary(&self) -> Oversleep {
         self.shared.log.lock().summary()
     }
@@ -227,13 +227,13 @@ impl Drop for GapProbe {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It ends within a period. A panic in it has been printed; there is nothing left to do about it here.
+            // The thread ends within a period. A panic in it has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// The life of the probe's thread.
+/// Runs the probe's thread until it is stopped.
 fn wake_and_note(shared: &Shared, period: Nanos) {
     let mut asked = LinuxOs.now() + period;
     while !shared.stop.load(Ordering::Relaxed) {
@@ -244,8 +244,8 @@ fn wake_and_note(shared: &Shared, period: Nanos) {
     }
 }
 
-/// When to wake next: one period after the last time asked for, or, after a gap longer than that, after waking; then
-/// one gap is never counted again by the wakes that it swallowed.
+/// The next instant to wake: one period after the last requested one; after a gap longer than that, one period after
+/// waking, so that the missed wake-ups do not count the gap again.
 fn next_wake(asked: Time, woke: Time, period: Nanos) -> Time {
     if woke < asked + period {
         asked + period

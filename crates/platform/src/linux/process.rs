@@ -1,4 +1,4 @@
-//! Processes of ours: that they end with the one that started them, and when they have ended.
+//! Processes: children that end with their parent, and notice of their end.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,17 +10,17 @@ use super::last_error;
 use super::recovery::started;
 use super::undo::STAT_BYTES;
 
-/// A process, told from a later one of the same number.
+/// A process, distinguished from a later one of the same number by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessId {
-    /// Its number.
+    /// The number (pid) of the process.
     pub pid: i32,
-    /// When it started, in ticks since boot.
+    /// Start time of the process, in ticks since boot.
     pub started: u64,
 }
 
 impl ProcessId {
-    /// The process that has this number now; `None` where there is none.
+    /// The process that has this number now; `None` if there is none.
     pub fn of(pid: i32) -> Option<ProcessId> {
         let path = std::ffi::CString::new(format!("/proc/{pid}/stat")).ok()?;
         let mut stat = [0u8; STAT_BYTES];
@@ -29,18 +29,18 @@ impl ProcessId {
         Some(ProcessId { pid, started })
     }
 
-    /// This process.
+    /// The identity of the calling process.
     pub fn own() -> ProcessId {
         let pid = std::process::id() as i32;
         ProcessId::of(pid).unwrap_or(ProcessId { pid, started: 0 })
     }
 
-    /// Whether it lives.
+    /// Whether the process still runs; false if its number was reused.
     pub fn lives(self) -> bool {
         ProcessId::of(self.pid) == Some(self)
     }
 
-    /// A descriptor that becomes readable when it has ended (pidfd_open(2)); `None` where it has.
+    /// A descriptor that becomes readable when the process ends (pidfd_open(2)); `None` if it has ended.
     pub fn watch(self) -> Option<OwnedFd> {
         // SAFETY: plain numbers; a new descriptor is ours.
         let watch = unsafe {
@@ -49,11 +49,11 @@ impl ProcessId {
                 _ => return None,
             }
         };
-        // Looked at after the descriptor was made: it is of this process, and of no later one.
+        // Checked after the descriptor exists: it then belongs to this process, not to a later one.
         self.lives().then_some(watch)
     }
 
-    /// Kills it; whether it was there to be killed.
+    /// Kills the process; returns whether it was still there.
     pub fn kill(self) -> bool {
         let Some(watch) = self.watch() else { return false };
         let none = std::ptr::null::<libc::siginfo_t>();
@@ -62,7 +62,7 @@ impl ProcessId {
         sent == 0
     }
 
-    /// Waits until it has ended, for `at_most`; whether it has.
+    /// Waits until the process has ended, `at_most` that long; returns whether it has.
     pub fn wait_gone(self, at_most: Nanos) -> bool {
         let Some(watch) = self.watch() else { return true };
         let mut poll = libc::pollfd {
@@ -94,8 +94,8 @@ pub fn wait_any(watched: &[&OwnedFd], at_most: Nanos) {
     };
 }
 
-/// Has this process killed when the thread that started it ends; `parent` is its process. Where that has ended already,
-/// this one ends now.
+/// Makes the kernel kill this process when the thread that started it ends; `parent` is that thread's process. If the
+/// parent has ended already, this process ends now.
 pub fn die_with(parent: i32) {
     // SAFETY: plain numbers.
     unsafe {
@@ -106,26 +106,26 @@ pub fn die_with(parent: i32) {
     }
 }
 
-/// Has this process, and what it starts, pass over Ctrl-C and SIGTERM: a terminal or a service manager sends them to
-/// all processes of a program, and the first one ends the others in order. They end with it in any case: [`die_with`].
+/// Makes this process, and those that it starts, ignore Ctrl-C and SIGTERM: a terminal or a service manager sends them
+/// to all processes of a program, and the first one ends the others in order. With [`die_with`] they still end with it.
 pub fn leave_signals_to_parent() {
     pass_over(libc::SIGINT);
     pass_over(libc::SIGTERM);
 }
 
-/// Has this process, and what it starts, pass over a signal.
+/// Makes this process, and those that it starts, ignore a signal.
 pub fn pass_over(signal: libc::c_int) {
     // SAFETY: no handler is set; a process that ignores a signal goes on.
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
-/// A child of this process; in the child `None`.
+/// Forks this process; returns the child's number, and `None` in the child.
 ///
 /// # Safety
-/// This process has one thread. The child inherits all that it has, and must not return from the caller's `main`.
+/// This process must have one thread. The child inherits everything, and must not return from the caller's `main`.
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error, for example for too many processes.
 pub unsafe fn fork() -> io::Result<Option<i32>> {
     // SAFETY: by contract.
     match unsafe { libc::fork() } {
@@ -135,11 +135,11 @@ pub unsafe fn fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// The number of this process where one is asked for.
+/// Stands for the number of this process.
 pub const OWN: i32 = 0;
 
-/// The time that all threads of a process have run, by its CPU clock (clock_getcpuclockid(3)); `None` where there is
-/// none of that number. [`OWN`]: of this process.
+/// CPU time of all threads of a process, by its CPU clock (clock_getcpuclockid(3)); `None` if there is no such process.
+/// [`OWN`]: this process.
 pub fn cpu_time(pid: i32) -> Option<Nanos> {
     // The kernel's number of a process's clock of run time (include/linux/posix-timers.h: CPUCLOCK_SCHED is 2).
     let clock = (!pid << 3) | 2;
@@ -149,8 +149,7 @@ pub fn cpu_time(pid: i32) -> Option<Nanos> {
     (answer == 0).then(|| Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
 }
 
-/// Bytes of memory that a process has, pages that it shares with others included (/proc/PID/statm); `None` where there
-/// is none of that number.
+/// Resident memory of a process in bytes, shared pages included (/proc/PID/statm); `None` if there is no such process.
 pub fn resident_bytes(pid: i32) -> Option<u64> {
     let path = std::ffi::CString::new(format!("/proc/{pid}/statm")).ok()?;
     let mut text = [0u8; STAT_BYTES];
@@ -167,7 +166,7 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Ends this process as another one that kills it would (`SIGKILL`).
+/// Ends this process as if another one had killed it (`SIGKILL`).
 pub fn kill_now() -> ! {
     loop {
         // SAFETY: sends a signal to this process, which it does not survive.
@@ -175,18 +174,18 @@ pub fn kill_now() -> ! {
     }
 }
 
-/// How a child ended.
+/// The end of a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its number.
+    /// The number (pid) of the child.
     pub pid: i32,
-    /// Its exit code; `None` where a signal killed it.
+    /// The child's exit code; `None` if a signal killed it.
     pub code: Option<i32>,
-    /// How long it had run.
+    /// CPU time that the child used.
     pub ran: Nanos,
 }
 
-/// A child of this process that has ended, if there is one that was not answered yet.
+/// Collects a child of this process that has ended; `None` if there is none.
 pub fn reap() -> Option<Ended> {
     let mut status = 0;
     // SAFETY: all zeros is a valid account, and status and account are valid rooms.
@@ -204,12 +203,12 @@ pub fn reap() -> Option<Ended> {
 
 static ENDED: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Counts in `word` that a child has ended, from the signal handler. A thread that waits for the word is interrupted,
-/// and one that is about to wait finds another count.
+/// Counts ended children in `word`, from the signal handler. A thread that waits for the word is interrupted, and one
+/// that is about to wait sees the new count.
 pub fn count_ended_children(word: &'static AtomicU32) {
     extern "C" fn ended(_: libc::c_int) {
         let word = ENDED.load(Ordering::Acquire);
-        // SAFETY: set below to a word that lives for ever.
+        // SAFETY: set below to a word that is never freed.
         if let Some(word) = unsafe { word.as_ref() } {
             word.fetch_add(1, Ordering::SeqCst);
         }

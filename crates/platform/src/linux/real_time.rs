@@ -1,15 +1,15 @@
-//! What the kernel keeps back from real-time threads.
+//! Time that the kernel reserves for ordinary threads against real-time ones.
 //!
 //! Two rules bound `SCHED_FIFO`, and both are read, never changed: real-time *throttling* (sched(7):
 //! `/proc/sys/kernel/sched_rt_runtime_us` of every `sched_rt_period_us`), and, since Linux 6.12, the *fair server*,
 //! which gives ordinary threads that wait a slice above real-time ones on every core
 //! (`/sys/kernel/debug/sched/fair_server`, in nanoseconds).
 //!
-//! With the fair server came the end of throttling (commit 5f6bd380c7bd), but for kernels with `CONFIG_RT_GROUP_SCHED`.
-//! The two files of the old rule are still there, bounding other things. A kernel's configuration
-//! (`/boot/config-RELEASE`, `/lib/modules/RELEASE/config`), or a `cpu.rt_runtime_us` in the control groups of version
-//! 1, says which of the two it has. Where neither is to be read (the compressed `/proc/config.gz` is not looked into),
-//! it is not known whether the bound holds.
+//! The fair server ended throttling (commit 5f6bd380c7bd), except in kernels with `CONFIG_RT_GROUP_SCHED`. The two
+//! files of the old rule still exist, but bound other things. A kernel's configuration (`/boot/config-RELEASE`,
+//! `/lib/modules/RELEASE/config`), or a `cpu.rt_runtime_us` in the control groups of version 1, says which rule
+//! applies. If neither can be read (the compressed `/proc/config.gz` is not read), it is unknown whether the bound
+//! holds.
 
 use std::fmt;
 
@@ -23,55 +23,55 @@ use super::tree::read_trimmed;
 /// The first kernel with a fair server, and without throttling unless built for groups of real-time threads.
 const FAIR_SERVER: (u32, u32) = (6, 12);
 
-/// The rules in force.
+/// The rules in force on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RealTimeLimits {
-    /// Real-time throttling.
+    /// Bound on all real-time threads of a core.
     pub throttling: Throttling,
-    /// The fair server.
+    /// Reservation for ordinary threads.
     pub fair_server: FairServer,
 }
 
-/// How much of a core real-time threads may use.
+/// The part of a core that real-time threads may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Throttling {
-    /// All of it.
+    /// No bound: real-time threads may use all of it.
     Off,
-    /// So much of every period.
+    /// Real-time threads may use `runtime` of every `period`.
     Bounded {
-        /// What they may use.
+        /// Time that real-time threads may use.
         runtime: Nanos,
-        /// Of how much time.
+        /// Length of the period.
         period: Nanos,
     },
-    /// So much of every period, if this kernel still throttles: it may not, and does not tell.
+    /// As `Bounded` if this kernel still throttles, which it does not report.
     Possible {
-        /// What they may use.
+        /// Time that real-time threads may use.
         runtime: Nanos,
-        /// Of how much time.
+        /// Length of the period.
         period: Nanos,
     },
-    /// The kernel does not tell.
+    /// The kernel does not report its rule.
     Unknown,
 }
 
-/// Whether ordinary threads get a slice above real-time ones.
+/// Reservation of time for ordinary threads, above real-time ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FairServer {
-    /// This kernel has none.
+    /// This kernel has no fair server.
     None,
-    /// It has one, switched off on every core.
+    /// The fair server is switched off on every core.
     Off,
-    /// It is on.
+    /// The fair server is on, on some cores at least.
     Reserves {
-        /// The longest slice of any core.
+        /// Longest reserved time of any core.
         runtime: Nanos,
-        /// Of how much time, there; zero where that is not to be read.
+        /// Length of that core's period; zero if it cannot be read.
         #[serde(default)]
         period: Nanos,
-        /// On how many cores.
+        /// Number of cores on which it is on.
         cores: usize,
     },
     /// The scheduler's debugging files cannot be read.
@@ -79,7 +79,7 @@ pub enum FairServer {
 }
 
 impl RealTimeLimits {
-    /// Reads both.
+    /// Reads both rules from `tree`.
     pub fn read(tree: &KernelTree) -> RealTimeLimits {
         RealTimeLimits {
             throttling: throttling(tree),
@@ -87,7 +87,7 @@ impl RealTimeLimits {
         }
     }
 
-    /// The share of a core that real-time threads may use as far as it is known, ordinary ones waiting: 1 where nothing
+    /// The share of a core that real-time threads may use, as far as known, while ordinary threads wait; 1 if nothing
     /// bounds them.
     pub fn usable(&self) -> Share {
         let unthrottled = match self.throttling {
@@ -139,7 +139,7 @@ fn throttling(tree: &KernelTree) -> Throttling {
     }
 }
 
-/// Whether this kernel throttles at all; `None` where it does not tell.
+/// Whether this kernel throttles at all; `None` if unknown.
 fn throttles(tree: &KernelTree) -> Option<bool> {
     let has_fair_server = tree.path(FAIR_SERVERS).is_dir();
     match tree.release() {
@@ -148,8 +148,8 @@ fn throttles(tree: &KernelTree) -> Option<bool> {
     }
 }
 
-/// Whether this kernel schedules groups of real-time threads (`CONFIG_RT_GROUP_SCHED`); `None` where it does not say,
-/// or where the boot parameter `rt_group_sched` switched it off.
+/// Whether this kernel schedules groups of real-time threads (`CONFIG_RT_GROUP_SCHED`); `None` if unknown, or if the
+/// boot parameter `rt_group_sched` switched it off.
 fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
     let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
     let group = mount_point(Some("cpu"), &mountinfo).map(|top| tree.path(top).join("cpu.rt_runtime_us"));

@@ -1,8 +1,8 @@
-//! What dead processes have left changed on the machine: found in the ledger, and put back.
+//! Finds changes that dead processes have left on the machine, in the ledger, and restores them.
 //!
-//! A process and its guardian may be killed together, and then no process is left that knows. So every process that
-//! opens a journal, and `punctual restore`, looks for holders in the ledger that are dead by number and start time, and
-//! gives their changes back as they would have. What living holders want stays.
+//! A process and its guardian may be killed together, so that neither can restore the machine. So every process that
+//! opens a journal, and `punctual restore`, looks for dead holders in the ledger, by number and start time, and undoes
+//! their changes as they would have. Values that living holders want stay.
 
 use std::ffi::CString;
 use std::fmt;
@@ -20,60 +20,60 @@ use crate::Refusal;
 
 pub use super::ledger::{FOLDER, folder};
 
-/// Where the ledger of the superuser is (file-hierarchy(7)).
+/// Folder of the superuser's ledger (file-hierarchy(7)).
 pub const SYSTEM: &str = ledger::SYSTEM;
 
-/// A process in the ledger.
+/// A process in the ledger, with its cores and changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
-    /// As `ps -o comm` shows it.
+    /// The process's name, as in `ps -o comm`.
     pub name: String,
-    /// Its number.
+    /// Process id, which may have been reused if the process is dead.
     pub process: i32,
-    /// Whether it lives.
+    /// Whether the process still runs.
     pub alive: bool,
-    /// The cores that it claims for itself alone.
+    /// Cores that the process claims for itself alone.
     pub exclusive: Vec<CoreId>,
-    /// The cores on which it has real-time work beside that of others.
+    /// Cores on which the process has real-time work beside that of others.
     pub shared: Vec<CoreId>,
-    /// How many things it has changed.
+    /// Number of things that the process has changed.
     pub changes: usize,
 }
 
-/// What was found of dead processes, and what became of it.
+/// Dead processes that were found, and the outcome of restoring their changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recovered {
-    /// The dead processes.
+    /// Dead processes in the ledger.
     pub dead: Vec<Holding>,
-    /// What was put back: paths, and threads whose affinity it was.
+    /// Restored things: paths, and threads whose affinity was restored.
     pub undone: Vec<String>,
-    /// What could not be put back, and how to do it by hand. It stays in the ledger.
+    /// Failures, and how to restore by hand. They stay in the ledger.
     pub left: Vec<Refusal>,
 }
 
-/// What the ledger tells.
+/// Content of the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledgered {
     /// Every process that holds something, or died holding it.
     pub holders: Vec<Holding>,
-    /// What could not be put back when its last holder was gone, likewise.
+    /// Things that could not be restored when their last holder left: paths, and threads whose affinity it is.
     pub left: Vec<String>,
 }
 
-/// Puts back what dead processes have left according to the ledger in `folder`.
+/// Restores the changes of dead processes in the ledger in `folder`.
 ///
 /// # Errors
-/// [`Refusal`] where the ledger cannot be read.
+/// [`Refusal`] if the ledger cannot be opened or locked.
 pub fn restore(folder: &Path) -> Result<Recovered, Refusal> {
     let ledger = Ledger::open(folder)?;
     let mut table = ledger.lock()?;
     Ok(recover(&mut table, Patience::Waits))
 }
 
-/// Which processes hold what according to the ledger in `folder`; changes nothing.
+/// Reads the ledger in `folder`; changes nothing.
 ///
 /// # Errors
-/// [`Refusal`] where the ledger cannot be read.
+/// [`Refusal`] if the ledger cannot be read.
 pub fn look(folder: &Path) -> Result<Ledgered, Refusal> {
     let Some(table) = Ledger::read(folder)? else {
         return Ok(Ledgered::default());
@@ -86,14 +86,14 @@ pub fn look(folder: &Path) -> Result<Ledgered, Refusal> {
     })
 }
 
-/// Whether this process is the superuser's, which may put back what any user's programs have left.
+/// Whether this process runs as the superuser, which may restore the changes of any user's programs.
 pub fn is_superuser() -> bool {
     // SAFETY: takes nothing.
     unsafe { libc::geteuid() == 0 }
 }
 
 impl Ledgered {
-    /// Whether a dead process has left something changed.
+    /// Whether a dead process has left a change.
     pub fn has_leftovers(&self) -> bool {
         !self.left.is_empty() || self.holders.iter().any(|holder| !holder.alive && holder.changes > 0)
     }
@@ -117,7 +117,7 @@ impl fmt::Display for Holding {
     }
 }
 
-/// Gives back what dead holders have changed, and tries again what could not be put back before.
+/// Undoes the changes of dead holders, and tries again those that failed before.
 pub(super) fn recover(table: &mut Table, patience: Patience) -> Recovered {
     let holders = table.holders().map(|(id, _)| holding(table, id.place));
     let places = table.holders().map(|(id, _)| id.place);
@@ -127,7 +127,8 @@ pub(super) fn recover(table: &mut Table, patience: Patience) -> Recovered {
         return recovered;
     }
     for place in dead.iter().map(|(place, _)| *place).chain([LEFT]) {
-        // What a dead process changed waits for its own last threads; what was left before is only tried again.
+        // Undoing a dead process's changes waits for its last threads; earlier failures are tried with the caller's
+        // patience.
         let patience = if place == LEFT { patience } else { Patience::Waits };
         let wanted: Vec<(usize, String)> = table.changes_of(place).map(|it| (it, shown(table, it))).collect();
         let mut failed = |table: &Table, change, errno| {
@@ -161,7 +162,7 @@ fn holding(table: &Table, place: usize) -> Holding {
     }
 }
 
-/// What was changed: a path, or where a thread may run.
+/// The changed thing: a path, or the affinity of a thread.
 fn shown(table: &Table, change: usize) -> String {
     let path = table.path(change).to_string_lossy();
     let thread = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/stat"));
@@ -171,20 +172,19 @@ fn shown(table: &Table, change: usize) -> String {
     }
 }
 
-/// Whether process `pid`, which started at `started` (ticks since boot), lives. One that has ended and is still to be
-/// waited for does not.
+/// Whether process `pid`, which started at `started` (ticks since boot), still runs. A zombie does not.
 fn lives(pid: i32, started: u64) -> bool {
     let path = CString::new(format!("/proc/{pid}/stat")).unwrap_or_default();
     let mut stat = [0u8; STAT_BYTES];
     let Ok(stat) = read_file(&path, &mut stat) else {
         return false;
     };
-    // The first thread may have ended before the others.
+    // The first thread may end before the others.
     let ended = undo::ended(stat) && fs::read_dir(format!("/proc/{pid}/task")).map_or(true, |tasks| tasks.count() <= 1);
     self::started(stat) == Some(started) && !ended
 }
 
-/// When the process of this `stat` started, in ticks since boot.
+/// Start time in a process's `stat`, in ticks since boot.
 pub(super) fn started(stat: &[u8]) -> Option<u64> {
     std::str::from_utf8(undo::start_time(stat)?).ok()?.parse().ok()
 }

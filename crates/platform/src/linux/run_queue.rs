@@ -1,29 +1,30 @@
-//! How long a thread was ready to run while another one had its core, by `/proc/<tid>/schedstat`
-//! (Documentation/scheduler/sched-stats.rst): nanoseconds on the core, nanoseconds of waiting for it, times it got it.
+//! Time that a thread was ready to run while another one had its core, by `/proc/<tid>/schedstat`
+//! (Documentation/scheduler/sched-stats.rst): nanoseconds on the core, nanoseconds of waiting for it, number of turns
+//! on it.
 //!
-//! The kernel adds a wait up when it ends, so that a running thread reads all of its own. Its time on the core it adds
-//! up at the timer tick; the thread's clock (`thread_cpu_time`) is exact.
+//! The kernel adds a wait when it ends, so a running thread reads all of its own waits. It adds time on the core at the
+//! timer tick; the thread's clock (`thread_cpu_time`) is exact.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use punctual_units::Nanos;
 
-/// Longer than three numbers of 64 bits.
+/// Room for the text in bytes: longer than three numbers of 64 bits.
 const TEXT_BYTES: usize = 80;
 
-/// The calling thread's account, kept open: reading it makes one system call and allocates nothing.
+/// The calling thread's `schedstat`, kept open: reading it makes one system call and allocates nothing.
 #[derive(Debug)]
 pub struct RunQueue(File);
 
 impl RunQueue {
-    /// That of the calling thread; `None` where this kernel keeps no such accounts (`CONFIG_SCHED_INFO`).
+    /// Opens the calling thread's file; `None` if this kernel does not account for waits (`CONFIG_SCHED_INFO`).
     pub fn of_this_thread() -> Option<RunQueue> {
         let account = RunQueue(File::open("/proc/thread-self/schedstat").ok()?);
         account.waited().map(|_| account)
     }
 
-    /// How long the thread has waited for its core since it started; `None` where that cannot be read.
+    /// Time that the thread has waited for its core since it started; `None` if the file cannot be read.
     pub fn waited(&self) -> Option<Nanos> {
         let mut text = [0; TEXT_BYTES];
         let read = self.0.read_at(&mut text, 0).ok()?;

@@ -1,4 +1,4 @@
-//! Memory that several processes map: a file without a name, which is gone with the last of them (memfd_create(2)).
+//! Memory that several processes map: a file without a name, which is freed with the last of them (memfd_create(2)).
 
 use std::ffi::CString;
 use std::io;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use super::{last_error, refused};
 use crate::Refusal;
 
-/// Such memory, mapped to be read and written.
+/// A readable and writable mapping of such a file.
 #[derive(Debug)]
 pub struct SharedMemory {
     base: NonNull<u8>,
@@ -16,14 +16,14 @@ pub struct SharedMemory {
     file: OwnedFd,
 }
 
-// SAFETY: plain memory; what is done with it is up to its users.
+// SAFETY: plain memory; its users must synchronize their accesses.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// New memory, all zeros, all of it there: no later write finds that there is none left. `name` is what
-    /// `/proc/PID/maps` shows. Programs that this one executes inherit it only where they are given it.
+    /// New memory, zeroed and fully allocated, so that no later write can find the memory exhausted. `name` is shown in
+    /// `/proc/PID/maps`. Programs that this one executes inherit it only if they are given it.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel refuses it.
@@ -37,7 +37,7 @@ impl SharedMemory {
                 "free memory, or ask for less: shorter queues, smaller frames and states",
             )
         };
-        // Files without a name have no limit of their own: the kernel would kill programs to make room.
+        // Unnamed files have no limit of their own: the kernel would kill programs to make room.
         let available = available().unwrap_or(u64::MAX);
         if bytes as u64 > available / 4 * 3 {
             let why = format!("{available} bytes of memory are available, of which three quarters may be taken");
@@ -57,10 +57,10 @@ impl SharedMemory {
         }
     }
 
-    /// The memory of a descriptor that was inherited.
+    /// Maps the memory of an inherited descriptor.
     ///
     /// # Errors
-    /// [`Refusal`] where it is none.
+    /// [`Refusal`] if the descriptor is no such file, or the kernel refuses the mapping.
     pub fn open(file: OwnedFd) -> Result<SharedMemory, Refusal> {
         let refusal = |why: io::Error| {
             refused(
@@ -97,25 +97,25 @@ impl SharedMemory {
         Ok(SharedMemory { base, bytes, file })
     }
 
-    /// Where it begins: at the beginning of a page.
+    /// Address of the first byte, aligned to a page.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Its length.
+    /// Length of the mapping in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Reads it into this process's page tables (`MADV_POPULATE_WRITE`, since Linux 5.14): later access takes no fault.
-    /// On older kernels nothing happens.
+    /// Faults the memory into this process's page tables (`MADV_POPULATE_WRITE`, since Linux 5.14), so that later
+    /// access takes no fault. Does nothing on older kernels.
     pub fn populate(&self) {
         // SAFETY: the mapping is ours and has this length; its content stays as it is.
         unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE) };
     }
 }
 
-/// How much memory programs can be given without swapping, in bytes (proc_meminfo(5)).
+/// Memory that programs can be given without swapping, in bytes (proc_meminfo(5)).
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

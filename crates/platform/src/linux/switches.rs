@@ -1,10 +1,10 @@
-//! Which threads had a core, and when: the kernel writes each change of the thread on a core to a ring that we read
-//! only where we have to know (perf_event_open(2), `PERF_RECORD_SWITCH_CPU_WIDE`, with an event that counts nothing).
+//! Records which threads had a core, and when: the kernel writes each thread switch on a core to a ring that is read
+//! only on demand (perf_event_open(2), `PERF_RECORD_SWITCH_CPU_WIDE`, with an event that counts nothing).
 //!
-//! The ring is overwritten from behind, so that the newest changes are always there and no thread has to read along. A
-//! change takes 64 bytes of it: [`RING_BYTES`] hold the last 4096, four seconds of a core on which a thousand threads
-//! come and go per second. What a change costs with a ring and without one is printed by
-//! `cargo run --release -p punctual-platform --example switch_cost`.
+//! The ring is overwritten backwards, so that the newest switches are always in it and no thread has to read
+//! continuously. A switch takes 64 bytes of it: [`RING_BYTES`] hold the last 4096, four seconds of a core with a
+//! thousand switches per second. `cargo run --release -p punctual-platform --example switch_cost` prints the cost of a
+//! switch with a ring and without one.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -16,39 +16,39 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 use super::{last_error, refused};
 use crate::Refusal;
 
-/// What one core's ring takes of memory, beside a page.
+/// Size of a core's ring in bytes; its mapping has a page more.
 pub const RING_BYTES: usize = 256 << 10;
 
-/// One turn of a thread on a core.
+/// A turn of a thread on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The thread, [`IDLE`] or [`ELSEWHERE`].
     pub thread: Tid,
-    /// Its process.
+    /// Process id of the thread.
     pub process: i32,
-    /// When it got the core.
+    /// Instant at which the thread got the core.
     pub from: Time,
-    /// When it lost it; for the last turn, when the ring was read.
+    /// Instant at which the thread lost it; for the last turn, when the ring was read.
     pub until: Time,
-    /// Whether it was still ready to run then.
+    /// Whether the thread was still ready to run at `until`.
     pub preempted: bool,
 }
 
-/// What a thread had of a core while another one was ready.
+/// Time on a core that a thread had while another one was ready for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The thread, [`IDLE`] or [`ELSEWHERE`].
     pub thread: Tid,
-    /// Its process.
+    /// Process id of the thread.
     pub process: i32,
-    /// For how long in sum.
+    /// Total time that it had the core.
     pub took: Nanos,
 }
 
-/// The latest changes of threads on one core.
+/// The latest thread switches on one core.
 #[derive(Debug)]
 pub struct Switches {
-    /// A page that says how far the kernel has come, then the ring.
+    /// A page with the kernel's write position, then the ring.
     mapped: NonNull<u8>,
     event: OwnedFd,
 }
@@ -57,10 +57,10 @@ pub struct Switches {
 unsafe impl Send for Switches {}
 
 impl Switches {
-    /// Has the kernel write down from now on which thread has `core`.
+    /// Makes the kernel record the thread switches on `core` from now on.
     ///
     /// # Errors
-    /// [`Refusal`] without permission, or on a kernel without performance events.
+    /// [`Refusal`] without permission, or if the kernel has no performance events.
     pub fn of(core: CoreId) -> Result<Switches, Refusal> {
         let refusal = |why: &dyn std::fmt::Display| {
             refused(
@@ -103,19 +103,19 @@ impl Switches {
         }
     }
 
-    /// The turns that ended after `since`, as far back as the ring goes, ascending. Changes in the microseconds that
-    /// this takes are lost.
+    /// The turns that ended after `since`, as far back as the ring goes, ascending. Switches during the microseconds of
+    /// this call are lost.
     pub fn since(&self, since: Time) -> Vec<Turn> {
         if !self.pause(true) {
-            return Vec::new(); // the kernel would go on writing what is read
+            return Vec::new(); // the kernel would overwrite the records being read
         }
         let now = LinuxOs.now();
         // SAFETY: the page is mapped for as long as `self` is, and the field lies in it, aligned (linux/perf_event.h).
-        // It may only be read, which an atomic type does not promise.
+        // The mapping is read-only, for which an atomic type must not be used.
         let head = unsafe { self.mapped.as_ptr().add(DATA_HEAD).cast::<u64>().read_volatile() };
         fence(Ordering::Acquire);
-        // Copied word by word, without a reference: a record that was begun before the pause may still be written, on
-        // another core. It is the newest one then, and `turns` takes any bytes.
+        // Copied word by word, without a reference: another core may still be writing a record that it began before the
+        // pause. That is the newest one, and `turns` accepts any bytes.
         let words = (0..RING_BYTES / size_of::<u64>()).flat_map(|word| {
             // SAFETY: the ring is mapped behind the page, page by page, for as long as `self` is.
             let word = unsafe { self.mapped.as_ptr().add(page()).cast::<u64>().add(word).read_volatile() };
@@ -169,7 +169,7 @@ struct Attr {
 }
 
 impl Attr {
-    /// A software event that counts nothing, with a record for each change of threads, stamped with our clock.
+    /// A software event that counts nothing, with a record for each thread switch, stamped with our clock.
     fn context_switches() -> Attr {
         const SOFTWARE: u32 = 1;
         const DUMMY: u64 = 9;
@@ -191,24 +191,25 @@ impl Attr {
     }
 }
 
-/// As the kernel numbers the thread that has a core while no other one wants it.
+/// The kernel's id for the thread that has a core while no other one wants it.
 pub const IDLE: Tid = Tid(0);
-/// A thread that this process cannot name, because it is of another PID namespace. The kernel numbers it as [`IDLE`].
+/// A thread that this process cannot name, because it is in another PID namespace. The kernel's id for it is [`IDLE`].
 pub const ELSEWHERE: Tid = Tid(-1);
 
 const FD_CLOEXEC: libc::c_ulong = 1 << 3;
-/// `_IOW('$', 9, __u32)`.
+/// Request `_IOW('$', 9, __u32)`: pauses writing to the ring.
 const PAUSE_OUTPUT: libc::Ioctl = 0x4004_2409;
-/// Where `struct perf_event_mmap_page` says how far the kernel has come.
+/// Offset of the kernel's write position in `struct perf_event_mmap_page`.
 const DATA_HEAD: usize = 1024;
 
 const SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
-/// A header of 8 bytes, the other thread, this thread, the time.
+/// Least size of a record, in bytes: a header of 8, the other thread, this thread, the time.
 const RECORD_BYTES: usize = 32;
 
-/// The turns in `ring`, whose newest record is at `head`: the kernel writes downwards, so older ones follow upwards.
+/// The turns in `ring`, whose newest record is at `head`: the kernel writes downwards, so older records are at higher
+/// offsets.
 fn turns(ring: &[u8], head: u64, now: Time, since: Time) -> Vec<Turn> {
     let byte = |at: u64| ring[(at % ring.len() as u64) as usize];
     let number = |at: u64, bytes: u64| {
@@ -236,7 +237,7 @@ fn turns(ring: &[u8], head: u64, now: Time, since: Time) -> Vec<Turn> {
             continue;
         }
         let thread = match Tid(thread as i32) {
-            // The kernel's idle thread is ready whenever it loses a core; one that sleeps is none.
+            // The idle thread stays ready whenever it loses a core; a thread that went to sleep is not the idle thread.
             IDLE if preempted == Some(false) => ELSEWHERE,
             thread => thread,
         };
@@ -253,12 +254,12 @@ fn turns(ring: &[u8], head: u64, now: Time, since: Time) -> Vec<Turn> {
     turns
 }
 
-/// Which threads had the core of `thread` while that was ready, from `from` until `until`, the longest first. It was
-/// ready for at most `ready` in sum, by the kernel's account; the answer does not exceed that.
+/// The threads that had the core of `thread` while `thread` was ready, from `from` until `until`, the longest first. By
+/// the kernel's account, it was ready for `ready` in sum; the result does not exceed that.
 ///
-/// It was ready after it lost the core by preemption. Where it gave the core up by itself, as it does until its
-/// release, it was ready for some time before it got the core again, but not while the core idled; how long is told by
-/// what is left of `ready`.
+/// After a preemption, `thread` was ready at once. After it gave up the core by itself, as until its release, it became
+/// ready some time before it got the core again, but not while the core idled; the rest of `ready` decides how long
+/// before.
 pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos) -> Vec<Taken> {
     let mut gaps = Vec::new();
     let (mut begin, mut preempted) = (from, false);
@@ -271,7 +272,7 @@ pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos)
         gaps.push((preempted, begin.max(idled), end));
         (begin, preempted) = (turn.until, turn.preempted);
     }
-    // The latest first, after those by preemption.
+    // Gaps after a preemption first, each kind from the latest to the earliest.
     gaps.reverse();
     gaps.sort_by_key(|(preempted, ..)| !preempted);
     let mut left = ready;

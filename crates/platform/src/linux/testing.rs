@@ -9,12 +9,12 @@ use punctual_units::CoreId;
 use super::KernelTree;
 use super::journal::Journal;
 
-/// A journal in a ledger of its own.
+/// A journal in a private ledger.
 pub(super) fn journal() -> Journal {
     Journal::alone().unwrap()
 }
 
-/// A journal in a ledger of its own, that claims `cores` of a machine that has so many.
+/// A journal in a private ledger, which claims `cores` of a machine with `machine` cores.
 pub(super) fn journal_claiming(cores: &[u32], machine: u32) -> Journal {
     let journal = journal();
     let cores: Vec<CoreId> = cores.iter().copied().map(CoreId).collect();
@@ -23,7 +23,7 @@ pub(super) fn journal_claiming(cores: &[u32], machine: u32) -> Journal {
     journal
 }
 
-/// Two journals in one ledger, that claim a core each of a machine that has so many.
+/// Two journals in one ledger, each claiming one core of a machine with `machine` cores.
 pub(super) fn journals_claiming(cores: [u32; 2], machine: u32) -> [Journal; 2] {
     let folder = folder();
     let machine: Vec<CoreId> = (0..machine).map(CoreId).collect();
@@ -41,15 +41,15 @@ pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
     (folder, tree)
 }
 
-/// Held by tests that take a real core, and by those that look at where programs of theirs may run: a process has one
-/// group for each core, and moves what it does not know.
+/// Held by tests that take a real core, and by tests that check where their own programs may run: a process has one
+/// group for each core, and moves threads that it does not know.
 pub(super) fn taking_a_real_core() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `body` answers on a thread of a user without rights; `None` where this one may not become another. Users and
-/// rights are a thread's own to the kernel (setresuid(2)); the C library's wrapper would change the whole process.
+/// Runs `body` on a thread of a user without rights; `None` if this process may not change users. To the kernel, user
+/// and rights belong to a thread (setresuid(2)); the C library's wrapper would change the whole process.
 pub(super) fn as_user_without_rights<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     const OTHER_USER: libc::uid_t = 65_534;
     let thread = std::thread::spawn(move || {

@@ -1,8 +1,8 @@
 //! Temperature, by the kernel's thermal zones (Documentation/driver-api/thermal/sysfs-api.rst).
 //!
 //! **Terms.** A *zone* is a folder `thermal_zoneN` under `/sys/class/thermal`; its file `temp` says thousandths of a
-//! degree Celsius. **Method.** The hottest zone counts: that is where a machine begins to slow itself down. A zone that
-//! cannot be read is left out, because drivers of parts that sleep refuse to say anything.
+//! degree Celsius. **Method.** The hottest zone counts: it makes a machine slow itself down. A zone that cannot be read
+//! is left out, because drivers of sleeping parts refuse a reading.
 
 use std::path::{Path, PathBuf};
 
@@ -13,21 +13,21 @@ use punctual_units::CoreId;
 
 const ZONES: &str = "/sys/class/thermal";
 
-/// What a zone may say, in degrees Celsius: drivers without a value report 0 kelvin, or hundreds of degrees.
+/// Plausible values in degrees Celsius: drivers without a value report 0 kelvin, or hundreds of degrees.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = -60.0..=200.0;
 
-/// The temperature of the hottest zone.
+/// A meter for the temperature of the hottest zone.
 #[derive(Debug)]
 pub struct Thermometer {
-    /// The files of the zones.
+    /// The `temp` files of the readable zones.
     zones: Vec<PathBuf>,
 }
 
 impl Thermometer {
-    /// Finds the zones under `tree` that can be read.
+    /// Finds the readable zones under `tree`.
     ///
     /// # Errors
-    /// [`Refusal`] where there is none.
+    /// [`Refusal`] if there is none.
     pub fn open(tree: &KernelTree) -> Result<Thermometer, Refusal> {
         let mut zones: Vec<PathBuf> = std::fs::read_dir(tree.path(ZONES))
             .into_iter()
@@ -51,7 +51,7 @@ impl Thermometer {
     /// The temperature of the hottest zone, in degrees Celsius.
     ///
     /// # Errors
-    /// Where no zone can be read any more: that, in words.
+    /// An error in words, if no zone can be read any more.
     pub fn read(&self) -> Result<f64, String> {
         let hottest = self.zones.iter().filter_map(|zone| celsius(zone)).reduce(f64::max);
         hottest.ok_or_else(|| format!("none of the zones under {ZONES} says a temperature any more"))
@@ -65,12 +65,12 @@ const SENSORS: &str = "/sys/class/hwmon";
 /// the sensor of the first counts.
 #[derive(Debug)]
 pub struct CoreThermometers {
-    /// The file of each core.
+    /// The sensor's file for each core.
     files: Vec<PathBuf>,
 }
 
 impl CoreThermometers {
-    /// Finds the sensors of `cores` under `tree`; `None` where one of them has none.
+    /// Finds the sensors of `cores` under `tree`; `None` if a core has no sensor.
     pub fn open(tree: &KernelTree, cores: impl IntoIterator<Item = CoreId>) -> Option<CoreThermometers> {
         let sensors = labelled(tree);
         let of = |core: CoreId| {
@@ -83,13 +83,13 @@ impl CoreThermometers {
         files.map(|files| CoreThermometers { files })
     }
 
-    /// The temperature of each core in degrees Celsius; `None` of one that says nothing now.
+    /// The temperature of each core in degrees Celsius; `None` for a sensor that gives no value now.
     pub fn read(&self) -> impl Iterator<Item = Option<f64>> + '_ {
         self.files.iter().map(|file| celsius(file))
     }
 }
 
-/// Labels of sensors, and the files of what they measure.
+/// Labels of sensors, and the files with their values.
 fn labelled(tree: &KernelTree) -> Vec<(String, PathBuf)> {
     let list = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files = list(&tree.path(SENSORS)).flat_map(|chip| list(&chip.path()));
@@ -105,7 +105,7 @@ fn labelled(tree: &KernelTree) -> Vec<(String, PathBuf)> {
     labelled
 }
 
-/// What this file says, where that can be.
+/// The value of this file in degrees Celsius, if it is plausible.
 fn celsius(zone: &Path) -> Option<f64> {
     let thousandths: i32 = read_trimmed(zone).ok()?.parse().ok()?;
     Some(f64::from(thousandths) * 1e-3).filter(|celsius| PLAUSIBLE.contains(celsius))

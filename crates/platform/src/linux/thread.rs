@@ -1,6 +1,6 @@
-//! Where and how a thread runs: its core, its memory; and, from `punctual-os`, its scheduling and the time it used.
+//! Where and how a thread runs: its core and its memory; from `punctual-os`, its scheduling and its CPU time.
 //!
-//! All of this belongs to the thread or to the process and ends with it; nothing is left on the machine.
+//! All of this belongs to the thread or the process and ends with it; no change is left on the machine.
 
 use std::fs;
 use std::mem;
@@ -14,7 +14,7 @@ use super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::{KernelTree, last_error, refused};
 use crate::Refusal;
 
-/// Binds the calling thread to `core`.
+/// Pins the calling thread to `core`.
 ///
 /// # Errors
 /// [`Refusal`] where the core is not online or not allowed to this process.
@@ -25,15 +25,15 @@ pub fn pin(core: CoreId) -> Result<(), Refusal> {
 /// Lets the calling thread run on any of `cores`.
 ///
 /// # Errors
-/// [`Refusal`] where none of them is online and allowed to this process.
+/// [`Refusal`] if none of them is online and allowed to this process.
 pub fn pin_to(cores: &[CoreId]) -> Result<(), Refusal> {
     pin_thread(Tid(0), cores)
 }
 
-/// Lets `thread`, which is this user's, run on any of `cores`.
+/// Lets `thread`, of this user, run on any of `cores`.
 ///
 /// # Errors
-/// As for [`pin_to`], and where the thread is gone or another user's.
+/// As for [`pin_to`], also if the thread has ended or is another user's.
 pub fn pin_thread(thread: Tid, cores: &[CoreId]) -> Result<(), Refusal> {
     let what = || format!("running on cores {cores:?}");
     if cores.iter().any(|core| core.index() >= libc::CPU_SETSIZE as usize) {
@@ -54,7 +54,7 @@ pub fn pin_thread(thread: Tid, cores: &[CoreId]) -> Result<(), Refusal> {
     })
 }
 
-/// Where and how a thread of this process runs, to be put back.
+/// Scheduling and affinity of a thread of this process, to be restored.
 #[derive(Clone, Debug)]
 pub struct AsFound {
     thread: Tid,
@@ -63,7 +63,7 @@ pub struct AsFound {
 }
 
 impl AsFound {
-    /// Of `thread`, now.
+    /// Reads the present state of `thread`.
     ///
     /// # Errors
     /// [`Refusal`] where this process has no such thread.
@@ -82,12 +82,12 @@ impl AsFound {
         })
     }
 
-    /// The thread.
+    /// The thread whose state this is.
     pub fn thread(&self) -> Tid {
         self.thread
     }
 
-    /// Puts the thread back to where and how it ran. One that has ended needs no putting back.
+    /// Restores the thread's scheduling and affinity; does nothing if it has ended.
     pub fn put_back(&self) {
         let _ = set_scheduling(self.thread, self.scheduling);
         let _ = set_affinity(self.thread, &self.affinity);
@@ -103,14 +103,14 @@ pub fn current_core() -> Option<CoreId> {
 /// The page faults of a thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Those for which it had to wait for a disk.
+    /// Faults for which the thread waited for a disk.
     pub major: u64,
-    /// The others.
+    /// Faults served from memory.
     pub minor: u64,
 }
 
 impl Faults {
-    /// Of the calling thread: one system call.
+    /// Faults of the calling thread, by one system call.
     pub fn of_this_thread() -> Faults {
         // SAFETY: an all-zero rusage is valid, and the call fills at most its size.
         let usage = unsafe {
@@ -143,8 +143,8 @@ pub fn allowed_cores() -> Vec<CoreId> {
 
 /// Locks all memory of the process, present and future, so that a real-time thread never waits for a page.
 ///
-/// Raises the limit on locked memory first where that is allowed. Without such permission this refuses even if what
-/// is mapped now would fit: a limit under `MCL_FUTURE` makes a later allocation fail, hours into a run.
+/// Raises the limit on locked memory first if that is allowed. Without such permission this refuses even if the present
+/// mappings would fit: a limit under `MCL_FUTURE` makes a later allocation fail, hours into a run.
 ///
 /// # Errors
 /// [`Refusal`] without permission or without enough memory; nothing is locked then.
@@ -171,7 +171,7 @@ pub fn lock_memory() -> Result<(), Refusal> {
     }
 }
 
-/// Whether [`lock_memory`] is allowed, found out without locking anything.
+/// Whether [`lock_memory`] would be allowed, without locking anything.
 pub fn may_lock_memory() -> bool {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -183,18 +183,18 @@ pub fn may_lock_memory() -> bool {
     unlimited || has_capability(CAP_IPC_LOCK) || has_capability(CAP_SYS_RESOURCE)
 }
 
-/// Whether this user may set where and how the threads of others run.
+/// Whether this user may set the affinity and scheduling of other users' threads.
 pub(super) fn may_move_others() -> bool {
     has_capability(CAP_SYS_NICE)
 }
 
-/// Undoes [`lock_memory`].
+/// Unlocks all memory that [`lock_memory`] locked.
 pub fn unlock_memory() {
     // SAFETY: changes only how pages are kept.
     unsafe { libc::munlockall() };
 }
 
-/// Raises the limit on locked memory as far as allowed; whether there is none any more.
+/// Raises the limit on locked memory as far as allowed; returns whether it is unlimited now.
 fn raise_memlock_limit() -> bool {
     let unlimited = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
@@ -204,18 +204,18 @@ fn raise_memlock_limit() -> bool {
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &unlimited) == 0 }
 }
 
-/// Bits in a capability mask (capabilities(7), linux/capability.h).
+/// Bit numbers in a capability mask (capabilities(7), linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_NICE: u32 = 23;
 const CAP_SYS_RESOURCE: u32 = 24;
 
-/// Whether the calling thread holds a capability, by the mask in its `/proc/<tid>/status`: rights are a thread's
-/// (capabilities(7)).
+/// Whether the calling thread has a capability, by the mask in its `/proc/<tid>/status`: capabilities belong to a
+/// thread (capabilities(7)).
 fn has_capability(bit: u32) -> bool {
     fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| effective_capabilities(&status) >> bit & 1 == 1)
 }
 
-/// The mask of effective capabilities in the text of a `/proc/<pid>/status`; none where it does not say.
+/// The mask of effective capabilities in a `/proc/<pid>/status`; 0 if it has none.
 fn effective_capabilities(status: &str) -> u64 {
     status
         .lines()

@@ -1,4 +1,4 @@
-//! Where the kernel's files are.
+//! The root under which kernel files are read.
 
 use std::ffi::CString;
 use std::fs;
@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The tree under which `/proc` and `/sys` are looked for.
+/// A root folder for `/proc` and `/sys`.
 ///
-/// Everything here that parses kernel files takes one, so that a recorded or an emulated tree (ordinary files, laid out
-/// as the kernel lays out its own) can stand in for a machine elsewhere.
+/// All code here that parses kernel files takes a tree, so that a recorded or an emulated tree (ordinary files, laid
+/// out as the kernel lays out its own) can stand in for a machine elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelTree {
     /// `/` on a running machine, any folder for a recorded tree.
@@ -30,7 +30,7 @@ impl KernelTree {
         KernelTree { root: root.into() }
     }
 
-    /// Whether this is the kernel of this machine, so that system calls and files are about the same machine.
+    /// Whether this is the running kernel's tree, so that system calls and files describe the same machine.
     pub fn is_live(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -44,12 +44,12 @@ impl KernelTree {
     /// The content of a kernel file, without the newline at its end.
     ///
     /// # Errors
-    /// What the kernel answers; bytes that are not UTF-8 are replaced, not refused.
+    /// The system's error; bytes that are not UTF-8 are replaced, not refused.
     pub fn read(&self, kernel_path: impl AsRef<Path>) -> io::Result<String> {
         read_trimmed(&self.path(kernel_path))
     }
 
-    /// Major and minor number of the kernel ("6.12" of "6.12.1-amd64"): for what cannot be found out by trying.
+    /// Major and minor number of the kernel ("6.12" of "6.12.1-amd64"): for properties that a trial cannot reveal.
     pub(super) fn release(&self) -> Option<(u32, u32)> {
         let release = self.read("/proc/sys/kernel/osrelease").ok()?;
         let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
@@ -63,16 +63,16 @@ pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-/// Writes `content` in one `write`, as kernel files want it; never creates the file.
+/// Writes `content` in one `write`, as kernel files require; never creates the file.
 pub(super) fn write_existing(path: &Path, content: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
     file.write_all(content.as_bytes())
 }
 
-/// Whether the calling thread may write the file, or make files in the folder, at `path`; finds out without writing.
+/// Checks whether the calling thread may write the file, or make files in the folder, at `path`; writes nothing.
 pub(super) fn writable(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: `path` ends with a zero. AT_EACCESS: by the rights in force, as writing itself would be judged.
+    // SAFETY: `path` ends with a zero. AT_EACCESS: checks the effective rights, as a write would.
     match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } {
         0 => Ok(()),
         _ => Err(super::last_error()),

@@ -1,7 +1,7 @@
-//! Carrying out what the ledger's table decides.
+//! Carries out the steps that the ledger's table decides.
 //!
-//! The guardian does that in a process forked from a multi-threaded one, where a lock of the allocator may be held for
-//! ever by a thread that no longer exists. So **everything reachable from [`carry_out`] and from the table's steps
+//! The guardian does so in a process forked from a multi-threaded one, where a thread that no longer exists may hold
+//! the allocator's lock without end. So **everything reachable from [`carry_out`] and from the table's steps
 //! (`ledger/table.rs`) makes plain system calls only**: no allocation, no lock of the C library, no panic.
 
 use std::ffi::CStr;
@@ -11,29 +11,29 @@ use super::last_error;
 use super::ledger::{Step, number};
 use super::thread::Tid;
 
-/// A directory of the kernel stays busy until the last task in it has died: try again this often...
+/// A kernel directory stays busy until the last task in it has died: number of attempts to remove it...
 const RMDIR_TRIES: u32 = 200;
-/// ...after this long: 2 s in all.
+/// ...and the pause between them: 2 s in all.
 const RMDIR_PAUSE_NANOS: libc::c_long = 10_000_000;
-/// Passes over a list of tasks: threads may be started while it is emptied.
+/// Passes over a list of tasks: tasks may be started while it is emptied.
 const MOVE_ROUNDS: u32 = 64;
-/// How deep a temporary folder may be nested, and how many readings of one folder it takes to empty it.
+/// Deepest nesting of a temporary folder that is removed, and the most readings of one folder to empty it.
 const TREE_DEPTH: u32 = 16;
 const TREE_ROUNDS: u32 = 100_000;
 
 /// An error number of the kernel (errno(3)).
 pub(super) type Errno = i32;
 
-/// How long an undoing process waits for what may pass.
+/// Whether undoing waits for obstacles that may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// For the last tasks of a group to die.
+    /// Waits for the last tasks of a group to die.
     Waits,
-    /// Not at all.
+    /// Tries once, without a pause.
     Tries,
 }
 
-/// Carries `step` out.
+/// Carries `step` out by system calls.
 pub(super) fn carry_out(step: Step<'_>, patience: Patience) -> Result<(), Errno> {
     match step {
         Step::Keep => Ok(()),
@@ -73,8 +73,8 @@ impl Drop for Fd {
     }
 }
 
-/// Writes `content` in one `write`, as kernel files want it. A write of nothing does not reach them: nothing is a line
-/// without content, so that a group that had no list of its own (cpuset.cpus of cgroup version 2) has none again.
+/// Writes `content` in one `write`, as kernel files require. A write of zero bytes does not reach them, so empty
+/// content is an empty line: a group that had no list of its own (cpuset.cpus of cgroup version 2) has none again.
 pub(super) fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
     let content = if content.is_empty() { b"\n" } else { content };
     let file = Fd::open(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC)?;
@@ -91,8 +91,8 @@ fn move_tasks(from: &CStr, to: &CStr) -> Result<(), Errno> {
     move_listed(from, |task| write_file(to, task))
 }
 
-/// Hands every task listed in `from` to `put`, until none is listed or none moves any more. One that cannot be moved
-/// holds up no other; the first refusal of the last round is answered.
+/// Calls `put` with every task listed in `from`, until none is listed or none moves any more. A task that cannot be
+/// moved does not hold up others; returns the first refusal of the last round.
 fn move_listed(from: &CStr, mut put: impl FnMut(&[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
     for _ in 0..MOVE_ROUNDS {
         let (mut moved, mut refused) = (false, Ok(()));
@@ -105,15 +105,15 @@ fn move_listed(from: &CStr, mut put: impl FnMut(&[u8]) -> Result<(), Errno>) -> 
             return refused;
         }
     }
-    Ok(()) // removing the directory reports what is still in it
+    Ok(()) // removing the directory fails if a task is left
 }
 
-/// Calls `each` with every line of the file that is not empty. Lines are shorter than the buffer, which holds some
-/// hundred numbers.
+/// Calls `each` with every line of the file that is not empty. Each line must be shorter than the buffer, which holds
+/// some hundred numbers.
 fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
     let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDONLY)?;
     let mut buffer = [0u8; 4096];
-    let mut kept = 0; // the beginning of a line that the last read cut off
+    let mut kept = 0; // bytes of a line that the last read cut off
     loop {
         let room = buffer.get_mut(kept..).unwrap_or(&mut []);
         // SAFETY: the buffer is valid for its length.
@@ -138,7 +138,7 @@ fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
     }
 }
 
-/// Sleeps for that many nanoseconds, less than a second, or until a signal.
+/// Sleeps for `nanos`, less than a second, or until a signal.
 pub(super) fn sleep(nanos: libc::c_long) {
     let pause = libc::timespec {
         tv_sec: 0,
@@ -186,15 +186,15 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Which fields of a thread's `stat` tell its state, its flags and when it started, counted behind the program's name
+/// Indices of a thread's state, flags and start time in its `stat`, counted behind the program's name
 /// (proc_pid_stat(5), fields 3, 9 and 22).
 const STATE: usize = 0;
 const FLAGS: usize = 6;
 const START_TIME: usize = 19;
 
-/// Lets a thread run again where it did. A thread of the same number that was started later is another one: it is left
-/// alone. So is one that runs there already: setting the same would make it the thread's own choice, and threads that
-/// the kernel binds take no setting.
+/// Restores a thread's affinity. A later thread of the same number is left alone. So is a thread with that affinity
+/// already: setting it again would make it the thread's own choice, and threads that the kernel binds accept no
+/// setting.
 fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask) -> Result<(), Errno> {
     let mut content = [0u8; STAT_BYTES];
     let content = match read_file(stat, &mut content) {
@@ -216,10 +216,10 @@ fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask) -> Result<(), Errn
     }
 }
 
-/// The longest `stat` of a thread.
+/// Longest `stat` of a thread, in bytes.
 pub(super) const STAT_BYTES: usize = 1024;
 
-/// What the file holds, as far as the buffer goes.
+/// Content of the file, at most as much as the buffer holds.
 pub(super) fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDONLY)?;
     // SAFETY: the buffer is valid for its length.
@@ -228,17 +228,17 @@ pub(super) fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8],
     Ok(into.get(..read).unwrap_or(&[]))
 }
 
-/// When the thread of this `stat` started, in ticks since boot.
+/// The start time in a thread's `stat`, in ticks since boot.
 pub(super) fn start_time(stat: &[u8]) -> Option<&[u8]> {
     field(stat, START_TIME)
 }
 
-/// The kernel's flags of the thread of this `stat`.
+/// The kernel's flags in a thread's `stat`.
 pub(super) fn flags(stat: &[u8]) -> Option<u32> {
     std::str::from_utf8(field(stat, FLAGS)?).ok()?.parse().ok()
 }
 
-/// Whether the thread of this `stat` has ended and is still to be waited for.
+/// Whether a thread's `stat` says that it has ended (a zombie counts as ended).
 pub(super) fn ended(stat: &[u8]) -> bool {
     matches!(field(stat, STATE), Some(b"Z" | b"X"))
 }
@@ -249,7 +249,7 @@ fn field(stat: &[u8], number: usize) -> Option<&[u8]> {
     stat.get(behind_name..)?.split(|byte| *byte == b' ').nth(number)
 }
 
-/// Calls `each` with every number that is the name of an entry of the folder at `path`.
+/// Calls `each` with every entry of the folder at `path` whose name is a number.
 pub(super) fn each_number(path: &CStr, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let folder = Fd::open(libc::AT_FDCWD, path, libc::O_DIRECTORY)?;
     let mut entries = [0u8; 2048];
@@ -267,11 +267,11 @@ pub(super) fn each_number(path: &CStr, each: &mut dyn FnMut(i32)) -> Result<(), 
     }
 }
 
-/// Where the fields of a `linux_dirent64` lie (getdents64(2)).
+/// Offsets of the fields of a `linux_dirent64` (getdents64(2)).
 const DIRENT_LENGTH: usize = 16;
 const DIRENT_NAME: usize = 19;
 
-/// Removes all that is in `folder`; follows no symbolic link.
+/// Removes the content of `folder`; follows no symbolic link.
 fn empty_folder(folder: &Fd, depth: u32) -> Result<(), Errno> {
     if depth >= TREE_DEPTH {
         return Err(libc::ELOOP);
@@ -296,7 +296,7 @@ fn empty_folder(folder: &Fd, depth: u32) -> Result<(), Errno> {
     Err(libc::EBUSY)
 }
 
-/// The entries of `folder` that its position points to, as many as the buffer holds; none at the end.
+/// The next entries of `folder` from its position on, as many as the buffer holds; none at the end.
 fn entries_of<'a>(folder: &Fd, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     // SAFETY: the descriptor is ours; the kernel fills at most the buffer.
     let read = unsafe { libc::syscall(libc::SYS_getdents64, folder.0, into.as_mut_ptr(), into.len()) };
@@ -304,7 +304,7 @@ fn entries_of<'a>(folder: &Fd, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     Ok(into.get(..read).unwrap_or(&[]))
 }
 
-/// Calls `each` with the name of every one of these entries, until it fails.
+/// Calls `each` with the name of every entry, until it fails.
 fn each_name(entries: &[u8], each: &mut dyn FnMut(&CStr) -> Result<(), Errno>) -> Result<(), Errno> {
     let mut left = entries;
     while let (Some(&[low, high]), Some(name)) = (left.get(DIRENT_LENGTH..DIRENT_LENGTH + 2), left.get(DIRENT_NAME..)) {

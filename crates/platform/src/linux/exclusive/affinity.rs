@@ -1,13 +1,13 @@
-//! The exclusive core without cgroups: the affinity of every movable thread, one by one.
+//! The exclusive core without cgroups: narrows the affinity of every movable thread, one by one.
 //!
 //! Each thread's mask is recorded, then written without the core (sched_setaffinity(2)), once: lending changes the
-//! affinity of lendees only (`lendees.rs`).
+//! affinity of borrowers only (`lendees.rs`).
 //!
-//! **Heirs.** What a confined program starts inherits its narrow mask. So a thread counts as confined, too, if it was
-//! started since the core was taken and has exactly the mask that we gave its own process, its parent or, where the
-//! parent has ended, any thread. Its former mask is that of the thread that it inherits from. Heirs of the last
-//! [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are found when the core is given back (`heirs.rs`). Threads of processes that
-//! have a place in the ledger are no heirs: such a process places its own.
+//! **Heirs.** A thread that a confined program starts inherits its narrow mask. So a thread counts as confined, too, if
+//! it was started since the core was taken and has exactly the mask that we gave its own process, its parent or, where
+//! the parent has ended, any thread. Its former mask is that of the thread that it inherits from. Heirs of the last
+//! [`SWEEP_PERIOD`](super::SWEEP_PERIOD) are found when the core is released (`heirs.rs`). Threads of processes in the
+//! ledger are no heirs: such a process places its own threads.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -26,10 +26,10 @@ use super::population::{Identity, Roll, Spared, Status, threads, unmoved};
 use super::{CPUS, Census, list};
 use crate::{Refusal, Why};
 
-/// Different former masks that are remembered of threads that have ended: a machine has few.
+/// Upper bound on the different former masks that are kept of threads that have ended: a machine has few.
 const FORMER_MAX: usize = 64;
 
-/// The way by affinity masks: every other thread's is narrowed.
+/// The method by affinity masks: narrows that of every other thread.
 #[derive(Debug)]
 pub(super) struct Affinity {
     tree: KernelTree,
@@ -37,12 +37,12 @@ pub(super) struct Affinity {
     exclusive: Vec<CoreId>,
     others: CoreMask,
     spared: Spared,
-    /// The groups that have the cores while they are lent, with the cores that they had: their members lose the core
-    /// with the group's list.
+    /// Groups that borrow the cores, with the cores that they had: the group's list takes the core from their members.
     groups: Vec<(PathBuf, Vec<CoreId>)>,
-    /// The groups that have them all the time.
+    /// Groups that share the cores all the time.
     shared: Vec<PathBuf>,
-    /// When the first thread may have been confined, in ticks since boot: an older thread has inherited nothing.
+    /// Start time of the youngest thread before any was confined, in ticks since boot: an older thread has inherited
+    /// nothing.
     since: u64,
     roll: Mutex<Roll>,
     threads: Mutex<Threads>,
@@ -51,28 +51,28 @@ pub(super) struct Affinity {
 #[derive(Debug, Default)]
 struct Threads {
     confined: HashMap<Identity, Confined>,
-    /// Threads that cannot be moved or are not to be.
+    /// Threads that stay, and why: they cannot be moved, or are not to be.
     settled: HashMap<Identity, Why>,
-    /// The masks of all threads that were ever confined.
+    /// Different masks of all threads that were ever confined, before that.
     former: Vec<CoreMask>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Confined {
-    /// Its mask as it was found.
+    /// The thread's mask before it was confined.
     found: CoreMask,
     process: i32,
 }
 
 impl Affinity {
-    /// Confines no thread yet.
+    /// Prepares the method, and shrinks the groups to lend to; confines no thread yet.
     pub(super) fn new(tree: &KernelTree, journal: &Journal, wanted: &Wanted) -> Result<Affinity, Refusal> {
         let refusal =
             |why: &str, remedy: &str| Err(refused("moving threads off the exclusive core (affinity)", why, remedy));
         if !tree.is_live() {
             return refusal("this tree is a record", "run on the machine itself");
         }
-        // A core that only some would leave is not kept.
+        // Refused as a whole if some threads could not be moved: a core that only some leave is not exclusive.
         if !thread::may_move_others() {
             return refusal(
                 "this user may not move the threads of others",
@@ -95,8 +95,8 @@ impl Affinity {
         })
     }
 
-    /// Confines every thread that has such a core and may be moved, heirs included. Holds the lock for one thread at a
-    /// time, because the thread that takes the core back waits for it.
+    /// Confines every movable thread that may run on an exclusive core, heirs included. Holds the lock for one thread
+    /// at a time, because the thread that takes the core back waits for it.
     pub(super) fn sweep(&self) -> Census {
         let mut census = Census::default();
         let (here, placed) = (self.here(), self.journal.processes());
@@ -124,13 +124,13 @@ impl Affinity {
         census
     }
 
-    /// The threads that stay, and why.
+    /// The threads that stay, and the reason for each.
     pub(super) fn settled(&self) -> HashMap<Tid, Why> {
         let threads = self.threads();
         threads.settled.iter().map(|(thread, why)| (thread.tid, *why)).collect()
     }
 
-    /// Confines `thread`, whose former mask is `former` if it has inherited the one that it has.
+    /// Confines `thread`; `former` is its former mask if it has inherited its present one.
     pub(super) fn confine(&self, thread: Identity, former: Option<CoreMask>) -> io::Result<()> {
         let found = former.map_or_else(|| allowed_to(&self.tree, thread.tid), Ok)?;
         let process = Status::read(&self.tree, thread.tid).map_or(thread.tid.0, |status| status.process);
@@ -146,8 +146,8 @@ impl Affinity {
         Ok(())
     }
 
-    /// The affinity that the thread had before we changed it from which `thread` inherited its own; `None` if `thread`
-    /// inherited no mask of ours, or is of one of the `placed` processes.
+    /// The former mask of the confined thread from which `thread` inherited its mask; `None` if `thread` inherited none
+    /// of ours, or belongs to one of the `placed` processes.
     fn inherited(&self, thread: Identity, placed: &[i32]) -> Option<CoreMask> {
         if thread.started < self.since {
             return None;
@@ -158,7 +158,7 @@ impl Affinity {
         self.threads().ancestor(&status, gives_it)
     }
 
-    /// All threads of the machine but those of groups that have the cores while they are lent, or all the time.
+    /// All threads of the machine, except those in groups that borrow or share the cores.
     fn here(&self) -> HashSet<Identity> {
         let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = threads(&self.tree);
@@ -168,7 +168,7 @@ impl Affinity {
         roll.call(&self.tree, &all).into_iter().collect()
     }
 
-    /// The files `cpuset.cpus` of the groups that have the cores while they are lent, with the cores that each had.
+    /// The files `cpuset.cpus` of the groups that borrow the cores, with the cores that each had.
     pub(super) fn groups(&self) -> Vec<(PathBuf, Vec<CoreId>)> {
         let cpus = |(group, cores): &(PathBuf, Vec<CoreId>)| (group.join(CPUS), cores.clone());
         self.groups.iter().map(cpus).collect()
@@ -178,7 +178,7 @@ impl Affinity {
         self.exclusive.iter().any(|core| mask.has(*core))
     }
 
-    /// `found` without the exclusive cores; all other cores for a thread that had none but these.
+    /// `found` without the exclusive cores; all other cores for a thread that had only exclusive ones.
     fn kept_off(&self, found: &CoreMask) -> CoreMask {
         let mut mask = *found;
         self.exclusive.iter().for_each(|core| mask.set(*core, false));
@@ -200,8 +200,8 @@ impl Threads {
         self.settled.retain(|thread, _| here.contains(thread));
     }
 
-    /// The former mask of a thread that `gives_it` to the process of `status`: of that process itself, of its parent,
-    /// or of any thread; of several the widest, which most have.
+    /// The former mask, satisfying `gives_it`, of a confined thread: of the process of `status`, else of its parent,
+    /// else of any thread; of several the widest, which most threads had.
     fn ancestor(&self, status: &Status, gives_it: impl Fn(&CoreMask) -> bool) -> Option<CoreMask> {
         let of = |process: i32| {
             let its = self.confined.values().filter(|it| it.process == process);
@@ -212,8 +212,8 @@ impl Threads {
     }
 }
 
-/// Takes the exclusive cores from the groups to lend to (cgroup version 2), and answers which cores each had. Groups in
-/// them have no more than they have.
+/// Removes the exclusive cores from the groups to lend to (cgroup version 2), and returns the cores that each had.
+/// Groups inside them have no more cores than they have.
 fn shrink_groups(journal: &Journal, wanted: &Wanted) -> Result<Vec<(PathBuf, Vec<CoreId>)>, Refusal> {
     let shrink = |group: &PathBuf| {
         let has = |file: &str| cores::parse_list(&read_trimmed(&group.join(file)).unwrap_or_default());
@@ -238,12 +238,12 @@ fn shrink_groups(journal: &Journal, wanted: &Wanted) -> Result<Vec<(PathBuf, Vec
     wanted.lend_to.iter().map(shrink).collect()
 }
 
-/// The threads of `group` and of the groups in it.
+/// The threads of `group` and of all groups inside it.
 pub(super) fn members_within(group: &Path) -> Vec<Tid> {
     let mut groups = vec![group.to_owned()];
     let mut members = Vec::new();
     while let Some(group) = groups.pop() {
-        // Version 2 has the first one, version 1 the other.
+        // Version 2 has the former file, version 1 the latter.
         let threads = read_trimmed(&group.join("cgroup.threads")).or_else(|_| read_trimmed(&group.join("tasks")));
         let threads = threads.unwrap_or_default();
         members.extend(threads.lines().filter_map(|line| line.parse().ok().map(Tid)));
@@ -254,7 +254,7 @@ pub(super) fn members_within(group: &Path) -> Vec<Tid> {
     members
 }
 
-/// When the thread that was started last did so: no thread that is started from now on is older. Ticks since boot.
+/// Start time of the youngest thread, in ticks since boot: no later thread is older.
 fn youngest(tree: &KernelTree) -> u64 {
     let threads = threads(tree).into_iter();
     let started = threads.filter_map(|tid| Identity::of(tree, tid)).map(|it| it.started);

@@ -1,4 +1,4 @@
-//! Which cores may become exclusive, and in which order they are taken.
+//! Cores that may become exclusive, and the order in which they are taken.
 
 use punctual_units::CoreId;
 
@@ -6,10 +6,11 @@ use super::super::{KernelTree, cores, refused};
 use super::list;
 use crate::{CoreChoice, Refusal};
 
-/// The cores that may become exclusive on this machine, in the order in which they are taken.
+/// The cores that may become exclusive on this machine, in the order in which they are taken: isolated ones first, then
+/// by descending number.
 ///
 /// # Errors
-/// [`Refusal`] where a core that is asked for is not there, none is isolated, or none would be left to others.
+/// [`Refusal`] if a wanted core does not exist, none is isolated, or none would be left to others.
 pub fn candidates(tree: &KernelTree, choice: &CoreChoice) -> Result<Vec<CoreId>, Refusal> {
     chosen(choice, &cores::usable(tree), &cores::isolated(tree))
 }

@@ -1,25 +1,25 @@
-//! The exclusive core by cgroup version 1: all other threads are in cpusets without it.
+//! The exclusive core by cgroup version 1: moves all other threads to cpusets without it.
 //!
 //! The kernel lets a thread run on the cores of its group only (Documentation/admin-guide/cgroup-v1/cpusets.rst). So,
-//! with *our way* being the groups from the topmost one down to that of this process:
+//! where *our path* is the groups from the topmost one down to that of this process:
 //!
-//! - *Groups on our way keep the core*, else this process could not be pinned there. In each of them a *pen*
+//! - *Groups on our path keep the core*, else this process could not be pinned there. In each of them a *pen*
 //!   `punctual-pen`, without the core, takes every movable thread, whatever the number of exclusive cores. In most
 //!   cases that is one pen, in the topmost group. All processes that keep cores share it: it has none of their cores,
-//!   and goes with the last of them.
-//! - *All other groups lose the core* for the while, programs that are to be left alone included; one that has no other
-//!   core keeps it. Groups that are made meanwhile are found by the sweep.
-//! - *Groups that share the cores*, as the user said, stay as they are. The groups above them keep the cores, too.
-//! - *Another process that keeps cores* places its own threads: they stay where they are, but for those that have our
-//!   core, which lose it. A process that another one has put into its pen takes its threads out first.
+//!   and is removed with the last of them.
+//! - *All other groups lose the core* meanwhile, even with spared programs in them; a group without another core keeps
+//!   it. The sweep finds groups that are made later.
+//! - *Groups that share the cores*, as the user asked, stay unchanged. The groups above them keep the cores, too.
+//! - *Another process that keeps cores* places its own threads: they stay in their groups, and only lose our core if
+//!   they have it. A process that another one has put into its pen moves its threads out first.
 //!
 //! The kernel remembers which cores a thread had chosen for itself and gives them back with the former group
-//! (`user_cpus_ptr`, since Linux 6.2); for older kernels the choices of narrowed threads are recorded beside.
+//! (`user_cpus_ptr`, since Linux 6.2); for older kernels the choices of narrowed threads are recorded as well.
 //!
-//! Nothing of this changes when a core is lent: lendees alone are given it (`lendees.rs`). A group that is one is off
-//! our way; the groups above it keep the core like those on our way, because a group must have what the groups in it
-//! have. `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its scheduling domains;
-//! the topmost group's flag, left on, keeps balancing all the same.
+//! Lending a core changes none of this: only borrowers get it (`lendees.rs`). A borrowing group is off our path; the
+//! groups above it keep the core like those on our path, because a group must have the cores of the groups inside it.
+//! `sched_load_balance` is off in the pens, so that they do not make the kernel rebuild its scheduling domains; the
+//! topmost group's flag stays on, which keeps balancing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -39,41 +39,41 @@ use super::population::{Identity, Roll, Spared, Status, own_threads, unmoved};
 use super::{CPUS, Census, list};
 use crate::{Refusal, Why};
 
-/// Groups that are looked at for the core: more than a machine full of containers has.
+/// Upper bound on groups that are searched for the core: more than a machine full of containers has.
 const GROUPS_MAX: usize = 1024;
 
-/// What a pen is called.
+/// Folder name of a pen.
 pub(super) const PEN: &str = "punctual-pen";
 
-/// The groups of all other threads.
+/// The pens and the shrunk groups of all other threads.
 #[derive(Debug)]
 pub(super) struct Cpuset {
     tree: KernelTree,
     journal: Journal,
     exclusive: Vec<CoreId>,
-    /// The topmost one first.
+    /// Pens from the topmost group down.
     pens: Vec<Pen>,
-    /// Groups that lost the core, with the cores that they had: the outer ones come before those within.
+    /// Groups that lost the core, with their former cores: outer groups come before those inside them.
     shrunk: Mutex<BTreeMap<PathBuf, Vec<CoreId>>>,
     spared: Spared,
-    /// Groups that have the cores all the time.
+    /// Groups that share the cores all the time.
     shared: Vec<PathBuf>,
-    /// Threads that cannot be moved or are not to be.
+    /// Threads that stay, and why: they cannot be moved, or are not to be.
     settled: Mutex<HashMap<Identity, Why>>,
 }
 
-/// A group of ours for all threads of the group above it.
+/// A group of ours for all movable threads of the group above it.
 #[derive(Debug)]
 struct Pen {
     above: PathBuf,
     folder: PathBuf,
-    /// What the group above has.
+    /// Cores of the group above.
     cores: Vec<CoreId>,
     roll: Mutex<Roll>,
 }
 
 impl Cpuset {
-    /// Makes the pens, empty; where the topmost group does not tell which cores it has, it has all of the machine.
+    /// Makes the pens, empty; a topmost group without a list of cores has all of the machine.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, wanted: &Wanted) -> Result<Cpuset, Refusal> {
         let Wanted { exclusive, others, .. } = *wanted;
         let text = |file: &str| tree.read(file).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Cpuset {
         let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
             .filter(|location| location.version == Version::V1)
             .map_or_else(|| root.clone(), |location| tree.path(location.folder));
-        // Another process may have put this one into its pen.
+        // Another process may have put this one into its pen: the home group is the one above.
         let home = match home.parent() {
             Some(above) if home.ends_with(PEN) => above.to_owned(),
             _ => home,
@@ -105,7 +105,7 @@ impl Cpuset {
         let cpuset = Cpuset {
             tree: tree.clone(),
             journal: journal.clone(),
-            // A group without another core has nowhere to move its members to.
+            // A group without another core has no core for a pen.
             pens: pens
                 .filter(|pen| pen.cores.iter().any(|core| !exclusive.contains(core)))
                 .collect(),
@@ -139,11 +139,11 @@ impl Cpuset {
         Ok(())
     }
 
-    /// Takes the cores from groups that are no pens and not on our way, unless they have no others.
+    /// Takes the cores from groups that are no pens and not on our path, unless they have no others.
     fn shrink_others(&self) {
         let mut shrunk = self.shrunk();
         shrunk.retain(|group, _| group.is_dir());
-        // A group must have what the groups in it have: the inner ones first.
+        // A group must have the cores of the groups inside it: the inner ones first.
         for group in self.other_groups().into_iter().rev() {
             if shrunk.contains_key(&group) {
                 continue;
@@ -159,7 +159,7 @@ impl Cpuset {
         }
     }
 
-    /// `group` and the groups in it that lost the core, with the cores that they had; the outer ones first.
+    /// `group` and the groups inside it that lost the core, with their former cores; the outer ones first.
     pub(super) fn shrunk_within(&self, group: &Path) -> Vec<(PathBuf, Vec<CoreId>)> {
         let shrunk = self.shrunk();
         let within = shrunk.iter().filter(|(folder, _)| folder.starts_with(group));
@@ -168,7 +168,7 @@ impl Cpuset {
             .collect()
     }
 
-    /// Groups that are no pens, not on our way and do not share the cores, the outer ones first.
+    /// Groups that are no pens, are not on our path and do not share the cores; the outer ones first.
     fn other_groups(&self) -> Vec<PathBuf> {
         let is_pen = |group: &Path| self.pens.iter().any(|pen| pen.folder == group);
         let stays = |group: &PathBuf| is_pen(group) || self.shared.contains(group);
@@ -184,8 +184,8 @@ impl Cpuset {
         groups
     }
 
-    /// Records the choices of threads that do not run everywhere, before any thread is moved: they are undone after the
-    /// moves.
+    /// Records the affinities of narrowed threads before any thread is moved, so that they are restored after the
+    /// threads have moved back.
     fn remember_narrowed(&self, pen: &Pen) {
         for thread in members_of(&pen.above) {
             let narrowed = affinity_of(thread).is_ok_and(|mask| pen.cores.iter().any(|core| !mask.has(*core)));
@@ -195,8 +195,7 @@ impl Cpuset {
         }
     }
 
-    /// Moves every thread that is in no pen yet and may be moved, and takes the core from groups that were made
-    /// meanwhile.
+    /// Moves every movable thread that is in no pen yet, and takes the core from groups that were made meanwhile.
     pub(super) fn sweep(&self) -> Census {
         self.shrink_others();
         let mut census = Census::default();
@@ -215,7 +214,7 @@ impl Cpuset {
                 let mut stays = self.spared.why(thread.tid);
                 if stays.is_none() {
                     if self.is_placed_by(&neighbours, thread.tid) {
-                        continue; // looked at again in each sweep: it may be placed elsewhere meanwhile
+                        continue; // checked in each sweep again: it may be placed elsewhere meanwhile
                     }
                     match pen.take(thread.tid) {
                         Ok(()) => census.moved += 1,
@@ -233,13 +232,13 @@ impl Cpuset {
         census
     }
 
-    /// The threads that stay, and why.
+    /// The threads that stay, and the reason for each.
     pub(super) fn settled(&self) -> HashMap<Tid, Why> {
         let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         settled.iter().map(|(thread, why)| (thread.tid, *why)).collect()
     }
 
-    /// Whether `thread` is one of a process that keeps cores itself; then it loses ours, if it has them.
+    /// Whether `thread` belongs to a process that keeps cores itself; it then loses our cores, if it has them.
     fn is_placed_by(&self, neighbours: &[(i32, CoreMask)], thread: Tid) -> bool {
         let process = |thread| Status::read(&self.tree, thread).map(|status| status.process);
         if neighbours.is_empty() || !process(thread).is_some_and(|it| neighbours.iter().any(|(pid, _)| *pid == it)) {
@@ -250,7 +249,8 @@ impl Cpuset {
             && mask.first_shared(&ours).is_some()
             && !mask.without(&ours).is_empty()
         {
-            // A thread that has ended, or is bound where it runs, has it no longer or for ever.
+            // Fails for a thread that has ended, and for one that the kernel binds to its core; nothing can be done
+            // then.
             let _ = self.journal.confine(thread, &mask, &mask.without(&ours));
         }
         true
@@ -262,7 +262,7 @@ impl Cpuset {
 }
 
 impl Pen {
-    /// The threads in the group above.
+    /// The threads in the group above that still run.
     fn members(&self, tree: &KernelTree) -> Vec<Identity> {
         let mut roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
         roll.call(tree, &members_of(&self.above))
@@ -272,14 +272,14 @@ impl Pen {
         write_existing(&self.folder.join("tasks"), &thread.0.to_string())
     }
 
-    /// Moves the threads of this process out: another process may have put them in.
+    /// Moves the threads of this process out, if another process has put them in.
     fn release_own(&self, tree: &KernelTree) {
         let own: HashSet<Tid> = own_threads(tree).into_iter().collect();
         for thread in members_of(&self.folder)
             .into_iter()
             .filter(|thread| own.contains(thread))
         {
-            // One that has ended needs no way out.
+            // Fails only for a thread that has ended.
             let _ = write_existing(&self.above.join("tasks"), &thread.0.to_string());
         }
     }

@@ -1,4 +1,4 @@
-//! The way in which cores are kept: the best that this machine allows.
+//! Chooses the best method of reserving cores that this machine allows.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,37 +16,37 @@ use super::population::Spared;
 use super::{Census, Mechanism, likely};
 use crate::{Refusal, Why};
 
-/// What is to be kept, and from which threads.
+/// The cores to reserve, and the threads and groups that stay.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'w> {
     pub(super) exclusive: &'w [CoreId],
     /// All other cores of the machine.
     pub(super) others: &'w [CoreId],
     pub(super) spared: &'w Spared,
-    /// Whether the kernel was booted to keep them free.
+    /// Whether the kernel was booted to keep all of them free.
     pub(super) isolated: bool,
-    /// Whether the cores are to be lent.
+    /// Whether the cores will be lent.
     pub(super) lend: bool,
-    /// Groups that have them while they are lent.
+    /// Groups that borrow the cores while they are lent.
     pub(super) lend_to: &'w [PathBuf],
-    /// Groups that have them all the time.
+    /// Groups that share the cores all the time.
     pub(super) share_with: &'w [PathBuf],
 }
 
-/// The way in use.
+/// The method in use.
 #[derive(Debug)]
 pub(super) enum Fence {
-    /// One for each core.
+    /// A partition for each core.
     Partition(Vec<(CoreId, Partition)>),
     Cpuset(Box<Cpuset>),
     Affinity(Box<Affinity>),
-    /// The kernel was booted to keep the cores free; threads pinned there are moved, where that is allowed.
+    /// The kernel was booted to keep the cores free; threads pinned there are moved, if this user may.
     Isolated(Option<Box<Affinity>>),
 }
 
 impl Fence {
-    /// The best way that this machine allows for all of `exclusive`, and the threads that it moved. `better` gets the
-    /// reasons against each better way.
+    /// Applies the best method that this machine allows for all of `exclusive`; also returns the counts of threads met.
+    /// `better` gets the refusals of better methods.
     pub(super) fn best(
         tree: &KernelTree,
         journal: &Journal,
@@ -83,11 +83,11 @@ impl Fence {
             })
     }
 
-    /// One way: made, and all threads moved. Where that fails, all that it changed is put back.
+    /// Tries one method, and moves all threads. If that fails, undoes all of its changes.
     fn attempt(journal: &Journal, make: impl FnOnce() -> Result<Fence, Refusal>) -> Result<(Fence, Census), Refusal> {
         let mark = journal.mark();
         let made = make().and_then(|fence| {
-            // Threads that are started while others are moved: the sweeper finds them.
+            // Misses threads that are started meanwhile; the sweeper finds them.
             let census = fence.sweep();
             judge(fence.mechanism(), census).map(|()| (fence, census))
         });
@@ -106,7 +106,7 @@ impl Fence {
         }
     }
 
-    /// Moves all threads away that have not been moved yet.
+    /// Moves away all threads that were not moved yet.
     pub(super) fn sweep(&self) -> Census {
         match self {
             Fence::Partition(_) | Fence::Isolated(None) => Census::default(),
@@ -115,7 +115,7 @@ impl Fence {
         }
     }
 
-    /// The threads that the sweeps left where they are, and why; those of a partition are the kernel's to know.
+    /// The threads that the sweeps left where they are, and why; empty for a partition, where the kernel moves threads.
     pub(super) fn settled(&self) -> HashMap<Tid, Why> {
         match self {
             Fence::Partition(_) | Fence::Isolated(None) => HashMap::new(),
@@ -124,7 +124,7 @@ impl Fence {
         }
     }
 
-    /// Lets `thread`, of this process, onto `core`.
+    /// Admits `thread`, of this process, to `core`.
     pub(super) fn enter(&self, core: CoreId, thread: Tid) -> io::Result<()> {
         match self {
             Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.enter(thread)),
@@ -132,7 +132,7 @@ impl Fence {
         }
     }
 
-    /// Lets `thread`, which has entered `core`, out again.
+    /// Moves `thread`, which has entered `core`, out again.
     pub(super) fn leave(&self, core: CoreId, thread: Tid) -> io::Result<()> {
         match self {
             Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.leave(thread)),
@@ -140,8 +140,7 @@ impl Fence {
         }
     }
 
-    /// The files `cpuset.cpus` of the groups that have the cores while they are lent, with the cores that each had; the
-    /// outer ones first.
+    /// The files `cpuset.cpus` of the groups that borrow the cores, with the cores that each had; the outer ones first.
     pub(super) fn groups_to_lend_to(&self, wanted: &Wanted) -> Vec<(PathBuf, Vec<CoreId>)> {
         match self {
             Fence::Partition(_) | Fence::Isolated(None) => Vec::new(),
@@ -159,7 +158,7 @@ fn of(partitions: &[(CoreId, Partition)], core: CoreId) -> impl Iterator<Item = 
     its.map(|(_, partition)| partition)
 }
 
-/// Sharing a core on which the kernel places no thread by itself.
+/// The refusal to share a core on which the kernel places no thread by itself.
 fn not_isolated() -> Refusal {
     refused(
         "sharing an isolated core",
@@ -168,7 +167,7 @@ fn not_isolated() -> Refusal {
     )
 }
 
-/// Why a core that is to be lent or shared has no partition; `key` is what to write instead.
+/// The refusal of a partition for a core that is lent or shared; `key` is the setting that would allow one.
 fn not_with_others(tree: &KernelTree, what_for: &str, key: &str) -> Refusal {
     let what = "a cpuset partition of its own (cgroup version 2)";
     match likely::partition(tree) {
@@ -184,7 +183,7 @@ fn not_with_others(tree: &KernelTree, what_for: &str, key: &str) -> Refusal {
     }
 }
 
-/// A way by which no thread may be moved keeps nothing.
+/// Refuses a method by which no thread may be moved: it reserves nothing.
 pub(super) fn judge(mechanism: Mechanism, census: Census) -> Result<(), Refusal> {
     if census.moved > 0 || census.not_ours == 0 || mechanism == Mechanism::Isolated {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What the kernel's command line could do for a core yet.
+//! Improvements for a core that the kernel's command line could bring.
 
 use punctual_units::CoreId;
 
@@ -6,10 +6,10 @@ use super::super::{KernelTree, cores, refused};
 use super::list;
 use crate::Refusal;
 
-/// What still interrupts `exclusive` cores that the kernel could keep off them if it was booted so: the timer's tick
-/// while one thread runs there, and callbacks of RCU. `None` where it is so already.
+/// Names the interruptions of `exclusive` cores that boot parameters could still prevent: the timer's tick while one
+/// thread runs there, and callbacks of RCU. `None` if they do so already.
 ///
-/// `nohz_full` takes the callbacks along (Documentation/timers/no_hz.rst), `rcu_nocbs` moves them alone.
+/// `nohz_full` also moves the callbacks (Documentation/timers/no_hz.rst), `rcu_nocbs` moves them alone.
 pub fn quieter(tree: &KernelTree, exclusive: &[CoreId]) -> Option<Refusal> {
     let tickless = tree.read("/sys/devices/system/cpu/nohz_full");
     let line = tree.read("/proc/cmdline").unwrap_or_default();
@@ -38,7 +38,7 @@ pub fn quieter(tree: &KernelTree, exclusive: &[CoreId]) -> Option<Refusal> {
     Some(refused(format!("core {cores} without timer tick"), why, remedy))
 }
 
-/// Whether the command line moves callbacks of RCU off all of `cores`.
+/// Whether the command line moves callbacks of RCU off all of these cores.
 fn elsewhere(line: &str, exclusive: &[CoreId]) -> bool {
     let value = line.split_whitespace().find_map(|word| word.strip_prefix("rcu_nocbs="));
     let moved = value.map(|value| (value == "all", cores::parse_list(value)));

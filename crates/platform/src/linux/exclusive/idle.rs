@@ -1,4 +1,4 @@
-//! Keeps an exclusive core out of idle states that take long to leave: a job that is released finds it awake sooner.
+//! Keeps an exclusive core out of idle states that take long to leave, so that a released job starts sooner.
 //!
 //! One core's bound is `power/pm_qos_resume_latency_us` of the core's device
 //! (Documentation/ABI/testing/sysfs-devices-power); the idle governor keeps to it. Where a kernel has no such file, the
@@ -14,19 +14,19 @@ use super::super::journal::Journal;
 use super::super::{KernelTree, refused};
 use crate::Refusal;
 
-/// The longest time, in microseconds, that leaving an idle state may take: what the usual wake-up takes here; deeper
-/// states take a hundred and more.
+/// Longest exit latency of permitted idle states, in microseconds: as long as a usual wake-up takes here; deeper states
+/// take a hundred and more.
 pub const IDLE_EXIT_MAX_US: u32 = 20;
 const ALL_CORES: &str = "/dev/cpu_dma_latency";
 
-/// The bound of one core, which the journal takes back, or of all cores, which ends with this value.
+/// The bound of one core, which the journal undoes, or of all cores, which ends with this value.
 #[derive(Debug)]
 pub(super) enum IdleBound {
     OneCore,
     AllCores { _held: File },
 }
 
-/// Bounds what leaving an idle state of `core` takes.
+/// Bounds the exit latency of `core`'s idle states.
 pub(super) fn bound(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<IdleBound, Refusal> {
     let of_the_core = tree.path(format!(
         "/sys/devices/system/cpu/cpu{core}/power/pm_qos_resume_latency_us"

@@ -1,9 +1,9 @@
-//! What the kernel itself does on a core and can do elsewhere: interrupts, and work that is bound to no core.
+//! The kernel's own work that can leave a core: interrupts, and work that is bound to no core.
 //!
-//! Interrupts by `/proc/irq/<n>/smp_affinity_list` (Documentation/core-api/irq/irq-affinity.rst), unbound work by the
-//! mask in `/sys/devices/virtual/workqueue/cpumask` (Documentation/core-api/workqueue.rst). The core's own timer, and
-//! interrupts that the kernel manages itself (those of many multi-queue devices), stay. Interrupts of the task's own
-//! device are steered the other way: onto the core.
+//! Interrupts leave by `/proc/irq/<n>/smp_affinity_list` (Documentation/core-api/irq/irq-affinity.rst), unbound work by
+//! the mask in `/sys/devices/virtual/workqueue/cpumask` (Documentation/core-api/workqueue.rst). The core's own timer,
+//! and interrupts that the kernel manages itself (those of many multi-queue devices), stay. Interrupts of the task's
+//! own device are steered onto the core instead.
 
 use std::path::PathBuf;
 
@@ -14,24 +14,24 @@ use super::super::tree::read_trimmed;
 use super::super::{KernelTree, cores, refused};
 use crate::Refusal;
 
-/// Names of interrupts that a refusal lists: those of a small machine.
+/// Upper bound on interrupt names in a refusal: as many as a small machine has.
 const NAMES_MAX: usize = 24;
 
 const WORK: &str = "/sys/devices/virtual/workqueue/cpumask";
 
-/// An interrupt that belongs onto an exclusive core.
+/// An interrupt to be steered onto an exclusive core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interrupt {
     number: u32,
-    /// As it was asked for.
+    /// The name or number by which the user asked for it.
     name: String,
 }
 
-/// The interrupts of these numbers or names. A name is found in the last column of `/proc/interrupts`; it stands for
-/// the queues of its device, too: `eth0` for `eth0-rx-0`, `virtio0` for `virtio0-input.0`.
+/// The interrupts with these numbers or names. A name is searched in the last column of `/proc/interrupts`; it includes
+/// the queues of its device: `eth0` finds `eth0-rx-0`, `virtio0` finds `virtio0-input.0`.
 ///
 /// # Errors
-/// [`Refusal`] where one is not there, with those that are.
+/// [`Refusal`] if one does not exist, with a list of those that do.
 pub(super) fn named(tree: &KernelTree, names: &[String]) -> Result<Vec<Interrupt>, Refusal> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -67,7 +67,7 @@ pub(super) fn named(tree: &KernelTree, names: &[String]) -> Result<Vec<Interrupt
     Ok(found)
 }
 
-/// The numbered interrupts of `/proc/interrupts`, with the names of what handles them (kernel/irq/proc.c,
+/// The numbered interrupts of `/proc/interrupts`, with the names of their handlers (kernel/irq/proc.c,
 /// `show_interrupts`: they come last, after two blanks).
 fn listed(table: &str) -> Vec<(u32, Vec<&str>)> {
     table.lines().filter_map(interrupt).collect()
@@ -79,8 +79,8 @@ fn interrupt(line: &str) -> Option<(u32, Vec<&str>)> {
     Some((number.trim().parse().ok()?, actions.split(',').map(str::trim).collect()))
 }
 
-/// Steers the interrupts onto `core`; those that went, and why the others would not. The journal's process claims the
-/// core.
+/// Steers the interrupts onto `core`; returns the labels of those that moved, and the refusals of the others. The
+/// journal's process must have claimed the core.
 pub(super) fn steer(
     tree: &KernelTree,
     journal: &Journal,
@@ -106,8 +106,8 @@ fn list_of(tree: &KernelTree, interrupt: u32) -> PathBuf {
     tree.path(format!("/proc/irq/{interrupt}/smp_affinity_list"))
 }
 
-/// How many interrupts left `core`, and how many would not, but for those that are `steered` onto a core. The journal's
-/// process claims the core.
+/// Moves interrupts off `core`, except those that are `steered` onto a core; returns the numbers of moved and of
+/// immovable ones. The journal's process must have claimed the core.
 pub(super) fn move_interrupts(
     tree: &KernelTree,
     journal: &Journal,
@@ -128,7 +128,7 @@ pub(super) fn move_interrupts(
             Ok(true) => moved += 1,
             Ok(false) => {}
             Err(_) if on(&file).contains(&core) => kept += 1,
-            Err(_) => {} // it has no list, or the interrupt is gone
+            Err(_) => {} // it has no list, or the interrupt was removed
         }
     }
     (moved, kept)
@@ -138,8 +138,8 @@ fn on(file: &std::path::Path) -> Vec<CoreId> {
     cores::parse_list(&read_trimmed(file).unwrap_or_default())
 }
 
-/// Keeps work that is bound to no core off `core`; whether that worked. Where the kernel does so already, as for an
-/// isolated partition, nothing is written: the kernel would take it for a wish that outlives the partition.
+/// Keeps unbound work off `core`; returns whether that succeeded. If the kernel does so already, as for an isolated
+/// partition, nothing is written: the kernel would take it for a request that outlives the partition.
 pub(super) fn move_unbound_work(tree: &KernelTree, journal: &Journal, core: CoreId) -> bool {
     journal.keep_off_words(&tree.path(WORK), core).is_ok()
 }

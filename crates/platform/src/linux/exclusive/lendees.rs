@@ -1,18 +1,17 @@
-//! The threads and control groups that have an exclusive core while it is lent: threads of this process, and groups
-//! that the user names.
+//! Borrowers of an exclusive core while it is lent (`Lendee`): threads of this process, and groups that the user names.
 //!
-//! **Problem.** A program that sizes itself by its affinity breaks when that changes: beside leases that changed every
-//! thread's affinity, linking failed in 28 of 289 runs (docs/dual.md). **Method.** A lease changes the affinity of
-//! lendees only; all other threads lose the exclusive cores once, when they are taken, and have them again once, at the
-//! end.
+//! **Problem.** A program that sizes its thread pool by its affinity breaks when that changes: beside leases that
+//! changed every thread's affinity, linking failed in 28 of 289 runs (docs/dual.md). **Method.** A lease changes the
+//! affinity of borrowers only; all other threads lose the exclusive cores once, when they are taken, and get them back
+//! once, at the end.
 //!
-//! - A *thread* of ours is off the exclusive cores by its own affinity. While core `c` is lent, its *residents*, an
-//!   equal part of the threads, run on `c` alone: the kernel moves them there at once, where its load balancer would
+//! - A *thread* of ours is kept off the exclusive cores by its own affinity. While core `c` is lent, its *residents*,
+//!   an equal part of the threads, run on `c` alone: the kernel moves them there at once, where its load balancer would
 //!   take milliseconds. The others may run there too.
-//! - A *group* has the list of its cores written, on a descriptor that stays open. Which of its threads use the core,
-//!   and how soon, is up to the load balancer.
+//! - A *group* gets a new list of cores, through a descriptor that stays open. The load balancer decides which of its
+//!   threads use the core, and how soon.
 //!
-//! Nothing here allocates once the lendees are known: the real-time thread lends and takes back.
+//! Nothing here allocates once the borrowers are known, because the real-time thread lends and takes back.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,14 +25,14 @@ use punctual_units::CoreId;
 use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::super::thread::Tid;
 
-/// The longest list of cores that is written: 1024 cores, each with its comma.
+/// Longest list of cores that is written, in bytes: 1024 cores, each with its comma.
 const LIST_BYTES: usize = 5 * 1024;
 
-/// All lendees of the exclusive cores of one process.
+/// All borrowers of the exclusive cores of one process.
 #[derive(Debug)]
 pub(super) struct Lendees {
     exclusive: Vec<CoreId>,
-    /// The cores that threads of ours have besides.
+    /// The non-exclusive cores that threads of ours may use.
     others: CoreMask,
     others_len: usize,
     known: PiMutex<Known>,
@@ -41,35 +40,35 @@ pub(super) struct Lendees {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// In the order in which a longer list is written: the outer ones first.
+    /// In the order in which longer lists are written: outer groups first.
     groups: Vec<Group>,
     threads: Vec<Tid>,
-    /// Of each exclusive core, whether it is lent.
+    /// For each exclusive core, whether it is lent.
     lent: Vec<bool>,
-    /// Cores that other processes claim for themselves alone.
+    /// Cores that other processes claim exclusively.
     elsewhere: CoreMask,
 }
 
-/// A control group that has the cores while they are lent.
+/// A control group that borrows the cores.
 #[derive(Debug)]
 struct Group {
-    /// Its `cpuset.cpus`.
+    /// The group's file `cpuset.cpus`, open for writing.
     cpus: File,
-    /// What it had when the cores were taken.
+    /// The group's cores before the exclusive ones were taken.
     cores: Vec<CoreId>,
 }
 
-/// A thread that has the cores while they are lent, until this is dropped; then it runs where it did before.
+/// A thread that borrows the cores until this is dropped; then its former affinity is restored.
 #[derive(Debug)]
 pub struct Lendee {
     lendees: Arc<Lendees>,
     thread: Tid,
-    /// Where it ran before.
+    /// The thread's former affinity.
     found: CoreMask,
 }
 
 impl Lendees {
-    /// Of `exclusive` cores, on a machine on which threads of this process have `others` besides; no thread yet.
+    /// Makes the borrowers of `exclusive` cores, without threads; threads of this process may also use `others`.
     /// `groups` are files `cpuset.cpus`, the outer groups first, with the cores that each group had.
     pub(super) fn new(
         exclusive: &[CoreId],
@@ -95,13 +94,13 @@ impl Lendees {
         })
     }
 
-    /// Whether there is any: else nothing can be lent.
+    /// Whether there is a borrower: else nothing can be lent.
     pub(super) fn any(&self) -> bool {
         let known = self.known.lock();
         !known.groups.is_empty() || !known.threads.is_empty()
     }
 
-    /// Takes `thread`, of this process, off the exclusive cores that are not lent, and among the lendees.
+    /// Takes `thread`, of this process, off the exclusive cores that are not lent, and adds it to the borrowers.
     pub(super) fn add(self: &Arc<Lendees>, thread: Tid) -> io::Result<Lendee> {
         let found = affinity_of(thread)?;
         let mut known = self.known.lock();
@@ -114,8 +113,8 @@ impl Lendees {
         })
     }
 
-    /// Lends `core` to all lendees, or takes it back. One that cannot be told holds up no other; the first refusal is
-    /// answered. A thread or group that is gone is none.
+    /// Lends `core` to all borrowers, or takes it back. A failure does not hold up other borrowers; returns the first
+    /// one. Threads and groups that no longer exist are skipped.
     pub(super) fn set_lent(&self, core: CoreId, lent: bool) -> io::Result<()> {
         let mut known = self.known.lock();
         let Some(place) = self.exclusive.iter().position(|exclusive| *exclusive == core) else {
@@ -124,15 +123,15 @@ impl Lendees {
         known.lent[place] = lent;
         self.place_threads(&known);
         let write = |group: &Group| self.write_cores(group, &known);
-        // A group must have what the groups in it have.
+        // A group's list must contain the lists of the groups inside it.
         match lent {
             true => known.groups.iter().map(write).fold(Ok(()), Result::and),
             false => known.groups.iter().rev().map(write).fold(Ok(()), Result::and),
         }
     }
 
-    /// Takes the threads off the cores in `elsewhere`, which other processes claim for themselves alone, and gives them
-    /// back the ones that are claimed no more. Groups follow with the next lease.
+    /// Takes the threads off the cores in `elsewhere`, which other processes claim exclusively, and returns the cores
+    /// that are no longer claimed. Groups follow with the next lease.
     pub(super) fn leave(&self, elsewhere: CoreMask) {
         let mut known = self.known.lock();
         if known.elsewhere != elsewhere {
@@ -141,8 +140,8 @@ impl Lendees {
         }
     }
 
-    /// Puts each thread where it is to be now: residents of a core that is lent on that core alone. A thread that has
-    /// ended needs no place.
+    /// Sets each thread's affinity for the present leases: residents of a lent core run on that core alone. Ignores
+    /// threads that have ended.
     fn place_threads(&self, known: &Known) {
         let shared = self.shared(known);
         let part = known
@@ -153,7 +152,7 @@ impl Lendees {
         let homes = self.exclusive.iter().zip(&known.lent);
         let homes = homes.flat_map(|home| std::iter::repeat_n(home, part));
         let homes = homes.map(Some).chain(std::iter::repeat(None));
-        // The latest first: what lending costs is measured with a thread that comes last.
+        // The latest thread first: the cost of lending is measured with a thread that is added last.
         for (thread, home) in known.threads.iter().rev().zip(homes) {
             let mask = match home {
                 Some((core, true)) => {
@@ -167,7 +166,7 @@ impl Lendees {
         }
     }
 
-    /// All cores that lendees have now.
+    /// All cores that borrowers may use now.
     fn shared(&self, known: &Known) -> CoreMask {
         let mut mask = self.others.without(&known.elsewhere);
         let cores = self.exclusive.iter().zip(&known.lent);
@@ -188,7 +187,7 @@ impl Lendees {
             write!(rest, "{core},")?;
         }
         let length = LIST_BYTES - rest.len();
-        // The kernel takes no comma behind the last one.
+        // The kernel accepts no comma at the end: replaces it.
         let list = &mut list[..length];
         if let Some(comma) = list.last_mut() {
             *comma = b'\n';
@@ -196,7 +195,7 @@ impl Lendees {
         match group.cpus.write_at(list, 0) {
             Ok(written) if written == list.len() => Ok(()),
             Ok(_) => Err(io::ErrorKind::WriteZero.into()),
-            Err(why) if why.raw_os_error() == Some(libc::ENODEV) => Ok(()), // the group is gone
+            Err(why) if why.raw_os_error() == Some(libc::ENODEV) => Ok(()), // the group was removed
             Err(why) => Err(why),
         }
     }
@@ -206,8 +205,8 @@ impl Drop for Lendee {
     fn drop(&mut self) {
         let mut known = self.lendees.known.lock();
         known.threads.retain(|thread| *thread != self.thread);
-        // Where the thread has ended, a thread of another process may have its number: that one is not ours to place.
-        // SAFETY: signal 0 is none; plain numbers.
+        // If the thread has ended, another process's thread may have its number, and must not be touched.
+        // SAFETY: signal 0 sends nothing; plain numbers.
         let is_ours = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread.0, 0) } == 0;
         if is_ours {
             let _ = set_affinity(self.thread, &self.found);

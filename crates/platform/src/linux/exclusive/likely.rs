@@ -1,4 +1,4 @@
-//! Which way of keeping a core this user seems to have here, found out without keeping one.
+//! Predicts the method of reserving a core that this user has here, without reserving one.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use super::Mechanism;
 use super::partition::{REMOTE, groups};
 use crate::Refusal;
 
-/// The best way to keep a core that this machine seems to offer to this user. Changes nothing; what a kernel answers to
-/// the attempt may differ.
+/// The best method of reserving a core that this machine seems to offer this user. Changes nothing; the kernel may
+/// still refuse an attempt.
 ///
 /// # Errors
-/// [`Refusal`] where this user may make no cpuset and not move the threads of others.
+/// [`Refusal`] if this user may neither make a cpuset nor move the threads of others.
 pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
     if !cores::isolated(tree).is_empty() {
         return Ok(Mechanism::Isolated);
@@ -37,7 +37,7 @@ pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
     ))
 }
 
-/// Whether the files could be written that a partition takes; why not.
+/// Checks whether the files of a partition could be written; the error says why not.
 pub(super) fn partition(tree: &KernelTree) -> Result<(), String> {
     let (top, home) = groups(tree).map_err(|refusal| refusal.why)?;
     if home != top && tree.release() < Some(REMOTE) {
@@ -45,14 +45,14 @@ pub(super) fn partition(tree: &KernelTree) -> Result<(), String> {
     }
     let lists_it = |file: PathBuf| read_trimmed(&file).is_ok_and(|list| list.split(' ').any(|it| it == "cpuset"));
     for group in home.ancestors().take_while(|group| group.starts_with(&top)) {
-        // A group below has the controllers that the one above hands down, which it may be made to do.
+        // A group has the controllers that the group above hands down, which it can be made to do.
         if group == top && !lists_it(group.join("cgroup.controllers")) {
             return Err(format!("{} has no cpuset controller", group.display()));
         }
         if !lists_it(group.join("cgroup.subtree_control")) {
             may_write(&group.join("cgroup.subtree_control"))?;
         }
-        let exclusive = group.join("cpuset.cpus.exclusive"); // the topmost group has none, nor kernels before 6.7
+        let exclusive = group.join("cpuset.cpus.exclusive"); // none in the topmost group, nor before 6.7
         if exclusive.exists() {
             may_write(&exclusive)?;
         }
@@ -60,7 +60,7 @@ pub(super) fn partition(tree: &KernelTree) -> Result<(), String> {
     may_write(&home)
 }
 
-/// Whether a group could be made and other users' threads moved into it; why not.
+/// Checks whether a group could be made and other users' threads moved into it; the error says why not.
 fn cpuset(tree: &KernelTree) -> Result<(), String> {
     let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
     let root = mount_point(Some("cpuset"), &mountinfo).ok_or("no cpuset of cgroup version 1 is mounted")?;

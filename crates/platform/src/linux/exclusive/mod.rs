@@ -1,26 +1,26 @@
-//! A core that belongs to real-time work: all other threads are moved away. While it is not needed it is lent, to the
-//! threads and groups that were named for that (`lendees.rs`), and to no other.
+//! A core for real-time work alone: all other threads are moved away. While idle it is lent to the borrowers
+//! (`Lendee`): the threads and groups named for that (`lendees.rs`), and no others.
 //!
-//! **Problem.** A real-time thread preempts ordinary ones, but not what they have the kernel do on its core, nor their
-//! traces in its caches (the second paper, Sect. 2). **Method.** The best of three ways to keep a core for oneself, in
-//! this order, each better one's refusal kept and told:
+//! **Problem.** A real-time thread preempts ordinary ones, but not the kernel's work for them on its core, and it
+//! suffers from their data in its caches (the second paper, Sect. 2). **Method.** The best available of three methods
+//! to reserve a core, in this order; the refusal of each better one is reported:
 //!
 //! 1. a cpuset *partition* (cgroup version 2; `partition.rs`): the kernel keeps other threads out,
 //! 2. a *cpuset* without the core for all other threads (version 1; `cpuset.rs`),
 //! 3. the *affinity* of every thread, one by one (`affinity.rs`).
 //!
 //! A core that the kernel was booted to keep free (`isolcpus`) needs none of these: there the affinity of threads that
-//! were pinned to it is narrowed, and no other thread comes.
+//! were pinned to it is narrowed, and no other thread is placed on it.
 //!
-//! A partition cannot be lent, so it is tried only where lending is not asked for. In the last two, threads that start
-//! later are found by a sweep every [`SWEEP_PERIOD`]. Interrupts and work that is
-//! bound to no core move too (`kernel_work.rs`). What stays: this process's own threads, which it places itself,
-//! threads that the kernel binds to the core, and those of `population.rs`; `stays.rs` names them.
+//! A partition cannot be lent, so it is tried only if lending is not wanted. In the last two methods, a sweep every
+//! [`SWEEP_PERIOD`] finds threads that start later. Interrupts and work that is bound to no core move too
+//! (`kernel_work.rs`). Some threads stay: this process's own, which it places itself, those that the kernel binds to
+//! the core, and those of `population.rs`; `stays.rs` names them.
 //!
-//! Several cores are kept in the same way, by one group or sweep for all; each is lent by itself.
+//! Several cores are reserved by the same method, with one group or sweep for all; each is lent separately.
 //!
-//! All of it is in the journal: on exit, panic and Ctrl-C this process puts it back, after a kill the guardian. Drop
-//! every [`ExclusiveCore`] first: otherwise the sweep would move threads that the journal has just restored.
+//! All changes are in the journal: on exit, panic and Ctrl-C this process restores them, after a kill the guardian.
+//! Drop every [`ExclusiveCore`] first: otherwise the sweep would move threads that the journal has just restored.
 
 mod affinity;
 mod choice;
@@ -66,17 +66,16 @@ pub use likely::likely;
 pub use obtained::{Census, Mechanism, Obtained, STAYS_MAX};
 pub use stays::{staying, told as stays_told};
 
-/// How soon a thread that was started meanwhile is moved away.
+/// Longest time until a newly started thread is moved away.
 pub const SWEEP_PERIOD: Nanos = Nanos::from_millis(100);
 
-/// The file of a group's cores.
+/// The file with a group's list of cores.
 const CPUS: &str = "cpuset.cpus";
 
-/// The environment variable that names programs that stay where they are, as `ps -o comm` shows them, with commas
-/// between.
+/// The environment variable that names programs to be left where they are, as in `ps -o comm`, separated by commas.
 pub const SPARE: &str = "PUNCTUAL_SPARE";
 
-/// The programs that [`SPARE`] names.
+/// The names of programs in [`SPARE`].
 pub fn spared() -> Vec<String> {
     let names = std::env::var(SPARE).unwrap_or_default();
     names
@@ -87,7 +86,7 @@ pub fn spared() -> Vec<String> {
         .collect()
 }
 
-/// A core that is ours. Clones are the same core. Once all are dropped, [`Journal::restore`] gives it back.
+/// A core of this process. Clones refer to the same core. After all are dropped, [`Journal::restore`] releases it.
 #[derive(Clone, Debug)]
 pub struct ExclusiveCore {
     obtained: Arc<Obtained>,
@@ -98,10 +97,10 @@ pub struct ExclusiveCore {
 }
 
 impl ExclusiveCore {
-    /// Takes `core` for this process.
+    /// Reserves `core` for this process.
     ///
     /// # Errors
-    /// [`Refusal`] where there is no such core, no other one, or no way to keep it; nothing has changed then.
+    /// [`Refusal`] if there is no such core, no other core, or no method to reserve it; nothing has changed then.
     pub fn take(
         tree: &KernelTree,
         journal: &Journal,
@@ -113,11 +112,11 @@ impl ExclusiveCore {
         taken.into_iter().next().ok_or_else(|| refusal("none was obtained"))
     }
 
-    /// Takes all of `exclusive`, in one way; answers them in this order. A process takes cores once.
+    /// Reserves all of `exclusive` by the same method; returns them in this order. A process may do this once.
     ///
     /// # Errors
-    /// [`Refusal`] where one of them is not there, none is left to others, there is no way to keep them, or a group to
-    /// lend to is not there or cannot be lent to; nothing has changed then.
+    /// [`Refusal`] if a core does not exist, none is left to others, there is no method to reserve them, or a group to
+    /// lend to does not exist or cannot borrow; nothing has changed then.
     pub fn take_all(
         tree: &KernelTree,
         journal: &Journal,
@@ -127,7 +126,7 @@ impl ExclusiveCore {
         let machine = cores::online(tree);
         let there = exclusive.iter().all(|core| machine.contains(core));
         if there && machine.iter().any(|core| !exclusive.contains(core)) {
-            // First of all: another process, even a dead one, may have this process within its fence.
+            // Claims first: another process, even a dead one, may have this process within its fence.
             journal.claim(exclusive, &machine)?;
         }
         let taken = ExclusiveCore::take_claimed(tree, journal, exclusive, &machine, neighbours);
@@ -141,7 +140,7 @@ impl ExclusiveCore {
         machine: &[CoreId],
         neighbours: &Neighbours,
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
-        // Our own threads stay within the cores of this process; all other threads have the whole machine but these.
+        // Our own threads stay within the cores of this process; all other threads get the whole machine without these.
         let mut own_others = cores::usable(tree);
         let all = list(&own_others);
         let refusal = |why: String, remedy: &str| refused(keeping(exclusive), why, remedy);
@@ -212,7 +211,7 @@ impl ExclusiveCore {
             threads,
             stays: programs_on(tree, *core, why),
             interrupts: kernel_work::move_interrupts(tree, journal, *core, &steered),
-            // The first core has them.
+            // Only the first core has steered interrupts.
             steered: std::mem::take(&mut steering.0),
             unbound_work: kernel_work::move_unbound_work(tree, journal, *core),
             idle_exit_max_us: idle.is_ok().then_some(idle::IDLE_EXIT_MAX_US),
@@ -239,57 +238,57 @@ impl ExclusiveCore {
         Ok(cores.collect())
     }
 
-    /// What protection was really obtained.
+    /// The protection that the core obtained.
     pub fn obtained(&self) -> &Obtained {
         &self.obtained
     }
 
-    /// Lets `thread`, of this process, onto the core; it still has to be pinned there. Others of this process stay off
-    /// it by being pinned elsewhere.
+    /// Admits `thread`, of this process, to the core; it still has to be pinned there. Other threads of this process
+    /// must be pinned elsewhere.
     ///
     /// # Errors
-    /// [`Refusal`] where the kernel does not let it in.
+    /// [`Refusal`] if the kernel does not admit the thread.
     pub fn enter(&self, thread: Tid) -> Result<(), Refusal> {
         let entered = self.fence.enter(self.obtained.core, thread);
         entered.map_err(|why| self.refuse("entering", thread, why))
     }
 
-    /// Lets `thread`, which has entered, out again; where it runs then is the caller's affair.
+    /// Moves `thread`, which has entered, out again; the caller decides where it runs then.
     ///
     /// # Errors
-    /// [`Refusal`] where the kernel does not let it out.
+    /// [`Refusal`] if the kernel does not move the thread.
     pub fn leave(&self, thread: Tid) -> Result<(), Refusal> {
         let left = self.fence.leave(self.obtained.core, thread);
         left.map_err(|why| self.refuse("leaving", thread, why))
     }
 
-    /// Takes `thread`, of this process, off the core, and has the core lent to it until the answer is dropped. Where
-    /// the core is kept by a partition, the thread is off it for good.
+    /// Takes `thread`, of this process, off the core, and makes it a borrower until the result is dropped. If a
+    /// partition keeps the core, the thread never gets it.
     ///
     /// # Errors
-    /// [`Refusal`] where the kernel does not move it.
+    /// [`Refusal`] if the kernel does not move the thread.
     pub fn lend_to(&self, thread: Tid) -> Result<Lendee, Refusal> {
         let added = self.lendees.add(thread);
         added.map_err(|why| self.refuse("leaving", thread, why))
     }
 
-    /// Whether the core can be lent now: there is a lendee, and the core is not kept by a partition.
+    /// Whether the core can be lent now: there is a borrower, and no partition keeps the core.
     pub fn lendable(&self) -> bool {
         !matches!(*self.fence, Fence::Partition(_)) && self.lendees.any()
     }
 
-    /// Lends the core to its lendees. Lending twice is harmless.
+    /// Lends the core to its borrowers. Lending twice is harmless.
     ///
     /// # Errors
-    /// [`Refusal`] where the kernel does not take it.
+    /// [`Refusal`] if the kernel refuses a borrower the core.
     pub fn lend(&self) -> Result<(), Refusal> {
         self.set_lent(true)
     }
 
-    /// Takes the core back; when this returns, all lendees have left it.
+    /// Takes the core back; when this returns, all borrowers have left it.
     ///
     /// # Errors
-    /// [`Refusal`] where the kernel does not give it.
+    /// [`Refusal`] if the kernel leaves the core to a borrower.
     pub fn take_back(&self) -> Result<(), Refusal> {
         self.set_lent(false)
     }
@@ -297,7 +296,7 @@ impl ExclusiveCore {
     fn set_lent(&self, lent: bool) -> Result<(), Refusal> {
         let what = if lent { "lending" } else { "taking back" };
         let set = || self.lendees.set_lent(self.obtained.core, lent);
-        // A group that was made meanwhile, within one that has it lent, holds it back.
+        // A group made meanwhile inside a borrowing group prevents taking it back: the sweep shrinks that group.
         let done = set().or_else(|why| {
             if lent {
                 Err(why)
@@ -324,27 +323,27 @@ impl ExclusiveCore {
     }
 }
 
-/// Whether there are the interrupts that are to be steered onto a core.
+/// Checks that the interrupts to steer onto a core exist.
 ///
 /// # Errors
-/// [`Refusal`] where one is not there, with those that are.
+/// [`Refusal`] if one does not exist, with a list of those that do.
 pub fn check_interrupts(tree: &KernelTree, neighbours: &Neighbours) -> Result<(), Refusal> {
     kernel_work::named(tree, &neighbours.interrupts).map(drop)
 }
 
-/// What a control group has of the cores.
+/// How a control group may use the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupUse {
-    /// They are lent to it.
+    /// The group borrows the cores while they are idle.
     Lent,
-    /// It shares them.
+    /// The group shares the cores all the time.
     Shared,
 }
 
-/// Whether there are the groups that the cores are to be lent to, or shared with.
+/// Checks that the groups that borrow or share the cores exist.
 ///
 /// # Errors
-/// [`Refusal`] where one is not there, or cannot be lent to.
+/// [`Refusal`] if one does not exist, or cannot borrow.
 pub fn check_groups(tree: &KernelTree, named: &[PathBuf], how: GroupUse) -> Result<(), Refusal> {
     groups(tree, named, how).map(drop)
 }
@@ -384,8 +383,8 @@ fn groups(tree: &KernelTree, named: &[PathBuf], how: GroupUse) -> Result<Vec<Pat
                 );
             }
         };
-        // In version 2 a group may go without a list of its own. Once it has one, it cannot give that up again while a
-        // process is in it: the kernel answers ENOSPC (validate_change() in kernel/cgroup/cpuset.c).
+        // In version 2 a group may have no list of its own. Once it has one, it cannot drop it again while a process is
+        // in it: the kernel answers ENOSPC (validate_change() in kernel/cgroup/cpuset.c).
         if cores.is_empty() && how == GroupUse::Lent {
             let all = read_trimmed(&folder.join("cpuset.cpus.effective")).unwrap_or_default();
             return refusal(
@@ -406,15 +405,15 @@ fn keeping(exclusive: &[CoreId]) -> String {
     format!("keeping core{s} {} for real-time work", list(exclusive))
 }
 
-/// What the group of a core is called: a process keeps each core once.
+/// Name of the group of a core: unique, because a process keeps each core once.
 fn group_name(core: CoreId) -> String {
     format!("punctual-{}{CORE}{core}", std::process::id())
 }
 
-/// What such a name has, and no other.
+/// The part by which such names are recognized.
 const CORE: &str = "-core-";
 
-/// Whether the file at `path` is one of a group that keeps a core: a partition, or a pen.
+/// Whether the file at `path` belongs to a group that keeps a core: a partition, or a pen.
 pub(super) fn keeps_a_core(path: &CStr) -> bool {
     let mut folders = path.to_bytes().rsplit(|byte| *byte == b'/').skip(1);
     folders.next().is_some_and(|group| {
@@ -423,7 +422,7 @@ pub(super) fn keeps_a_core(path: &CStr) -> bool {
     })
 }
 
-/// `cores` as the kernel takes them, e.g. "0-2,5".
+/// `cores` in the kernel's format, e.g. "0-2,5".
 pub(super) fn list(cores: &[CoreId]) -> String {
     let mut sorted: Vec<u32> = cores.iter().map(|core| core.0).collect();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! How a core is kept, and what protection that really gives it.
+//! The method by which a core is kept, and the protection that it obtained.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::super::real_time::RealTimeLimits;
 use crate::{Refusal, Stay, Why};
 
-/// How a core is kept, the best first.
+/// Methods of keeping a core, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mechanism {
-    /// A cpuset partition without load balancing (cgroup version 2).
+    /// A cpuset partition without load balancing (cgroup version 2), and so of isolated cores.
     IsolatedPartition,
-    /// A cpuset partition (cgroup version 2).
+    /// A cpuset partition with load balancing (cgroup version 2).
     Partition,
-    /// All other threads in a cpuset without the core (cgroup version 1).
+    /// A cpuset without the core for all other threads (cgroup version 1).
     Cpuset,
-    /// The affinity of every thread.
+    /// The affinity of every other thread.
     Affinity,
     /// The kernel was booted to keep the core free (`isolcpus`).
     Isolated,
@@ -36,17 +36,17 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// How many threads a sweep met.
+/// Numbers of threads that a sweep met, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Census {
-    /// Moved away.
+    /// Threads that were moved away.
     pub moved: usize,
-    /// Bound to the core by the kernel.
+    /// Threads that the kernel binds to the core.
     pub kept: usize,
-    /// Not this user's to move.
+    /// Threads that this user may not move.
     #[serde(default)]
     pub not_ours: usize,
-    /// Left alone on purpose.
+    /// Threads that were spared on purpose.
     pub spared: usize,
 }
 
@@ -74,35 +74,34 @@ impl fmt::Display for Census {
     }
 }
 
-/// Programs that are listed of those that may still run on a core: a core has about ten kernel threads of its own.
+/// Upper bound on listed programs that may still run on a core: a core has about ten kernel threads of its own.
 pub const STAYS_MAX: usize = 64;
 
-/// What protection the core really has.
+/// The protection that a core obtained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obtained {
-    /// Which core.
+    /// Number of the core.
     pub core: CoreId,
-    /// How it is kept.
+    /// Method by which the core is kept.
     pub mechanism: Mechanism,
-    /// The threads met when it was taken; all zero for a partition, where the kernel moves them itself.
+    /// Threads met when the core was taken; all zero for a partition, where the kernel moves them itself.
     pub threads: Census,
-    /// The programs that may still run there, the first [`STAYS_MAX`].
+    /// Programs that may still run there, the first [`STAYS_MAX`].
     #[serde(default)]
     pub stays: Vec<Stay>,
-    /// Interrupts that left it, and interrupts that would not.
+    /// Number of interrupts that left the core, and of those that could not.
     pub interrupts: (usize, usize),
-    /// Interrupts that were steered onto it.
+    /// Names of the interrupts that were steered onto the core.
     #[serde(default)]
     pub steered: Vec<String>,
     /// Whether kernel work that is bound to no core stays off it.
     pub unbound_work: bool,
-    /// How long leaving an idle state of the core takes at most, in microseconds; none where that is as the kernel
-    /// likes.
+    /// Longest exit latency of the core's idle states, in microseconds; `None`: the kernel's choice.
     #[serde(default)]
     pub idle_exit_max_us: Option<u32>,
-    /// What bounds real-time threads on it.
+    /// Kernel rules that bound real-time threads on the core.
     pub limits: RealTimeLimits,
-    /// Better mechanisms, and why this machine refused them.
+    /// Better methods, each with the reason why this machine refused it.
     pub refused: Vec<Refusal>,
 }
 

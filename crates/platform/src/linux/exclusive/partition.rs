@@ -3,14 +3,14 @@
 //! A group below the one that this process is in becomes a *partition* with the core as its only one
 //! (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"): the kernel takes the core from every other group
 //! and moves their threads away by itself. Below a group that is no partition (the usual case) the core must be
-//! exclusive in every group from the topmost one down, a *remote* partition. The kernel answers a partition that it
-//! will not have with `KIND invalid (reason)` in the same file. The group is threaded, so that single threads of this
-//! process enter it.
+//! exclusive in every group from the topmost one down, a *remote* partition. The kernel answers an invalid partition
+//! with `KIND invalid (reason)` in the same file. The group is threaded, so that single threads of this process enter
+//! it.
 //!
-//! **Which kind.** A partition of one core has nothing to balance, whether it is a `root` or an `isolated` one; the
-//! latter is spared a little more of the kernel's own work. But a partition that changes which cores are isolated can
-//! stop every fork of the machine (seen on Linux 6.12, decision 50): since 6.8 the kernel starts workers for unbound
-//! work meanwhile, under the lock of cpusets. So the kind is the one that changes nothing in that ([`kind_of`]).
+//! **Kind.** A partition of one core has nothing to balance, whether it is a `root` or an `isolated` one; the latter is
+//! spared a little more of the kernel's own work. But a partition that changes which cores are isolated can stop every
+//! fork of the machine (seen on Linux 6.12, decision 50): since 6.8 the kernel starts workers for unbound work
+//! meanwhile, under the lock of cpusets. So the chosen kind leaves the set of isolated cores unchanged ([`kind_of`]).
 
 use std::path::{Path, PathBuf};
 
@@ -29,12 +29,12 @@ const ROOT: &str = "root";
 pub(super) const ISOLATED: &str = "isolated";
 const PARTITION: &str = "cpuset.cpus.partition";
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
-/// The first kernel that has partitions below groups that are none.
+/// The first kernel with partitions below groups that are none.
 pub(super) const REMOTE: (u32, u32) = (6, 7);
-/// The first kernel in which threads keep their own choice of cores when their group's change (`user_cpus_ptr`).
+/// The first kernel in which threads keep their own choice of cores when their group's cores change (`user_cpus_ptr`).
 const KEEPS_CHOICES: (u32, u32) = (6, 2);
 
-/// The partition.
+/// The group of an exclusive core, and its kind of partition.
 #[derive(Debug)]
 pub(super) struct Partition {
     folder: PathBuf,
@@ -42,8 +42,8 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    /// Makes the partition, without threads. Where that is refused, groups above it may have been changed: the caller
-    /// puts back what is in the journal since.
+    /// Makes the partition, without threads. After a refusal, groups above it may have been changed: the caller must
+    /// undo the journal's changes since.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, core: CoreId) -> Result<Partition, Refusal> {
         let (top, home) = groups(tree)?;
         let above = read_trimmed(&home.join(PARTITION)).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Partition {
         for group in way {
             enable_below(group, "cpuset", journal)?;
             let exclusive = group.join(EXCLUSIVE);
-            // The topmost group has none; kernels before 6.7 know no remote partitions.
+            // The topmost group has no such file; kernels before 6.7 have no remote partitions.
             if exclusive.exists() {
                 journal.add_to_list(&exclusive)?;
             }
@@ -79,24 +79,24 @@ impl Partition {
         Ok(self)
     }
 
-    /// `isolated` or `root`.
+    /// The kind as written to the kernel: `isolated` or `root`.
     pub(super) fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// Lets `thread` out of the partition, to where this process is.
+    /// Moves `thread` out of the partition, into this process's group.
     pub(super) fn leave(&self, thread: Tid) -> std::io::Result<()> {
         let home = self.folder.parent().unwrap_or(&self.folder);
         write_existing(&home.join("cgroup.threads"), &thread.0.to_string())
     }
 
-    /// Lets `thread`, of this process, into the partition.
+    /// Moves `thread`, of this process, into the partition.
     pub(super) fn enter(&self, thread: Tid) -> std::io::Result<()> {
         write_existing(&self.folder.join("cgroup.threads"), &thread.0.to_string())
     }
 }
 
-/// The topmost group, and the one that this process is in.
+/// The topmost group, and the group of this process.
 pub(super) fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let mountinfo = text("/proc/self/mountinfo");
@@ -107,9 +107,9 @@ pub(super) fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
     Ok((tree.path(top), tree.path(home.folder)))
 }
 
-/// Records where threads run that do not run everywhere, before the partition and so undone after it: up to Linux 6.1
-/// the kernel gives every thread all cores of its group once a partition comes or goes. Since 6.2 it remembers each
-/// one's own choice. Where the partition is refused, they are put back with all else, after it.
+/// Records the affinity of threads that do not run everywhere, before the partition and so undone after it: up to Linux
+/// 6.1 the kernel gives every thread all cores of its group when a partition is made or dissolved. Since 6.2 it keeps
+/// each thread's own choice. If the partition is refused, the affinities are restored last.
 fn remember_choices(tree: &KernelTree, journal: &Journal) {
     if !tree.is_live() || tree.release() >= Some(KEEPS_CHOICES) {
         return;
@@ -118,14 +118,14 @@ fn remember_choices(tree: &KernelTree, journal: &Journal) {
     for thread in threads(tree) {
         let narrowed = affinity_of(thread).is_ok_and(|mask| all.iter().any(|core| !mask.has(*core)));
         if narrowed {
-            // A full journal or a thread that has ended: then that choice is lost, as it would be without us.
+            // Fails if the journal is full or the thread has ended; its choice is then lost, as by any other partition.
             let _ = journal.remember_affinity(thread);
         }
     }
 }
 
-/// The kind of partition for a core that leaves the set of isolated cores as it is: that of the partition `above`, from
-/// which it is taken, and `isolated` for cores that were isolated at boot, of which the kernel makes no other.
+/// The kind of partition that leaves the set of isolated cores unchanged: the kind of `above`, from which the core is
+/// taken, and `isolated` for cores that were isolated at boot, of which the kernel makes no other kind.
 fn kind_of(above: &str, isolated_at_boot: bool) -> &'static str {
     match above == ISOLATED || isolated_at_boot {
         true => ISOLATED,
@@ -133,22 +133,21 @@ fn kind_of(above: &str, isolated_at_boot: bool) -> &'static str {
     }
 }
 
-/// Asks for a partition of `kind` and has it dissolved before its group goes: going alone dissolves it some time later
-/// only.
+/// Asks for a partition of `kind`, and records that it must be dissolved before its group is removed: removal alone
+/// dissolves it only some time later.
 fn ask(journal: &Journal, file: &Path, kind: &str) -> Result<(), String> {
     let asked = journal.switch(file, kind, "member");
     asked.map_err(|refusal| format!("{kind}: {}", refusal.why))
 }
 
-/// Whether the group is a partition of `kind`: what the kernel says of it is believed.
+/// Whether the kernel says that the group is a partition of `kind`.
 fn granted(folder: &Path, kind: &str) -> Result<(), String> {
     let answer = read_trimmed(&folder.join(PARTITION)).map_err(|why| format!("{kind}: {why}"))?;
     judge(kind, &answer)
 }
 
-/// Whether `answer`, read from `cpuset.cpus.partition` after `kind` was written, says that there is such a partition;
-/// the kernel's reason if not. It answers "KIND invalid (reason)" where it would not have the partition, or no longer
-/// has it.
+/// Whether `answer`, read from `cpuset.cpus.partition` after `kind` was written, names such a partition; the kernel's
+/// reason if not. The kernel answers "KIND invalid (reason)" if it refuses the partition, or has dissolved it.
 fn judge(kind: &str, answer: &str) -> Result<(), String> {
     match answer.strip_prefix(kind).map(str::trim) {
         Some("") => Ok(()),

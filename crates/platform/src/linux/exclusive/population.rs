@@ -1,11 +1,12 @@
-//! Which threads the machine has, and which of them are left where they are.
+//! The threads of the machine, and those that are left where they are.
 //!
-//! Left alone are this process and its children, which it places itself; a child has this program's name until it
-//! executes its own. So are programs that the user names; what such a program starts is moved at the next sweep. And so
-//! is process 1, unless the user has it moved: every service that it starts meanwhile would be confined as well.
+//! This process and its children stay, because it places them itself; a child has this program's name until it executes
+//! its own. So do programs that the user names; threads that such a program starts as another one are moved at the next
+//! sweep. And so does process 1, unless the user has it moved: every service that it starts meanwhile would be confined
+//! as well.
 //!
-//! The programs that started this one (a shell, a terminal) are moved like all others. What they start meanwhile is in
-//! the same pen, or inherits the same affinity, and goes back with them (`heirs.rs`).
+//! The programs that started this one (a shell, a terminal) are moved like all others. Programs that they start
+//! meanwhile are in the same pen, or inherit the same affinity, and are restored with them (`heirs.rs`).
 
 use std::collections::HashMap;
 
@@ -14,16 +15,16 @@ use super::super::thread::Tid;
 use super::super::undo::start_time;
 use crate::{Neighbours, Why};
 
-/// A thread, told from a later one of the same number.
+/// A thread, distinguished from a later one of the same number by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) tid: Tid,
-    /// When it started, in ticks since boot (proc_pid_stat(5), field 22).
+    /// Start time of the thread, in ticks since boot (proc_pid_stat(5), field 22).
     pub(super) started: u64,
 }
 
 impl Identity {
-    /// None of a thread that has ended.
+    /// The identity of a living thread; `None` if it has ended.
     pub(super) fn of(tree: &KernelTree, tid: Tid) -> Option<Identity> {
         let stat = std::fs::read(tree.path(format!("/proc/{tid}/stat"))).ok()?;
         let started = std::str::from_utf8(start_time(&stat)?).ok()?.parse().ok()?;
@@ -31,12 +32,12 @@ impl Identity {
     }
 }
 
-/// Looking at every thread's start is most of a sweep's cost, so it is remembered for as long as the number is listed.
-/// The kernel gives numbers in turn (pid_max in proc_sys_kernel(5)), so that one is hardly given again between two
-/// sweeps; each number is looked at again in one sweep of so many.
+/// Reading every thread's start time is most of a sweep's cost, so it is kept while the number is listed. The kernel
+/// assigns numbers in turn (pid_max in proc_sys_kernel(5)), so one is hardly reused between two sweeps; each number is
+/// read again in one sweep out of this many.
 const RECHECK_EVERY: i32 = 32;
 
-/// The threads that were there at the last sweep.
+/// The threads of the last sweep, with their start times.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
     started: HashMap<Tid, u64>,
@@ -44,7 +45,7 @@ pub(super) struct Roll {
 }
 
 impl Roll {
-    /// The threads of these numbers, without those that have ended.
+    /// The identities of these threads, without those that have ended.
     pub(super) fn call(&mut self, tree: &KernelTree, tids: &[Tid]) -> Vec<Identity> {
         self.round = (self.round + 1) % RECHECK_EVERY;
         let before = std::mem::take(&mut self.started);
@@ -62,8 +63,8 @@ impl Roll {
     }
 }
 
-/// Why a thread was not moved, by what the kernel answered to that (sched_setaffinity(2), cgroups(7)); `None` of a
-/// thread that has ended.
+/// The reason why a thread was not moved, by the kernel's error (sched_setaffinity(2), cgroups(7)); `None` for a thread
+/// that has ended.
 pub(super) fn unmoved(answer: &std::io::Error) -> Option<Why> {
     match answer.raw_os_error() {
         Some(libc::ESRCH) => None,
@@ -72,21 +73,21 @@ pub(super) fn unmoved(answer: &std::io::Error) -> Option<Why> {
     }
 }
 
-/// The process that the kernel starts first.
+/// Pid of the process that the kernel starts first.
 pub(super) const INIT: i32 = 1;
 
-/// The threads that stay although they could be moved.
+/// Rules for the threads that stay although they could be moved.
 #[derive(Clone, Debug)]
 pub(super) struct Spared {
     tree: KernelTree,
-    /// This process.
+    /// Process id of this process.
     own: i32,
     move_init: bool,
     programs: Vec<String>,
 }
 
 impl Spared {
-    /// This process, its children, process 1 unless it is to be moved, and the programs that `neighbours` names.
+    /// Spares this process, its children, process 1 unless it is to be moved, and the programs that `neighbours` names.
     pub(super) fn new(tree: &KernelTree, neighbours: &Neighbours) -> Spared {
         Spared {
             tree: tree.clone(),
@@ -112,14 +113,14 @@ impl Spared {
     }
 }
 
-/// What is asked of `/proc/<tid>/status` (proc_pid_status(5)).
+/// The fields used of a thread's `/proc/<tid>/status` (proc_pid_status(5)).
 pub(super) struct Status {
     pub(super) name: String,
-    /// The process that it is a thread of, by its first thread.
+    /// Process id of the thread's process.
     pub(super) process: i32,
-    /// The process that started that one.
+    /// Process id of that process's parent.
     pub(super) parent: i32,
-    /// Its real user.
+    /// Real user id of the thread.
     pub(super) user: u32,
 }
 

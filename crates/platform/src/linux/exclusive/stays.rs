@@ -1,4 +1,4 @@
-//! Which programs may still run on an exclusive core, and why.
+//! Programs that may still run on an exclusive core, and the reasons.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use super::population::{INIT, Status, threads};
 use super::{KernelTree, STAYS_MAX};
 use crate::{Stay, Why};
 
-/// Set of threads of the kernel (`PF_KTHREAD` in the kernel's linux/sched.h).
+/// Flag of kernel threads (`PF_KTHREAD` in the kernel's linux/sched.h).
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// Programs of which the text names so many of each kind.
+/// Upper bound on the programs of each kind that the text names.
 const NAMED_MAX: usize = 8;
 
-/// A thread that may run on a core.
+/// A thread that may run on the core in question.
 pub(super) struct Present<'t> {
     pub(super) thread: Tid,
     pub(super) status: &'t Status,
-    /// It is one of the kernel's.
+    /// Whether the thread is a kernel thread.
     pub(super) of_kernel: bool,
     pub(super) mask: CoreMask,
 }
 
-/// The programs with threads that may run on `core`, by kind, at most [`STAYS_MAX`] and one for the rest. `judge` tells
-/// why a thread is there; `None` of threads that do not count: those of the process itself, and of programs that the
-/// next sweep moves.
+/// The programs with threads that may run on `core`, by kind; at most [`STAYS_MAX`] and one entry for the rest. `judge`
+/// returns the reason why a thread is there; `None` for threads that do not count: those of the process itself, and of
+/// programs that the next sweep moves.
 pub(super) fn programs_on(tree: &KernelTree, core: CoreId, judge: impl Fn(&Present) -> Option<Why>) -> Vec<Stay> {
-    // By kind, then by how many cores it may use, then by number.
+    // Sorted by kind, then by the number of cores that the program may use, then by pid.
     let mut found: BTreeMap<(Why, u32, i32), Stay> = BTreeMap::new();
     for thread in threads(tree) {
         let Some(mask) = affinity_of(thread).ok().filter(|mask| mask.has(core)) else {
@@ -61,7 +61,7 @@ pub(super) fn programs_on(tree: &KernelTree, core: CoreId, judge: impl Fn(&Prese
     bounded(found.into_values().collect())
 }
 
-/// The first [`STAYS_MAX`], and one for the rest.
+/// The first [`STAYS_MAX`] entries, and one entry for the rest.
 fn bounded(mut stays: Vec<Stay>) -> Vec<Stay> {
     let rest = stays.split_off(stays.len().min(STAYS_MAX));
     let threads = rest.iter().map(|stay| stay.threads).sum();
@@ -80,7 +80,7 @@ fn of_the_kernel(tree: &KernelTree, thread: Tid) -> bool {
 }
 
 /// The programs that may still run on `core`, which process `holder` keeps, as another process sees them: it cannot
-/// tell a program that has the core lent at this instant from one that was spared.
+/// distinguish a program that borrows the core at this instant from one that was spared.
 pub fn staying(tree: &KernelTree, holder: i32, core: CoreId) -> Vec<Stay> {
     let holders_user = Status::read(tree, Tid(holder)).map(|status| status.user);
     programs_on(tree, core, |present| match present.status {
@@ -93,7 +93,7 @@ pub fn staying(tree: &KernelTree, holder: i32, core: CoreId) -> Vec<Stay> {
     })
 }
 
-/// `stays`, all of one core, in words: by kind, of each the first eight programs.
+/// Describes `stays`, all of one core: by kind, with the first eight programs of each.
 pub fn told(stays: &[Stay]) -> String {
     let kinds = stays.chunk_by(|a, b| a.why == b.why).filter_map(|kind| {
         let threads: usize = kind.iter().map(|stay| stay.threads).sum();

@@ -1,4 +1,5 @@
-//! Finds threads that were started since, and moves them away; keeps lendees off cores that another process has taken.
+//! Finds threads that were started later, and moves them away; keeps borrowers off cores that another process has
+//! taken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +14,7 @@ use super::lendees::Lendees;
 use super::{Fence, SWEEP_PERIOD};
 use punctual_os::LinuxOs;
 
-/// A thread that sweeps until it is dropped.
+/// A thread that sweeps until this is dropped.
 #[derive(Debug)]
 pub(super) struct Sweeper {
     stop: Arc<AtomicBool>,
@@ -21,7 +22,7 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Sweeps `fence` from one of `others`; `None` where the kernel keeps other threads out, or grants us no thread.
+    /// Sweeps `fence` from one of `others`; `None` if the kernel keeps other threads out, or grants us no thread.
     pub(super) fn start(
         fence: &Arc<Fence>,
         lendees: &Arc<Lendees>,
@@ -45,7 +46,7 @@ impl Sweeper {
 }
 
 fn sweep_until(fence: &Weak<Fence>, lendees: &Weak<Lendees>, journal: &Journal, stop: &AtomicBool, others: &[CoreId]) {
-    // Where that is refused, it sweeps from wherever it runs.
+    // If pinning is refused, the thread sweeps from wherever it runs.
     let _ = thread::pin_to(others);
     while !stop.load(Ordering::Acquire) {
         LinuxOs.sleep_until(LinuxOs.now() + SWEEP_PERIOD);
@@ -62,7 +63,7 @@ impl Drop for Sweeper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed.
+            // A panic in the thread has been printed.
             let _ = thread.join();
         }
     }

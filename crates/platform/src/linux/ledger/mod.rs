@@ -1,15 +1,15 @@
-//! The ledger: what all processes of this program hold and have changed on this machine, in one file.
+//! The ledger: one file with the cores and the changes of all processes of this program on this machine.
 //!
-//! **Problem.** What one process changes (interrupts, groups, clock limits) outlives it, and other processes take it
-//! for the machine's own. A table per process does not help: the order in which processes end decides what
-//! stays, and after the death of a process and its guardian no record is left. **Method.** One table for all
+//! **Problem.** The changes of one process (interrupts, groups, clock limits) outlive it, and other processes take them
+//! for the machine's own state. A table per process does not help: the order in which processes end would decide which
+//! changes stay, and after the death of a process and its guardian no record is left. **Method.** One table for all
 //! ([`Table`]), in a file in the folder for run-time data, mapped by every process and changed only under its lock
 //! (flock(2)). The kernel releases the lock when a process dies; the records stay until the machine is off.
 //!
-//! The header names the boot, because what was changed before the last one is no longer so, and the layout. Limits: a
-//! process that is stopped (SIGSTOP) while it has the lock makes others wait, for [`LOCK_WAIT`] at most. So does a
-//! process that dies there while a child that it forked without executing lives on. A process that has it and goes on,
-//! on a busy machine say, is waited for for longer, and so are several that have it one after the other
+//! The header names the boot, because a reboot undoes all changes, and the layout. Limits: a process that is stopped
+//! (SIGSTOP) while it has the lock makes others wait, for [`LOCK_WAIT`] at most. So does a process that dies there
+//! while a child that it forked without executing lives on. If the process with the lock makes progress, for example
+//! slowly on a busy machine, others wait longer, and so they do if several processes have it one after the other
 //! ([`LOCK_WAIT_MAX`]).
 
 mod table;
@@ -36,19 +36,19 @@ pub(super) use table::{
 };
 pub(super) use text::{number, parse_list};
 
-/// The environment variable that names the folder of the ledger, for tests and for machines where the usual one cannot
-/// be written.
+/// The environment variable that names the ledger's folder, for tests and for machines on which the usual one cannot be
+/// written.
 pub const FOLDER: &str = "PUNCTUAL_RUN_DIR";
-/// Where the ledger of the superuser is (file-hierarchy(7)).
+/// Folder of the superuser's ledger (file-hierarchy(7)).
 pub(super) const SYSTEM: &str = "/run/punctual";
 const NAME: &str = "ledger";
-/// Of the file: changed with every change of a type in `table.rs`.
+/// Version of the file's layout: raised with every change of a type in `table.rs`.
 const LAYOUT: u32 = 1;
 const MAGIC: [u8; 8] = *b"punctual";
-/// How long the lock is waited for while the process that has it does nothing: longer than a group takes to become
-/// empty (`undo.rs`).
+/// Longest wait for the lock while the process that has it makes no progress: longer than a group takes to become empty
+/// (`undo.rs`).
 pub(super) const LOCK_WAIT: Nanos = Nanos::from_millis(5000);
-/// How long it is waited for in all.
+/// Longest wait for the lock in all.
 const LOCK_WAIT_MAX: Nanos = Nanos::from_millis(60_000);
 const LOCK_PAUSE: Nanos = Nanos::from_millis(1);
 
@@ -56,9 +56,9 @@ const LOCK_PAUSE: Nanos = Nanos::from_millis(1);
 struct Header {
     layout: u32,
     size: u32,
-    /// As the kernel prints it, in 36 bytes.
+    /// Id of the boot as the kernel prints it, in 36 bytes.
     boot: [u8; 40],
-    /// Written last.
+    /// Written last, so that the header is valid only once it is complete.
     magic: [u8; 8],
 }
 
@@ -68,13 +68,13 @@ struct Image {
     table: Table,
 }
 
-/// The ledger, mapped.
+/// The mapped ledger of this process.
 #[derive(Debug)]
 pub(super) struct Ledger {
     image: NonNull<Image>,
-    /// The file, for its lock only.
+    /// The file, opened for its lock only.
     lock: File,
-    /// The lock of the file does not keep threads that share the descriptor apart.
+    /// Excludes threads that share the descriptor, between which the file's lock does not distinguish.
     threads: Mutex<()>,
 }
 
@@ -84,7 +84,7 @@ unsafe impl Send for Ledger {}
 unsafe impl Sync for Ledger {}
 
 /// The folder of this user's ledger: the one that the environment names ([`FOLDER`]); `/run/punctual` for the
-/// superuser; else `punctual` in the user's folder for run-time data, or a folder in the temporary one.
+/// superuser; else `punctual` in the user's folder for run-time data, or in the temporary folder.
 pub fn folder() -> PathBuf {
     let named = |name| {
         std::env::var_os(name)
@@ -108,10 +108,10 @@ fn writable(folder: &Path) -> bool {
 }
 
 impl Ledger {
-    /// Opens the ledger in `folder`, or makes it.
+    /// Opens the ledger in `folder`; creates it if it is missing.
     ///
     /// # Errors
-    /// [`Refusal`] where it cannot be made or mapped, belongs to another user, or has another layout.
+    /// [`Refusal`] if it cannot be created or mapped, belongs to another user, or has another layout.
     pub(super) fn open(folder: &Path) -> Result<Ledger, Refusal> {
         let path = folder.join(NAME);
         let cannot = |why: io::Error| {
@@ -139,8 +139,8 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What the table of the ledger in `folder` holds now, for any user that may read it; `None` where there is no
-    /// ledger, or one of another boot.
+    /// Copies the present table of the ledger in `folder`, for any user that may read it; `None` if there is no ledger,
+    /// or one of another boot.
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be read or has another layout.
@@ -154,9 +154,9 @@ impl Ledger {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(cannot)?,
         };
-        // SAFETY: all zeros is an image.
+        // SAFETY: all zeros are a valid image.
         let mut image: Box<Image> = unsafe { zeroed() };
-        // SAFETY: any bytes are an image, and these are as many as it has.
+        // SAFETY: any bytes are a valid image, and the slice has its size.
         let bytes = unsafe { std::slice::from_raw_parts_mut((&raw mut *image).cast::<u8>(), size_of::<Image>()) };
         if !wait_for_lock(file.as_raw_fd(), libc::LOCK_SH) {
             return Err(busy());
@@ -170,7 +170,7 @@ impl Ledger {
         }
     }
 
-    /// A ledger without a name: only this process and its guardian know it.
+    /// Makes an unnamed ledger: only this process and its guardian know it.
     ///
     /// # Errors
     /// [`Refusal`] where the kernel refuses the memory.
@@ -199,7 +199,7 @@ impl Ledger {
         if !found.is_file() || found.uid() != user {
             return Err(io::Error::other("it is no file of this user"));
         }
-        // All of it, so that no later write meets a full file system.
+        // Allocates all of the file now, so that no later write meets a full file system.
         // SAFETY: the descriptor is open.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size_of::<Image>() as libc::off_t) } {
             0 => {}
@@ -218,8 +218,8 @@ impl Ledger {
         };
         let image = NonNull::new(address.cast::<Image>()).filter(|_| address != libc::MAP_FAILED);
         let image = image.ok_or_else(last_error)?;
-        // Opened once more for locking: a mapping holds on to the file that it is of, and so does the guardian, which
-        // inherits it. A lock on that file would outlive the process.
+        // Opens the file once more for its lock: the mapping holds the first open file, and so does the guardian, which
+        // inherits it. A lock on that one would outlive the process.
         let again = { OpenOptions::new() }
             .read(true)
             .write(true)
@@ -252,7 +252,7 @@ impl Ledger {
             boot,
             magic: [0; 8],
         };
-        // What an earlier boot changed is no longer changed.
+        // A reboot has undone all changes of an earlier boot.
         // SAFETY: mapped, locked, and the table is valid as all zeros.
         unsafe { std::ptr::write_bytes(&raw mut (*locked.image.as_ptr()).table, 0, 1) };
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -260,10 +260,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// Waits until no other process and no other thread reads or changes the table.
+    /// Waits until no other process or thread reads or changes the table.
     ///
     /// # Errors
-    /// [`Refusal`] where the process that has it does nothing for [`LOCK_WAIT`], and after [`LOCK_WAIT_MAX`].
+    /// [`Refusal`] if the process that has it makes no progress for [`LOCK_WAIT`], and after [`LOCK_WAIT_MAX`] in all.
     pub(super) fn lock(&self) -> Result<Locked<'_>, Refusal> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the descriptor is that of the mapping and lives as long as the lock.
@@ -271,7 +271,7 @@ impl Ledger {
         locked.ok_or_else(busy)
     }
 
-    /// The table, unless another process or thread has it at this instant.
+    /// The table; `None` if another process or thread has it at this instant.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         let threads = match self.threads.try_lock() {
             Err(TryLockError::WouldBlock) => return None,
@@ -286,7 +286,7 @@ impl Ledger {
         })
     }
 
-    /// What a guardian needs to use it.
+    /// The mapping and the descriptor that a guardian needs.
     pub(super) fn handle(&self) -> Handle {
         Handle {
             image: self.image,
@@ -302,10 +302,10 @@ impl Drop for Ledger {
     }
 }
 
-/// A value that is all zeros, never on the stack.
+/// Allocates a zeroed value, never on the stack.
 ///
 /// # Safety
-/// All zeros is a valid value of the type, which has a size.
+/// All zeros must be a valid value of the type, which must not be zero-sized.
 unsafe fn zeroed<T>() -> Box<T> {
     let layout = std::alloc::Layout::new::<T>();
     // SAFETY: by contract; the allocation has the value's layout, as a box wants it.
@@ -346,7 +346,7 @@ fn other_layout(path: &Path, layout: u32) -> Refusal {
     )
 }
 
-/// A table as it was when it was read.
+/// A copy of the table at the time of reading.
 pub(super) struct Reading(Box<Image>);
 
 impl Deref for Reading {
@@ -356,7 +356,7 @@ impl Deref for Reading {
     }
 }
 
-/// A ledger for a forked process: its mapping, and a descriptor of the file.
+/// The ledger of a forked process: its mapping, and a descriptor of the file.
 #[derive(Clone, Copy)]
 pub(super) struct Handle {
     image: NonNull<Image>,
@@ -368,14 +368,14 @@ impl Handle {
     /// processes share the locks of inherited ones. Makes plain system calls only.
     ///
     /// # Safety
-    /// `own` is such a descriptor, open while the result lives, and the mapping is inherited.
+    /// `own` must be such a descriptor, open while the result lives, and the mapping must be inherited.
     pub(super) unsafe fn lock<'a>(self, own: RawFd) -> Option<Locked<'a>> {
         // SAFETY: by contract.
         unsafe { Locked::wait(self.image, own, None) }
     }
 }
 
-/// The table, while no other process and no other thread has it.
+/// Exclusive access to the table, for one thread of one process.
 pub(super) struct Locked<'a> {
     image: NonNull<Image>,
     file: RawFd,
@@ -384,7 +384,7 @@ pub(super) struct Locked<'a> {
 
 impl<'a> Locked<'a> {
     /// # Safety
-    /// `file` is open and `image` mapped while the result lives.
+    /// `file` must be open and `image` mapped while the result lives.
     unsafe fn wait(image: NonNull<Image>, file: RawFd, threads: Option<MutexGuard<'a, ()>>) -> Option<Locked<'a>> {
         let locked = wait_for_lock(file, libc::LOCK_EX).then(|| Locked {
             image,
@@ -396,9 +396,9 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// How long to wait yet for a lock, in pauses.
+/// The rest of a wait for a lock, counted in pauses.
 struct Waits {
-    /// What the table showed last.
+    /// The progress number read last.
     seen: u64,
     while_nothing: u64,
     in_all: u64,
@@ -415,7 +415,7 @@ impl Waits {
         }
     }
 
-    /// A pause is over, and the table shows this; whether to wait on.
+    /// Counts a pause, after which the progress number is `shows`; returns whether to wait on.
     fn wait_on(&mut self, shows: u64) -> bool {
         self.while_nothing = match shows == self.seen {
             true => self.while_nothing.saturating_sub(1),
@@ -427,7 +427,7 @@ impl Waits {
     }
 }
 
-/// Waits for that kind of lock; whether it was granted.
+/// Waits for a lock of this kind; returns whether it was granted.
 fn wait_for_lock(file: RawFd, kind: libc::c_int) -> bool {
     let pause = libc::timespec {
         tv_sec: 0,
@@ -446,8 +446,7 @@ fn wait_for_lock(file: RawFd, kind: libc::c_int) -> bool {
     }
 }
 
-/// The number in the table by which a process that waits sees that the one which has the lock goes on; 0 where it
-/// cannot be read.
+/// The number in the table that changes while the process with the lock makes progress; 0 if it cannot be read.
 fn shown(file: RawFd) -> u64 {
     const AT: libc::off_t = (std::mem::offset_of!(Image, table) + Table::GOES_ON_AT) as libc::off_t;
     let mut number = [0; size_of::<u64>()];

@@ -1,17 +1,17 @@
-//! The ledger's table: which holder has which cores, what was changed for which holder, and how it was found.
+//! The ledger's table: the cores of each holder, and each change with its holders and its original value.
 //!
-//! **Terms.** A *holder* is a process that keeps cores or turns knobs. A *change* is one thing of the machine, with the
-//! value that it was found with and the set of holders that want it changed. **Method.** What the thing holds at any
-//! time is a function of the original and of the holders that want it changed ([`Table::step`]): cores without all
-//! those that they claim; of plain values the one that was wished for last. So it does not matter in which order the
-//! holders leave: the last one to leave puts the original back.
+//! **Terms.** A *holder* is a process that keeps cores or turns knobs. A *change* is one thing of the machine (a file,
+//! a thread, a group), with its original value and the set of holders that want it changed. **Method.** The thing's
+//! value at any time is a function of the original and of those holders ([`Table::step`]): a set of cores loses all
+//! cores that they claim; a plain value is their newest wish. So the order in which holders leave does not matter: the
+//! last one to leave restores the original.
 //!
 //! The steps decide, the caller acts: [`Table::give_back`] hands each [`Step`] to a function that carries it out
-//! (`undo.rs`; a map in tests). A thing is brought to its next value *before* the holder is struck from it, and each
-//! entry comes about and goes by one store: a process that dies between any two instructions leaves a table from which
-//! the next one goes on.
+//! (`undo.rs`; a map in tests). A thing gets its next value *before* the holder is removed from it, and each entry is
+//! made and removed by one store: if a process dies between any two instructions, the next one can go on from the
+//! table.
 //!
-//! Everything here runs in the guardian, too: no allocation, no lock, no panic (see `undo.rs`).
+//! Everything here also runs in the guardian: no allocation, no lock, no panic (see `undo.rs`).
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,52 +22,52 @@ use super::super::core_mask::CoreMask;
 use super::super::undo::Errno;
 use super::text::{TEXT_BYTES, Text, parse_list, print_list, print_words};
 
-/// Processes that may hold something at the same time, and the place of what the dead have left: [`LEFT`].
+/// Upper bound on holders, including the entry [`LEFT`] for changes that dead processes have left.
 pub(in super::super) const HOLDERS: usize = 64;
-/// Things that may be changed at the same time: two files for each of 256 cpufreq policies, and the cores of as many
+/// Upper bound on changes at the same time: two files for each of 256 cpufreq policies, and the affinities of as many
 /// threads as a busy desktop has.
 pub(in super::super) const CHANGES: usize = 4096;
-/// Plain values that may be wished for at the same time: four files of 256 cpufreq policies, by two holders.
+/// Upper bound on plain values wished for at the same time: four files of 256 cpufreq policies, by two holders.
 pub(in super::super) const WISHES: usize = 2048;
-/// How often a write that fails is tried: groups in groups, as deep as they are nested where they were found in the
-/// worst order.
+/// Attempts at a failing write: as many as groups are nested, if they were recorded in the worst order.
 const WRITE_PASSES: usize = 8;
-/// The longest path, with its terminating zero: several times that of a user's cgroup under systemd.
+/// Longest path, with its terminating zero, in bytes: several times that of a user's cgroup under systemd.
 pub(in super::super) const PATH_BYTES: usize = 512;
-/// The longest plain value, with its terminating zero.
+/// Longest plain value, with its terminating zero, in bytes.
 const WISH_BYTES: usize = 256;
-/// The longest name of a process, with its terminating zero (proc_pid_comm(5)).
+/// Longest name of a process, with its terminating zero, in bytes (proc_pid_comm(5)).
 const NAME_BYTES: usize = 16;
-/// The longest affinity mask in hexadecimal digits: of 1024 cores.
+/// Longest affinity mask in hexadecimal digits: for 1024 cores.
 const MASK_DIGITS: usize = 2 * libc::CPU_SETSIZE as usize / 8;
-/// Whose place it is in a change that could not be undone when its last holder left. No process has it, so the next
-/// recovery tries again.
+/// Index that stands for the holder of a change that could not be undone when its last holder left. No process has it,
+/// so the next recovery tries again.
 pub(in super::super) const LEFT: usize = 0;
 
-/// What kind of thing was changed, and so what it holds and how it is put back.
+/// Kinds of changed things; the kind decides the thing's value and how it is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(in super::super) enum Kind {
-    /// A file with a plain value: the wish of the newest holder; the original.
+    /// A file with a plain value: the newest holder's wish, else the original.
     Write = 1,
-    /// A file that was switched on: it stays so as long as a holder wants it; then the original is written, which
+    /// A file that was switched on: it stays on as long as a holder wants it; then the original is written, which
     /// switches it off.
     Switch = 2,
     /// A file with a list of cores: the wish of the newest holder that has one; else the original without the claimed
-    /// ones; where no core would be left, the cores that no holder claims.
+    /// cores; if no core would be left, the cores that no holder claims.
     OffList = 3,
-    /// A file with a mask of cores, in hexadecimal words: likewise.
+    /// A file with a mask of cores, in hexadecimal words: treated as a list.
     OffWords = 4,
-    /// A file with a list of cores: the original and the claimed ones.
+    /// A file with a list of cores: the original cores and the claimed ones.
     OnList = 5,
-    /// A thread, by the path of its `stat`, and its affinity: as for lists. The original is when the thread started, a
-    /// blank, and the mask as hexadecimal bytes.
+    /// The affinity of a thread, named by the path of its `stat`; treated as a list. The original is the thread's start
+    /// time, a blank, and the mask as hexadecimal bytes.
     Affinity = 6,
-    /// A group to which tasks were moved: every task listed in the file at the path goes to the file in the text.
+    /// A group to which tasks were moved: undoing moves every task listed in the file at the path to the file in the
+    /// text.
     MoveTasks = 7,
-    /// A directory of the kernel's, empty by then: it is removed.
+    /// A directory of the kernel's: undoing removes it; it is empty by then.
     MakeDir = 8,
-    /// A directory of this user: it is removed with all that is in it.
+    /// A directory of this user: undoing removes it with its content.
     MakeTree = 9,
 }
 
@@ -84,7 +84,7 @@ impl Kind {
         Kind::MakeTree,
     ];
 
-    /// Whether undoing is a write to a file, which may work once the changes around it are undone.
+    /// Whether undoing is a write to a file, which may succeed once other changes are undone.
     fn is_write(self) -> bool {
         matches!(
             self,
@@ -93,10 +93,10 @@ impl Kind {
     }
 }
 
-/// What is to be done to a thing.
+/// An action that gives a thing its next value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Step<'a> {
-    /// It stays as it is.
+    /// Leaves the thing unchanged.
     Keep,
     Write {
         path: &'a CStr,
@@ -119,52 +119,52 @@ pub(in super::super) enum Step<'a> {
     },
 }
 
-/// A process that holds something.
+/// A process that holds cores or changes.
 #[repr(C)]
 pub(in super::super) struct Holder {
-    /// Its number in the order in which holders came; 0: the place is free.
+    /// Serial number of the holder; 0: the entry is free.
     id: AtomicU64,
     pid: i32,
-    /// When the process started, in ticks since boot: tells it from a later one of its number.
+    /// Start time of the process, in ticks since boot: distinguishes it from a later one of the same number.
     started: u64,
     name: [u8; NAME_BYTES],
     exclusive: CoreMask,
     shared: CoreMask,
-    /// The cores of the machine.
+    /// All cores of the machine, as this holder knows it.
     machine: CoreMask,
 }
 
-/// A holder, told from a later one in the same place.
+/// A holder, distinguished from a later one at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct HolderId {
     pub(in super::super) place: usize,
     number: u64,
 }
 
-/// A process to be entered as a holder.
+/// A process that asks to be entered as a holder.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Entrant<'a> {
     pub(in super::super) pid: i32,
-    /// In ticks since boot.
+    /// Start time, in ticks since boot.
     pub(in super::super) started: u64,
-    /// Cut to what fits.
+    /// Cut to `NAME_BYTES` - 1 bytes.
     pub(in super::super) name: &'a [u8],
 }
 
-/// A claim to cores.
+/// A claim to cores, by one holder.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Claim {
-    /// No other such claim stands beside it. `machine` is all cores, of which one at least must be left.
+    /// Conflicts with every other exclusive claim. `machine` is all cores, of which at least one must be left.
     Exclusive { machine: CoreMask },
-    /// Others may share the cores, or claim them exclusively later.
+    /// Conflicts with an exclusive claim made earlier; others may share the cores, or claim them exclusively later.
     Shared,
 }
 
 #[repr(C)]
 struct Change {
-    /// The holders that want it, a bit each; 0: the place is free.
+    /// The holders that want the change, a bit each; 0: the entry is free.
     holders: AtomicU64,
-    /// How many entries the table had seen before this one.
+    /// Serial number of the entry: later entries have higher ones.
     serial: u64,
     kind: u32,
 }
@@ -177,19 +177,19 @@ struct Texts {
 
 #[repr(C)]
 struct Wish {
-    /// The holder's place; 0: this one is free.
+    /// Index of the holder; 0: the entry is free.
     holder: AtomicU32,
     change: u32,
     serial: u64,
     text: [u8; WISH_BYTES],
 }
 
-/// The table. All zeros is an empty one.
+/// The table, in shared memory. All zeros is an empty one.
 #[repr(C)]
 pub(in super::super) struct Table {
-    /// Entries seen so far, and steps of holders of the lock: see [`Table::goes_on`].
+    /// Serial number, raised by each entry and each step of progress: see [`Table::goes_on`].
     serial: AtomicU64,
-    /// The changes beyond were never used.
+    /// Number of leading entries of `changes` that were ever used.
     used: u64,
     holders: [Holder; HOLDERS],
     changes: [Change; CHANGES],
@@ -198,18 +198,18 @@ pub(in super::super) struct Table {
 }
 
 impl Table {
-    /// Where the table has the number that [`Table::goes_on`] changes.
+    /// Offset of the number that [`Table::goes_on`] raises, in bytes.
     pub(super) const GOES_ON_AT: usize = std::mem::offset_of!(Table, serial);
 }
 
-/// Why a core cannot be claimed.
+/// Reason why a core cannot be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Conflict {
-    /// The holder in this place claims it.
+    /// The holder at index `by` claims the core.
     Claimed { core: CoreId, by: usize },
     /// No core would be left unclaimed.
     NoneLeft,
-    /// The table does not know the holder any more.
+    /// The table no longer has the holder.
     Gone,
 }
 
@@ -235,9 +235,8 @@ impl Holder {
     }
 }
 
-/// Holders.
 impl Table {
-    /// Enters a holder; `None` where there is no place.
+    /// Enters a holder; `None` if all entries are taken.
     pub(in super::super) fn enter(&mut self, entrant: Entrant<'_>) -> Option<HolderId> {
         let serial = self.next_serial();
         let places = self.holders.iter_mut().enumerate().skip(LEFT.saturating_add(1));
@@ -252,7 +251,7 @@ impl Table {
         Some(HolderId { place, number: serial })
     }
 
-    /// The holders, with their places.
+    /// All holders, with their indices and numbers.
     pub(in super::super) fn holders(&self) -> impl Iterator<Item = (HolderId, &Holder)> {
         let entered = |(place, holder): (usize, &'_ Holder)| match holder.id.load(Ordering::Acquire) {
             0 => None,
@@ -262,14 +261,14 @@ impl Table {
         places.filter_map(move |(place, holder)| Some((entered((place, holder))?, holder)))
     }
 
-    /// The holder in this place.
+    /// The holder at index `place`.
     pub(in super::super) fn holder_at(&self, place: usize) -> Option<&Holder> {
         self.holders
             .get(place)
             .filter(|holder| holder.id.load(Ordering::Acquire) != 0)
     }
 
-    /// Whether the table knows the holder still.
+    /// Whether the table still has this holder.
     pub(in super::super) fn knows(&self, id: HolderId) -> bool {
         let holder = self.holders.get(id.place);
         holder.is_some_and(|holder| holder.id.load(Ordering::Acquire) == id.number)
@@ -280,7 +279,7 @@ impl Table {
         self.holders.get_mut(id.place).filter(|_| known)
     }
 
-    /// Claims `cores` for the holder.
+    /// Claims `cores` for the holder, or names the conflict.
     pub(in super::super) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: Claim) -> Result<(), Conflict> {
         let clash = |holder: &Holder| holder.exclusive.first_shared(cores);
         let others = self.holders().filter(|(other, _)| other.place != id.place);
@@ -302,7 +301,7 @@ impl Table {
         Ok(())
     }
 
-    /// Withdraws the claims of the holder to `cores`, of both kinds.
+    /// Withdraws the holder's claims to `cores`, of both kinds.
     pub(in super::super) fn release(&mut self, id: HolderId, cores: &CoreMask) {
         if let Some(holder) = self.holder(id) {
             holder.exclusive = holder.exclusive.without(cores);
@@ -310,21 +309,21 @@ impl Table {
         }
     }
 
-    /// The cores that any holder claims for itself alone.
+    /// All cores that are claimed exclusively.
     pub(in super::super) fn claimed(&self) -> CoreMask {
         let claims = self.holders().map(|(_, holder)| &holder.exclusive);
         claims.fold(CoreMask::default(), |all, claim| all.with(claim))
     }
 
-    /// Withdraws all claims of the holder in `place`, which is about to give everything back: what others fall back to
-    /// may have them at once.
+    /// Withdraws all claims of the holder at `place`, before its changes are undone: the cores that its threads get
+    /// back then include these.
     pub(in super::super) fn release_all(&mut self, place: usize) {
         if let Some(holder) = self.holders.get_mut(place) {
             (holder.exclusive, holder.shared) = (CoreMask::default(), CoreMask::default());
         }
     }
 
-    /// Strikes a holder whose changes have been given back. What could not be undone stays, without holder.
+    /// Removes a holder after its changes were undone. Changes that could not be undone stay, held by `LEFT`.
     pub(in super::super) fn strike(&mut self, place: usize) {
         for change in 0..self.used() {
             if self.wants(change, place) {
@@ -343,20 +342,19 @@ impl Table {
     }
 }
 
-/// Changes.
 impl Table {
-    /// Where the table stands: entries that are made from now on have this number or a higher one.
+    /// The current serial number: later entries have this number or a higher one.
     pub(in super::super) fn next_serial(&mut self) -> u64 {
         self.goes_on();
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// Tells processes that wait for the lock that the one which has it does something.
+    /// Shows processes that wait for the lock that this one makes progress.
     pub(in super::super) fn goes_on(&self) {
         self.serial.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The change of that kind to `path`. Switches of one path differ by how they are switched off.
+    /// The change of that kind to `path`. Switches of one path also differ by the text that switches them off.
     pub(in super::super) fn find(&self, kind: Kind, path: &[u8], off: &[u8]) -> Option<usize> {
         let same = |change: &usize| {
             self.kind(*change) == Some(kind)
@@ -367,8 +365,8 @@ impl Table {
         (0..self.used()).find(same)
     }
 
-    /// Has the holder want the thing changed. `original` is how it was found, which counts only where no other holder
-    /// wants it changed already. `None` where there is no place or a text is too long.
+    /// Adds the holder to the change of the thing. `original` counts only if no other holder wants the thing changed
+    /// already. `None` if the table is full or a text is too long.
     pub(in super::super) fn join(&mut self, id: HolderId, kind: Kind, path: &[u8], original: &[u8]) -> Option<usize> {
         if !self.knows(id) {
             return None;
@@ -396,7 +394,7 @@ impl Table {
         Some(place)
     }
 
-    /// Records the plain value that the holder wants; whether there is a place for it.
+    /// Records the plain value that the holder wants; returns whether there was room for it.
     pub(in super::super) fn wish(&mut self, id: HolderId, change: usize, text: &[u8]) -> bool {
         if text.len() >= WISH_BYTES || text.contains(&0) {
             return false;
@@ -415,7 +413,7 @@ impl Table {
         true
     }
 
-    /// the holder does not want the thing changed after all; nothing is done to it.
+    /// Removes the holder from the change, without an action on the thing.
     pub(in super::super) fn withdraw(&mut self, place: usize, change: usize) {
         for wish in &mut self.wishes {
             if wish.holder.load(Ordering::Acquire) as usize == place && wish.change as usize == change {
@@ -426,7 +424,7 @@ impl Table {
         self.set_holders(change, holders & !bit(place));
     }
 
-    /// Forgets a change without undoing it: the thing is gone.
+    /// Removes a change without undoing it: the thing no longer exists.
     pub(in super::super) fn forget(&mut self, change: usize) {
         for wish in &mut self.wishes {
             if wish.holder.load(Ordering::Acquire) != 0 && wish.change as usize == change {
@@ -436,7 +434,7 @@ impl Table {
         self.set_holders(change, 0);
     }
 
-    /// Brings the thing to what its holders want.
+    /// Gives the thing the value that its holders want.
     pub(in super::super) fn carry_out(
         &self,
         change: usize,
@@ -455,9 +453,9 @@ impl Table {
         act(self.step(change, holders, &mut text).ok_or(libc::EOVERFLOW)?)
     }
 
-    /// Takes the holder in `place` out of every change that is `meant`, newest first: each thing is brought to what the
-    /// other holders want, or put back where there is none. `failed` hears of what could not be done, which stays as it
-    /// is. Writes that fail are tried again when all else is done: a group may have a core again only after the groups
+    /// Removes the holder at `place` from every change that is `meant`, newest first: each thing gets the value that
+    /// the other holders want, or its original. `failed` gets each change that could not be undone, which stays
+    /// recorded. Failed writes are tried again after all others: a group may have a core again only after the groups
     /// around it.
     pub(in super::super) fn give_back(
         &mut self,
@@ -477,7 +475,7 @@ impl Table {
                 let rest = self.wanted_by(change) & !bit(place);
                 self.goes_on();
                 match self.carry_out_for(change, rest, act) {
-                    // What is gone already needs no taking back.
+                    // A thing that no longer exists needs no undoing.
                     Ok(()) | Err(libc::ENOENT | libc::ENODEV) => self.withdraw(place, change),
                     Err(_) if write && pass < WRITE_PASSES => {}
                     Err(errno) => failed(self, change, errno),
@@ -500,7 +498,7 @@ impl Table {
         count
     }
 
-    /// What `change` asks for when `holders` want it; `None` where that is no text of bounded length.
+    /// The action for `change` when `holders` want it; `None` if its text is invalid or too long.
     fn step<'a>(&'a self, change: usize, holders: u64, text: &'a mut Text) -> Option<Step<'a>> {
         let (path, original) = (self.path(change), self.original(change).to_bytes());
         let claimed = self.claimed_by(holders);
@@ -550,8 +548,8 @@ impl Table {
         }
     }
 
-    /// The affinity that the change gives its thread, and the one that the thread gets when the holder in `place`
-    /// leaves; `None` of other kinds.
+    /// The affinity that the change gives its thread now, and the one after the holder at `place` leaves; `None` for
+    /// other kinds.
     pub(in super::super) fn narrowed(&self, change: usize, place: usize) -> Option<(CoreMask, CoreMask)> {
         let wanted = self.wanted_by(change);
         let mask = |holders| {
@@ -564,20 +562,20 @@ impl Table {
         Some((mask(wanted)?, mask(wanted & !bit(place))?))
     }
 
-    /// Whether the holder in `place` has moved threads into or out of a group of which `is_meant` holds, by its path.
+    /// Whether the holder at `place` has moved threads into or out of a group whose path satisfies `is_meant`.
     pub(in super::super) fn moves_tasks(&self, place: usize, is_meant: fn(&CStr) -> bool) -> bool {
         let moved = |change: &usize| self.kind(*change) == Some(Kind::MoveTasks);
         let mut moves = self.changes_of(place).filter(moved);
         moves.any(|change| is_meant(self.path(change)))
     }
 
-    /// The cores that these holders claim for themselves alone.
+    /// The cores that these holders claim exclusively.
     fn claimed_by(&self, holders: u64) -> CoreMask {
         let theirs = self.holders().filter(|(id, _)| holders & bit(id.place) != 0);
         theirs.fold(CoreMask::default(), |all, (_, holder)| all.with(&holder.exclusive))
     }
 
-    /// The cores of the machine, as these holders know it, that no holder claims.
+    /// The cores of the machine, as these holders know it, without all exclusively claimed ones.
     fn unclaimed(&self, holders: u64) -> CoreMask {
         let theirs = self.holders().filter(|(id, _)| holders & bit(id.place) != 0);
         let machine = theirs.fold(CoreMask::default(), |all, (_, holder)| all.with(&holder.machine));
@@ -597,17 +595,17 @@ impl Table {
         usize::try_from(self.used).unwrap_or(CHANGES).min(CHANGES)
     }
 
-    /// The changes that the holder in `place` wants.
+    /// The changes that the holder at `place` wants.
     pub(in super::super) fn changes_of(&self, place: usize) -> impl Iterator<Item = usize> {
         (0..self.used()).filter(move |change| self.wants(*change, place))
     }
 
-    /// The changes of all holders.
+    /// The changes of all holders, `LEFT` included.
     pub(in super::super) fn all_changes(&self) -> impl Iterator<Item = usize> {
         (0..self.used()).filter(|change| self.wanted_by(*change) != 0)
     }
 
-    /// Whether the holder in `place` wants the change.
+    /// Whether the holder at `place` wants the change.
     pub(in super::super) fn wants(&self, change: usize, place: usize) -> bool {
         self.wanted_by(change) & bit(place) != 0
     }
@@ -632,20 +630,20 @@ impl Table {
         self.texts.get(change).map_or(c"", |texts| until_zero(&texts.path))
     }
 
-    /// How the thing was found; of a switch how it is switched off, of tasks where they go.
+    /// The thing's original value; for a switch the text that switches it off, for tasks the file that they go back to.
     pub(in super::super) fn original(&self, change: usize) -> &CStr {
         self.texts.get(change).map_or(c"", |texts| until_zero(&texts.original))
     }
 }
 
-/// When a thread started, and its affinity, of what [`Kind::Affinity`] records.
+/// Parses the original of a [`Kind::Affinity`]: the thread's start time, and its mask.
 pub(in super::super) fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
     let blank = original.iter().position(|byte| *byte == b' ')?;
     let (started, digits) = (original.get(..blank)?, original.get(blank.checked_add(1)?..)?);
     let mut mask = CoreMask::default();
     for (number, digit) in digits.iter().take(MASK_DIGITS).enumerate() {
         let digit = char::from(*digit).to_digit(16)?;
-        // The lowest byte first, and of each byte the higher digit first.
+        // The lowest byte comes first, and in each byte the higher digit.
         let lowest = u32::try_from(number / 2).ok()?.checked_mul(8)?;
         let lowest = lowest.checked_add(if number % 2 == 0 { 4 } else { 0 })?;
         for at in (0..4).filter(|at| digit >> at & 1 == 1) {

@@ -1,11 +1,11 @@
-//! Cores as the kernel writes them, without allocation: the guardian prints them, too (see `undo.rs`).
+//! Lists and masks of cores, parsed and printed without allocation: the guardian does so, too (see `undo.rs`).
 
 use super::super::core_mask::CoreMask;
 use punctual_units::CoreId;
 
-/// The longest content of a file, or second path, with its terminating zero.
+/// Longest content of a file, or second path, with its terminating zero, in bytes.
 pub(in super::super) const TEXT_BYTES: usize = 512;
-/// Cores that a set may have (`cpu_set_t`).
+/// Number of cores in a set (`cpu_set_t`).
 const CORES: u32 = libc::CPU_SETSIZE as u32;
 
 /// A text of bounded length.
@@ -13,7 +13,7 @@ const CORES: u32 = libc::CPU_SETSIZE as u32;
 pub(in super::super) struct Text {
     bytes: [u8; TEXT_BYTES],
     len: usize,
-    /// Something did not fit.
+    /// Whether a push did not fit.
     cut: bool,
 }
 
@@ -24,7 +24,7 @@ impl Text {
         cut: false,
     };
 
-    /// The text; `None` where it did not fit.
+    /// The text; `None` if something did not fit.
     pub(in super::super) fn whole(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len).filter(|_| !self.cut)
     }
@@ -55,7 +55,7 @@ impl Text {
     }
 }
 
-/// The cores of a list such as `0-2,5`; an empty list has none. `None` where it is no list of cores.
+/// Parses a list such as `0-2,5`; an empty list has no cores. `None` if it is no list of cores.
 pub(in super::super) fn parse_list(list: &[u8]) -> Option<CoreMask> {
     let mut mask = CoreMask::default();
     for run in list.trim_ascii().split(|byte| *byte == b',') {
@@ -73,7 +73,7 @@ pub(in super::super) fn parse_list(list: &[u8]) -> Option<CoreMask> {
     Some(mask)
 }
 
-/// The number of these decimal digits.
+/// Parses decimal digits; `None` for other text, or beyond 32 bits.
 pub(in super::super) fn number(digits: &[u8]) -> Option<u32> {
     let digit = |number: u32, byte: &u8| {
         let digit = char::from(*byte).to_digit(10)?;
@@ -82,7 +82,7 @@ pub(in super::super) fn number(digits: &[u8]) -> Option<u32> {
     (!digits.is_empty()).then(|| digits.iter().try_fold(0, digit)).flatten()
 }
 
-/// `mask` as a list such as `0-2,5`.
+/// Prints `mask` as a list such as `0-2,5`.
 pub(super) fn print_list(mask: &CoreMask, text: &mut Text) {
     let mut next = 0;
     let mut comma: &[u8] = b"";
@@ -99,7 +99,7 @@ pub(super) fn print_list(mask: &CoreMask, text: &mut Text) {
     }
 }
 
-/// `mask` as so many 32-bit words in hexadecimal, the highest first.
+/// Prints `mask` as `words` 32-bit words in hexadecimal, the highest first.
 pub(super) fn print_words(mask: &CoreMask, words: usize, text: &mut Text) {
     for word in (0..words).rev() {
         let bit = |bit: u32| u32::try_from(word).ok()?.checked_mul(32)?.checked_add(bit);
