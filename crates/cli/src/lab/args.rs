@@ -1,4 +1,4 @@
-//! The command line of the lab: what can be asked for, in the words of `punctual --help`.
+//! The command line of the lab: arguments and their texts in `punctual --help`.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,6 @@ fn named<T: Copy + Send + Sync + 'static, const N: usize>(
     }
 }
 
-/// `experiment`
 #[derive(Debug, Args)]
 pub struct Experiment {
     /// Which, such as qedb-transient; `list` shows all
@@ -66,7 +65,7 @@ pub struct Experiment {
     pub html: Option<PathBuf>,
 }
 
-/// What is played: of `bench movie`, and of dps and its parts.
+/// Options of the film, of `bench movie` and of the parts of dps.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Play {
     /// The film, by its rate: bd (48 Mbit/s), hd (20) or dvd (10.08); of dps, the one that the claims are about
@@ -85,12 +84,12 @@ pub struct Play {
 }
 
 impl Play {
-    /// Whether something is asked for.
+    /// Whether any of the options is set.
     pub fn is_some(&self) -> bool {
         self.film.is_some() || self.fps.is_some() || self.hogs.is_some() || self.decode.is_some()
     }
 
-    /// Between two frames.
+    /// Time between two frames, if their rate is set.
     pub fn period(&self) -> Option<Nanos> {
         self.fps.map(|fps| Nanos::from_secs_f64(1.0 / fps))
     }
@@ -102,7 +101,6 @@ fn parse_fps(text: &str) -> Result<f64, String> {
     fps.ok_or_else(|| format!("give {least} to {most} frames per second, such as 24"))
 }
 
-/// `bench`
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// Compare the store with the bare engine under it, interleaved, beside a no-op control
@@ -187,7 +185,6 @@ pub enum ReplicationWay {
     Zenoh,
 }
 
-/// `bench replication`
 #[derive(Debug, Args)]
 pub struct Replication {
     /// How readings go to peers: one way after the other
@@ -219,7 +216,6 @@ pub struct Replication {
     pub json: Option<PathBuf>,
 }
 
-/// `bench overload`
 #[derive(Debug, Args)]
 pub struct Overload {
     /// Connections to each server
@@ -253,7 +249,6 @@ fn parse_multiple(text: &str) -> Result<f64, String> {
     multiple.ok_or_else(|| "give numbers from 0.01 to 100, such as 0.5,1,2".into())
 }
 
-/// `bench failover`
 #[derive(Debug, Args)]
 pub struct Failover {
     /// How often a master is killed
@@ -292,7 +287,6 @@ pub struct Failover {
     pub json: Option<PathBuf>,
 }
 
-/// `bench allocation`
 #[derive(Debug, Args)]
 pub struct AllocationBench {
     /// Decide for the programs whose profiles (NAME.csv) are in this folder [default: the shipped ones of
@@ -310,7 +304,6 @@ pub struct AllocationBench {
     pub json: Option<PathBuf>,
 }
 
-/// `bench movie`
 #[derive(Debug, Args)]
 pub struct Movie {
     /// The scenario file [default: scenarios/movie.toml]
@@ -331,7 +324,6 @@ pub struct Movie {
     pub html: Option<PathBuf>,
 }
 
-/// `bench migration`
 #[derive(Debug, Args)]
 pub struct Migration {
     /// Sizes of the stage's state in bytes, up to 64 MiB
@@ -345,7 +337,6 @@ pub struct Migration {
     pub json: Option<PathBuf>,
 }
 
-/// `bench loop`
 #[derive(Debug, Args)]
 pub struct Loop {
     /// Between two jobs, 100us to 1s; each is due before the next
@@ -378,7 +369,6 @@ pub struct Loop {
     pub json: Option<PathBuf>,
 }
 
-/// `bench referees`
 #[derive(Debug, Args)]
 pub struct Referees {
     /// How often each runs outside and inside
@@ -398,7 +388,6 @@ pub struct Referees {
     pub html: Option<PathBuf>,
 }
 
-/// `bench neighbours`
 #[derive(Debug, Args)]
 pub struct Neighbours {
     /// The scenario file whose exclusive tasks run [default: scenarios/movie.toml]
@@ -436,7 +425,6 @@ pub struct Neighbours {
     pub json: Option<PathBuf>,
 }
 
-/// `bench controllers`
 #[derive(Debug, Args)]
 pub struct Controllers {
     /// The scenario file [default: scenarios/fire-rescue.toml]
@@ -475,7 +463,6 @@ pub struct Controllers {
     pub json: Option<PathBuf>,
 }
 
-/// `bench rates`
 #[derive(Debug, Args)]
 pub struct Rates {
     /// The scenario file [default: scenarios/fire-rescue.toml]

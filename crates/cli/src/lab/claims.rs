@@ -1,16 +1,16 @@
-//! Claims for people: the table on the terminal, and the cells that the page shares with it.
+//! Claims for people: the table on the terminal, and the cells that it shares with the page.
 
 use std::fmt::Write;
 
 use punctual_lab::claims::{ClaimResult, Kind, Paper, Role, Rule};
 use punctual_lab::{Measure, Outcome, Table};
 
-/// A figure with three digits behind the point, or a dash.
+/// A figure with three decimal places, or a dash.
 pub fn figure(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.3}"))
 }
 
-/// What the paper has, and how it binds.
+/// The paper's value, with its tolerance or bound.
 pub fn paper(row: &ClaimResult) -> String {
     match (&row.claim.paper, row.claim.rule) {
         (Paper::Figure(figure), Rule::Within(tolerance)) => format!("{figure} ± {:.0} %", tolerance * 100.0),
@@ -28,12 +28,12 @@ pub fn range(row: &ClaimResult) -> String {
         .map_or("-".into(), |[low, high]| format!("{low:.3} .. {high:.3}"))
 }
 
-/// In how many of the replications the claim holds by itself.
+/// Number of replications in which the claim holds by itself, and of all.
 pub fn held(row: &ClaimResult) -> String {
     format!("{} of {}", row.held, row.of)
 }
 
-/// All claims with a line each, by experiment, and how many hold.
+/// A line for each claim, by experiment, and the number that hold.
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
     let width = outcome.claims.iter().map(|row| row.claim.id.len()).max().unwrap_or(0);
@@ -70,14 +70,14 @@ pub fn table(outcome: &Outcome) -> String {
     text + &notes(outcome) + &tables(outcome) + &measures(outcome) + &reasons(outcome) + &count(outcome)
 }
 
-/// What the marked figures are.
+/// Notes that explain the marked figures.
 fn notes(outcome: &Outcome) -> String {
     let mut notes: Vec<&str> = outcome.claims.iter().filter_map(|row| row.note.as_deref()).collect();
     notes.dedup();
     notes.iter().map(|note| format!("  * {note}\n")).collect()
 }
 
-/// Why claims do not hold, as far as known; claims with one reason together.
+/// Reasons why claims do not hold, as far as known; claims with the same reason together.
 fn reasons(outcome: &Outcome) -> String {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &outcome.claims {
@@ -117,7 +117,7 @@ fn lines(table: &Table, platform: &str) -> String {
     text + "\n"
 }
 
-/// What was measured without a claim.
+/// Measured figures without a claim.
 fn measures(outcome: &Outcome) -> String {
     let width = outcome
         .measures
@@ -146,13 +146,13 @@ fn platform(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// How many claims of some kind there are, and how many of them hold.
+/// The number of claims of a kind that hold, and of all claims of that kind.
 fn of(outcome: &Outcome, asked: impl Fn(&ClaimResult) -> bool) -> (usize, usize) {
     let asked = || outcome.claims.iter().filter(|row| asked(row));
     (asked().filter(|row| row.holds).count(), asked().count())
 }
 
-/// Claims that are no predictions, each sort apart; nothing where there are none.
+/// Claims that are no predictions, by kind; empty if there are none.
 pub fn apart(outcome: &Outcome) -> String {
     let sorts: [(&[Role], &str); 2] = [
         (
@@ -172,7 +172,7 @@ pub fn apart(outcome: &Outcome) -> String {
     }
 }
 
-/// The predictions: how many hold, and how many there are.
+/// The number of predictions that hold, and of all predictions.
 pub fn predictions(outcome: &Outcome) -> (usize, usize) {
     of(outcome, |row| row.claim.role == Role::Prediction)
 }

@@ -1,4 +1,4 @@
-//! What `punctual experiment dps` runs on: a machine under dual management, and media, from files.
+//! Inputs of `punctual experiment dps`: a machine under dual management, and media, from files.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::experiment::read;
 use crate::failure::Failure;
 use crate::lab::args::Experiment;
 
-/// The parts of the second paper's evaluation that are asked for, and their ground; none for any other experiment.
+/// The wanted parts of the second paper's evaluation, and their machine and media; `None` for any other experiment.
 pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure> {
     let refuse = |what: String| Err(Failure::input([what]));
     let Some(parts) = parts(&arguments.name) else {

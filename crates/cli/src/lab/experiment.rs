@@ -19,10 +19,10 @@ use crate::lab::args::Experiment;
 use crate::output::Output;
 use crate::scenario;
 
-/// Between two lines of progress.
+/// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Seeds of an experiment, and repetitions of a scenario, where none are given.
+/// Default number of an experiment's seeds, and of a scenario's repetitions.
 const SEEDS: u32 = 10;
 const REPETITIONS: u32 = 5;
 
@@ -32,7 +32,7 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
         return print(&list());
     }
     let experiment = find(&arguments.name).map_err(refused)?;
-    // Before anything else: the processes of measured pipelines run this command again.
+    // First of all: the processes of measured pipelines run this command again.
     mig::measured::serve_if_told().map_err(|why| Failure::input([why]))?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
@@ -54,7 +54,7 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
     html.map_or(Ok(()), |file| file.text(&page::experiment(&outcome, command)))
 }
 
-/// On simulated machines, against the claims.
+/// Runs the experiment on simulated machines, and compares it with the claims.
 fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Outcome, Failure> {
     let dual = dual::of(arguments)?;
     let mpsoc = mpsoc::of(arguments)?;
@@ -97,7 +97,7 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) 
     Ok(outcome)
 }
 
-/// Stages that move, on this machine.
+/// Measures moving stages on this machine.
 fn of_pipelines(arguments: &Experiment) -> Result<Outcome, Failure> {
     let parts = mig::parts(&arguments.name).unwrap_or_default();
     let (file, text) = match &arguments.claims {
@@ -130,7 +130,7 @@ fn of_pipelines(arguments: &Experiment) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// With a scenario, on this machine or on the simulated one.
+/// Runs a scenario, on this machine or on the simulated one.
 fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
     let (transient, laws) = (qedb::Part::Transient.name(), controllers::EXPERIMENT.name);
     if ![transient, laws].contains(&arguments.name.as_str()) {
@@ -184,12 +184,12 @@ fn reasons(experiment: &punctual_lab::Experiment) -> Result<Reasons, Failure> {
     toml::from_str(experiment.shipped()[1]).map_err(|error| Failure::Internal(error.to_string()))
 }
 
-/// Whether the experiment runs programs with profiles: its task sets are replications enough.
+/// Whether the experiment runs programs with profiles: its task sets then serve as replications.
 fn runs_profiles(experiment: &punctual_lab::Experiment) -> bool {
     dna::EXPERIMENTS.iter().any(|other| other.name == experiment.name)
 }
 
-/// The profiles of the command line, else those that are shipped; none where the experiment has no use for them.
+/// The profiles of the command line, else the shipped ones; empty if the experiment uses none.
 fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<dna::ProfileSet>, Failure> {
     if !runs_profiles(experiment) {
         return match &arguments.profiles {
@@ -206,8 +206,7 @@ fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Re
     }
 }
 
-/// The machines of the command line, else those that were calibrated; all of them for the paper that they were fitted
-/// to.
+/// The machines of the command line, else the calibrated ones; all of those for the paper that they were fitted to.
 fn machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<Subject>, Failure> {
     if chronos::parts(experiment.name).is_some() {
         return match arguments.machines.as_slice() {
@@ -226,7 +225,8 @@ fn machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Re
     arguments.machines.iter().map(|path| machine(path)).collect()
 }
 
-/// A machine of the ensemble keeps the job that was calibrated with it; any other runs the paper's.
+/// Reads a machine file. A machine of the ensemble keeps the job that it was calibrated with; any other runs the
+/// paper's.
 fn machine(path: &Path) -> Result<Subject, Failure> {
     let machine = MachineModel::from_toml(&read(path)?)
         .map_err(|error| Failure::input([format!("{}:{error}", path.display())]))?;
@@ -237,7 +237,8 @@ fn machine(path: &Path) -> Result<Subject, Failure> {
     }))
 }
 
-/// Tells how far the experiment is, on standard error: over and over on the same line of a terminal, else now and then.
+/// Reports the experiment's progress on standard error: again and again on the same line of a terminal, else now and
+/// then.
 struct Teller {
     terminal: bool,
     begun: Instant,
@@ -255,7 +256,7 @@ impl Teller {
     }
 
     fn tell(&self, what: &str) {
-        // Another thread is telling, or something was told just now.
+        // Another thread is reporting right now.
         let Ok(mut told) = self.told.try_lock() else { return };
         let every = if self.terminal {
             TELL_EVERY / 10

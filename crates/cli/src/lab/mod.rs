@@ -1,4 +1,4 @@
-//! Evidence on the command line: `bench` and `experiment`. Only in a build with the feature `lab`.
+//! Experiments on the command line: `bench` and `experiment`. Only in a build with the feature `lab`.
 
 pub mod args;
 pub mod bench;

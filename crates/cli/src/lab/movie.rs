@@ -1,4 +1,5 @@
-//! What the movie experiment amounts to, in words: its goals, its table, what each way obtained.
+//! The results of the movie experiment in words: its goals, its table, the protection that each way of playing
+//! obtained.
 
 use std::fmt::Write;
 
@@ -10,36 +11,37 @@ use serde::Serialize;
 
 use crate::columns::columns;
 
-/// More explained frames than this, and the machine was too disturbed to conclude anything.
+/// Largest share of late frames that the probe may explain; above it, the machine was too disturbed for a conclusion.
 const EXPLAINED_MAX: f64 = 0.01;
 
-/// Goals, written down before the first run.
+/// Goals, written down before the first run: least share of late frames under fair scheduling, least share of other
+/// work, longest time to take a core back.
 const FAIR_LATE_AT_LEAST: f64 = 0.20;
 const WORK_AT_LEAST: f64 = 0.95;
 const TAKE_BACK_AT_MOST: Nanos = Nanos::from_millis(1);
 
-/// One goal and what came of it.
+/// A goal of the experiment and its outcome.
 #[derive(Debug, Serialize)]
 pub struct Goal {
-    /// What was to be reached.
+    /// The goal in words.
     pub what: String,
-    /// What was.
+    /// The measured value, in words.
     pub measured: String,
-    /// Whether that is enough.
+    /// Verdict on the goal.
     pub judgement: Judgement,
 }
 
-/// What is to be said of a goal.
+/// Verdict on a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judgement {
-    /// It was reached.
+    /// The goal was reached.
     Holds,
-    /// It was not.
+    /// The goal was missed.
     DoesNotHold,
-    /// What it is about did not happen.
+    /// The goal's subject did not occur in the runs.
     NotJudged,
-    /// The machine was too disturbed to tell.
+    /// The machine was too disturbed for a verdict.
     Inconclusive,
 }
 
@@ -52,7 +54,6 @@ impl Judgement {
         }
     }
 
-    /// In words.
     pub const fn word(self) -> &'static str {
         match self {
             Judgement::Holds => "holds",
@@ -63,7 +64,7 @@ impl Judgement {
     }
 }
 
-/// All of it, for a terminal.
+/// The whole report, for a terminal.
 pub fn told(report: &MovieReport) -> String {
     let mut text = setting(report) + "\n\n";
     for (way, lines) in protections(report) {
@@ -92,7 +93,7 @@ pub fn told(report: &MovieReport) -> String {
     text
 }
 
-/// What lending cost, before the runs and in them.
+/// Costs of lending, measured before the runs and during them.
 pub fn lending(measured: &LendingSummary, in_play: &str) -> String {
     let all = |of: &Quantiles| format!("p50 {} p99 {} max {}", of.p50, of.p99, of.max);
     format!(
@@ -105,20 +106,20 @@ pub fn lending(measured: &LendingSummary, in_play: &str) -> String {
     )
 }
 
-/// What is said of a run on a machine that was too disturbed.
+/// Text about a run on a machine that was too disturbed.
 pub const INCONCLUSIVE: &str =
     "inconclusive: the probe explains more than 1 % of the frames; the machine was too disturbed";
 
-/// Whether it was.
+/// Whether the machine was too disturbed for a conclusion.
 pub fn is_inconclusive(report: &MovieReport) -> bool {
     let explained = |dual: &ArmSummary| (dual.late - dual.unexplained) as f64 > EXPLAINED_MAX * dual.frames as f64;
     report.arm(Arm::Dual).is_some_and(explained)
 }
 
-/// What is said of a film and a disk that are none.
+/// Text after a film or a disk file that is in memory instead of on a device.
 pub const IN_MEMORY: &str = ", WHICH IS MEMORY, without waits; let TMPDIR name a folder on a device to measure them";
 
-/// What was played, and beside what.
+/// The settings of the run: the film and the load beside it.
 pub fn setting(report: &MovieReport) -> String {
     let plan = &report.plan;
     format!(
@@ -137,7 +138,8 @@ pub fn setting(report: &MovieReport) -> String {
     )
 }
 
-/// What each way obtained, once for all of its repetitions that obtained the same; of these the first one's figures.
+/// The protection that each way of playing obtained, once for all repetitions with the same one; the figures are of the
+/// first.
 pub fn protections(report: &MovieReport) -> Vec<(String, &[String])> {
     let mut told = Vec::new();
     for arm in &report.plan.arms {
@@ -162,9 +164,9 @@ pub fn protections(report: &MovieReport) -> Vec<(String, &[String])> {
     told
 }
 
-/// Whether two runs obtained the same but for figures: how many threads moved, how long a read took.
+/// Whether two runs obtained the same protection except for figures: number of moved threads, duration of a read.
 fn alike(a: &Run, b: &Run) -> bool {
-    // Units go with figures: 990 us are no other protection than 1 ms.
+    // Units belong to figures: 990 us and 1 ms are the same protection.
     let figure =
         |word: &&str| !matches!(*word, "ns" | "us" | "ms" | "s") && !word.contains(|c: char| c.is_ascii_digit());
     let shape = |run: &Run| -> Vec<String> {
@@ -174,7 +176,7 @@ fn alike(a: &Run, b: &Run) -> bool {
     a.exclusive == b.exclusive && shape(a) == shape(b)
 }
 
-/// One row for each way, below a head.
+/// A row for each way of playing, below a row of column names.
 pub fn table(report: &MovieReport) -> Vec<Vec<String>> {
     let row = |arm: &ArmSummary| {
         let share = |share: f64| format!("{:.1} %", share * 100.0);
@@ -213,15 +215,16 @@ pub fn table(report: &MovieReport) -> Vec<Vec<String>> {
     under_head(report.arms.iter().map(row).collect())
 }
 
-/// The repetitions, from 1, in which dual management was refused the core: what came of them says nothing about it.
+/// Numbers of the repetitions, from 1, in which dual management was refused the core: their results say nothing about
+/// it.
 fn without_core(report: &MovieReport) -> Vec<String> {
     let refused = |run: &&Run| run.arm == Arm::Dual && !run.exclusive;
     let refused = report.runs.iter().filter(refused);
     refused.map(|run| (run.repetition + 1).to_string()).collect()
 }
 
-/// The goals, and whether they hold. Nothing holds, or fails, on a machine that was too disturbed, but for the bytes of
-/// the film.
+/// The goals with their verdicts. On a machine that was too disturbed, only the goal about the film's bytes gets a
+/// verdict.
 pub fn goals(report: &MovieReport) -> Vec<Goal> {
     let disturbed = is_inconclusive(report);
     let mut goals = Vec::new();
@@ -300,7 +303,7 @@ pub fn goals(report: &MovieReport) -> Vec<Goal> {
     goals
 }
 
-/// `rows` of named cells below a row of their names.
+/// Rows of named cells, below a row of the names.
 pub fn under_head(rows: Vec<Vec<(&'static str, String)>>) -> Vec<Vec<String>> {
     let head: Vec<String> = rows.iter().take(1).flatten().map(|(name, _)| (*name).into()).collect();
     let cells = rows
@@ -309,7 +312,7 @@ pub fn under_head(rows: Vec<Vec<(&'static str, String)>>) -> Vec<Vec<String>> {
     std::iter::once(head).chain(cells).collect()
 }
 
-/// The middle one; 0 of none.
+/// The median; 0 for an empty list.
 pub fn median(figures: &[f64]) -> f64 {
     stats::median(figures).unwrap_or(0.0)
 }

@@ -1,4 +1,4 @@
-//! What `punctual experiment mig-*` runs on: a machine whose cores have clocks of their own, from a file.
+//! Input of `punctual experiment mig-*`: a machine whose cores have clocks of their own, from a file.
 
 use punctual_lab::mig::{Part, parts};
 use punctual_sim::pipeline::Mpsoc;
@@ -7,7 +7,7 @@ use super::dual::file;
 use crate::failure::Failure;
 use crate::lab::args::Experiment;
 
-/// The parts of the fourth paper's evaluation that are asked for, and their machine; none for any other experiment.
+/// The wanted parts of the fourth paper's evaluation, and their machine; `None` for any other experiment.
 pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Mpsoc)>, Failure> {
     let Some(parts) = parts(&arguments.name) else {
         return Ok(None);

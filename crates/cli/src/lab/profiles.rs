@@ -8,11 +8,11 @@ use crate::commands::profile::tell;
 use crate::failure::Failure;
 use crate::profiles::bytes;
 
-/// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `modelled` or `measured`,
-/// whichever it is. What the files do not say and is assumed is noted on standard error.
+/// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `modelled` or `measured`, by
+/// its content. Assumptions about missing facts are noted on standard error.
 ///
 /// # Errors
-/// [`Failure::Input`] naming the file that cannot be read, or the folder if there is none in it.
+/// [`Failure::Input`] naming the file that cannot be read, or the folder if it contains none.
 pub fn folder(folder: &Path) -> Result<Vec<ProfileSet>, Failure> {
     let refused = |why: String| Failure::input([format!("{}: {why}", folder.display())]);
     let unreadable = |error: std::io::Error| refused(format!("cannot be read: {}", error.kind()));

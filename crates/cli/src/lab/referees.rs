@@ -1,4 +1,4 @@
-//! What the referees said, in a table.
+//! The results of the referees, as a table.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use punctual_lab::referees::{Histogram, Referee, RefereeRun};
 
 use crate::columns::columns;
 
-/// All of it, for a terminal.
+/// The whole report, for a terminal.
 pub fn told(runs: &[RefereeRun], absent: &[String]) -> String {
     let mut text = columns(&table(runs));
     if let Some(obtained) = protection(runs) {
@@ -22,16 +22,16 @@ pub fn told(runs: &[RefereeRun], absent: &[String]) -> String {
     text
 }
 
-/// What is to be known of `oslat`.
+/// A caveat about the results of `oslat`.
 pub const THROTTLED: &str =
     "oslat never sleeps: where real-time threads are throttled, its longest gap is that, on both sides";
 
-/// The protection of the first run that had one.
+/// The protection obtained by the first run inside of one.
 pub fn protection(runs: &[RefereeRun]) -> Option<&str> {
     runs.iter().find_map(|run| run.protection.as_deref())
 }
 
-/// A head, and a row for each run: outside before inside, so that the two stand under each other.
+/// A row of column names, and a row for each run: outside before inside, so that the two can be compared.
 pub fn table(runs: &[RefereeRun]) -> Vec<Vec<String>> {
     let head = ["", "repetition", "min", "average", "p99", "max", "late", "least slack"];
     let mut rows = vec![head.map(String::from).to_vec()];
@@ -41,7 +41,7 @@ pub fn table(runs: &[RefereeRun]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Each referee outside and inside.
+/// All pairs of a referee and a side, outside before inside.
 pub fn sides() -> impl Iterator<Item = (Referee, bool)> {
     let both = |referee| [(referee, false), (referee, true)];
     Referee::ALL.into_iter().flat_map(both)
@@ -53,7 +53,7 @@ pub fn of(runs: &[RefereeRun], referee: Referee, protected: bool) -> impl Iterat
     runs.iter().filter(wanted)
 }
 
-/// What one side saw in all its repetitions, and the longest of it.
+/// The histogram of one side over all its repetitions, and its longest time in microseconds.
 pub fn together(runs: &[RefereeRun], referee: Referee, protected: bool) -> (Histogram, f64) {
     let side = || of(runs, referee, protected);
     let max = side().map(|run| run.verdict.max_us).fold(0.0, f64::max);
@@ -76,13 +76,12 @@ fn row(run: &RefereeRun) -> Vec<String> {
     ]
 }
 
-/// What is known of a quantile that the histogram does not hold: more than its last bin, or nothing.
+/// Text for a quantile beyond the histogram: more than its last bin, or unknown.
 fn beyond(histogram: &Histogram) -> String {
     let last = histogram.bins.last().filter(|_| histogram.beyond > 0);
     last.map_or("-".into(), |(last, _)| format!("> {last:.0} us"))
 }
 
-/// In words.
 pub const fn side(protected: bool) -> &'static str {
     if protected { "inside" } else { "outside" }
 }

@@ -1,4 +1,5 @@
-//! `punctual bench loop`: a loop of 1 kHz beside hogs and a busy disk, in every way to keep it in time.
+//! `punctual bench loop`: a loop of 1 kHz beside background load and a busy disk, under each method of keeping it in
+//! time.
 
 use std::fmt::Write;
 
@@ -14,8 +15,9 @@ use crate::lab::args::Loop;
 use crate::lab::movie::{IN_MEMORY, lending, under_head};
 use crate::output::Output;
 
-/// What `SCHED_DEADLINE` reserves of a period unless told: far more than a job computes, and what the kernel grants on
-/// one core beside its fair server (95 % of a core, less 5 %). What a job leaves of it goes to other threads.
+/// Default reservation of `SCHED_DEADLINE`, as a share of a period: far more than a job computes, and as much as the
+/// kernel grants on one core beside its fair server (95 % of a core, less 5 %). Time that a job leaves goes to other
+/// threads.
 const RESERVED: f64 = 0.8;
 
 /// Carries out `punctual bench loop`.
@@ -56,7 +58,7 @@ fn plan(arguments: &Loop) -> LoopPlan {
     }
 }
 
-/// All of it, for a terminal.
+/// The whole report, for a terminal.
 fn told(report: &LoopReport) -> String {
     let plan = &report.plan;
     let mut text = format!(
@@ -101,7 +103,7 @@ fn told(report: &LoopReport) -> String {
     text
 }
 
-/// One row for each way, below a head.
+/// A row for each method, below a row of column names.
 fn table(report: &LoopReport) -> Vec<Vec<String>> {
     under_head(report.ways.iter().map(row).collect())
 }

@@ -1,5 +1,5 @@
-//! `punctual bench failover`: processes of a federation that are killed, stopped, cut off and replaced, one after the
-//! other under load; how long clients went without an answer, and whether a promise was broken.
+//! `punctual bench failover`: kills, stops, cuts off and replaces processes of a federation, one after the other under
+//! load; measures the gaps in clients' answers, and checks that no promise was broken.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::federation::run::{Fault, Faults, Outage, Settings, federation};
 use crate::lab::args::Failover;
 use crate::output::Output;
 
-/// The time from one fault to the next, at least: the process is back after one second, and has caught up.
+/// Least time from one fault to the next: the process is back after one second, and has caught up.
 const EVERY: Nanos = Nanos::from_millis(2500);
-/// Before the first.
+/// Time before the first fault.
 const FIRST: Nanos = Nanos::from_secs(2);
-/// Requests a second: far from what nodes serve, so that what is not answered in time is due to a fault.
+/// Requests a second: far below what nodes can serve, so that a late answer is due to a fault.
 const RATE: f64 = 400.0;
 
 #[derive(Debug, Serialize)]
@@ -28,19 +28,19 @@ struct Gaps {
     max: Option<f64>,
 }
 
-/// What faults of one kind came to.
+/// Results of all faults of one kind.
 #[derive(Debug, Serialize)]
 struct Row {
     times: usize,
-    /// Between acknowledgements of transactions; of a balancer: between answers to its clients.
+    /// Gaps between acknowledgements of transactions; for a balancer: between answers to its clients.
     gap_ms: Gaps,
-    /// Between answers to reads.
+    /// Gaps between answers to reads.
     reads_gap_ms: Gaps,
-    /// Between acknowledgements of the log to a bare client, where its leader was killed.
+    /// Gaps between the log's acknowledgements to a bare client, if the log's leader was killed.
     log_gap_ms: Gaps,
     /// Faults after which no request was acknowledged.
     without_end: usize,
-    /// Requests that were not answered in time, from the faults until the process was back.
+    /// Requests that were not answered in time, from each fault until the process was back.
     not_served: u64,
 }
 
@@ -51,9 +51,9 @@ struct Measured {
     nodes: u32,
     balancers: u32,
     rate_per_s: f64,
-    /// Around all faults of the master but its replacement.
+    /// Gaps around all faults of the master except its replacement.
     gap_ms: Gaps,
-    /// Around all faults.
+    /// Gaps in reads around all faults.
     reads_gap_ms: Gaps,
     kinds: BTreeMap<&'static str, Row>,
     acknowledged_lost: u64,

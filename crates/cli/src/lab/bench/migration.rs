@@ -1,4 +1,4 @@
-//! `punctual bench migration`: what moving a stage to another core costs.
+//! `punctual bench migration`: cost of moving a stage to another core.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::output::Output;
 /// Carries out `punctual bench migration`.
 pub fn migration(arguments: &Migration) -> Result<(), Failure> {
     let failed = |why: punctual_lab::migration::MigrationError| Failure::input([why.to_string()]);
-    // Before anything else: the processes of the measured pipelines run this command again.
+    // First of all: the processes of the measured pipelines run this command again.
     serve_if_told().map_err(failed)?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let plan = MigrationPlan {

@@ -1,4 +1,4 @@
-//! `punctual bench`: what `punctual` achieves on this machine. The others have files of their own.
+//! `punctual bench`: measurements of `punctual` on this machine, each in a file of its own.
 
 mod allocation;
 mod control_loop;
@@ -17,7 +17,7 @@ mod store;
 use crate::failure::Failure;
 use crate::lab::args::Bench;
 
-/// Carries out `punctual bench`; `command` is what was typed.
+/// Carries out `punctual bench`; `command` is the command line as typed.
 pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
     match arguments {
         Bench::Store {
@@ -46,7 +46,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
     }
 }
 
-/// The percentile; 0 of nothing.
+/// The quantile `q` of `values`; 0 if there are none.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     punctual_units::percentile(values.iter().copied(), q).unwrap_or(0.0)
 }

@@ -1,4 +1,4 @@
-//! `punctual bench movie`: the second paper's player for real, three ways and one more, by turns.
+//! `punctual bench movie`: the second paper's player on this machine, in three ways and beside a control, by turns.
 
 use std::path::Path;
 
@@ -16,16 +16,16 @@ use crate::lab::page;
 use crate::output::{Output, apart};
 use crate::scenario::{self, Loaded};
 
-/// What is played without a scenario on the command line, and where it lies in the project's folder.
+/// The scenario played by default, and its path in the project's folder.
 const SHIPPED: &str = "scenarios/movie.toml";
-/// The paper's player sleeps for the better part of a period: decoding takes no more than this.
+/// Largest part of a period that decoding may take: the paper's player sleeps for most of the period.
 const DECODE_MAX: f64 = 0.4;
 
-/// What is written for programs.
+/// The JSON output of the experiment.
 #[derive(Debug, Serialize)]
 struct Written<'r> {
     scenario: String,
-    /// The machine was too disturbed: no goal that is about time holds or fails.
+    /// Whether the machine was too disturbed: goals about time then get no verdict.
     inconclusive: bool,
     goals: Vec<Goal>,
     #[serde(flatten)]
@@ -62,10 +62,10 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
     })
 }
 
-/// Frames are read from a device in whole blocks.
+/// Bytes of a device's block: frames are read in whole blocks.
 const BLOCK: usize = 4096;
 
-/// The plan that a scenario with one exclusive task makes, with what is asked for in place of it.
+/// The plan of a scenario with one exclusive task, changed by the options in `asked`.
 fn plan(loaded: &Loaded, asked: &Play, repetitions: u32) -> Result<MoviePlan, Failure> {
     let complain = |what: String| Failure::input([format!("{}: {what}", loaded.shown())]);
     let tasks = &loaded.scenario.tasks;

@@ -1,4 +1,4 @@
-//! `punctual bench neighbours`: what an exclusive core does to programs that know nothing of us.
+//! `punctual bench neighbours`: effects of an exclusive core on programs that do not cooperate.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::scenario::{self, Loaded};
 use crate::trace;
 
-/// What runs without a scenario on the command line.
+/// The scenario that runs by default.
 const SHIPPED: &str = "scenarios/movie.toml";
 
 /// Carries out `punctual bench neighbours`.
@@ -56,7 +56,7 @@ pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
     json.map_or(Ok(()), |file| file.json(&report))
 }
 
-/// The exclusive tasks of a scenario, without its best-effort ones: strangers are the load.
+/// The exclusive tasks of a scenario, without its best-effort ones: other programs are the load.
 fn request(loaded: &Loaded, lasts: Nanos) -> Result<RunRequest, Failure> {
     let mut scenario = loaded.scenario.clone();
     scenario

@@ -1,4 +1,4 @@
-//! `punctual bench overload`: what servers answer in time of more than they can serve.
+//! `punctual bench overload`: requests that servers answer in time when more are offered than they can serve.
 
 use std::path::Path;
 
@@ -11,16 +11,16 @@ use crate::lab::args::Overload;
 use crate::output::Output;
 use crate::serve::raise_descriptors;
 
-/// Descriptors that are no connections.
+/// Descriptors that are reserved for other purposes than connections.
 const DESCRIPTORS_KEPT: u64 = 64;
-/// Asked of ours: so much of what it serves unloaded is served in time, where at least as much is offered.
+/// Goal for our server: the share of its unloaded rate that it serves in time, if at least as much is offered.
 const TIMELY_MIN: f64 = 0.9;
 
 /// Carries out `punctual bench overload`.
 pub fn overload(arguments: &Overload) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let is_quiet = arguments.json.as_deref() == Some(Path::new("-"));
-    // Before HAProxy each connection is two.
+    // Behind HAProxy each connection takes two descriptors.
     let room = raise_descriptors().map(|all| all.saturating_sub(DESCRIPTORS_KEPT) / 2);
     let asked = arguments.connections as usize;
     let connections = asked.min(room.map_or(asked, |room| room as usize));

@@ -1,4 +1,4 @@
-//! `punctual bench referees`: tools that we did not write, outside and inside of the protection.
+//! `punctual bench referees`: independent tools, outside and inside of the protection.
 
 use punctual_lab::beside::BesideError;
 use punctual_lab::referees::{Referee, RefereeRun, hear, present};
@@ -12,13 +12,13 @@ use crate::lab::page;
 use crate::lab::referees::told;
 use crate::output::{Output, apart};
 
-/// What is written for programs.
+/// The JSON output of the bench.
 #[derive(Debug, Serialize)]
 struct Written {
     seconds: u32,
     hogs_per_core: u32,
     runs: Vec<RefereeRun>,
-    /// Those that are not installed, and how to get them.
+    /// Missing tools, and how to install them.
     absent: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
-//! `punctual bench replication`: readings that a client sets on one node at a steady rate, and what becomes of them at
-//! its peers: how many were delivered, superseded by newer ones and lost, how old they were, and what it cost; over TCP
-//! and by UDP multicast. And the same for nodes that hear a publisher of Zenoh.
+//! `punctual bench replication`: a client sets readings on one node at a steady rate; measures how many its peers got,
+//! how many newer ones superseded and how many were lost, their age, and the cost; over TCP and by UDP multicast. The
+//! same for nodes that subscribe to a publisher of Zenoh.
 
 #[cfg(feature = "zenoh")]
 mod zenoh;
@@ -23,46 +23,46 @@ use crate::lab::args::{Replication, ReplicationWay};
 use crate::output::Output;
 use crate::summary::count;
 
-/// Readings go out in bundles, one in so long.
+/// Time between two bundles of readings.
 const BUNDLE: Duration = Duration::from_millis(1);
-/// How long what is under way may take to arrive, at the end.
+/// Longest wait for readings in transit, at the end.
 const SETTLES: Duration = Duration::from_secs(5);
-/// How long one answer may take.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Names of figures.
+/// Names of figures in INFO.
 const OFFERED: &str = "readings_offered";
 const DELIVERED: &str = "readings_delivered";
 const SUPERSEDED: &str = "readings_superseded";
 
-/// One federation.
+/// Results of a federation with one number of peers and one way of replication.
 #[derive(Debug, Serialize)]
 struct Measured {
     way: ReplicationWay,
     peers: u32,
     bytes: u32,
-    /// Readings a second that were asked for, and that the node acknowledged.
+    /// Readings a second: wanted, and acknowledged by the node.
     rate: u32,
     set_per_s: f64,
     /// Readings that the node refused.
     refused: u64,
-    /// A second and peer.
+    /// Readings delivered per second and peer.
     delivered_per_s: f64,
-    /// Of what was offered to all peers.
+    /// Share of the readings offered to all peers.
     superseded_share: f64,
-    /// In no state: the account of the node does not close.
+    /// Readings in no state: the error of the node's account.
     lost: i64,
-    /// Between numbers that a peer took: those superseded, and any that were lost on the way.
+    /// Numbers that peers skipped: superseded readings, and any that were lost on the way.
     skipped: u64,
-    /// Of the datagrams sent to peers, those that did not come: what was in them was sent again.
+    /// Share of the datagrams sent to peers that did not arrive; their content was sent again.
     datagrams_lost_share: f64,
-    /// What peers were told of the age of readings as they came: a bound of it.
+    /// Upper bound on the age of readings on arrival, as reported to peers.
     age_ms: Quantiles,
-    /// Shares of a core.
+    /// Processor time of each process, in shares of a core.
     source_cpu: f64,
     peer_cpu_mean: f64,
     peer_cpu_max: f64,
     driver_cpu: f64,
-    /// Between nodes, for each reading delivered.
+    /// Bytes between nodes for each delivered reading.
     bytes_per_delivered: f64,
 }
 
@@ -109,7 +109,7 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A group of this machine that no other run has, as far as its port tells.
+/// A multicast group that no other run on this machine uses, as far as its port shows.
 fn group() -> Outcome<SocketAddrV4> {
     let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     Ok(SocketAddrV4::new(Ipv4Addr::new(239, 255, 74, 1), free))
@@ -221,7 +221,7 @@ impl Client {
         self.reply()
     }
 
-    /// What INFO tells.
+    /// The figures of the node's INFO answer.
     fn figures(&mut self) -> Outcome<BTreeMap<String, String>> {
         match self.ask(&["INFO"])? {
             Value::Bulk(text) => {
@@ -243,7 +243,7 @@ fn object(number: u32) -> String {
     format!("object:{number}")
 }
 
-/// Has all objects made, and waits until all nodes have a reading of each.
+/// Makes all objects, and waits until all nodes have a reading of each.
 fn make(nodes: &mut [Client], arguments: &Replication) -> Outcome<()> {
     for number in 0..arguments.objects {
         match nodes[0].ask(&[
@@ -298,7 +298,7 @@ fn sum(figures: &BTreeMap<String, String>, name: &str) -> i64 {
     peers.filter_map(|(_, line)| part(line)).sum()
 }
 
-/// Waits until nothing is under way, and tells what has come to each figure since.
+/// Waits until no reading is in transit; returns the figures, and their increase since `before`.
 #[allow(clippy::type_complexity)]
 fn settled(nodes: &mut [Client], before: &Figures) -> Outcome<(Figures, Vec<BTreeMap<&'static str, i64>>)> {
     let until = Instant::now() + SETTLES;
@@ -325,7 +325,7 @@ fn settled(nodes: &mut [Client], before: &Figures) -> Outcome<(Figures, Vec<BTre
     }
 }
 
-/// Sets objects in turn at the rate; how many were taken, and refused.
+/// Sets objects in turn at the given rate; returns how many readings were accepted and refused.
 fn drive(address: &SocketAddr, arguments: &Replication) -> Outcome<(u64, u64)> {
     let mut replies = Client::connect(address)?;
     let mut stream = replies.stream.try_clone()?;
@@ -341,7 +341,7 @@ fn drive(address: &SocketAddr, arguments: &Replication) -> Outcome<(u64, u64)> {
         Ok((taken, refused))
     });
     let value = "v".repeat(arguments.bytes as usize);
-    // Encoded once: the driver is to cost as little as it can.
+    // Encoded once, to keep the driver's own cost low.
     let encoded: Vec<Vec<u8>> = (0..arguments.objects)
         .map(|number| {
             let mut out = Vec::new();
@@ -367,7 +367,7 @@ fn drive(address: &SocketAddr, arguments: &Replication) -> Outcome<(u64, u64)> {
     Ok(counted?)
 }
 
-/// Seconds of processor time that a process has had.
+/// Seconds of processor time that a process has used.
 fn spent(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(") ").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Runs in a row for one comparison: what they share, and how a user ends them early.
+//! Consecutive runs for one comparison: shared settings, and an early end by the user.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -16,25 +16,25 @@ use crate::commands::failures;
 use crate::failure::Failure;
 use crate::scenario::{Loaded, Override};
 
-/// What a shell reports for a program ended by Ctrl-C.
+/// Exit code that a shell reports for a program ended by Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Hears Ctrl-C and SIGTERM: the first ends the series in order, with what was measured so far; the second leaves at
-/// once, and the guardian process puts the machine back.
+/// Handles Ctrl-C and SIGTERM: the first ends the series in order, with the results so far; the second ends the process
+/// at once, and the guardian process restores the machine.
 #[derive(Debug)]
 pub struct Interrupt {
     asked: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Begins to listen.
+    /// Installs the signal handlers.
     ///
     /// # Errors
-    /// [`Failure::Internal`] where signals cannot be heard.
+    /// [`Failure::Internal`] if a handler cannot be installed.
     pub fn listen() -> Result<Interrupt, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag down and passes, the second finds it up.
+            // In this order: the first signal finds the flag cleared and passes, the second finds it set.
             flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED, asked.clone())
                 .and_then(|_| flag::register(signal, asked.clone()))
                 .map_err(|error| Failure::Internal(format!("signals: {error}")))?;
@@ -42,12 +42,12 @@ impl Interrupt {
         Ok(Interrupt { asked })
     }
 
-    /// Whether the user asked for the end.
+    /// Whether the user asked to end the series.
     pub fn asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// The answer to a run's progress.
+    /// The answer to a run's progress callback.
     pub fn answer(&self) -> ControlFlow<()> {
         if self.asked() {
             ControlFlow::Break(())
@@ -57,11 +57,11 @@ impl Interrupt {
     }
 }
 
-/// One run; `None` if the user broke it off, because the figures of a shorter run do not compare. Ends early after a
-/// sample that is `enough`.
+/// Carries out a run; `None` if the user broke it off, because figures of shorter runs do not compare. Ends early after
+/// a sample that is `enough`.
 ///
 /// # Errors
-/// Why the run did not take place, or was broken off.
+/// The reason why the run did not begin, or was broken off.
 pub fn perform(
     request: &RunRequest,
     loaded: &Loaded,
@@ -81,8 +81,8 @@ pub fn perform(
         .map_err(|error| failures::of_run(error, loaded))
 }
 
-/// What `change` asks for, over the keys and values that this bench has in place of the scenario's. `--set` outranks
-/// these, too.
+/// The overrides of `change`, and before them this bench's own defaults, which outrank the scenario's values; `--set`
+/// outranks the defaults.
 pub fn overrides(defaults: &[(&str, &str)], change: &Change) -> Vec<Override> {
     let defaults = defaults.iter().map(|(key, value)| Override {
         written: format!("{key}={value}, the default of this bench"),
@@ -92,10 +92,10 @@ pub fn overrides(defaults: &[(&str, &str)], change: &Change) -> Vec<Override> {
     defaults.chain(change.overrides(None)).collect()
 }
 
-/// Refuses runs that end before means are taken.
+/// Refuses runs that end before any means are taken.
 ///
 /// # Errors
-/// [`Failure::Input`] with the least that is long enough.
+/// [`Failure::Input`] with the shortest duration that is long enough.
 pub fn check_length(loaded: &Loaded) -> Result<(), Failure> {
     let (duration, settled) = (loaded.scenario.duration, loaded.scenario.control.warm_up + SETTLING);
     if duration > settled {
@@ -107,7 +107,7 @@ pub fn check_length(loaded: &Loaded) -> Result<(), Failure> {
     )]))
 }
 
-/// A line about how far the series is. A closed standard error is no reason to end it.
+/// Prints a line of the series' progress. A closed standard error does not end the series.
 pub fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

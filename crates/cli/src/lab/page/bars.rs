@@ -7,7 +7,7 @@ use punctual_lab::stats::Spread;
 
 use crate::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, step, ticks};
 
-/// The part of a group's width that its bars fill.
+/// Part of a group's width that its bars fill.
 const FILLED: f64 = 0.8;
 
 /// The bars as an `svg` element; series take the classes in their order.
@@ -64,7 +64,7 @@ fn draw(svg: &mut String, spread: &Spread, class: &str, x: f64, width: f64, y: &
     );
 }
 
-/// The top of the axis: a round number that nothing exceeds.
+/// The top of the axis: a round number of at least the largest value.
 fn top(bars: &[Bars]) -> f64 {
     let values = bars.iter().flat_map(|series| series.values.iter().flatten());
     let most = values

@@ -1,4 +1,4 @@
-//! The page of an experiment: what was set, every claim beside what came out, and the figures.
+//! The page of an experiment: its settings, every claim beside the measured figure, and the figures.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use crate::lab::claims::{apart, figure, held, paper, predictions, range};
 use crate::page::chart::{Band, Chart, Curve, Level};
 use crate::page::{STYLE, escape};
 
-/// Classes of curves and bars, by their order in a figure.
+/// CSS classes of curves and bars, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// The page of `outcome`; `command` is what was typed to get it.
+/// The page of `outcome`; `command` is the command line that produced it.
 pub fn experiment(outcome: &Outcome, command: &str) -> String {
     let (name, platform) = (escape(&outcome.name), badge(outcome));
     let mut page = format!(

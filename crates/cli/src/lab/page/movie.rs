@@ -1,4 +1,5 @@
-//! The page of the movie: goals, distributions of each way, what the others got done, what each way obtained.
+//! The page of the movie: goals, distributions of each way of playing, work done by the other programs, and the
+//! protection that each way obtained.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +14,7 @@ use super::{bars, framed, sheet};
 use crate::lab::movie::{Goal, INCONCLUSIVE, Judgement, is_inconclusive, median, protections, setting, table};
 use crate::page::escape;
 
-/// The page of `report`; `command` is what was typed to get it.
+/// The page of `report`; `command` is the command line that produced it.
 pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
     let held = goals.iter().filter(|goal| goal.judgement == Judgement::Holds).count();
     let good = held == goals.len() && !is_inconclusive(report);
@@ -113,7 +114,7 @@ fn judged(page: &mut String, report: &MovieReport, goals: &[Goal]) {
     }
 }
 
-/// Rows as columns: the ways side by side.
+/// Turns rows into columns, so that the ways of playing are side by side.
 fn transposed(rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let columns = rows.first().map_or(0, Vec::len);
     let column = |at: usize| {
@@ -124,7 +125,7 @@ fn transposed(rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     (0..columns).map(column).collect()
 }
 
-/// The class of each way's curve.
+/// CSS class of each way's curve.
 const fn class(arm: Arm) -> &'static str {
     match arm {
         Arm::Alone => "f",
@@ -179,7 +180,7 @@ fn tail(arm: Arm, times: impl Iterator<Item = Option<Nanos>>) -> Tail {
     named(arm.name(), class(arm), times)
 }
 
-/// Of these times, of which those that are none never ended.
+/// The distribution of `times`; a `None` never ended, and counts as beyond the longest.
 fn named(name: &str, class: &'static str, times: impl Iterator<Item = Option<Nanos>>) -> Tail {
     let (mut counts, mut beyond) = (BTreeMap::new(), 0);
     for time in times {
@@ -214,7 +215,7 @@ fn draw(page: &mut String, title: &str, what: &str, tails: Vec<Tail>, mark: Opti
     let _ = writeln!(page, "</figcaption>\n{}\n</figure>", tails.svg());
 }
 
-/// A share for each repetition.
+/// Selects a share for each repetition.
 type Pick = fn(&ArmSummary) -> &[f64];
 
 fn spreads(page: &mut String, report: &MovieReport) {
@@ -243,7 +244,7 @@ fn spreads(page: &mut String, report: &MovieReport) {
     }
 }
 
-/// Shares in percent; none of none.
+/// Spread of shares, in percent; `None` for an empty list.
 fn spread(shares: &[f64]) -> Option<Spread> {
     Spread::of(&shares.iter().map(|share| share * 100.0).collect::<Vec<_>>())
 }

@@ -1,4 +1,4 @@
-//! The page of the referees: each one's distributions outside and inside, and the runs.
+//! The page of the referees: their distributions outside and inside of the protection, and the runs.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::{framed, sheet};
 use crate::lab::referees::{THROTTLED, of, protection, side, table, together};
 use crate::page::escape;
 
-/// The page of `runs`; `command` is what was typed to get it.
+/// The page of `runs`; `command` is the command line that produced it.
 pub fn referees(runs: &[RefereeRun], absent: &[String], setting: &str, command: &str) -> String {
     let mut body = String::new();
     let heard: Vec<Referee> = Referee::ALL
@@ -51,7 +51,7 @@ pub fn referees(runs: &[RefereeRun], absent: &[String], setting: &str, command: 
     framed("referees", head, &body, command)
 }
 
-/// The longest of each side.
+/// A sentence with the longest time of each side.
 fn sentence(runs: &[RefereeRun], heard: &[Referee]) -> String {
     let of = |referee: &Referee| {
         let longest = |protected| time(together(runs, *referee, protected).1);

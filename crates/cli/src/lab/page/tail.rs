@@ -1,38 +1,37 @@
-//! Distributions of times as inline SVG: which share took longer than so long, both logarithmic, so that one in a
-//! thousand is seen as well as the usual case.
+//! Distributions of times as inline SVG: the share of times that took longer than a given one, both axes logarithmic,
+//! so that one in a thousand is as visible as the usual case.
 
 use std::fmt::Write;
 
 use crate::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
 
-/// Powers of ten of the vertical axis: one in a thousand million is as little as is drawn.
+/// Upper bound on powers of ten of the vertical axis: the least share drawn is one in a thousand million.
 const DECADES_MAX: i32 = 9;
-/// Points closer together than this, in units of the drawing, are one.
+/// Points closer together than this, in units of the drawing, are merged.
 const APART: f64 = 0.25;
 
-/// One distribution.
+/// A distribution of times, drawn as a curve.
 #[derive(Clone, Debug)]
 pub struct Tail {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Its class in the style sheet.
+    /// Class in the style sheet.
     pub class: &'static str,
-    /// Times in microseconds, ascending, and how many there are of each.
+    /// Times in microseconds, ascending, each with its count.
     pub bins: Vec<(f64, u64)>,
-    /// How many took longer than all of these: at most `max_us`, where it is known.
+    /// Number of times longer than all bins; they are at most `max_us`, if it is known.
     pub beyond: u64,
-    /// The longest, where it is known.
+    /// The longest time in microseconds, if it is known.
     pub max_us: Option<f64>,
 }
 
 /// Distributions in one chart.
 #[derive(Clone, Debug)]
 pub struct Tails {
-    /// What is drawn, in plain text for readers that cannot see it.
+    /// Description in plain text, for readers that cannot see the drawing.
     pub description: String,
-    /// Drawn in order.
     pub tails: Vec<Tail>,
-    /// A time that is marked.
+    /// A time to mark, in microseconds.
     pub mark_us: Option<f64>,
 }
 
@@ -41,7 +40,7 @@ impl Tail {
         self.bins.iter().map(|(_, count)| count).sum::<u64>() + self.beyond
     }
 
-    /// Corners of the steps: time, and the share that took longer.
+    /// Corners of the steps: a time, and the share of times that took longer.
     fn steps(&self) -> Vec<(f64, f64)> {
         let all = self.count() as f64;
         let mut longer = self.count();
@@ -96,7 +95,7 @@ impl Tails {
             let ends = self.tails.iter().filter_map(|tail| tail.max_us).chain(self.mark_us);
             bins.map(|(us, _)| *us).chain(ends).filter(|us| us.is_finite())
         };
-        // Below a tenth of a microsecond nothing is measured.
+        // Times below a tenth of a microsecond are not measured.
         let low = times().fold(f64::INFINITY, f64::min).clamp(0.1, 1e6);
         let high = times().fold(low, f64::max);
         let most = self.tails.iter().map(Tail::count).max().unwrap_or(1).max(10);
@@ -109,7 +108,7 @@ impl Tails {
     }
 }
 
-/// Powers of ten: microseconds from `low` to `high`, shares from 1 down by `decades`.
+/// The ranges of both axes, in powers of ten: microseconds from `low` to `high`, shares from 1 down by `decades`.
 struct Axes {
     low: f64,
     high: f64,
@@ -143,7 +142,7 @@ impl Axes {
         }
         for power in self.low as i32..=self.high as i32 {
             let x = self.x(10f64.powi(power));
-            // The last one ends where the drawing does.
+            // The last line ends at the edge of the drawing.
             let (class, at) = match f64::from(power) >= self.high {
                 true => ("tick", WIDTH),
                 false => ("second", x),
@@ -174,7 +173,7 @@ impl Axes {
     }
 }
 
-/// Of 10^-`decade`.
+/// Label of the share 10^-`decade`.
 fn share_label(decade: i32) -> String {
     match decade {
         0 => "all".into(),
@@ -183,7 +182,7 @@ fn share_label(decade: i32) -> String {
     }
 }
 
-/// Of 10^`power` microseconds.
+/// Label of the time 10^`power` microseconds.
 fn time_label(power: i32) -> String {
     match power {
         ..0 => format!("{} ns", 10i64.pow((power + 3).clamp(0, 2) as u32)),

@@ -1,4 +1,4 @@
-//! Instants to decide: what runs and what waits on each core, at a moment of a task set's run.
+//! Instants to decide: the running and the waiting jobs on each core, at a moment of a task set's run.
 //!
 //! Task sets are drawn as in the fifth paper (section VIII-A): utilisations uniform in 0.1..0.4 of the reference WCET,
 //! a program for each task, worst-fit packing. A moment is drawn, not run: each core runs one of its tasks with a
@@ -13,18 +13,18 @@ use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What runs on each core.
+/// The running job of each core, if any.
 pub type Cores<'a> = Vec<Option<Running<'a>>>;
 
-/// Task sets that instants are drawn of.
+/// Number of task sets from which instants are drawn.
 const TASK_SETS: usize = 64;
-/// Instants of each.
+/// Number of instants per task set.
 const INSTANTS: usize = 64;
-/// Draws of a task's utilisation before the set is taken as it is: bounds the search for a set that fits.
+/// Upper bound on the tasks drawn for a set: bounds the search for a set that fits.
 const TASKS_MAX: usize = 256;
-/// The utilisation of a task, as in the paper.
+/// Range of a task's utilisation, as in the paper.
 const UTILISATIONS: [f64; 2] = [0.1, 0.4];
-/// When instants are: late enough that deadlines may have passed.
+/// Time of all instants: late enough that deadlines may have passed.
 const NOW: Time = Time(1_000_000_000_000);
 
 /// Instants of many task sets.
@@ -33,7 +33,7 @@ pub struct Instants {
     instants: Vec<Vec<Core>>,
 }
 
-/// One core at one instant.
+/// The jobs of a core at an instant.
 #[derive(Default)]
 struct Core {
     runs: Option<Waiting>,
@@ -60,32 +60,32 @@ impl Instants {
         Instants { sets, instants }
     }
 
-    /// When they are.
+    /// The time of all instants.
     pub fn now(&self) -> Time {
         NOW
     }
 
-    /// How many there are.
+    /// The number of instants.
     pub fn len(&self) -> usize {
         self.instants.len()
     }
 
-    /// How many task sets there are.
+    /// The number of task sets.
     pub fn task_sets(&self) -> usize {
         self.sets.len()
     }
 
-    /// What each task set needs.
+    /// The loads of each task set.
     pub fn loads(&self) -> &[Loads] {
         &self.sets
     }
 
-    /// The task set of an instant.
+    /// The number of the task set of an instant.
     pub fn set_of(number: usize) -> usize {
         number / INSTANTS
     }
 
-    /// All of them.
+    /// Iterates over all instants.
     pub fn iter(&self) -> impl Iterator<Item = Cores<'_>> {
         let running = |core: &Core| {
             core.runs.map(|job| Running {
@@ -107,7 +107,7 @@ impl Instants {
     }
 }
 
-/// Tasks until `utilisation` is reached; the last one is cut to it, so that sets compare.
+/// Draws tasks until `utilisation` is reached; the last one is cut to fit, so that sets compare.
 fn task_set(programs: &Programs, cores: usize, utilisation: f64, rng: &mut ChaCha8Rng) -> Vec<Task> {
     let mut each = Vec::new();
     let mut left = utilisation;
@@ -116,7 +116,7 @@ fn task_set(programs: &Programs, cores: usize, utilisation: f64, rng: &mut ChaCh
         each.push(drawn);
         left -= drawn;
     }
-    // Utilisations drawn above are more than 0 and at most 0.4, and there are cores: packing does not refuse.
+    // The drawn utilisations are above 0 and at most 0.4, and there is at least one core: packing cannot refuse.
     let Ok(packing) = worst_fit(&each, cores) else {
         return Vec::new();
     };
@@ -150,7 +150,8 @@ fn draw_core(programs: &Programs, tasks: &[&Task], share: Share, rng: &mut ChaCh
     core
 }
 
-/// A job of `task`, uniformly in the time that it takes; its deadline a period after a release before it began.
+/// Draws a job of `task`, at a uniform point of its execution; its deadline is a period after a release before it
+/// began.
 fn draw_job(programs: &Programs, task: &Task, share: Share, rng: &mut ChaCha8Rng) -> Waiting {
     let (takes, period) = (programs.duration(task.program, share), task.period.as_secs_f64());
     let since = rng.random_range(0.0..takes);
@@ -163,7 +164,7 @@ fn draw_job(programs: &Programs, task: &Task, share: Share, rng: &mut ChaCha8Rng
     }
 }
 
-/// How far a run is after so many seconds with `share`.
+/// Progress of a run after `seconds` with `share`.
 fn progress_after(programs: &Programs, program: usize, mut seconds: f64, share: Share) -> f64 {
     let mut progress = 0.0;
     loop {

@@ -1,8 +1,8 @@
-//! `punctual bench allocation`: what a decision costs, and how near each policy comes to the optimum.
+//! `punctual bench allocation`: the cost of a decision, and the distance of each policy from the optimum.
 //!
-//! Costs are of the instants that runs of the simulated machine asked about ([`runs`]), decided again in their order
-//! ([`timing`]) beside one that decides nothing: nothing below its figures means anything. Nearness is of random
-//! instants of many more task sets ([`instants`]), the same for every policy.
+//! Costs are those of instants that runs of the simulated machine passed to the allocator ([`runs`]), decided again in
+//! their order ([`timing`]) beside a control that decides nothing: figures below the control's mean nothing. Nearness
+//! is measured at random instants of many more task sets ([`instants`]), the same for every policy.
 
 mod instants;
 mod nearness;
@@ -27,14 +27,14 @@ use nearness::{Nearness, nearness};
 use runs::{Bench, CONTROL, DECIDERS, Run};
 use timing::Cost;
 
-/// Utilisation of a core, in the reference WCETs: the fifth paper's 2.6 on four.
+/// Utilisation of a core, in reference WCETs: the fifth paper's 2.6 on four cores.
 const UTILISATION_OF_A_CORE: f64 = 0.65;
-/// Most bytes that tables may take.
+/// Goal: upper bound on the size of all tables, in bytes.
 const TABLE_BYTES_MAX: usize = 64 << 20;
-/// How near dna comes to the optimum at least, on average.
+/// Goal: least average speed of dna relative to the optimum.
 const DNA_OF_EXACT: f64 = 0.97;
 
-/// A machine, and what a decision on it may cost.
+/// A machine, and the bounds on a decision's cost there.
 struct Setting {
     cores: usize,
     pool: Pool,
@@ -60,7 +60,7 @@ const SETTINGS: [Setting; 2] = [
     },
 ];
 
-/// Whose decisions are judged by what they cost; the others are there to compare.
+/// Policies whose costs are judged; the others are only for comparison.
 const JUDGED: [&str; 6] = [
     "dna",
     "dadna",
@@ -86,37 +86,37 @@ struct Machine {
     partitions: u8,
     least_ways: u8,
     utilisation: f64,
-    /// Task sets that were run, and for how long each released jobs.
+    /// Number of task sets that were run, and seconds during which each released jobs.
     task_sets: usize,
     seconds: f64,
     costs: Vec<CostOf>,
-    /// Random instants, and the task sets of which they were drawn.
+    /// Number of random instants, and of the task sets from which they were drawn.
     instants: usize,
     instants_task_sets: usize,
     nearness: Vec<Nearness>,
-    /// Bytes of all tables, once every pair of phases was met.
+    /// Bytes of all tables, after every pair of phases was met.
     table_bytes: usize,
     goals: Vec<Goal>,
 }
 
-/// What one policy's decisions cost.
+/// Costs of one policy's decisions.
 #[derive(Debug, Serialize)]
 struct CostOf {
     name: &'static str,
     is_control: bool,
-    /// Decisions of its runs.
+    /// Number of decisions in its runs.
     decisions: usize,
-    /// How many of them were another split.
+    /// Number of decisions that changed the split.
     changes: u64,
     #[serde(flatten)]
     cost: Cost,
 }
 
-/// What was to be reached, and whether it was.
+/// A goal, its measured value and its bound.
 #[derive(Debug, PartialEq, Serialize)]
 struct Goal {
     what: String,
-    /// In the unit that `what` names.
+    /// In the unit that `what` names, like `bound`.
     value: f64,
     bound: f64,
     kept: bool,
@@ -227,7 +227,7 @@ fn goals(setting: &Setting, costs: &[CostOf], nearness: &[Nearness], table_bytes
         [median, p99]
     };
     let judged = costs.iter().filter(|cost| JUDGED.contains(&cost.name));
-    // Where there is no bound, there is no goal.
+    // An infinite bound is no goal.
     let mut goals: Vec<Goal> = judged.flat_map(of).filter(|goal| goal.bound.is_finite()).collect();
     let mb = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     goals.push(Goal::at_most("all tables, MB", mb(table_bytes), mb(TABLE_BYTES_MAX)));

@@ -1,4 +1,4 @@
-//! How near each policy comes to the optimum, at random instants.
+//! Distance of each policy from the optimum, at random instants.
 
 use punctual_allocation::policy::{Exact, summed};
 use punctual_allocation::{Pool, Programs};
@@ -7,17 +7,17 @@ use serde::Serialize;
 use super::instants::{Cores, Instants};
 use super::policies::{self, Decide};
 
-/// How near one policy comes.
+/// Speed of one policy relative to the optimum.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Nearness {
     pub name: &'static str,
-    /// Mean over the instants of the summed speed over the optimum's.
+    /// Mean over the instants of the policy's summed speed divided by the optimum's.
     pub of_exact: f64,
-    /// The least.
+    /// The least of these quotients.
     pub of_exact_least: f64,
 }
 
-/// Of every policy on `instants`.
+/// Measures every policy on `instants`.
 pub fn nearness(programs: &Programs, pool: Pool, exact: Exact, instants: &Instants) -> Vec<Nearness> {
     let mut policies = policies::all(programs, pool, exact, instants);
     let cores: Vec<Cores<'_>> = instants.iter().collect();
@@ -28,7 +28,7 @@ pub fn nearness(programs: &Programs, pool: Pool, exact: Exact, instants: &Instan
     let exact = policies.iter().position(|policy| policy.name == policies::EXACT);
     let best = exact.map_or(&[][..], |exact| &sums[exact]);
     let of = |(policy, sums): (&Decide<'_>, &Vec<f64>)| {
-        // At an instant at which every core rests there is nothing to compare.
+        // If every core rests, there is nothing to compare.
         let busy = sums.iter().zip(best).filter(|(_, best)| **best > 0.0);
         let ratios: Vec<f64> = busy.map(|(sum, best)| sum / best).collect();
         Nearness {

@@ -1,23 +1,24 @@
-//! What each policy wants at an instant, whatever was in force before: to see how near it comes to the optimum.
+//! The split that each policy wants at an instant, regardless of the split in force, to measure its distance from the
+//! optimum.
 
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
 use punctual_allocation::{Leftovers, PerCore, Pool, Programs, Running, Share};
 
 use super::instants::Instants;
 
-/// What the others are compared with.
+/// Name of the optimum, with which the other policies are compared.
 pub const EXACT: &str = "exact";
 
-/// A policy, given the number of an instant and what runs at it.
+/// A policy: from the number of an instant and the running jobs to the split.
 type Policy<'a> = dyn FnMut(usize, &[Option<Running<'_>>]) -> PerCore<Share> + 'a;
 
-/// One that decides.
+/// A named policy under comparison.
 pub struct Decide<'a> {
     pub name: &'static str,
     pub decide: Box<Policy<'a>>,
 }
 
-/// All. Static splits are looked up: they were decided before.
+/// All policies. Static splits were decided before, and are looked up.
 pub fn all<'a>(programs: &'a Programs, pool: Pool, mut exact: Exact, instants: &Instants) -> Vec<Decide<'a>> {
     let cores = instants.loads().first().map_or(1, |loads| loads.cores());
     let now = instants.now();

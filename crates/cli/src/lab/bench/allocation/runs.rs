@@ -1,9 +1,10 @@
-//! The instants that a run asks an allocator about: which job runs on each core, how far it is, until when, and what
-//! waits behind.
+//! The instants at which a run calls an allocator: the job on each core, its progress and deadline, and the jobs
+//! waiting behind it.
 //!
-//! Every policy has runs of its own, of the same task sets, because the policy that splits the machine decides where
-//! jobs are at the next instant. A policy that reallocates at every change runs where ways cost nothing, as it would
-//! otherwise drown in what it moves; the rule with hysteresis runs where they cost what they cost.
+//! Every policy has runs of its own, of the same task sets, because the policy that splits the machine decides the
+//! jobs' progress at the next instant. A policy that reallocates at every change runs on a machine on which gaining a
+//! way costs nothing, because it would otherwise spend its time refilling ways; the rule with hysteresis runs on one
+//! with real costs.
 
 use punctual_allocation::{Allocator, Base, Plan, Policy, Pool, Programs, Refill, Running, Settings};
 use punctual_lab::dna::{ProfileSet, TaskSet, draw};
@@ -12,12 +13,12 @@ use punctual_units::{Nanos, Time};
 
 use crate::failure::Failure;
 
-/// Task sets that are run.
+/// Number of task sets that are run.
 pub const TASK_SETS: usize = 4;
-/// How long jobs are released in each run.
+/// Duration for which each run releases jobs.
 pub const RELEASES: Nanos = Nanos::from_secs(5);
 
-/// What decides, and whether it knows what a gained way costs.
+/// A policy, and whether it knows the cost of a gained way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decider {
     pub name: &'static str,
@@ -25,10 +26,10 @@ pub struct Decider {
     pub hysteresis: bool,
 }
 
-/// Decides nothing: what its steps cost is what timing costs.
+/// Name of the control, which decides nothing: the cost of its steps is that of timing.
 pub const CONTROL: &str = "control: a split that stays";
 
-/// All that are timed, the control first.
+/// All timed policies, the control first.
 pub const DECIDERS: [Decider; 7] = {
     const fn of(name: &'static str, policy: Policy, hysteresis: bool) -> Decider {
         Decider {
@@ -49,7 +50,7 @@ pub const DECIDERS: [Decider; 7] = {
     ]
 };
 
-/// A machine with programs.
+/// A machine, its programs and its task sets.
 pub struct Bench<'b> {
     pub programs: &'b Programs,
     pub pool: Pool,
@@ -58,14 +59,14 @@ pub struct Bench<'b> {
     pub sets: Vec<TaskSet>,
 }
 
-/// A run of one task set, for deciding again.
+/// The recorded run of one task set, for deciding again.
 pub struct Run {
-    /// As it was before the first instant.
+    /// The allocator before the first instant.
     pub allocator: Allocator,
     pub instants: Vec<Instant>,
-    /// How often it handed out another split.
+    /// Number of decisions that changed the split.
     pub changes: u64,
-    /// What was in force at the end.
+    /// The split in force at the end.
     pub last: Plan,
 }
 
@@ -73,7 +74,7 @@ impl<'b> Bench<'b> {
     /// A machine of `cores` cores that splits `pool` among task sets of `utilisation`, drawn as in the fifth paper.
     ///
     /// # Errors
-    /// [`Failure::Input`] says which profile cannot be run, or that no task set fits.
+    /// [`Failure::Input`] naming the profile that cannot be run, or if no task set fits.
     pub fn new(
         set: &ProfileSet,
         programs: &'b Programs,
@@ -104,7 +105,7 @@ impl<'b> Bench<'b> {
     /// Runs every task set under `decider`.
     ///
     /// # Errors
-    /// [`Failure`] of a machine or a task set that cannot be.
+    /// [`Failure`] for an impossible machine or task set.
     pub fn run(&self, decider: Decider) -> Result<Vec<Run>, Failure> {
         self.sets.iter().map(|set| self.run_set(decider, set)).collect()
     }
@@ -133,7 +134,7 @@ impl<'b> Bench<'b> {
             let changed = step(&mut deciding, self.programs, &instant.cores(), instant.now);
             run.changes += u64::from(changed);
             run.instants.push(instant.clone());
-            // The machine begins with nothing handed out.
+            // The machine begins without a split.
             (changed || run.instants.len() == 1).then(|| slices(deciding.plan()))
         });
         ended.map_err(|error| Failure::input([error.to_string()]))?;
@@ -152,14 +153,14 @@ impl<'b> Bench<'b> {
             policy: decider.policy,
             base: Base::StaticFewest,
             refill: decider.hysteresis.then_some(refill),
-            // The machine keeps it.
+            // The machine enforces the gap itself.
             gap: Nanos::ZERO,
         };
         Allocator::new(self.programs, &set.tasks, settings).map_err(|error| Failure::input([error.to_string()]))
     }
 }
 
-/// One decision; whether it is another split.
+/// Makes a decision; returns whether it changed the split.
 pub fn step(allocator: &mut Allocator, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> bool {
     allocator.step(programs, cores, now).is_some()
 }

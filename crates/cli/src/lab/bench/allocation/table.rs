@@ -1,4 +1,4 @@
-//! What `punctual bench allocation` prints.
+//! The text that `punctual bench allocation` prints.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::{CostOf, Goal, Machine, Nearness, Report};
 use crate::columns::columns;
 use crate::summary::count;
 
-/// The whole report.
+/// The whole report as text.
 pub fn told(report: &Report) -> String {
     let mut text = format!("{} rounds\n", report.rounds);
     for machine in &report.machines {

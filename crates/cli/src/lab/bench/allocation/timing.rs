@@ -1,9 +1,9 @@
-//! What decisions cost: every run decided again, instant by instant and in order, all policies interleaved.
+//! Cost of decisions: every run is decided again, instant by instant and in order, all policies interleaved.
 //!
-//! Each time a run is decided again, the allocator begins as it began then: with the tables that it makes at its
-//! beginning, and no others. So what it computes when two phases meet for the first time is part of the decision.
-//! Decisions follow each other closer than in the run, in which programs would use the caches in between: so every
-//! [`SWEEP_EVERY`]th comes after the core's own caches were swept.
+//! Each time a run is decided again, the allocator begins in its original state: with the tables that it makes at its
+//! beginning, and no others. So computation at the first meeting of two phases is part of the decision. Decisions
+//! follow each other faster than in the run, in which programs would use the caches in between: so every
+//! [`SWEEP_EVERY`]th decision comes after the core's own caches were swept.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,36 +19,35 @@ use serde::Serialize;
 use super::super::series::Interrupt;
 use super::runs::{Run, step};
 
-/// One decision in so many finds the caches swept: more than one in a hundred, so that the 99th percentile knows of
-/// them.
+/// Decisions per sweep of the caches: fewer than a hundred, so that the 99th percentile includes swept ones.
 pub const SWEEP_EVERY: usize = 64;
-/// What is written to sweep a core's own caches: twice the second-level cache of today's large cores.
+/// Bytes written to sweep a core's own caches: twice the second-level cache of today's large cores.
 const SWEEP_BYTES: usize = 4 << 20;
-/// Bytes of a cache line.
+/// Size of a cache line, in bytes.
 const LINE: usize = 64;
 
-/// What a decision costs, in nanoseconds, with the time that reading the clock takes.
+/// Cost of a decision in nanoseconds, including the time of reading the clock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
     /// Median of all decisions.
     pub median_ns: f64,
     /// 99th percentile of all decisions.
     pub p99_ns: f64,
-    /// The longest decision.
+    /// Time of the longest decision.
     pub max_ns: f64,
-    /// Median of those that found the caches swept.
+    /// Median of the decisions after a sweep of the caches.
     pub swept_median_ns: f64,
-    /// 99th percentile of these.
+    /// 99th percentile of the decisions after a sweep.
     pub swept_p99_ns: f64,
 }
 
-/// What was timed of one policy.
+/// Times of one policy's decisions, in nanoseconds.
 struct Timed {
     all: Histogram<u64>,
     swept: Histogram<u64>,
 }
 
-/// Decides the runs of each policy `rounds` times, after one that only warms up; `None` if the user broke it off.
+/// Decides the runs of each policy `rounds` times, after a warm-up round; `None` if the user broke it off.
 pub fn measure(
     programs: &Programs,
     policies: &[Vec<Run>],
@@ -59,7 +58,7 @@ pub fn measure(
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<usize> = (0..policies.len()).collect();
     let mut sweep = vec![0_u8; SWEEP_BYTES];
-    // With two significant digits, up to what a signed 64-bit span holds: cannot be refused.
+    // Two significant digits, up to the longest signed 64-bit span: cannot be refused.
     let empty = Histogram::<u64>::new(2).ok()?;
     let new = || Timed {
         all: empty.clone(),

@@ -1,8 +1,8 @@
 //! `punctual bench controllers`: one scenario under several controllers, repeated and compared.
 //!
-//! Every controller runs once in each repetition, so that whatever disturbs the machine for minutes disturbs all of
-//! them alike. The order is rotated from one repetition to the next: none always runs after the same other one.
-//! Within a repetition all have the same seed, and thus see the same readings and draws.
+//! Every controller runs once in each repetition, so that a disturbance of minutes affects all of them alike. The order
+//! is rotated from one repetition to the next, so that no controller always runs after the same other one. Within a
+//! repetition all have the same seed, and thus see the same readings and draws.
 
 mod table;
 
@@ -21,23 +21,23 @@ use crate::output::Output;
 use crate::scenario::{self, Loaded};
 use table::{Row, Run};
 
-/// How long a run lasts if nothing else is said: means over 23 s with the usual warm-up of 2 s.
+/// Default duration of a run: means over 23 s with the usual warm-up of 2 s.
 const DURATION: (&str, &str) = ("duration", "30s");
 
-/// Everything that was measured, for programs.
+/// The JSON output: everything that was measured.
 #[derive(Debug, Serialize)]
 struct Comparison {
     scenario: String,
     platform: &'static str,
     goal: Goal,
     duration_s: f64,
-    /// How many were asked for; fewer are complete if the user or a failure ended the bench.
+    /// Number of repetitions asked for; fewer are complete if the user or a failure ended the bench.
     repetitions: u32,
     /// In the order of the table's columns.
     controllers: Vec<ControllerKind>,
-    /// Learnt here, with `--identify`.
+    /// Model learnt on this machine, with `--identify`.
     model: Option<ModelDocument>,
-    /// In the order in which they took place.
+    /// Runs in chronological order.
     runs: Vec<Run>,
     table: Vec<Row>,
 }
@@ -89,11 +89,11 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
         runs,
     };
     print(&told(&comparison))?;
-    // What was measured before a failure is worth keeping; the failure still decides the exit code.
+    // Results from before a failure are worth keeping; the failure still decides the exit code.
     output.map_or(Ok(()), |file| file.json(&comparison)).and(ended)
 }
 
-/// The comparison for people: the table, then what it means for the goal.
+/// The comparison for people: the table, then the conclusion about the goal.
 fn told(comparison: &Comparison) -> String {
     let Comparison {
         goal,
@@ -121,8 +121,8 @@ fn is_controlled(kinds: &[ControllerKind]) -> bool {
     kinds.iter().any(|kind| *kind != ControllerKind::Open)
 }
 
-/// The scenario under each controller, as `run --controller` would load it: what a file leaves open, such as the pace,
-/// follows the controller.
+/// The scenario under each controller, loaded as by `run --controller`: settings that the file leaves open, such as the
+/// pace, follow the controller.
 fn columns(arguments: &Controllers, plain: &[scenario::Override]) -> Result<Vec<Loaded>, Failure> {
     let under = |controller: &Controller| {
         let name = controller.kind().name();
@@ -195,8 +195,8 @@ fn announcement(loaded: &Loaded, kinds: &[ControllerKind], repetitions: u32) -> 
     )
 }
 
-/// Which controllers run in `repetition`, in order, by their numbers: rotated, so that over all repetitions each stands
-/// equally often in each place.
+/// Indices of the controllers in the order of `repetition`: rotated, so that over all repetitions each runs equally
+/// often at each position.
 fn order(repetition: u32, controllers: usize) -> impl Iterator<Item = usize> {
     (0..controllers).map(move |place| (place + repetition as usize) % controllers)
 }
@@ -209,7 +209,7 @@ struct Series<'a> {
 }
 
 impl Series<'_> {
-    /// Refuses before the first run what would be refused at a later one.
+    /// Refuses before the first run anything that a later run would refuse.
     fn check(&self) -> Result<(), Failure> {
         let refused = |loaded: &Loaded| {
             let checked = check_controller(&self.request(0, loaded)?);
@@ -218,7 +218,7 @@ impl Series<'_> {
         self.columns.iter().try_for_each(refused)
     }
 
-    /// Adds every complete run to `runs`, until the end or the user's.
+    /// Adds every complete run to `runs`, until all are done or the user ends the series.
     fn measure(&self, runs: &mut Vec<Run>) -> Result<(), Failure> {
         for repetition in 0..self.arguments.repetitions {
             for column in order(repetition, self.columns.len()) {
@@ -240,7 +240,7 @@ impl Series<'_> {
         Ok(())
     }
 
-    /// What a repetition runs. Made-up readings are drawn from its seed, as `punctual run --seed` would.
+    /// The request of a repetition. Synthetic readings are drawn from its seed, as by `punctual run --seed`.
     fn request(&self, repetition: u32, loaded: &Loaded) -> Result<RunRequest, Failure> {
         let mut scenario = loaded.scenario.clone();
         scenario.seed = scenario.seed.wrapping_add(u64::from(repetition));

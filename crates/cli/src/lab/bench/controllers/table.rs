@@ -1,4 +1,4 @@
-//! What the runs of a comparison come to: per controller and figure the median and spread over the repetitions.
+//! Summary of a comparison: median and spread over the repetitions, per controller and figure.
 
 use punctual_platform::Provenance;
 use punctual_runtime::report::{RunHeader, RunReport, Summary};
@@ -10,18 +10,18 @@ use crate::columns::columns;
 use crate::summary::{count, figure, share};
 use crate::verdict::{Standing, Verdict};
 
-/// One complete run.
+/// A complete run of a controller.
 #[derive(Debug, Serialize)]
 pub struct Run {
-    /// Counts up from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// Which of the controllers asked for.
+    /// Index of the controller among those asked for.
     #[serde(skip)]
     pub column: usize,
-    /// What it says about its goals.
+    /// Verdict on the run's goals.
     #[serde(skip)]
     verdict: Verdict,
-    /// Every task holds its own goal, in a run that is conclusive.
+    /// Whether the run is conclusive and every task holds its own goal.
     goal_held: bool,
     pub header: RunHeader,
     summary: Summary,
@@ -40,7 +40,7 @@ impl Run {
         }
     }
 
-    /// The run in a line.
+    /// A summary of the run in one line.
     pub fn line(&self) -> String {
         let Summary {
             tardiness_mean,
@@ -67,29 +67,29 @@ impl Run {
     }
 }
 
-/// One figure under every controller.
+/// A figure under every controller.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Row {
     figure: &'static str,
-    /// In the order of the controllers; none where the machine does not tell.
+    /// In the order of the controllers; `None` if the machine does not provide the figure.
     controllers: Vec<Option<Spread>>,
 }
 
 /// A figure over repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Spread {
-    /// By nearest rank: of an even number the lower one of the two in the middle.
+    /// By nearest rank: for an even number, the lower of the two in the middle.
     median: f64,
     min: f64,
     max: f64,
-    /// Of all repetitions; means something for counts.
+    /// Sum over all repetitions; meaningful for counts.
     sum: f64,
-    /// How many repetitions tell it.
+    /// Number of repetitions that provide the figure.
     runs: usize,
 }
 
 impl Spread {
-    /// None of nothing.
+    /// Spread of the values; `None` if there are none.
     fn of(values: &[f64]) -> Option<Spread> {
         (!values.is_empty()).then(|| Spread {
             median: quantile(values, 0.5),
@@ -101,9 +101,9 @@ impl Spread {
     }
 }
 
-/// A figure of a run, and how it is printed.
+/// A figure of a run, and its format.
 struct Figure {
-    /// Its name in JSON, in the units of the run's summary.
+    /// Name in JSON; the value there has the unit of the run's summary.
     key: &'static str,
     label: &'static str,
     of: fn(&Run) -> Option<f64>,
@@ -111,13 +111,13 @@ struct Figure {
 }
 
 enum Told {
-    /// Median and spread.
+    /// Prints median and spread.
     Spread {
-        /// From the figure's unit to the label's.
+        /// Factor from the figure's unit to the label's.
         times: f64,
         decimals: usize,
     },
-    /// How many in all repetitions together.
+    /// Prints the sum over all repetitions.
     Sum,
 }
 
@@ -138,7 +138,7 @@ impl Told {
     }
 }
 
-/// The figures, in the order in which they are printed.
+/// All figures, in the order in which they are printed.
 fn figures() -> Vec<Figure> {
     let figure = |key, label, told, of| Figure { key, label, of, told };
     let plain = |decimals| Told::Spread { times: 1.0, decimals };
@@ -226,7 +226,7 @@ pub fn text(controllers: &[ControllerKind], clock: Option<Provenance>, table: &[
     columns(&rows)
 }
 
-/// What the runs of one controller say about the goals.
+/// The verdict of one controller's runs on the goals, in words.
 pub fn verdict(goal: &Goal, runs: &[&Run]) -> String {
     let all = runs.len();
     let how_many = |holds: fn(&Run) -> bool| runs.iter().filter(|run| holds(run)).count();

@@ -1,4 +1,4 @@
-//! When a rate of sensor updates is held: what a run without control must show.
+//! Decides whether a rate of sensor updates is held: conditions for a run without control.
 
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_units::Nanos;
@@ -6,11 +6,11 @@ use punctual_workload::{SensorStream, Trace};
 
 use crate::summary::{count, percent};
 
-/// The least fresh share of any sample after settling. A value is valid for longer than its sensor's period, so that a
-/// store that keeps up has all of them fresh; one in a hundred leaves room for a wake-up that comes late.
+/// Least fresh share of any sample after settling. A value is valid for longer than its sensor's period, so a store
+/// that keeps up has all of them fresh; one in a hundred leaves room for a late wake-up.
 const FRESH_LEAST: f64 = 0.99;
-/// The least part of the updates that were due to arrive which must have been offered: under it, the feeder (which
-/// stands in for the network) was the one that did not keep up.
+/// Least share of the due updates that must have been offered: below it, the feeder (which stands in for the network)
+/// did not keep up.
 const OFFERED_LEAST: f64 = 0.99;
 
 /// The conditions, in a sentence, for a goal of `tardiness`.
@@ -21,12 +21,12 @@ pub fn conditions(tardiness: f64) -> String {
     )
 }
 
-/// No job has ended for so long that the loop has given up: nothing is held, and nothing more to be seen.
+/// Whether the loop has fallen back, because no job ended for too long: no later sample can show a held rate.
 pub fn is_hopeless(sample: &Sample) -> bool {
     sample.fallback.is_some()
 }
 
-/// Why the rate of `report` is not held; empty if it is. `due` updates had arrived by its last sample.
+/// Reasons why the rate of `report` is not held; empty if it is. `due` is the number of updates due by its last sample.
 pub fn failings(report: &RunReport, due: u64) -> Vec<String> {
     let summary = &report.summary;
     if let Some(reason) = report.samples.iter().find_map(|sample| sample.fallback.as_ref()) {
@@ -72,8 +72,8 @@ pub fn failings(report: &RunReport, due: u64) -> Vec<String> {
     failings
 }
 
-/// How many updates of `replicas` copies of `trace` have arrived at least in the first `elapsed` of a run: replicas
-/// start within a second of trace time, and all are counted as if they were the last.
+/// Least number of updates of `replicas` copies of `trace` that are due in the first `elapsed` of a run: copies start
+/// within a second of trace time, and all are counted as if they started last.
 pub fn due(trace: &Trace, speedup: f64, replicas: u32, elapsed: Nanos) -> u64 {
     let from_the_last = elapsed.saturating_sub(Nanos::from_secs(1).scaled(1.0 / speedup));
     let of_one = SensorStream::new(trace, speedup, 1).take_while(|update| update.at <= from_the_last);

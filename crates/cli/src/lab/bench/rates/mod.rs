@@ -1,8 +1,8 @@
-//! `punctual bench rates`: the highest rate of sensor updates that is held with nothing shed, in either update mode.
+//! `punctual bench rates`: the highest rate of sensor updates held with nothing shed, in each update mode.
 //!
-//! Without control, every update is admitted, and all the machine can do about too many is to be late. The rate is
+//! Without control, every update is admitted, so that a machine with too many updates can only be late. The rate is
 //! raised by copies of the sensors ([`search`]) until a run shows that it is not held ([`judge`]). Both modes take
-//! turns, so that whatever disturbs the machine for minutes disturbs both; a rate that is not held is tried once more.
+//! turns, so that a disturbance of minutes affects both; a rate that is not held is tried once more.
 
 mod judge;
 mod search;
@@ -24,40 +24,40 @@ use crate::scenario::{self, Loaded};
 use crate::summary::{count, figure};
 use search::Search;
 
-/// 1 s of warm-up and 5 s of settling, in which no means are taken, and 4 s in which they are. A shorter run would
-/// have no means; the search takes about 20 of them.
+/// 1 s of warm-up, 5 s of settling, during which no means are taken, and 4 s of means. A shorter run would have no
+/// means; the search takes about 20 runs.
 const DEFAULTS: [(&str, &str); 2] = [("duration", "10s"), ("control.warm_up", "1s")];
-/// The most copies of the sensors: a scenario takes no more.
+/// Largest number of copies of the sensors that a scenario accepts.
 const COPIES_MAX: u32 = 1000;
-/// The most sensors in all. A run with 204,800 took 226 MB of memory; the store, its file and the stream grow in
-/// proportion.
+/// Largest number of sensors in all. A run with 204,800 took 226 MB of memory; the store, its file and the stream grow
+/// in proportion.
 const SENSORS_MAX: u32 = 1 << 18;
-/// How often a run at one rate is tried at most: disturbances only ever add, so that a rate which was held once can be
-/// held, and one run in which it was not may be the disturbance's fault.
+/// Attempts at a rate: disturbances can only lower the result, so a rate that was held once is held, and a single
+/// failed run may be due to a disturbance.
 const TRIES_MAX: u32 = 2;
 
-/// Everything that was measured, for programs.
+/// The JSON output: everything that was measured.
 #[derive(Debug, Serialize)]
 struct Report {
     scenario: String,
     platform: &'static str,
     duration_s: f64,
-    /// What the mean tardiness must not exceed.
+    /// Upper bound on the mean tardiness (response time / deadline).
     tardiness_goal: f64,
     modes: Vec<Mode>,
-    /// The rate of memory-first over that of transaction; `None` where either is not known.
+    /// The rate of memory-first divided by that of transaction; `None` if either is unknown.
     ratio: Option<f64>,
 }
 
-/// What is known of one update mode.
+/// Results for one update mode.
 #[derive(Debug, Serialize)]
 struct Mode {
     update_mode: &'static str,
-    /// The highest rate that was held, in updates per second; `None` where even the fewest sensors were too many.
+    /// The highest held rate, in updates per second; `None` if even the fewest sensors were too many.
     held_updates_per_s: Option<f64>,
-    /// No rate was found that is not held.
+    /// Whether no rate failed, so that the highest held rate is only a lower bound.
     is_lower_bound: bool,
-    /// In the order in which they took place.
+    /// Tries in chronological order.
     tries: Vec<Try>,
     #[serde(skip)]
     search: Search,
@@ -65,10 +65,10 @@ struct Mode {
     mode: UpdateMode,
 }
 
-/// One run at one rate.
+/// A run at one rate, and its verdict.
 #[derive(Debug, Serialize)]
 struct Try {
-    /// Why the rate is not held; empty where it is.
+    /// Reasons why the rate is not held; empty if it is.
     failings: Vec<String>,
     header: RunHeader,
     summary: Summary,
@@ -109,17 +109,17 @@ pub fn rates(arguments: &Rates) -> Result<(), Failure> {
         modes: modes.into(),
     };
     print(&told(&report))?;
-    // What was measured before a failure is worth keeping; the failure still decides the exit code.
+    // Results from before a failure are worth keeping; the failure still decides the exit code.
     output.map_or(Ok(()), |file| file.json(&report)).and(ended)
 }
 
-/// How many copies of so many sensors may be tried.
+/// Largest number of copies to try, for a trace of `sensors` sensors.
 fn copies_max(sensors: usize) -> u32 {
     let sensors = u32::try_from(sensors).unwrap_or(u32::MAX).max(1);
     (SENSORS_MAX / sensors).clamp(1, COPIES_MAX)
 }
 
-/// Refuses sensors that may not have spoken before fresh shares count.
+/// Refuses sensors that may not have sent a first update before fresh shares count.
 fn check_sensors_speak(request: &RunRequest, loaded: &Loaded) -> Result<(), Failure> {
     let slowest = request.trace.sensors.iter().map(|sensor| sensor.period).max();
     let speedup = request.scenario.sensors.speedup;
@@ -137,7 +137,7 @@ fn check_sensors_speak(request: &RunRequest, loaded: &Loaded) -> Result<(), Fail
     )]))
 }
 
-/// Tries rates on one scenario.
+/// Tries rates of one scenario.
 struct Prober<'a> {
     request: RunRequest,
     loaded: &'a Loaded,
@@ -145,7 +145,7 @@ struct Prober<'a> {
 }
 
 impl Prober<'_> {
-    /// Searches in all modes by turns, until the end or the user's.
+    /// Searches in all modes by turns, until all are done or the user ends it.
     fn search(&self, modes: &mut [Mode]) -> Result<(), Failure> {
         while modes.iter().any(|mode| mode.search.next().is_some()) {
             for mode in &mut *modes {
@@ -159,7 +159,7 @@ impl Prober<'_> {
         Ok(())
     }
 
-    /// Whether the user lets the search go on.
+    /// Tries a number of copies, twice if the first try fails; returns whether the search may go on.
     fn try_copies(&self, mode: &mut Mode, copies: u32) -> Result<bool, Failure> {
         let mut request = self.request.clone();
         request.scenario.store.update_mode = mode.mode;
@@ -220,7 +220,7 @@ impl Mode {
         self.tries.iter().rfind(|tried| tried.header.load.replicas == copies)
     }
 
-    /// Cells of the table, and what comes after them.
+    /// The mode's cells in the table, and the text behind them.
     fn row(&self) -> (Vec<String>, String) {
         let (held, failed) = (self.highest_held(), self.lowest_failed());
         let alone = held
@@ -272,7 +272,8 @@ impl Try {
     }
 }
 
-/// Memory-first over transaction. Of two lower bounds nothing follows, nor from one below.
+/// The rate of memory-first divided by that of transaction; `None` if either is unknown, or transaction's is only a
+/// lower bound. A lower bound itself if memory-first's rate is one.
 fn ratio(modes: &[Mode; 2]) -> Option<f64> {
     let [transaction, memory_first] = modes;
     if transaction.is_lower_bound {

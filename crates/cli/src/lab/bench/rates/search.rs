@@ -1,18 +1,19 @@
-//! Finds how much is held by trying: doubles until it fails, then halves the gap.
+//! Finds the largest number that is held, by tries: doubles it until a try fails, then halves the gap.
 //!
-//! Every try is a run of seconds, so that their number is bounded, not the precision: after [`BISECTIONS_MAX`] steps
-//! the gap between what is held and what is not is a sixteenth of the former or one, whichever is more.
+//! Every try is a run of seconds, so their number is bounded instead of the precision: after [`BISECTIONS_MAX`] steps
+//! the gap between the largest held number and the smallest failed one is a sixteenth of the former or one, whichever
+//! is more.
 
-/// The first try.
+/// The number to try first.
 const FIRST: u32 = 4;
-/// Between two tries until one fails. Beyond what is held, a machine can be far more than proportionally busy: doubling
-/// never asks for much more than twice of that.
+/// Factor between two tries until one fails. Beyond its limit, a machine's load can grow far more than proportionally:
+/// doubling never asks for much more than twice the limit.
 const FACTOR: u32 = 2;
-/// Tries between what is held and what is not.
+/// Number of tries between the largest held and the smallest failed number.
 const BISECTIONS_MAX: u32 = 4;
 
-/// What is known of the largest number that is held, from 1 to a bound. Assumes that if a number is held, so are all
-/// below it.
+/// State of the search for the largest held number, from 1 to a bound. Assumes that if a number is held, all below it
+/// are.
 #[derive(Clone, Debug)]
 pub struct Search {
     bound: u32,
@@ -22,7 +23,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Nothing is known; `bound`, at least 1, is the largest number to try.
+    /// Begins a search; `bound`, at least 1, is the largest number to try.
     pub fn new(bound: u32) -> Search {
         Search {
             bound,
@@ -32,7 +33,7 @@ impl Search {
         }
     }
 
-    /// What to try next; `None` if the search is over.
+    /// The number to try next; `None` if the search is over.
     pub fn next(&self) -> Option<u32> {
         match self.failed {
             None if self.held == self.bound => None,
@@ -42,7 +43,7 @@ impl Search {
         }
     }
 
-    /// Takes whether `tried`, which [`Search::next`] gave, is held.
+    /// Records whether `tried`, which [`Search::next`] returned, is held.
     pub fn learn(&mut self, tried: u32, held: bool) {
         self.bisections += u32::from(self.failed.is_some());
         if held {
@@ -62,7 +63,7 @@ impl Search {
         self.failed
     }
 
-    /// Everything up to the bound is held.
+    /// Whether everything up to the bound is held.
     pub fn is_bound_held(&self) -> bool {
         self.held == self.bound
     }

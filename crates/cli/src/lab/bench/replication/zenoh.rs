@@ -1,8 +1,8 @@
-//! Readings from a publisher of Zenoh, in this process, to nodes that subscribe: each a federation of its own, because
-//! of several nodes of one federation a single one would be the source of an object.
+//! Measures readings from a publisher of Zenoh, in this process, to nodes that subscribe. Each node is a federation of
+//! its own, because in one federation a single node would be the source of an object.
 //!
-//! A put is lost where a node never had it: those sent to all nodes less those that came. The age is that of the put's
-//! timestamp when the node set its object: both are of one clock here, so that it is a latency, and no bound.
+//! A put is lost if a node never received it: puts sent to all nodes less those received. The age is the time from the
+//! put's timestamp until the node sets its object: both are by the same clock here, so it is a latency, not a bound.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn of_zenoh(error: ::zenoh::Error) -> Error {
     error.to_string().into()
 }
 
-/// A session that listens, and where.
+/// A session that listens, and its endpoint.
 fn publisher() -> Outcome<(Session, String)> {
     let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let endpoint = format!("tcp/{free}");
@@ -81,7 +81,7 @@ pub fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
         let put = publisher.put(value.clone()).timestamp(session.new_timestamp());
         put.wait().map_err(of_zenoh)
     };
-    // A put before a node has subscribed is lost: again, until each node has a reading of each object.
+    // Puts before a node has subscribed are lost: repeats them until each node has a reading of each object.
     let until = Instant::now() + PATIENCE;
     while !are_there(&mut nodes, arguments.objects)? {
         if Instant::now() > until {
@@ -134,7 +134,7 @@ pub fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
         source_cpu: (own_after - own) / span,
         peer_cpu_mean: shares.iter().sum::<f64>() / f64::from(peers),
         peer_cpu_max: shares.iter().copied().fold(0.0, f64::max),
-        // The publisher is the source.
+        // The publisher is the source, so there is no driver.
         driver_cpu: 0.0,
         bytes_per_delivered: 0.0,
     })
@@ -149,7 +149,7 @@ fn sum(figures: &Figures, name: &str) -> u64 {
     of_nodes.sum()
 }
 
-/// Waits until so many have come and none waits, or nothing further comes; what the nodes tell then.
+/// Waits until `wanted` readings have arrived and none waits, or no further ones arrive; returns the nodes' figures.
 fn settled(nodes: &mut [Client], wanted: u64) -> Outcome<Figures> {
     let until = Instant::now() + SETTLES;
     let mut before = u64::MAX;

@@ -1,4 +1,4 @@
-//! The cases: the same operations on each contender, and what only our store has.
+//! The cases: the same operations on each contender, and operations that only our store has.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -22,14 +22,14 @@ const PUT_DURABLE: &str = "put, durable";
 const GET_BESIDE: &str = "get, 8 readers beside a writer";
 const PUT_BESIDE: &str = "put, a writer beside 8 readers";
 
-/// Keys of the long cases.
+/// Number of keys in the long cases.
 const MANY: usize = 100;
 const READERS: usize = 8;
-/// What each reader gets, and what the writer puts meanwhile, in one round.
+/// Gets of each reader, and puts of the writer meanwhile, in one round.
 const GETS_BESIDE: usize = 100;
 const PUTS_BESIDE: usize = 20;
 
-/// The keys in the order of their use, and what puts write.
+/// Keys in the order of their use, and values for puts.
 pub struct Drawn {
     keys: Vec<Vec<u8>>,
     values: Values,
@@ -37,10 +37,10 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// Keys of these records.
+    /// Draws keys among these records.
     pub fn of(records: Records) -> Drawn {
         let mut keys: Vec<Vec<u8>> = drawn(records.objects, 1).into_iter().map(key).collect();
-        keys.extend_from_within(..MANY); // so that many from any place on lie in a row
+        keys.extend_from_within(..MANY); // so that MANY keys from any position on are consecutive
         Drawn {
             keys,
             values: records.values(4),
@@ -48,13 +48,13 @@ impl Drawn {
         }
     }
 
-    /// What the next put writes.
+    /// The value of the next put.
     fn value(&self) -> &[u8] {
         self.values.of(self.puts.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// What `contender` can be asked for where nothing is synced.
+/// The cases of `contender` without syncs.
 ///
 /// # Errors
 /// [`CaseError`].
@@ -79,7 +79,7 @@ pub fn visible<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Result<Vec
     Ok(cases)
 }
 
-/// What it can be asked for where each put survives a power cut.
+/// The case of `contender` in which each put survives a power cut.
 ///
 /// # Errors
 /// [`CaseError`].
@@ -89,7 +89,7 @@ pub fn durable<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Result<Cas
     Ok(alone(contender.name(), PUT_DURABLE, 2, 8, one))
 }
 
-/// What our store has beside these: copies, deadlines, temporal objects.
+/// Cases that only our store has: copies, deadlines, temporal objects.
 pub fn ours<'s, E: Engine>(ours: &'s Ours<E>, drawn: &'s Drawn) -> Vec<Case<'s>> {
     let (store, fail, name) = (&ours.store, failed(ours.name()), ours.name());
     let objects = self::drawn(TEMPORAL_OBJECTS, 2);
@@ -161,8 +161,8 @@ fn alone<'s>(
     alone_boxed(contender, operation, batch, singles, Box::new(one))
 }
 
-/// An operation by one thread: a batch of it, and then some that are timed one by one. `one` does it with the key at
-/// its argument.
+/// A case with one thread: a batch of operations, then some that are timed one by one. `one` carries out the operation
+/// with the key at its argument.
 fn alone_boxed<'s>(
     contender: &'static str,
     operation: &'static str,
@@ -195,7 +195,7 @@ fn alone_boxed<'s>(
     }
 }
 
-/// Eight threads that get, and one that puts, each operation timed.
+/// Eight threads that get, and one thread that puts, each operation timed.
 fn beside<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Case<'s> {
     let mut began = 0;
     let round = move |sinks: &mut [Sink]| {
@@ -203,7 +203,7 @@ fn beside<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Case<'s> {
         let begin = Barrier::new(READERS + 1);
         let timed = |from: usize, count: usize, one: &dyn Fn(&mut dyn Session, usize) -> Result<(), CaseError>| {
             let session = contender.session();
-            begin.wait(); // before a failure is passed on: the others wait here
+            begin.wait(); // before a failure is returned: the other threads wait here
             let mut session = session?;
             let span = |i| {
                 let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What is compared: stores that keep the same records, each used as its own documentation says.
+//! The compared stores: each keeps the same records, and is used as its own documentation says.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 /// The records of each contender.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Records {
-    /// How many, at least 1.
+    /// Number of records, at least 1.
     pub objects: u32,
     /// Bytes of each value.
     pub value_bytes: usize,
@@ -21,12 +21,12 @@ impl Records {
         u64::from(self.objects) * self.value_bytes as u64
     }
 
-    /// Room for them, for as much again that copy-on-write needs, and for keys and pages half full.
+    /// Bytes of room for the records, for copies that copy-on-write needs, and for keys and half-full pages.
     pub fn room(self) -> usize {
         (64 << 20) + 4 * self.objects as usize * (self.value_bytes + 64)
     }
 
-    /// What records hold, drawn from `seed`.
+    /// Values of the records, drawn from `seed`.
     pub fn values(self, seed: u64) -> Values {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut value = || (0..self.value_bytes).map(|_| rng.random()).collect();
@@ -42,37 +42,37 @@ impl Records {
     }
 }
 
-/// Several values of random bytes, given out in turn. A store may skip a put of what it has (SQLite does, and then
-/// syncs nothing), and a store that compresses would make one value of all.
+/// Several values of random bytes, used in turn. A store may skip a put of an unchanged value (SQLite does, and then
+/// syncs nothing), and a store that compresses would store repeated values once.
 pub struct Values([Vec<u8>; Values::COUNT]);
 
 impl Values {
     const COUNT: usize = 61;
 
-    /// The value of record or put `i`.
+    /// The value for record or put `i`.
     pub fn of(&self, i: usize) -> &[u8] {
         &self.0[i % Values::COUNT]
     }
 }
 
-/// What records are filled with: the seed of other values than those that are put later.
+/// Seed of the values that records are filled with; later puts have other values.
 pub const FILLED: u64 = 3;
 
-/// Keys drawn ahead, so that drawing is not measured.
+/// Number of keys drawn ahead, so that drawing is not measured.
 pub const DRAWN: usize = 1 << 16;
-/// Records filled in by one transaction.
+/// Number of records that one transaction fills in.
 const FILL: u32 = 10_000;
 
-/// What a put of the contender promises when it has returned.
+/// Guarantee of a put of the contender that has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// It is visible; a power cut may take it.
+    /// The value is visible; a power cut may destroy it.
     Visible,
-    /// It survives a power cut.
+    /// The value survives a power cut.
     Durable,
 }
 
-/// Why a case could not be measured.
+/// The reason why a case could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
     #[error("{0}: {1}")]
@@ -92,27 +92,27 @@ pub fn failed<E: std::fmt::Display>(name: &'static str) -> impl Fn(E) -> CaseErr
     move |error| CaseError::Contender(name, error.to_string())
 }
 
-/// Asked every so often; an error ends the benchmark, in order: its folders are removed.
+/// Called repeatedly; an error ends the benchmark in order: its folders are removed.
 pub type GoingOn<'g> = &'g dyn Fn() -> Result<(), CaseError>;
 
-/// A store with its records.
+/// A store filled with its records.
 pub trait Contender: Sync {
-    /// What it is called in the table.
+    /// Name of the contender in the table.
     fn name(&self) -> &'static str;
 
-    /// What one thread uses it through.
+    /// Opens a session for one thread.
     ///
     /// # Errors
     /// [`CaseError`].
     fn session(&self) -> Result<Box<dyn Session + '_>, CaseError>;
 }
 
-/// One thread's way into a contender. Each call is a transaction of its own.
+/// Access to a contender for one thread. Each call is a transaction of its own.
 pub trait Session {
     /// Looks at the value of each of `keys`.
     ///
     /// # Errors
-    /// [`CaseError::Missing`] where one has none.
+    /// [`CaseError::Missing`] if a key has no value.
     fn gets(&mut self, keys: &[Vec<u8>]) -> Result<(), CaseError>;
 
     /// Looks at up to `count` records in ascending order of keys, from `key` on.
@@ -121,21 +121,21 @@ pub trait Session {
     /// [`CaseError`].
     fn scan(&mut self, key: &[u8], count: usize) -> Result<(), CaseError>;
 
-    /// Sets `key` to `value`, with the promise that the contender was opened for.
+    /// Sets `key` to `value`, with the guarantee that the contender was opened for.
     ///
     /// # Errors
     /// [`CaseError`].
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError>;
 }
 
-/// What each case does with a value: it has its address and its length. Contenders that need not touch a value to find
-/// it do not.
+/// Consumes a value in each case: its address and its length. Contenders that find a value without touching it need not
+/// touch it.
 #[inline(always)]
 pub fn look(value: &[u8]) {
     black_box((value.as_ptr(), value.len()));
 }
 
-/// The contender without any work: nothing below its figures means anything.
+/// The contender without any work: figures below its own mean nothing.
 pub struct Nothing;
 
 impl Contender for Nothing {

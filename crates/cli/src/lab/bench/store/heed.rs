@@ -1,4 +1,4 @@
-//! LMDB as heed offers it: thread-local readers, a slice of its memory for each get.
+//! LMDB through heed alone: thread-local readers, a slice of its memory for each get.
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithTls};
@@ -16,10 +16,10 @@ pub struct Heed {
 }
 
 impl Heed {
-    /// With its records, in a temporary folder.
+    /// Opens LMDB in a temporary folder, and fills in the records.
     ///
     /// # Errors
-    /// [`CaseError`], above all where there is no room.
+    /// [`CaseError`], in particular if there is no room.
     pub fn fill(records: Records, promise: Promise, going_on: GoingOn<'_>) -> Result<Heed, CaseError> {
         let folder = tempfile::tempdir()?;
         let mut options = EnvOpenOptions::new().read_txn_with_tls();
@@ -30,7 +30,7 @@ impl Heed {
         };
         // SAFETY: the folder is new and this process's own: nothing else maps or changes the file.
         let env = unsafe { options.flags(flags).open(folder.path()) }.map_err(failed(NAME))?;
-        // The table borrows it. A benchmark opens a few, and ends.
+        // The table borrows the environment. A benchmark opens few of them, and ends.
         let env: &'static Env<WithTls> = Box::leak(Box::new(env));
         let table = fill(env, records, going_on).map_err(|error| match error {
             Filling::Refused(error) => failed(NAME)(error),

@@ -1,9 +1,9 @@
 //! `bench store`: our store beside the bare engine under it and, where this program was built with them, beside other
 //! stores, in one run.
 //!
-//! All cases are measured in every round, in an order drawn anew, so that whatever disturbs the machine disturbs all of
-//! them alike. A case is compared with bare heed within its round, and the median of these ratios is printed. A
-//! contender without any work is measured with the rest: nothing below its figures means anything.
+//! All cases are measured in every round, in an order drawn anew, so that a disturbance affects all of them alike. A
+//! case is compared with bare heed within its round, and the median of these ratios is printed. A contender without any
+//! work is measured as well: figures below its own mean nothing.
 
 mod cases;
 mod contender;
@@ -28,12 +28,13 @@ pub use contender::Records;
 use contender::{CaseError, Contender, GoingOn, Nothing, Promise};
 use rounds::{Figures, measure};
 
-/// Values that each contender may hold: far beyond the caches of any machine, and little enough for a temporary folder.
+/// Upper bound on the bytes of each contender's values: far beyond the caches of any machine, but small enough for a
+/// temporary folder.
 const BYTES_MAX: u64 = 8 << 30;
-/// Records of the contenders that sync: what is compared is their sync.
+/// Upper bound on records of the contenders that sync: only their sync is compared.
 const DURABLE_MAX: u32 = 10_000;
 
-/// What was measured, for programs.
+/// The JSON output of the measurements.
 #[derive(Debug, Serialize)]
 struct BenchReport {
     rounds: u32,
@@ -64,7 +65,7 @@ pub fn store(records: Records, rounds: u32, json: Option<&PathBuf>) -> Result<()
     output.map_or(Ok(()), |file| file.json(&report))
 }
 
-/// The other stores, as this program was built.
+/// Opens the other stores, if this program was built with them.
 fn peers(records: Records, promise: Promise, going_on: GoingOn<'_>) -> Result<Vec<Box<dyn Contender>>, CaseError> {
     #[cfg(feature = "peers")]
     return peers::all(records, promise, going_on);

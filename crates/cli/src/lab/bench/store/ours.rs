@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::contender::{CaseError, Contender, FILLED, GoingOn, Promise, Records, Session, failed, key, look};
 
 pub const NAME: &str = "ours";
-/// Temporal objects of the store, beside the records: the sensors of ten of the fire scenario's buildings.
+/// Number of temporal objects in the store, beside the records: the sensors of ten of the fire scenario's buildings.
 pub const TEMPORAL_OBJECTS: u32 = 10_240;
 /// Bytes of a temporal object's value.
 pub const TEMPORAL_BYTES: usize = 100;
@@ -24,10 +24,10 @@ pub struct Ours<E> {
     _folder: TempDir,
 }
 
-/// The store on LMDB with its records, in a temporary folder.
+/// Opens our store on LMDB in a temporary folder, and fills in the records.
 ///
 /// # Errors
-/// [`CaseError`], above all where there is no room.
+/// [`CaseError`], in particular if there is no room.
 pub fn on_lmdb(
     records: Records,
     promise: Promise,
@@ -50,7 +50,7 @@ pub fn durability(promise: Promise) -> Durability {
     }
 }
 
-/// The store on `engine`, which is empty.
+/// Fills our store on the empty `engine`.
 ///
 /// # Errors
 /// [`CaseError`].

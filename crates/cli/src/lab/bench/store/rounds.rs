@@ -1,4 +1,4 @@
-//! Interleaved rounds and what comes of them.
+//! Interleaved rounds of all cases, and their figures.
 
 use std::time::Duration;
 
@@ -13,23 +13,22 @@ use super::contender::{CaseError, GoingOn};
 
 /// Longest operation that the histogram distinguishes from longer ones.
 const LONGEST_NS: u64 = 10_000_000_000;
-/// The order of cases is drawn from here; which order it is does not matter, that it changes does.
+/// Seed of the order of cases; the order itself does not matter, only that it changes.
 const SEED: u64 = 1;
 
-/// Measures, into one sink for each operation.
+/// Measures a round, into one sink for each operation.
 pub type Round<'s> = Box<dyn FnMut(&mut [Sink]) -> Result<(), CaseError> + 's>;
 
-/// One or more operations of a contender that are measured together.
+/// Operations of a contender that are measured together, at least one.
 pub struct Case<'s> {
     pub contender: &'static str,
     pub operations: Vec<&'static str>,
-    /// Measures once.
     pub round: Round<'s>,
 }
 
-/// Where measurements of one operation go.
+/// Collects the measurements of one operation.
 pub struct Sink {
-    /// Nanoseconds for each operation of a batch, one figure a round.
+    /// Nanoseconds per operation of a batch, one figure a round.
     batches: Vec<f64>,
     ones: Histogram<u64>,
 }
@@ -43,27 +42,27 @@ impl Sink {
         })
     }
 
-    /// So many operations took `span` together.
+    /// Adds a batch: `operations` operations took `span` together.
     pub fn batch(&mut self, span: Duration, operations: usize) {
         self.batches.push(span.as_nanos() as f64 / operations as f64);
     }
 
-    /// One operation took `span`.
+    /// Adds an operation that took `span`.
     pub fn one(&mut self, span: Duration) {
         self.ones.saturating_record((span.as_nanos() as u64).max(1));
     }
 }
 
-/// What was measured of one operation of a contender.
+/// Measurements of one operation of a contender.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     pub operation: &'static str,
     pub contender: &'static str,
-    /// Median over the rounds of the time per operation of a batch; none where operations are timed one by one only.
+    /// Median over the rounds of the time per operation of a batch; `None` if operations are only timed one by one.
     pub batch_median_ns: Option<f64>,
-    /// Operations timed one by one, with the time that reading the clock takes.
+    /// Operations timed one by one, including the time of reading the clock.
     pub one: Ones,
-    /// This contender against the one that all are compared with, in the same operation.
+    /// Ratio to the reference contender, in the same operation.
     pub ratio: Option<Ratio>,
 }
 
@@ -80,15 +79,15 @@ pub struct Ones {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     pub median: f64,
-    /// Half of the rounds lie between these.
+    /// First and third quartile: half of the rounds lie between them.
     pub quartiles: [f64; 2],
 }
 
-/// Measures all cases in `rounds` rounds after one that only warms up, in an order drawn anew for each; ratios are to
-/// `reference`, in the operation of the same name or, where it has none, in `otherwise`.
+/// Measures all cases in `rounds` rounds after a warm-up round, in an order drawn anew for each. Ratios are to
+/// `reference`, in the operation of the same name or, if it has none, in `otherwise`.
 ///
 /// # Errors
-/// What a case failed of.
+/// The error of the first case that failed.
 pub fn measure(
     cases: &mut [Case<'_>],
     (reference, otherwise): (&str, &str),

@@ -15,7 +15,7 @@ pub struct Fjall {
 }
 
 impl Fjall {
-    /// With its records, in a temporary folder.
+    /// Opens fjall in a temporary folder, and fills in the records.
     ///
     /// # Errors
     /// [`CaseError`].
@@ -38,7 +38,7 @@ impl Fjall {
             }
             batch.commit().map_err(failed(NAME))?;
         }
-        // What is read afterwards lies in its tree, as it would after a while.
+        // Moves the records into the tree, where they would be after a while, before they are read.
         keyspace.rotate_memtable_and_wait().map_err(failed(NAME))?;
         Ok(Fjall {
             database,
@@ -82,7 +82,7 @@ impl Session for &Fjall {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError> {
         self.records.insert(key, value).map_err(failed(NAME))?;
         match self.promise {
-            Promise::Visible => Ok(()), // in the kernel's hands: it buffers nothing itself
+            Promise::Visible => Ok(()), // handed to the kernel: fjall itself buffers nothing
             Promise::Durable => self.database.persist(PersistMode::SyncData).map_err(failed(NAME)),
         }
     }

@@ -1,4 +1,4 @@
-//! Other stores, used as their documentation says, with caches that hold all records. What their puts promise:
+//! Other stores, used as their documentation says, with caches that hold all records. Guarantees of their puts:
 //!
 //! | | a put that is not synced survives | a durable put |
 //! |---|---|---|
@@ -13,7 +13,7 @@ mod sqlite;
 
 use super::contender::{CaseError, Contender, GoingOn, Promise, Records};
 
-/// All of them, with their records.
+/// Opens all of them, with their records.
 ///
 /// # Errors
 /// [`CaseError`].

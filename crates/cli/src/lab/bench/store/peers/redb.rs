@@ -1,4 +1,4 @@
-//! redb, and our store on it.
+//! redb, and our store on redb.
 
 use ::redb::{Database, Durability, ReadableDatabase, TableDefinition};
 use punctual_engines::redb::RedbOptions;
@@ -17,7 +17,7 @@ pub struct Redb {
     _folder: TempDir,
 }
 
-/// Our store on redb.
+/// Opens our store on redb, filled with the records.
 ///
 /// # Errors
 /// [`CaseError`].
@@ -33,7 +33,7 @@ pub fn ours(records: Records, promise: Promise, going_on: GoingOn<'_>) -> Result
 }
 
 impl Redb {
-    /// With its records, in a temporary folder.
+    /// Opens redb in a temporary folder, and fills in the records.
     ///
     /// # Errors
     /// [`CaseError`].

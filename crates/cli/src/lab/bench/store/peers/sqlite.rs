@@ -1,4 +1,4 @@
-//! SQLite, with its log of writes ahead, a map of the file and prepared statements.
+//! SQLite, with its write-ahead log, a map of the file and prepared statements.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use tempfile::TempDir;
@@ -17,7 +17,7 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// With its records, in a temporary folder.
+    /// Opens SQLite in a temporary folder, and fills in the records.
     ///
     /// # Errors
     /// [`CaseError`].
@@ -92,7 +92,7 @@ fn scan(connection: &Connection, key: &[u8], count: usize) -> rusqlite::Result<(
 
 impl Session for Connection {
     fn gets(&mut self, keys: &[Vec<u8>]) -> Result<(), CaseError> {
-        // A statement by itself is a transaction; several need one around them.
+        // A single statement is a transaction; several need one around them.
         if let [key] = keys {
             return get(self, key).map_err(failed(NAME))?.ok_or(CaseError::Missing);
         }
