@@ -1,6 +1,6 @@
 //! Random bits of a closed store are flipped: with checksums on, the store is refused or right, and never wrong.
 //!
-//! `CORRUPTIONS=10000 cargo test -p punctual-engines --test corruption -- --nocapture` takes so many.
+//! `CORRUPTIONS=10000 cargo test -p punctual-engines --test it corruption:: -- --nocapture` takes so many.
 
 #![cfg(target_os = "linux")]
 

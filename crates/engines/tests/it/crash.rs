@@ -1,7 +1,7 @@
 //! What was acknowledged as durable survives SIGKILL, 200 times under load; and a store that acknowledges too early
 //! is caught.
 //!
-//! `KILLS=10000 cargo test -p punctual-engines --test crash -- --nocapture` kills so many times.
+//! `KILLS=10000 cargo test -p punctual-engines --test it crash:: -- --nocapture` kills so many times.
 //!
 //! A child process, this test binary again, loads a store from several threads and prints a line for each
 //! acknowledgement. The parent kills it at a random moment, reopens the store and compares: every acknowledged

@@ -5,8 +5,8 @@
 //! cuts at random instants leave it, under four models of loss (`punctual_testing::power`). Each image is opened and
 //! compared with the commits that may be there.
 //!
-//! `POWER_IMAGES=10000 cargo test --release -p punctual-engines --test power_cut -- --nocapture` makes so many images
-//! for each durability.
+//! `POWER_IMAGES=10000 cargo test --release -p punctual-engines --test it power_cut:: -- --nocapture` makes so many
+//! images for each durability.
 
 #![cfg(target_os = "linux")]
 

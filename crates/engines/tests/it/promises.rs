@@ -1,6 +1,6 @@
 //! Which engine keeps which promise: each cell of the table in docs/store.md is what a probe found just now.
 //!
-//! `cargo test -p punctual-engines --features redb --test promises -- --nocapture` prints the table.
+//! `cargo test -p punctual-engines --features redb --test it promises:: -- --nocapture` prints the table.
 
 #![cfg(target_os = "linux")]
 

@@ -3,7 +3,7 @@
 //! The emulator in `PATH` is one; `PUNCTUAL_QEMU` names folders of others, separated like those of `PATH`:
 //!
 //! ```sh
-//! PUNCTUAL_QEMU=/opt/qemu-9/bin:/opt/qemu-10/bin cargo test -p punctual-profiler --test emulators -- --nocapture
+//! PUNCTUAL_QEMU=/opt/qemu-9/bin:/opt/qemu-10/bin cargo test -p punctual-profiler --test it emulators:: -- --nocapture
 //! ```
 
 use crate::common;

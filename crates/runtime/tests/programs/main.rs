@@ -1,5 +1,5 @@
-//! Programs that start pipelines: their processes run the program again, so `main` is that of a user's program and there
-//! is no test harness. Each case is a process of its own, and fails this one if it fails.
+//! Programs that start pipelines: their processes run the program again, so `main` is that of a user's program and
+//! there is no test harness. Each case is a process of its own, and fails this one if it fails.
 #![cfg(target_os = "linux")]
 
 mod c_stage;
