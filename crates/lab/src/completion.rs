@@ -1,26 +1,26 @@
-//! How a job waits for its medium: polling, blocking, or polling for a while and then blocking.
+//! Chooses how a job waits for its medium: polling, blocking, or polling for a while and then blocking.
 //!
-//! Polling for s costs min(X, s) of the core where the service takes X, and the full cost B of blocking (giving up the
-//! core, being scheduled again, and what lateness is worth) where X > s. The best s for a known distribution of X is
-//! the minimum of E[min(X, s)] + P(X > s) B (A. Karlin, K. Li, M. Manasse and S. Owicki, "Empirical Studies of
-//! Competitive Spinning", SOSP 1991). For a constant X that is the crossover X = B; for an empirical distribution the
+//! Polling for s costs min(X, s) of the core where the service takes X, and where X > s also the full cost B of
+//! blocking (yielding the core, being scheduled again, and the price of lateness). The best s for a known distribution
+//! of X is the minimum of E[min(X, s)] + P(X > s) B (A. Karlin, K. Li, M. Manasse and S. Owicki, "Empirical Studies of
+//! Competitive Spinning", SOSP 1991). For a constant X that is the crossover X = B. For an empirical distribution the
 //! minimum lies at zero or at one of the samples, since between samples only the first term grows.
 
 use punctual_cores::Completion;
 use punctual_units::Nanos;
 use thiserror::Error;
 
-/// No service time was measured, so nothing can be decided.
+/// Error: no service time was measured, so there is nothing to decide by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no service times are known of the medium: measure some, or name a medium that has figures")]
 pub struct NoFigures;
 
-/// The way of waiting that costs the core least over the measured `services`, where blocking costs `block`: two context
-/// switches, the wait until the job is on its core again, and whatever else the caller puts a price on. Of equal costs,
-/// the longer polling wins: it is the earlier completion.
+/// Chooses the method of waiting that costs the core least over the measured `services`, where blocking costs `block`:
+/// two context switches, the wait until the job is on its core again, and whatever else the caller puts a price on. Of
+/// equal costs, the longer polling wins, because it completes earlier.
 ///
 /// # Errors
-/// [`NoFigures`] without a service time.
+/// [`NoFigures`] if `services` is empty.
 ///
 /// ```
 /// use punctual_cores::Completion;
@@ -38,7 +38,7 @@ pub fn completion(services: &[Nanos], block: Nanos) -> Result<Completion, NoFigu
     let mut sorted = services.to_vec();
     sorted.sort_unstable();
     let longest = *sorted.last().ok_or(NoFigures)?;
-    // Total cost over all samples, exact in integers. None: blocking at once.
+    // Total cost over all samples, exact in integers; `None`: block at once.
     let total = sorted.len() as u128;
     let mut best = (total * u128::from(block.0), None);
     let mut sum = 0u128;
@@ -57,10 +57,10 @@ pub fn completion(services: &[Nanos], block: Nanos) -> Result<Completion, NoFigu
     })
 }
 
-/// How a job waits on a core that is kept for it meanwhile, and has `slack` to do so before it could no longer be done
-/// in time. The core time that it polls away costs no other job anything there, so its price is zero, and blocking only
-/// delays the job: it polls as long as that helps. [`completion`] is for cores that others use while the job is
-/// blocked; where the core is lent to them, blocking costs handing it over and taking it back.
+/// Chooses how a job waits on a core that stays reserved for it, with `slack` left before it would be late. Polling
+/// takes no time from other jobs there, so its price is zero, and blocking only delays the job: it polls as long as
+/// that helps. [`completion`] is for cores that other threads use while the job is blocked; where the core is lent to
+/// them, blocking costs handing it over and taking it back.
 ///
 /// ```
 /// use punctual_cores::Completion;

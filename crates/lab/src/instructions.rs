@@ -1,28 +1,28 @@
-//! Counting instructions by single steps (ptrace(2)): what code costs, whatever else the machine does meanwhile.
+//! Counts instructions by single steps (ptrace(2)): a cost of code that does not depend on the machine's other load.
 //!
-//! **Method.** A process is stopped after each instruction of its own, and each stop is counted. A system call is one
-//! instruction. It takes microseconds an instruction, so it is for code of some thousands of them.
+//! **Method.** A process is stopped after each of its own instructions, and each stop is counted. A system call counts
+//! as one instruction. Each step takes microseconds, so the method suits code of some thousand instructions.
 
 use std::io;
 
-/// The most steps of one count: far more than a frame takes.
+/// Limit of the steps of one count: far more than a frame takes.
 const STEPS_MAX: u64 = 50_000_000;
 
-/// Instructions that `work` takes, in a copy of this process. The copy has one thread: `work` must not wait for
-/// another one.
+/// Number of instructions of `work`, run in a forked copy of this process. The copy has one thread: `work` must not
+/// wait for another thread.
 ///
 /// # Errors
-/// What the kernel answers, or that `work` did not come to its end.
+/// The kernel's error, or that `work` did not end.
 pub fn of_work(work: &mut dyn FnMut()) -> io::Result<u64> {
     Ok(counted(work)?.saturating_sub(counted(&mut || {})?))
 }
 
 fn counted(work: &mut dyn FnMut()) -> io::Result<u64> {
-    // SAFETY: the copy carries out `work` and ends, without destructors; `work` waits for no other thread by contract.
+    // SAFETY: the copy runs `work` and ends, without destructors; `work` waits for no other thread by contract.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            // SAFETY: plain numbers; the parent waits for the stops.
+            // SAFETY: the calls take plain numbers; the parent waits for the stops.
             unsafe {
                 libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
                 libc::raise(libc::SIGSTOP);
@@ -58,20 +58,20 @@ fn steps_between_stops(copy: i32) -> io::Result<u64> {
     Err(io::Error::other(format!("more than {STEPS_MAX} instructions")))
 }
 
-/// Instructions of the only thread of the process `pid`, from when `begin` holds until `end` does; both are asked after
-/// each instruction. The process goes on afterwards.
+/// Number of instructions of the only thread of the process `pid`, from when `begin` returns true until `end` does;
+/// both are called after each instruction. The process continues afterwards.
 ///
 /// # Errors
-/// What the kernel answers: this process may not trace that one, or it has ended.
+/// The kernel's error: this process may not trace that one, or it has ended.
 pub fn of_process(pid: i32, begin: &mut dyn FnMut() -> bool, end: &mut dyn FnMut() -> bool) -> io::Result<u64> {
     let none = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: plain numbers.
+    // SAFETY: the calls take plain numbers.
     unsafe {
         check(libc::ptrace(libc::PTRACE_SEIZE, pid, none, none))?;
         check(libc::ptrace(libc::PTRACE_INTERRUPT, pid, none, none))?;
     }
     let traced = traced(pid, begin, end);
-    // SAFETY: as above; one that has ended is let go already.
+    // SAFETY: as above; for a process that has ended, the call has no effect.
     unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, none, none) };
     traced
 }
@@ -92,14 +92,14 @@ fn traced(pid: i32, begin: &mut dyn FnMut() -> bool, end: &mut dyn FnMut() -> bo
 }
 
 fn step(pid: i32) -> io::Result<()> {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes plain numbers.
     check(unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0, 0) })
 }
 
 /// The signal at which a traced process has stopped.
 fn stopped(pid: i32) -> io::Result<i32> {
     let mut status = 0;
-    // SAFETY: the status is valid.
+    // SAFETY: `status` is valid for writing.
     if unsafe { libc::waitpid(pid, &mut status, libc::__WALL) } != pid {
         return Err(io::Error::last_os_error());
     }

@@ -1,14 +1,15 @@
-//! What does a paper claim, and what comes out here? Its evaluation on the simulated machine, and measurements on this
-//! one.
+//! Evaluations of papers on the simulated machine (claims, and whether they hold here), and measurements on this
+//! machine.
 //!
 //! **Problem.** A paper's evaluation is a set of runs and a set of sentences about them. Here both are data: a plan of
 //! runs for every machine of an ensemble and every seed, and a file of claims that was written before the runs
 //! (`claims`).
 //!
 //! **Terms.** An *experiment* is a named plan with its claims. A *replication* is the whole plan on one machine with
-//! one seed. All figures are simulated and are labelled so.
+//! one seed. *Tardiness* is response time divided by deadline, as in the first paper. All figures are simulated and are
+//! labelled so.
 //!
-//! **Method.** [`experiments`] lists what there is; each takes [`Settings`] and returns an [`Outcome`], which `cli`
+//! **Method.** [`experiments`] lists all experiments; each takes [`Settings`] and returns an [`Outcome`], which `cli`
 //! prints, writes and draws. The same settings give the same outcome, whatever the number of threads.
 
 #[cfg(target_os = "linux")]
@@ -51,52 +52,49 @@ use punctual_sim::MachineModel;
 
 pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome, Table, Testbed};
 
-/// What an experiment runs on.
+/// Parameters of an experiment.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The ensemble: at least one machine, each with a name of its own.
+    /// The ensemble: at least one machine, each with a unique name.
     pub machines: Vec<Subject>,
     /// Profiles of programs for the experiments about cache and bandwidth, by set.
     pub profiles: Vec<dna::ProfileSet>,
-    /// The first seed.
     pub seed: u64,
-    /// How many seeds, counting up from the first.
+    /// Number of seeds, counting up from the first.
     pub seeds: u32,
-    /// Task sets of each utilisation and seed, of the experiments that draw some.
+    /// Number of task sets for each utilisation and seed, in experiments that draw task sets.
     pub sets: u32,
-    /// What is claimed.
+    /// Claims to judge, of all experiments.
     pub claims: Claims,
-    /// Why claims do not hold, as far as known.
+    /// Reasons why claims do not hold, by the claim's id.
     pub reasons: Reasons,
-    /// On how many threads; as many as there are cores, if none is given.
+    /// Number of threads; `None`: the number of cores.
     pub workers: Option<NonZeroUsize>,
 }
 
-/// A machine to experiment on.
+/// A machine of the ensemble, with its job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
-    /// The machine.
     pub machine: MachineModel,
-    /// The job of the microbenchmarks on it: what they show is calibrated together with the machine.
+    /// The job of the microbenchmarks, calibrated together with the machine.
     pub job: qedb::Work,
 }
 
-/// Hears how far an experiment is, in words.
+/// Receives messages about the progress of an experiment.
 pub type Progress<'p> = &'p (dyn Fn(&str) + Sync);
 
 /// A named plan with its claims.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it shows, in a line.
+    /// Description in one line.
     pub about: &'static str,
-    /// Runs it.
     pub run: fn(&Settings, Progress) -> Result<Outcome, ExperimentError>,
 }
 
 impl Experiment {
-    /// The claims and the reasons that are shipped with it, as TOML.
+    /// The claims and the reasons that are part of the program, as TOML.
     pub fn shipped(&self) -> [&'static str; 2] {
         if dna::EXPERIMENTS.iter().any(|other| other.name == self.name) {
             [dna::CLAIMS, dna::REASONS]
@@ -109,7 +107,7 @@ impl Experiment {
         } else if chronos::parts(self.name).is_some() {
             [chronos::CLAIMS, chronos::REASONS]
         } else if dps::parts(self.name).is_some() {
-            // Its reasons are computed.
+            // The reasons of dps are computed from its runs.
             [dps::CLAIMS, ""]
         } else {
             [qedb::CLAIMS, qedb::REASONS]
@@ -117,26 +115,25 @@ impl Experiment {
     }
 }
 
-/// Why an experiment did not take place.
+/// Reason why an experiment did not start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExperimentError {
-    /// Its name is not one.
+    /// There is no experiment of this name.
     #[error("there is no experiment \"{name}\"; there are\n{known}")]
     Unknown {
-        /// What was asked for.
         name: String,
-        /// What there is, a line each.
+        /// Names and descriptions of all experiments, one per line.
         known: String,
     },
-    /// The claims cannot be used.
+    /// An error in the claims file.
     #[error(transparent)]
     Claims(#[from] ClaimError),
-    /// No machine, no seed, or two machines of one name.
+    /// No machine, no seed, two machines of one name, or another invalid setting.
     #[error("{0}")]
     Settings(String),
 }
 
-/// Every experiment that there is.
+/// All experiments, those of the first paper first.
 pub fn experiments() -> Vec<Experiment> {
     let others = [controllers::EXPERIMENT, goals::EXPERIMENT]
         .into_iter()
@@ -147,10 +144,10 @@ pub fn experiments() -> Vec<Experiment> {
     qedb::EXPERIMENTS.into_iter().chain(others).collect()
 }
 
-/// The experiment with this name.
+/// Finds the experiment with this name.
 ///
 /// # Errors
-/// [`ExperimentError::Unknown`] with the list of those that there are.
+/// [`ExperimentError::Unknown`] with the list of all experiments.
 ///
 /// ```
 /// let error = punctual_lab::find("qebd").unwrap_err().to_string();
@@ -171,13 +168,13 @@ pub fn find(name: &str) -> Result<Experiment, ExperimentError> {
 }
 
 impl Settings {
-    /// The seeds.
+    /// All seeds, counting up from the first.
     pub fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
         let first = self.seed;
         (0..u64::from(self.seeds)).map(move |i| first.wrapping_add(i))
     }
 
-    /// The machines, by name.
+    /// Names of the machines, in their order.
     fn machine_names(&self) -> Vec<String> {
         self.machines
             .iter()
@@ -185,7 +182,7 @@ impl Settings {
             .collect()
     }
 
-    /// Refuses settings that make no experiment.
+    /// Refuses settings without a machine or a seed, and machines that are invalid or share a name.
     fn check(&self) -> Result<(), ExperimentError> {
         let refuse = |what: String| Err(ExperimentError::Settings(what));
         if self.machines.is_empty() || self.seeds == 0 {

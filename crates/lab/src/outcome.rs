@@ -1,4 +1,4 @@
-//! What an experiment gives: figures to draw, claims to judge by, and samples.
+//! Result of an experiment: charts, judged claims, and samples.
 
 use serde::Serialize;
 
@@ -6,50 +6,47 @@ use crate::claims::ClaimResult;
 use crate::samples::{Labels, Replication};
 use crate::stats::Spread;
 
-/// An experiment's result.
+/// Result of an experiment, which `cli` prints, writes and draws.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The experiment's name.
     pub name: String,
-    /// Where it ran: `sim` or `linux`.
+    /// Platform of the runs: `sim` or `linux`.
     pub platform: String,
-    /// What claims were judged on.
+    /// Kind of testbed on which claims were judged.
     pub testbed: Testbed,
-    /// The machines, or the sets of profiles, by name.
+    /// Names of the machines, or of the sets of profiles.
     pub machines: Vec<String>,
-    /// The seeds.
     pub seeds: Vec<u64>,
-    /// What was set, for people: name and value.
+    /// The setting as (name, value) pairs for the report.
     pub setting: Vec<(String, String)>,
-    /// Every claim beside what came out.
+    /// Every claim with its values and the verdict.
     pub claims: Vec<ClaimResult>,
-    /// What was measured without a claim.
+    /// Measured values without a claim.
     pub measures: Vec<Measure>,
-    /// Figures of every run, where an experiment is about them.
+    /// Figures of every run, in experiments that report them.
     pub tables: Vec<Table>,
-    /// What to draw.
     pub figures: Vec<Figure>,
     /// The means of each run over all replications: labels, and the spread of the mean of each series.
     pub means: Vec<(Labels, Vec<(String, Spread)>)>,
-    /// The samples of one replication per machine, that of the first seed.
+    /// The samples of one replication per machine: that of the first seed.
     pub samples: Vec<Replication>,
-    /// What could not be run, and why.
+    /// Messages of failed runs, each with its cause.
     pub failures: Vec<String>,
 }
 
-/// What claims are judged on, with every seed.
+/// Kind of testbed; claims are judged on every testbed with every seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Testbed {
-    /// Machines.
+    /// Simulated or real machines.
     #[default]
     Machine,
-    /// Programs on one machine.
+    /// Sets of profiles of programs, on one simulated machine.
     ProfileSet,
 }
 
 impl Testbed {
-    /// One of them, for people.
+    /// Name of one testbed, for reports.
     pub fn one(self) -> &'static str {
         match self {
             Testbed::Machine => "machine",
@@ -57,7 +54,7 @@ impl Testbed {
         }
     }
 
-    /// Several of them, for people.
+    /// Name of several testbeds, for reports.
     pub fn many(self) -> &'static str {
         match self {
             Testbed::Machine => "machines",
@@ -67,7 +64,7 @@ impl Testbed {
 }
 
 impl Outcome {
-    /// On how many testbeds with how many seeds it ran, for people.
+    /// Numbers of testbeds and of seeds, as texts for reports.
     pub fn extent(&self) -> (String, String) {
         let counted = |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
         (
@@ -77,79 +74,74 @@ impl Outcome {
     }
 }
 
-/// Figures of runs, a line each.
+/// A table of figures with one row for each run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
-    /// What it shows.
     pub title: String,
-    /// What the figures are.
+    /// Names of the figures.
     pub columns: Vec<String>,
-    /// A run and its figures; none where nothing was measured.
+    /// Rows: a run with its figures; `None` where nothing was measured.
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// A figure without a claim.
+/// A measured value without a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measure {
-    /// What it is.
     pub name: String,
-    /// Its formula.
+    /// Formula of the value, or the file that computes it.
     pub formula: String,
-    /// Over all replications; `None` where it could not be evaluated.
+    /// Spread over all replications; `None` where none could be evaluated.
     pub spread: Option<Spread>,
 }
 
-/// One picture.
+/// A chart with its title.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// The experiment that it belongs to.
+    /// Name of the experiment.
     pub experiment: String,
-    /// What it shows, with the unit of its values.
+    /// Title, with the unit of the values.
     pub title: String,
-    /// The picture.
     pub chart: Chart,
 }
 
-/// What is drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Chart {
     /// Values over time, or over another quantity.
     Curves {
-        /// The unit of the horizontal axis.
+        /// Unit of the horizontal axis.
         x_unit: String,
-        /// The length of the horizontal axis.
+        /// Length of the horizontal axis.
         length: f64,
-        /// The curves.
         curves: Vec<Curve>,
         /// Horizontal lines with their names.
         levels: Vec<(String, f64)>,
-        /// A stretch with a meaning.
+        /// Highlighted range of the horizontal axis, for example a disturbance.
         band: Option<(f64, f64)>,
     },
     /// Medians with their ranges, in groups.
     Bars {
-        /// The names of the groups.
+        /// Names of the groups.
         groups: Vec<String>,
-        /// One series of bars, a bar per group.
+        /// Series of bars, with one bar per group.
         bars: Vec<Bars>,
     },
 }
 
-/// One curve.
+/// A curve of a chart.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Place and value; none where nothing was measured.
+    /// Horizontal position and value; `None` where nothing was measured.
     pub points: Vec<(f64, Option<f64>)>,
 }
 
-/// One series of bars.
+/// A series of bars.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bars {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
-    /// One per group; none where nothing was measured.
+    /// Value for each group; `None` where nothing was measured.
     pub values: Vec<Option<Spread>>,
 }

@@ -1,13 +1,13 @@
-//! Which task runs on which core: worst-fit bin packing.
+//! Assigns tasks to cores: worst-fit bin packing.
 //!
-//! Tasks in the order of decreasing utilisation, each to the core that has most room left. This keeps the cores' loads
-//! close together (they differ by at most the largest task) and leaves each core few tasks, which keeps virtual
-//! deadlines short to compute (fifth paper, section VII). The paper names worst fit and no order; decreasing is the
-//! usual one.
+//! Tasks are assigned in the order of decreasing utilisation, each to the core with the most room left. This keeps the
+//! cores' loads close together (they differ by at most the largest task) and leaves each core few tasks, which keeps
+//! virtual deadlines short to compute (fifth paper, section VII). The paper names worst fit but no order; decreasing is
+//! the usual order.
 
 use thiserror::Error;
 
-/// Tasks on cores.
+/// An assignment of tasks to cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packing {
     /// The core of each task, in the order of the tasks.
@@ -16,33 +16,31 @@ pub struct Packing {
     pub loads: Vec<f64>,
 }
 
-/// A task set that cannot be packed.
+/// Reason why a task set cannot be packed.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum PackingError {
-    /// Nowhere to go.
+    /// There are no cores.
     #[error("no cores to put tasks on")]
     NoCores,
-    /// Not a utilisation.
+    /// A utilisation is not above 0 and at most 1.
     #[error("task {task} has a utilisation of {utilisation}: give a number more than 0 and at most 1")]
     Utilisation {
-        /// Which task, from 0.
+        /// Index of the task, from 0.
         task: usize,
-        /// What it has.
         utilisation: f64,
     },
-    /// More than a core can do.
+    /// A core has a utilisation over 1.
     #[error("core {core} would have a utilisation of {load}: the task set cannot be packed onto {cores} cores")]
     Overfull {
-        /// The fullest core.
+        /// The core with the highest load.
         core: usize,
-        /// Its utilisation.
+        /// Utilisation of that core.
         load: f64,
-        /// How many cores there are.
         cores: usize,
     },
 }
 
-/// Packs tasks of these utilisations onto `cores` cores. Loads over 1 are allowed: late jobs may run on in a soft
+/// Packs tasks of these utilisations onto `cores` cores. Allows loads over 1, because late jobs may run on in a soft
 /// real-time system; [`Packing::check`] refuses them.
 ///
 /// # Errors
@@ -77,7 +75,7 @@ fn emptiest(loads: &[f64]) -> usize {
 }
 
 impl Packing {
-    /// Whether no core has more than it can do.
+    /// Checks that no core has a utilisation over 1.
     ///
     /// # Errors
     /// [`PackingError::Overfull`] names the fullest core.

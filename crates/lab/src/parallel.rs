@@ -1,15 +1,15 @@
-//! Many independent runs on all cores, their results in the order of the list.
+//! Runs many independent jobs on all cores; results are in the order of the list.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads that are worth starting here.
+/// Number of threads that can run in parallel.
 pub fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// `work` on each item, on `workers` threads; results in the order of `items`, however they were scheduled. `done`
-/// hears how many are done after each.
+/// Calls `work` on each item, on `workers` threads; results are in the order of `items`, whatever the scheduling. Calls
+/// `done` after each item with the number of finished items.
 pub fn in_order<I: Sync, T: Send>(
     items: &[I],
     workers: usize,
@@ -21,7 +21,7 @@ pub fn in_order<I: Sync, T: Send>(
     let worker = || {
         while let Some((index, item)) = take(&next, items) {
             let result = work(item);
-            // A poisoned lock means that another worker panicked; the scope passes that on.
+            // A poisoned lock means that another worker panicked; the scope propagates that panic.
             if let Ok(mut results) = results.lock() {
                 results.push((index, result));
             }

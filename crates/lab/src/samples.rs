@@ -1,4 +1,4 @@
-//! What experiments leave behind: runs with labels, and columns of samples.
+//! Results of experiments: runs with labels, and columns of samples.
 //!
 //! A *run* is one scenario under one approach. A *replication* is all runs of one machine and one seed: a claim is
 //! evaluated in each by itself, so that its spread is the spread over machines and seeds.
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What tells one run from the others, such as `approach = mimo`, `cores = 3`.
+/// Labels that identify a run, such as `approach = mimo`, `cores = 3`.
 pub type Labels = BTreeMap<String, String>;
 
-/// Labels from pairs.
+/// Makes labels from (key, value) pairs.
 pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Labels {
     pairs
         .into_iter()
@@ -21,12 +21,11 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Labels
 /// The samples of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// What was run.
+    /// Labels that identify the run.
     pub labels: Labels,
-    /// The first sample that means count from: before, the loop has not settled.
+    /// Index of the first sample that counts for means: before it, the loop has not settled.
     pub settled_from: usize,
-    /// Columns of samples by name, all of one length; the sample's number k is its index. None where nothing was
-    /// measured.
+    /// Columns of samples by name, all of one length; sample number k has index k. `None` where nothing was measured.
     pub series: BTreeMap<String, Vec<Option<f64>>>,
 }
 
@@ -36,7 +35,7 @@ impl Run {
         labels.iter().all(|(key, value)| self.labels.get(key) == Some(value))
     }
 
-    /// The measured samples of a column from sample `from` up to but without sample `to`.
+    /// The measured samples of a column from sample `from` up to, not including, sample `to`.
     pub fn window(&self, series: &str, from: usize, to: usize) -> Vec<f64> {
         let column = self.series.get(series).map_or(&[][..], Vec::as_slice);
         let to = to.min(column.len());
@@ -53,18 +52,17 @@ impl Run {
 /// All runs of one machine and one seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replication {
-    /// The machine's name.
     pub machine: String,
-    /// The seed of everything that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
     /// The runs, in the order of the plan.
     pub runs: Vec<Run>,
-    /// What could not be run, and why.
+    /// Messages of failed runs, each with its cause.
     pub failures: Vec<String>,
 }
 
 impl Replication {
-    /// Of what came of each run of the plan.
+    /// Splits the results of the plan's runs into runs and failures.
     pub(crate) fn of(machine: &str, seed: u64, results: impl Iterator<Item = Result<Run, String>>) -> Replication {
         let mut all = Replication {
             machine: machine.into(),
@@ -79,7 +77,7 @@ impl Replication {
     }
 }
 
-/// What could not be run, of all of them.
+/// Messages of failed runs, of all replications.
 pub(crate) fn failures(replications: &[Replication]) -> Vec<String> {
     let of = |replication: &Replication| replication.failures.clone();
     replications.iter().flat_map(of).collect()

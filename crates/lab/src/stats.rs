@@ -3,7 +3,7 @@
 pub use punctual_units::mean;
 use serde::{Deserialize, Serialize};
 
-/// The median, of an even number the mean of the two in the middle; none of nothing.
+/// The median; for an even number, the mean of the two middle values. `None` if `values` is empty.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -15,12 +15,12 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The smallest; none of nothing.
+/// The smallest value; `None` if `values` is empty.
 pub fn least(values: &[f64]) -> Option<f64> {
     values.iter().copied().reduce(f64::min)
 }
 
-/// The largest; none of nothing.
+/// The largest value; `None` if `values` is empty.
 pub fn greatest(values: &[f64]) -> Option<f64> {
     values.iter().copied().reduce(f64::max)
 }
@@ -28,16 +28,13 @@ pub fn greatest(values: &[f64]) -> Option<f64> {
 /// A median and the range around it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The median.
     pub median: f64,
-    /// The smallest value.
     pub low: f64,
-    /// The largest value.
     pub high: f64,
 }
 
 impl Spread {
-    /// The spread of `values`; none of nothing.
+    /// The spread of `values`; `None` if it is empty.
     pub fn of(values: &[f64]) -> Option<Spread> {
         Some(Spread {
             median: median(values)?,

@@ -1,30 +1,28 @@
-//! What several experiments sum up alike: values in, values out.
+//! Figures that several experiments compute from the raw measurements of their runs. Pure: values in, values out.
 
 use punctual_runtime::linux::tenancy::{LendingMeasured, quantile};
 use punctual_units::Nanos;
 use serde::Serialize;
 
-/// What the load got done in one run.
+/// Work of the background load during one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// Over how long the hogs' work was counted.
+    /// Time over which the work was counted.
     pub window: Nanos,
-    /// Units of work that the hogs got done in it.
+    /// Units of work done by the CPU-bound background threads in `window`; `load.rs` says how long a unit is.
     pub interactive_units: u64,
-    /// Bytes that the disk took in it.
+    /// Bytes written to the disk in `window`.
     pub disk_bytes: u64,
 }
 
-/// A distribution in four figures.
+/// A distribution as four figures: extremes, median and 99th percentile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Quantiles {
-    /// The least.
     pub min: Nanos,
-    /// Half are not above this.
+    /// Median of the distribution.
     pub p50: Nanos,
-    /// 99 % are not above this.
+    /// 99th percentile of the distribution.
     pub p99: Nanos,
-    /// The largest.
     pub max: Nanos,
 }
 
@@ -40,24 +38,24 @@ impl Quantiles {
     }
 }
 
-/// What lending costs.
+/// Delays of lending an exclusive core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LendingSummary {
-    /// Handing the core over.
+    /// Handing the core over to the borrowers.
     pub hand_over: Quantiles,
-    /// Waking up and taking it back.
+    /// Waking up and taking the core back.
     pub take_back: Quantiles,
-    /// Waking up and taking back what was not lent.
+    /// Control measurement: waking up and taking back a core that was not lent.
     pub control: Quantiles,
-    /// Waking up and taking it back between jobs, in the runs themselves.
+    /// Waking up and taking the core back between jobs, in the runs themselves.
     pub in_play: Quantiles,
-    /// The 99th percentile of taking back above the control's; the larger one of the measurement's and of the runs'.
+    /// The 99th percentile of taking the core back, minus the control's; the larger of the measurement's and the runs'.
     pub above_control_p99: Nanos,
 }
 
 impl LendingSummary {
-    /// Of what was measured before each run, and of what taking back took in all runs; `None` where nothing was
-    /// measured.
+    /// Combines the measurements made before each run with the delays of taking the core back in all runs; `None` where
+    /// nothing was measured.
     pub(crate) fn of<'m>(
         measured: impl Iterator<Item = &'m LendingMeasured>,
         in_play: Vec<Nanos>,
@@ -77,23 +75,24 @@ impl LendingSummary {
     }
 }
 
-/// What the load got done against what it does alone, a figure for each repetition in which it did something there.
+/// Work of the background load relative to its work when it runs alone, one figure per repetition. Repetitions in which
+/// the load did nothing alone are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Interactive {
-    /// The hogs' work.
+    /// Work of the CPU-bound threads, as a ratio.
     pub work: Vec<f64>,
-    /// The same against an equally large share: what they do alone, times the share of the machine that the real-time
-    /// thread left.
+    /// `work`, divided by the share of the machine that the real-time thread left: 1 means that the load lost only the
+    /// time that the real-time thread used.
     pub work_of_equal_share: Vec<f64>,
-    /// What the disk's writer wrote, as `work`.
+    /// Bytes written to the disk, as a ratio like `work`.
     pub disk: Vec<f64>,
-    /// The same, as `work_of_equal_share`.
+    /// `disk`, divided by the same share as `work_of_equal_share`.
     pub disk_of_equal_share: Vec<f64>,
 }
 
 impl Interactive {
-    /// Of runs on so many cores: what the load did, the CPU time of the real-time thread, and what the load did alone
-    /// in the same repetition.
+    /// Takes for each run on `cores` cores: the work of the load, the CPU time of the real-time thread, and the work of
+    /// the load alone in the same repetition.
     pub(crate) fn of<'r>(runs: impl Iterator<Item = (&'r Counted, Nanos, &'r Counted)>, cores: usize) -> Interactive {
         let mut all = Interactive::default();
         for (counted, cpu, alone) in runs {

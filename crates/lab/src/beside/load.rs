@@ -1,4 +1,4 @@
-//! The other load: threads that never rest, and one that keeps the disk busy.
+//! Background load: CPU-bound threads that never sleep, and a thread that keeps the disk busy.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,16 +13,16 @@ use punctual_platform::linux::thread::Tid;
 
 use super::{BesideError, failed};
 
-/// One unit of a hog's work, in cycles: some 20 us, so that counting costs nothing.
+/// Length of a unit of work, in cycles: about 20 us, so that counting costs nothing.
 const UNIT_CYCLES: u64 = 50_000;
-/// Written in one piece.
+/// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
-/// Where the disk's writer begins again.
+/// File offset at which the disk's writer wraps to the start.
 const FILE_BYTES: u64 = 64 << 20;
-/// Pieces between two syncs.
+/// Number of writes between two syncs.
 const WRITES_PER_SYNC: u64 = 4;
 
-/// The hogs and the disk's writer. They end when dropped.
+/// The CPU-bound threads and the disk's writer. Dropping it ends them.
 pub(crate) struct Load {
     shared: Arc<Shared>,
     tids: Vec<Tid>,
@@ -32,10 +32,10 @@ pub(crate) struct Load {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// One for each hog, on a cache line of its own.
+    /// Counters of units, for each CPU-bound thread, on a cache line of its own.
     units: Vec<Counter>,
     disk_bytes: AtomicU64,
-    /// What ended the disk's writer.
+    /// The error that ended the disk's writer.
     disk_failed: OnceLock<String>,
 }
 
@@ -43,7 +43,7 @@ struct Shared {
 #[derive(Default)]
 struct Counter(AtomicU64);
 
-/// Work done since the start.
+/// Work done since the start of the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) units: u64,
@@ -61,7 +61,7 @@ impl std::ops::Sub for Done {
 }
 
 impl Load {
-    /// Starts `hogs` threads, and one that writes and syncs the file at `disk`.
+    /// Starts `hogs` CPU-bound threads, and, where `disk` is given, one thread that writes and syncs that file.
     pub(crate) fn start(hogs: usize, disk: Option<&Path>, clock: &Arc<EmulatedClock>) -> Result<Load, BesideError> {
         let shared = Arc::new(Shared {
             units: (0..hogs).map(|_| Counter::default()).collect(),
@@ -97,17 +97,17 @@ impl Load {
         Ok(())
     }
 
-    /// Its threads.
+    /// Kernel thread ids of all threads of the load, for lending a core to them.
     pub(crate) fn threads(&self) -> impl Iterator<Item = Tid> {
         self.tids.iter().copied()
     }
 
-    /// What ended the disk's writer, where something has.
+    /// The error that ended the disk's writer; `None`: it still runs.
     pub(crate) fn disk_failed(&self) -> Option<&str> {
         self.shared.disk_failed.get().map(String::as_str)
     }
 
-    /// What they have done.
+    /// Work of all threads since their start.
     pub(crate) fn done(&self) -> Done {
         Done {
             units: self
@@ -125,7 +125,7 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A panic in it has been printed.
+            // The panic hook has already printed a panic of this thread.
             let _ = thread.join();
         }
     }

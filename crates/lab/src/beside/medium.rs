@@ -1,23 +1,24 @@
-//! What is behind a folder: which file system on which device, and whether that is memory.
+//! The medium behind a folder: its file system and device, and whether that device is memory.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Beside the folder for temporary files: kept over a restart, so that it is on a device (file-hierarchy(7)).
+/// Alternative to the folder for temporary files. Its content outlives a restart, so it lies on a device
+/// (file-hierarchy(7)).
 const LASTING: &str = "/var/tmp";
 
-/// Where the film is recorded and the disk kept busy.
+/// The medium to which the film is recorded and which the busy disk's writer uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Medium {
-    /// The file system and what it is on, as the kernel names them.
+    /// The file system and its device, as the kernel names them.
     pub name: String,
-    /// Whether that is memory: then no thread waits for a device there.
+    /// Whether the medium is memory: then no thread waits for a device there.
     pub in_memory: bool,
 }
 
 impl Medium {
-    /// Of the file system that `path`, absolute and without links, lies on by `mountinfo` (proc_pid_mountinfo(5)).
+    /// Finds the file system of `path`, absolute and without links, in `mountinfo` (proc_pid_mountinfo(5)).
     fn of(path: &Path, mountinfo: &str) -> Option<Medium> {
         let mount = |line: &str| {
             let (place, file_system) = line.split_once(" - ")?;
@@ -26,7 +27,7 @@ impl Medium {
             let (kind, source) = (names.next()?.to_owned(), names.next()?.to_owned());
             path.starts_with(&point).then_some((point.len(), kind, source))
         };
-        // Of several mounts on one point the last one is seen, which is the one that max_by_key answers.
+        // Of several mounts on one point the last hides the others; `max_by_key` returns the last of equals.
         let (_, kind, source) = mountinfo.lines().filter_map(mount).max_by_key(|mount| mount.0)?;
         Some(Medium {
             in_memory: matches!(kind.as_str(), "tmpfs" | "ramfs")
@@ -41,8 +42,8 @@ impl Medium {
     }
 }
 
-/// The first of the usual folders that is not memory, beginning with `temporary`; that one where all are, or where
-/// nothing is told of them.
+/// Chooses the first of `temporary` and `LASTING` that is not memory; `temporary` where both are memory or `mountinfo`
+/// has neither.
 pub(super) fn folder(temporary: PathBuf, mountinfo: &str) -> (PathBuf, Medium) {
     let medium = |folder: &Path| Medium::of(&folder.canonicalize().ok()?, mountinfo);
     let candidates = [temporary.clone(), PathBuf::from(LASTING)];

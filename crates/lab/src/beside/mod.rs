@@ -1,4 +1,5 @@
-//! What a real-time thread is measured beside: hogs, a busy disk, a probe, and a core, which may be its own.
+//! Test bench for measuring a real-time thread beside background load: CPU-bound threads, a busy disk, a probe, and a
+//! core, which may be exclusive.
 
 mod figures;
 pub(crate) mod load;
@@ -25,34 +26,32 @@ pub use self::figures::{Counted, Interactive, LendingSummary, Quantiles};
 use self::load::Load;
 pub use self::medium::Medium;
 
-/// Between preparation and the first release.
+/// Time between the end of preparation and the first release.
 const START_AFTER: Nanos = Nanos::from_millis(50);
-/// Of the thread that counts the hogs' work: it only sleeps and reads.
+/// Real-time priority of the thread that counts the load's work: it only sleeps and reads.
 const COUNTER_PRIORITY: u8 = 90;
 
 /// Why a measurement ended early.
 #[derive(Debug, Error)]
 pub enum BesideError {
-    /// Something that it cannot do without was refused.
+    /// A requirement of the measurement was refused.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// A file failed.
     #[error("{what}: {why}")]
     File {
-        /// What was done with which file.
+        /// The operation and the path of its file.
         what: String,
-        /// Why it failed.
         why: std::io::Error,
     },
-    /// The user broke it off; the machine was put back.
+    /// The user interrupted the measurement; the machine was restored.
     #[error("interrupted; the machine has been put back")]
     Interrupted,
-    /// The machine is not as it was.
+    /// Restoring the machine failed, so it is not as it was.
     #[error("not put back: {0}")]
     NotPutBack(Refusal),
 }
 
-/// What was done with `path` when it failed.
+/// Turns an I/O error into a `BesideError` that names the operation `what` and its `path`.
 pub(crate) fn failed<'p>(what: &'p str, path: &'p Path) -> impl Fn(std::io::Error) -> BesideError + 'p {
     move |why| BesideError::File {
         what: format!("{what} {}", path.display()),
@@ -63,22 +62,22 @@ pub(crate) fn failed<'p>(what: &'p str, path: &'p Path) -> impl Fn(std::io::Erro
 /// The machine before any load disturbs it.
 pub(crate) struct Place {
     pub(crate) tree: KernelTree,
-    /// What belongs to one run is put back after it...
+    /// Changes for one run, restored after it...
     journal: Journal,
-    /// ...and what belongs to all of them at the end.
+    /// ...and changes for the whole measurement, restored at its end.
     files: Journal,
-    /// Of files that are to lie on a device.
+    /// Folder for files that should lie on a device.
     pub(crate) folder: PathBuf,
-    /// What that is on.
+    /// Medium that `folder` lies on.
     pub(crate) medium: Medium,
     pub(crate) cores: Vec<CoreId>,
-    /// The core that is measured on: the first that may become exclusive.
+    /// The core on which the real-time thread is measured: the first that may become exclusive.
     pub(crate) core: CoreId,
     pub(crate) clock: Arc<EmulatedClock>,
 }
 
 impl Place {
-    /// Looks around; the core that is measured on is the first of `choice`.
+    /// Inspects the machine; the measured core is the first of `choice`.
     ///
     /// # Errors
     /// [`BesideError`] where no core of `choice` may become exclusive, or no folder can be made.
@@ -100,14 +99,15 @@ impl Place {
         })
     }
 
-    /// A folder in `parent` that goes at the end; the one for files on a device where that is refused.
+    /// Makes a folder in `parent` that is removed at the end. Where that is refused, returns the folder for files on a
+    /// device.
     pub(crate) fn folder_in(&self, parent: &Path) -> PathBuf {
         let folder = self.files.temporary_dir(parent);
         folder.unwrap_or_else(|_| self.folder.clone())
     }
 }
 
-/// The machine under load. The fields end in this order.
+/// The machine under load. Fields drop in declaration order: the load ends before the place is restored.
 pub(crate) struct Beside {
     pub(crate) load: Load,
     probe: Result<GapProbe, Refusal>,
@@ -115,31 +115,31 @@ pub(crate) struct Beside {
     pub(crate) place: Place,
 }
 
-/// An exclusive core for one run, and what lending it was measured to cost.
+/// An exclusive core for one run, and the measured costs of lending it.
 pub(crate) struct Kept {
     pub(crate) core: ExclusiveCore,
     _lendees: Vec<Lendee>,
-    /// None where the core cannot be lent.
+    /// `None`: measuring was refused, so the core cannot be lent.
     pub(crate) lending: Option<LendingMeasured>,
     lend: bool,
 }
 
 impl Kept {
-    /// The place of its only occupant, which lends it; none where it is not lent.
+    /// The lease of the measured thread, which lends the core between jobs; `None`: the core is not lent.
     pub(crate) fn tenancy(&self) -> Option<Tenancy> {
         let costs = self.lending.as_ref().filter(|_| self.lend)?.costs();
         Some(Tenancy::new(self.core.clone(), costs))
     }
 }
 
-/// Tells a thread that is ready when to begin.
+/// Signals that a thread is ready and receives the instant at which it begins.
 pub(crate) struct Begin {
     ready: Sender<()>,
     going: Receiver<Time>,
 }
 
 impl Begin {
-    /// The instant of the first release, once all is ready.
+    /// Reports readiness and blocks until all is ready. Returns the instant of the first release.
     pub(crate) fn at(self) -> Result<Time, BesideError> {
         let _ = self.ready.send(());
         self.going.recv().map_err(|_| BesideError::Interrupted)
@@ -147,7 +147,7 @@ impl Begin {
 }
 
 impl Beside {
-    /// Starts so many hogs on each core, the disk's writer where the disk is to be busy, and the probe.
+    /// Starts `hogs_per_core` CPU-bound threads for each core, the disk's writer if `busy_disk`, and the probe.
     pub(crate) fn start(place: Place, hogs_per_core: u32, busy_disk: bool) -> Result<Beside, BesideError> {
         let hogs = hogs_per_core as usize * place.cores.len();
         let disk = busy_disk.then(|| place.folder.join("busy"));
@@ -159,8 +159,8 @@ impl Beside {
         })
     }
 
-    /// Runs each of `ways` `repetitions` times, in an order that rotates; the machine is put back after each. `say`
-    /// hears of each run before it begins, and says whether to go on.
+    /// Runs each of `ways` `repetitions` times, in an order that rotates; the machine is restored after each run. Calls
+    /// `say` before each run; it returns whether to go on.
     pub(crate) fn by_turns<W: Copy, R>(
         &self,
         ways: &[W],
@@ -178,8 +178,8 @@ impl Beside {
                     return Err(BesideError::Interrupted);
                 }
                 let run = run(repetition, way);
-                // The journal holds what was done for this run only: all threads get the core back, whatever became
-                // of the run.
+                // The journal holds the changes for this run only: all threads get the core back, whether the run
+                // failed or not.
                 if let Some(left) = self.place.journal.restore().pop() {
                     return Err(BesideError::NotPutBack(left));
                 }
@@ -190,7 +190,7 @@ impl Beside {
         Ok(runs)
     }
 
-    /// Locks memory for a run; what was obtained, for people.
+    /// Locks memory for a run. Returns messages: the outcome, and why there is no probe.
     pub(crate) fn lock_memory(&self) -> Vec<String> {
         let mut told = vec![match thread::lock_memory() {
             Ok(()) => "memory locked".to_owned(),
@@ -202,7 +202,7 @@ impl Beside {
         told
     }
 
-    /// What became of the disk that was to be busy, and which one it is.
+    /// Describes the disk for the report: its medium, and whether it was in fact kept busy during this run.
     pub(crate) fn disk_told(&self, counted: &Counted) -> String {
         let Medium { name, in_memory } = &self.place.medium;
         let memory = if *in_memory { ", which is memory" } else { "" };
@@ -215,10 +215,11 @@ impl Beside {
         format!("disk: {name}{memory}, {busy}")
     }
 
-    /// The measured core for this run, lent to the load where `neighbours` says so; what was obtained is told.
+    /// Makes the measured core exclusive for this run and lends it to the load where `neighbours` says so. Appends to
+    /// `told` what was obtained and what was refused.
     ///
     /// # Errors
-    /// [`Refusal`] where the core cannot be had.
+    /// [`Refusal`] where the core cannot be made exclusive.
     pub(crate) fn keep(&self, neighbours: &Neighbours, told: &mut Vec<String>) -> Result<Kept, Refusal> {
         let Place { tree, journal, .. } = &self.place;
         let mut neighbours = neighbours.clone();
@@ -250,9 +251,8 @@ impl Beside {
         })
     }
 
-    /// Lets `work` run on a thread of its own, which prepares before it asks when to [begin](Begin::at), and counts
-    /// what the load does from then on, for as long as the work is to last. The load is counted alone where there is
-    /// no work.
+    /// Runs `work` on a thread of its own, which prepares before it asks when to [begin](Begin::at). Counts the load's
+    /// work from that instant on for `lasts`. Without `work`, counts the load alone.
     pub(crate) fn perform<W: Send>(
         &self,
         lasts: Nanos,
@@ -261,9 +261,9 @@ impl Beside {
         let (ready, prepared) = channel();
         let (go, going) = channel();
         std::thread::scope(|scope| {
-            // It prepares where it will run: what it measures there is what it will meet.
+            // The thread prepares where it will run, so that its measurements hold for its run.
             let working = work.map(|work| scope.spawn(move || work(Begin { ready, going })));
-            // Without work, or with work that failed, no thread is left to say so.
+            // Without work, or after it failed, no thread holds the sender, so `recv` returns an error.
             let failed = prepared.recv().is_err() && working.is_some();
             let start = LinuxOs.now() + START_AFTER;
             let _ = go.send(start);
@@ -275,7 +275,8 @@ impl Beside {
     }
 
     fn count(&self, start: Time, end: Time) -> Counted {
-        // On time even where hogs are many; where that is refused, the clock still gives the time.
+        // The counting thread is real-time to be on time beside many CPU-bound threads; where that is refused, it may
+        // be late, but `window` is still the time that passed.
         let first = self.place.cores.first().copied().unwrap_or_default();
         let _ = thread::pin(first).and_then(|()| thread::real_time(COUNTER_PRIORITY));
         LinuxOs.sleep_until(start);
@@ -290,20 +291,20 @@ impl Beside {
         }
     }
 
-    /// Whether the probe explains so long an overrun of work that lasted from one instant to the other.
+    /// Whether the probe saw a gap of at least `overrun` between `from` and `to`, the time in which the work ran.
     pub(crate) fn explains(&self, overrun: Nanos, from: Time, to: Time) -> bool {
         self.probe
             .as_ref()
             .is_ok_and(|probe| probe.longest_gap(from, to) >= overrun)
     }
 
-    /// The probe, where it runs.
+    /// The probe; `None`: it could not be started.
     pub(crate) fn probe(&self) -> Option<&GapProbe> {
         self.probe.as_ref().ok()
     }
 }
 
-/// Sleeps until a release; the core is lent meanwhile where there is one to lend.
+/// Sleeps until a release; where there is a lease, the core is lent meanwhile.
 pub(crate) fn sleep(tenancy: &mut Option<Tenancy>, until: Time) {
     let sleep = |until| {
         LinuxOs.sleep_until(until);

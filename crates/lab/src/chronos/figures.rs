@@ -1,4 +1,4 @@
-//! What is drawn: the paper's figures, ours.
+//! Charts of the evaluation: the paper's figures and our own.
 
 use super::Part;
 use super::overload::{GATES, LOADS};
@@ -8,7 +8,7 @@ use crate::outcome::{Bars, Chart, Curve, Figure};
 use crate::samples::{Labels, Replication, labels};
 use crate::stats::{Spread, median};
 
-/// The figures of `parts`.
+/// The charts of `parts`; `identify` and `nodes` have none.
 pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
     let of = |part: &Part| -> Vec<(&str, Chart)> {
         match part {
@@ -90,7 +90,7 @@ fn delay(replications: &[Replication]) -> Chart {
     }
 }
 
-/// Of the first replication: a mean over seeds would hide what happens.
+/// Mean delay of the first node per second, in the first replication only: a mean over seeds would hide the transients.
 fn transient(replications: &[Replication]) -> Chart {
     let curve = |policy: &str| {
         let labels = as_published(policy);

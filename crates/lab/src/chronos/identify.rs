@@ -1,12 +1,12 @@
-//! Section 3.1: the model of a node, learned on the node, and the law that follows from it.
+//! Section 3.1: identifies the model of a node by measuring it, and derives the control law from it.
 //!
-//! Two ways (label `method`). `described`: as the paper has it, one slave, 1500 clients that think 1 to 3.5 s, one
-//! hour, no admission; the input is the measured backlog. Nothing moves it there but chance: the clients outnumber what
-//! the node serves. `moved`: ours, with the same clients; the knob, the bound of the backlog, has another level each
-//! second.
+//! There are two methods (label `method`). `described` is the paper's: one slave, 1500 clients that think 1 to 3.5 s,
+//! one hour, no admission; the input is the measured backlog. Nothing but chance excites the backlog there: the clients
+//! outnumber what the node serves. `moved` is ours, with the same clients: the knob (the bound of the backlog) gets
+//! another level each second.
 //!
-//! Row k of a record is the mean delay of the queries that ended in period k, and the backlog (or the bound) of the
-//! same period, as the paper defines d(k). In thousands of items.
+//! Row k of a record is the mean delay of the queries that ended in period k, and the backlog (or the bound) in the
+//! same period, in thousands of items; the paper defines d(k) so.
 
 use punctual_control::{ArxModel, Integration, OperatingPoint, Orders, R2_ACCEPTED, Recording, identify};
 use punctual_loop::backlog::{MODEL_ITEMS, bound_at, plant};
@@ -18,9 +18,9 @@ use rand_chacha::ChaCha8Rng;
 use super::rows::run;
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// `r2` of a model by `method` and `order`; of order 2 its coefficients, for thousands of items, and its steady gain.
-/// By `method` and `reading` the law's gains and the largest pole of the loop; by `method` the bound at which the
-/// model's delay is 1 s.
+/// Series of the runs. Each `method` and `order` has `r2`; order 2 also has the coefficients, for thousands of items,
+/// and the steady gain. Each `method` and `reading` has the law's gains and the largest pole of the loop; each `method`
+/// has the bound at which the model's delay is 1 s.
 pub const SERIES: [&str; 10] = [
     "r2",
     "a1",
@@ -38,25 +38,25 @@ const METHODS: [&str; 2] = ["described", "moved"];
 const ORDERS: [usize; 4] = [1, 2, 3, 4];
 pub const READINGS: [(&str, Integration); 2] = [("once", Integration::Once), ("twice", Integration::Twice)];
 
-/// The paper's hour.
+/// Length of an identification run, as in the paper.
 const HOUR: Time = Time(3600 * 1_000_000_000);
-/// Periods until everything waits where it will.
+/// Periods at the start that are dropped, until the clients' queries have spread over the queues.
 const STARTING: usize = 20;
-/// Levels of the moved bound, in items: from a fifth to more than what makes a second.
+/// Levels of the moved bound, in items: from a fifth of a second's work to more than a second's.
 const LEVELS: [u64; 6] = [2000, 4000, 6000, 8000, 10_000, 12_000];
-/// Different periods of the moved bound.
+/// Length of the random sequence of levels, in periods.
 const MOVES: usize = 1024;
-/// S_t.
+/// The delay set point, S_t in the paper.
 const TARGET: Nanos = Nanos::from_secs(1);
 
-/// What identification gives to the runs with the paper's law: a model that explains enough.
+/// The identified model that the runs with the paper's law use; it explains enough of the delay.
 #[derive(Clone, Debug)]
 pub struct Learned {
     model: ArxModel,
 }
 
 impl Learned {
-    /// The paper's gate, under one reading.
+    /// The paper's gate, with equation 5 read as `reading` says.
     pub fn gate(&self, reading: &str) -> GateKind {
         let integration = READINGS.iter().find(|(name, _)| *name == reading);
         GateKind::Published {
@@ -104,7 +104,7 @@ fn by_method(method: &'static str, seed: u64) -> Vec<Result<Run, String>> {
     runs.extend(READINGS.map(|(reading, integration)| {
         let labels = labelled([("method", method), ("reading", reading)]);
         let plant = plant(second.as_ref().map_err(String::clone)?).map_err(|error| error.to_string())?;
-        // Where no gains hold the plant, there is no radius below 1 to tell.
+        // Where no gains stabilize the plant, no radius below 1 exists to report.
         let gains = plant.gains(integration).map_err(|none| format!("{method}: {none}"))?;
         let values = [
             ("kp", gains.proportional),
@@ -123,14 +123,14 @@ fn some((name, value): (&'static str, f64)) -> (&'static str, Option<f64>) {
     (name, Some(value))
 }
 
-/// The paper's law, from a node that was identified with this seed; why not, where the model explains too little.
+/// Identifies a node with this seed for the paper's law. Returns an error message where the model explains too little.
 pub fn learn(seed: u64) -> Result<Learned, String> {
     let model = model(&record("moved", seed)?, 2)?;
     model.check_fit(R2_ACCEPTED).map_err(|poor| poor.to_string())?;
     Ok(Learned { model })
 }
 
-/// One hour with one slave.
+/// Simulates one hour with one slave and records delay and input.
 fn record(method: &str, seed: u64) -> Result<Recording, String> {
     let mut setup = Setup::paper(1);
     let think = (Time(0), Nanos::from_secs(1), Nanos::from_millis(3500));
@@ -153,7 +153,7 @@ fn record(method: &str, seed: u64) -> Result<Recording, String> {
         "moved" => sample.bound,
         _ => sample.backlog,
     };
-    // A period in which nothing ends does not happen on a node with a backlog.
+    // A period without a delay is skipped; a node with a backlog has none.
     let rows = summary.first_node.iter().skip(STARTING);
     let rows: Vec<(f64, f64)> = rows.filter_map(|s| Some((s.delay?, of(s) / MODEL_ITEMS))).collect();
     Ok(Recording {

@@ -1,5 +1,5 @@
-//! Balancers at 100 to 10,000 nodes, all with our admission. What does not grow with the nodes stays as it is: a run is
-//! shorter the more nodes there are, and the data grows with them. Labels: `nodes`, `load`, `balancer`.
+//! Balancers at 100 to 10,000 nodes, all with our admission. The total work of a run is kept constant: the more nodes,
+//! the shorter the run; the data grows with the nodes. Labels: `nodes`, `load`, `balancer`.
 
 use punctual_sim::cluster::load::{BalancerKind, Clients, GateKind, NodeModel, Policy, Setup, Summary};
 use punctual_units::{Nanos, Time};
@@ -8,7 +8,7 @@ use super::overload::short;
 use super::rows::{Capacity, row, run};
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// So many nodes under such a load, how long it is judged, and under which balancers.
+/// A point of the experiment: number of nodes, load, judged time, and the balancers compared.
 struct Size {
     nodes: u32,
     load: &'static str,
@@ -16,10 +16,10 @@ struct Size {
     balancers: &'static [BalancerKind],
 }
 
-/// Before the judged part: a node serves 138 queries a second, so it has served each of the 409 keys that it is the
-/// home of more than three times.
+/// Time before the judged part: a node serves 138 queries a second, so in 10 s it has served each of its 409 home keys
+/// more than three times.
 const STARTING: Nanos = Nanos::from_secs(10);
-/// The same with 10,000 nodes, of which this is about the start.
+/// Time before the judged part with 10,000 nodes, where the start itself is of interest.
 const STARTING_OF_MOST: Nanos = Nanos::from_secs(2);
 const SOME: &[BalancerKind] = &[
     BalancerKind::RoundRobin,

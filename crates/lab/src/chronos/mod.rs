@@ -1,11 +1,11 @@
 //! The evaluation of the third paper: databases that share queries (Y. Zhou and K.-D. Kang, "A Federated Approach for
-//! Increasing the Timely Throughput of Real-Time Data Services", 2012: Chronos-C), Figs. 4 to 6 and Table 1, simulated;
-//! and what becomes of its policies, of others' and of ours where more is asked for than can be served.
+//! Increasing the Timely Throughput of Real-Time Data Services", 2012: Chronos-C), Figs. 4 to 6 and Table 1, simulated.
+//! Compares its policies, others' and ours also under more load than can be served.
 //!
 //! `identify` learns a node's model on the node, and the paper's law from it. `paper` is the paper's testbed with one
-//! to five slaves, and with slaves that are removed. `overload` is an open loop from half to three times of what can
-//! be served, `many` up to 10,000 nodes. `figures` says what is drawn, `rows` what every run is reduced to. What is
-//! simulated is [`punctual_sim::cluster::load`]; balancers and admission are those of the product.
+//! to five slaves, and with slaves that are removed. `overload` is an open loop from half to three times the capacity,
+//! `many` has up to 10,000 nodes. `figures` lists the charts, `rows` reduces each run to its figures. The simulator is
+//! [`punctual_sim::cluster::load`]; balancers and admission are those of the product.
 
 mod figures;
 mod identify;
@@ -24,10 +24,10 @@ use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Testbed};
 
 /// The claims of the paper and our goals, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/chronos-claims.toml");
-/// Why some do not hold, as far as known.
+/// Reasons why some claims do not hold, as far as known.
 pub const REASONS: &str = include_str!("../../data/chronos-reasons.toml");
 
-/// The experiments, and all of them together.
+/// One experiment for each part, and one for all parts together.
 pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "chronos-identify",
@@ -66,7 +66,7 @@ pub const EXPERIMENTS: [Experiment; 7] = [
     },
 ];
 
-/// A part of the evaluation: one experiment each.
+/// A part of the evaluation; each is one experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Section 3.1.
@@ -77,14 +77,14 @@ pub enum Part {
     Delay,
     /// Table 1.
     Failure,
-    /// Ours.
+    /// Not in the paper: loads above capacity.
     Overload,
-    /// Ours.
+    /// Not in the paper: up to 10,000 nodes.
     Nodes,
 }
 
 impl Part {
-    /// All parts, in the paper's order, and ours.
+    /// All parts: the paper's in its order, then ours.
     pub const ALL: [Part; 6] = [
         Part::Identify,
         Part::Scale,
@@ -94,7 +94,7 @@ impl Part {
         Part::Nodes,
     ];
 
-    /// The experiment's name.
+    /// The name of the experiment.
     pub const fn name(self) -> &'static str {
         match self {
             Part::Identify => "chronos-identify",
@@ -106,7 +106,7 @@ impl Part {
         }
     }
 
-    /// The samples that its runs have.
+    /// Names of the samples that the runs of this part have.
     fn series(self) -> Vec<&'static str> {
         match self {
             Part::Identify => identify::SERIES.to_vec(),
@@ -138,7 +138,7 @@ impl Part {
     }
 }
 
-/// The parts that an experiment of [`EXPERIMENTS`] consists of; none of any other.
+/// The parts of the experiment `name`; `None` for a name that is not in [`EXPERIMENTS`].
 pub fn parts(name: &str) -> Option<Vec<Part>> {
     if name == "chronos" {
         return Some(Part::ALL.to_vec());
@@ -147,10 +147,10 @@ pub fn parts(name: &str) -> Option<Vec<Part>> {
     Some(vec![one])
 }
 
-/// Runs `parts` with every seed. The machines of `settings` play no part: these are queues.
+/// Runs `parts` with every seed. The machines of `settings` are ignored: these experiments simulate queues.
 ///
 /// # Errors
-/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+/// [`ExperimentError`] before any run starts. A run that fails is part of the outcome.
 pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
     if settings.seeds == 0 {
         return Err(ExperimentError::Settings(
@@ -183,10 +183,10 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
     })
 }
 
-/// What runs are simulated on.
+/// Name of the simulated testbed in reports.
 const TESTBED: &str = "queues";
 
-/// Every formula must name samples and runs that there are; those of other parts are checked as well.
+/// Checks that every formula names existing samples and runs; claims about parts that do not run are checked as well.
 fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
     settings.claims.check_experiments(&Part::ALL.map(Part::name))?;
     for part in Part::ALL {
@@ -197,7 +197,8 @@ fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
     Ok(())
 }
 
-/// A part with a seed is the unit of work: seeds alone would leave one thread with the longest at the end.
+/// Runs each pair of part and seed as a separate job: with one job per seed, one thread would be left with the longest
+/// at the end.
 fn carry_out(parts: &[Part], settings: &Settings, progress: Progress) -> Vec<Replication> {
     let seeds: Vec<u64> = settings.seeds().collect();
     let work = seeds

@@ -1,5 +1,4 @@
-//! More than can be served: an open loop of 0.5 to 3 times what five slaves serve at most, eight balancers with three
-//! gates.
+//! Overload: an open loop of 0.5 to 3 times what five slaves serve at most, eight balancers with three gates.
 //!
 //! Labels: `scenario`, `spread` of costs (`even`: 20 % to either side; `exponential`), `load` (in times of
 //! [`Setup::capacity`]), `balancer`, `gate` (`none`, `published`, `ours`; before three of the balancers also `limit`).
@@ -8,8 +7,8 @@
 //! slave from [`CHANGE`] on; `leave` and `crash`, one of five goes at [`CHANGE`].
 //!
 //! The queries of an open loop are the same under every policy. *Capacity* is the most queries that any policy served
-//! in the same scenario with the same seed, without those that a node answers after it has said that it leaves. A gate
-//! that prefers short queries when time is scarce serves more of them: that raises the capacity for all.
+//! in the same scenario with the same seed, without those that a node answers after it has announced that it leaves. A
+//! gate that prefers short queries when time is scarce serves more queries: that raises the capacity for all.
 
 use punctual_federation::admission::Order;
 use punctual_sim::cluster::load::{
@@ -23,32 +22,33 @@ use super::rows::{Capacity, KEYS, row, run};
 use crate::samples::{Labels, Run, labels as labelled};
 
 pub const GATES: [&str; 3] = ["none", "published", "ours"];
-/// A fourth gate, before the balancers that a careful engineer would take, and ours.
+/// A fourth gate, a fixed limit, before our balancer and those that a careful engineer would choose.
 const BY_HAND: &str = "limit";
 const WITH_LIMIT: [BalancerKind; 3] = [BalancerKind::P2c, BalancerKind::Bounded, BalancerKind::Home];
-/// Its bound, in items, for a deadline of 1 s: a slave at full speed serves 9,756 items in a second where nothing is
-/// cached, so 8000 leave a fifth for chance. Of eight numbers from 6000 to 12,000 it is the largest with which next to
-/// nothing was late, on seeds from 1000 on.
+/// Limit of the fourth gate, in items, for a deadline of 1 s: a slave at full speed serves 9,756 items in a second
+/// where nothing is cached, so 8000 leave a fifth for chance. Of eight numbers from 6000 to 12,000, 8000 is the largest
+/// with which next to nothing was late, on seeds from 1000 on.
 const LIMIT: u64 = 8000;
 pub const LOADS: [&str; 7] = ["0.5", "0.8", "0.95", "1", "1.5", "2", "3"];
 const SPREADS: [&str; 2] = ["even", "exponential"];
-/// With something about the slaves or the data that is not as usual.
+/// Scenarios in which the slaves or the data are not as usual.
 const OTHERS: [&str; 6] = ["half", "slow", "hot", "join", "leave", "crash"];
 const OTHER_LOAD: &str = "1.5";
-/// When something happens to a slave, in seconds.
+/// Instant at which a slave changes, in seconds.
 const CHANGE: u64 = 13;
 const JUDGED_FROM: u64 = 10;
 const UNTIL: u64 = 25;
-/// The end where delays are compared: a hundredth of the queries of 15 s does not tell balancers apart.
+/// End of the runs whose delays are compared, in seconds: the slowest hundredth of the queries of 15 s is too few to
+/// tell balancers apart.
 const UNTIL_OF_DELAYS: u64 = 100;
 const LOADS_OF_DELAYS: [&str; 2] = ["0.8", "0.95"];
 
-/// Of every run those of the table; where a slave dies or leaves, `recovered`: see [`recovered`].
+/// The series of the table; `leave` and `crash` also have `recovered`: see [`recovered`].
 pub fn series() -> Vec<&'static str> {
     KEYS.into_iter().chain(["recovered"]).collect()
 }
 
-/// Runs under the same queries.
+/// A load under which all policies are compared: its runs have the same queries.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     scenario: &'static str,
@@ -148,7 +148,7 @@ impl Load {
     }
 }
 
-/// The paper's course of a run in a tenth of the time; clients think as long as they do.
+/// Compresses the paper's phases to a tenth of their time; think times stay.
 fn tenfold(setup: &mut Setup) {
     if let Clients::Closed { think, .. } = &mut setup.clients {
         for phase in think {
@@ -200,7 +200,7 @@ fn under(load: Load, learned: &Learned, seed: u64) -> Vec<Result<Run, String>> {
     policies().zip(&summaries).map(result).collect()
 }
 
-/// For the setting of an experiment with another number of nodes.
+/// Adapts a setting to a short run, for experiments with other numbers of nodes.
 pub fn short(setup: &mut Setup, judged_from: Nanos, until: Nanos) {
     setup.order = Order::Arrival;
     setup.waiting = Waiting::Taken;

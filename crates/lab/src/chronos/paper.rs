@@ -1,9 +1,9 @@
 //! The paper's testbed: Figs. 4 to 6 and Table 1.
 //!
-//! Its four approaches, and ours in the same place. Labels: `policy`; of Fig. 4 `slaves`; of Figs. 5 and 6 `clients`
-//! (`places`: 300 connections a node and a new try after 3 s; `taken`: as described, each node takes every connection),
-//! `service` (`random`, or `arrival`: first come, first served) and `reading` (of equation 5: `once`, `twice`); of
-//! Table 1 `removed`.
+//! The four approaches of the paper, and ours in the same place. Labels: `policy`; of Fig. 4 `slaves`; of Figs. 5 and 6
+//! `clients` (`places`: 300 connections a node and a new try after 3 s; `taken`: as described, each node takes every
+//! connection), `service` (`random`, or `arrival`: first come, first served) and `reading` (of equation 5: `once`,
+//! `twice`); of Table 1 `removed`.
 
 use punctual_federation::admission::Order;
 use punctual_sim::cluster::load::{BalancerKind, Change, GateKind, Policy, Second, Setup, Summary, Waiting};
@@ -13,23 +13,23 @@ use super::identify::{Learned, learn};
 use super::rows::{Capacity, KEYS, row, run};
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// The approaches by name.
+/// Names of the approaches.
 pub const POLICIES: [&str; 5] = ["rr", "prop", "fc-prop", "fc-hash", "ours"];
 const SLAVES: [usize; 5] = [1, 2, 3, 4, 5];
 const REMOVED: [usize; 2] = [1, 2];
-/// When slaves are removed, in seconds, and when the clients hurry.
+/// Instant at which slaves are removed, and start of the burst (shorter think times), in seconds.
 const REMOVAL: usize = 400;
 const BURST: usize = 200;
-/// Seconds after a removal over which it counts whether ours is back.
+/// Seconds after a removal over which `recovered` is computed.
 const BACK: std::ops::Range<usize> = 1..11;
-/// Every slave has 1500 clients that think 1.25 s in the burst; 90 % of what they send are queries.
+/// Think time in the burst, in seconds. Every slave has 1500 clients; 90 % of their requests are queries.
 const THINK_S: f64 = 1.25;
 
-/// Of every run those of the table; `items_per_s` answered and `items_timely_per_s` with a delay of at most 1 s, as
-/// nodes see it, which is what the paper measures; `node_delay_s`, their mean delay; `littles_delay_s`, what Little's
-/// law makes of the throughput. Second by second `transient_s`, the mean delay of the first slave. Of Table 1 items a
-/// second before and after the removal, timely items of all 600 s, and `recovered`: timely queries from a second after
-/// the removal, over the most that any approach then serves.
+/// Series beside those of the table. `items_per_s` answered and `items_timely_per_s` with a delay of at most 1 s as
+/// nodes measure it, which the paper reports too; `node_delay_s`, their mean delay; `littles_delay_s`, the delay that
+/// Little's law gives for the throughput. Second by second `transient_s`, the mean delay of the first slave. Of Table
+/// 1: items a second before and after the removal, timely items of all 600 s, and `recovered`: timely queries from a
+/// second after the removal, over the most that any approach then serves.
 const SERIES: [&str; 11] = [
     "items_per_s",
     "items_timely_per_s",
@@ -48,7 +48,7 @@ pub fn series() -> Vec<&'static str> {
     KEYS.into_iter().chain(SERIES).collect()
 }
 
-/// What was set, for people.
+/// The setting as (name, value) pairs for the report.
 pub fn setting() -> Vec<(String, String)> {
     let setup = Setup::paper(5);
     let Waiting::Places { places, retry } = setup.waiting else {
@@ -89,7 +89,7 @@ fn policy(name: &str, learned: &Learned, reading: &str) -> Policy {
     Policy { balancer, gate }
 }
 
-/// A run that is planned.
+/// A planned run: its labels and all that determines it but the seed.
 struct Planned {
     labels: Labels,
     policy: &'static str,
@@ -127,7 +127,7 @@ pub fn delay_runs(seed: u64) -> Vec<Result<Run, String>> {
     })
 }
 
-/// Where clients wait, how threads are served, how equation 5 is read.
+/// Varies where clients wait, how threads are served and how equation 5 is read.
 fn delay() -> Vec<Planned> {
     let mut plan: Vec<Planned> = POLICIES.map(|policy| with(policy, "places", "random", "once")).into();
     plan.extend(["rr", "prop"].map(|policy| with(policy, "taken", "arrival", "once")));
@@ -203,8 +203,8 @@ fn failure() -> impl Iterator<Item = Planned> {
     })
 }
 
-/// Timely queries from a second after the change at second `at`, over the most that any of `all` serves then; of nodes
-/// that are left, in both.
+/// Timely queries from a second after the change at second `at`, over the most that any of `all` serves then. Queries
+/// at nodes that are leaving count in neither.
 pub fn recovered(summary: &Summary, all: &[&Summary], at: usize) -> Option<f64> {
     let range = at + BACK.start..at + BACK.end;
     let sum = |summary: &Summary, of: fn(&Second) -> u32| {
@@ -220,8 +220,8 @@ pub fn recovered(summary: &Summary, all: &[&Summary], at: usize) -> Option<f64> 
 
 type Series = Vec<(&'static str, Vec<Option<f64>>)>;
 
-/// Carries out the plan; runs whose label `load` is the same are under the same load. `more` adds to the samples of a
-/// run, given all runs under its load.
+/// Carries out the plan; runs with the same value of the label `load` have the same load. `more` adds to the samples of
+/// a run, given all runs under its load.
 fn by_load(
     plan: Vec<Planned>,
     load: &str,
@@ -254,7 +254,7 @@ fn by_load(
     plan.iter().zip(&summaries).map(result).collect()
 }
 
-/// The paper's figures of a run.
+/// The figures that the paper reports for a run.
 fn figures(setup: &Setup, summary: &Summary) -> [(&'static str, Option<f64>); 4] {
     let clients = 1500.0 * setup.nodes.len() as f64;
     let queries = summary.per_second(summary.served + summary.refused);

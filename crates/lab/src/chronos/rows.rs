@@ -1,4 +1,4 @@
-//! What every run is reduced to, and the table of it.
+//! Figures to which every run is reduced, and the table of them.
 
 use std::collections::BTreeMap;
 
@@ -28,18 +28,16 @@ pub const KEYS: [&str; 15] = [
     "busy_executors",
 ];
 
-/// The most that any policy served under one load, a second.
+/// The most that any policy served under one load, per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// Queries.
     queries: f64,
-    /// Items.
     items: f64,
 }
 
 impl Capacity {
-    /// Of these runs, which are under the same load. What a node answers after it has said that it leaves does not
-    /// count: a queue that it works off is nothing that the others could serve.
+    /// The maximum over runs under the same load. Answers of a node that has announced that it leaves do not count: the
+    /// other nodes could not have served its remaining queue.
     pub fn of<'s>(summaries: impl Iterator<Item = &'s Summary>) -> Capacity {
         let none = Capacity {
             queries: 0.0,
@@ -52,7 +50,7 @@ impl Capacity {
     }
 }
 
-/// The figures of `summary`; what the capacity is, all runs under the same load say together.
+/// The figures of `summary`; `capacity` is the maximum over all runs under the same load.
 pub fn row(summary: &Summary, capacity: Capacity) -> Vec<(&'static str, Option<f64>)> {
     let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
     let of = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
@@ -86,7 +84,7 @@ pub fn run(labels: Labels, values: impl IntoIterator<Item = (&'static str, Optio
     }
 }
 
-/// The figures of every run that has them, medians over the seeds; a table for each part.
+/// Tables of the figures, one for each part: medians over the seeds, one row for each run that has any.
 pub fn tables(parts: &[Part], replications: &[Replication]) -> Vec<Table> {
     parts.iter().filter_map(|part| table(*part, replications)).collect()
 }
@@ -107,7 +105,7 @@ fn table(part: Part, replications: &[Replication]) -> Option<Table> {
     })
 }
 
-/// The mean of a series in the run with exactly these labels, of each replication.
+/// The mean of a series in the run with exactly these labels, one value for each replication that has it.
 pub fn values(replications: &[Replication], labels: &Labels, series: &str) -> Vec<f64> {
     let of = |replication: &Replication| {
         let run = replication.runs.iter().find(|run| run.labels == *labels)?;

@@ -8,15 +8,14 @@ use toml::Spanned;
 use super::{Claim, Formula, FormulaError, Kind, Paper, Role, Rule};
 use crate::samples::Labels;
 
-/// What is wrong with a claims file.
+/// An error in a claims file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    /// It is not TOML, or has keys that no claim has.
+    /// The file is not TOML, or has unknown keys.
     #[error("line {line}: {what}")]
     File {
         /// The line, from 1.
         line: usize,
-        /// What was expected.
         what: String,
     },
     /// A claim cannot be used.
@@ -24,9 +23,8 @@ pub enum ClaimError {
     Claim {
         /// The line, from 1.
         line: usize,
-        /// The claim.
         id: String,
-        /// What is wrong, and what to write instead.
+        /// The error, and what to write instead.
         what: String,
     },
 }
@@ -35,7 +33,7 @@ pub enum ClaimError {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims(Vec<Claim>);
 
-/// Why claims do not hold, by id: written after the runs, apart from the claims.
+/// Reasons why claims do not hold, by the claim's id: written after the runs, apart from the claims.
 pub type Reasons = BTreeMap<String, String>;
 
 #[derive(Deserialize)]
@@ -101,15 +99,14 @@ impl Claims {
         self.0.iter().filter(move |claim| claim.experiment == experiment)
     }
 
-    /// All claims.
     pub fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.0.iter()
     }
 
-    /// Refuses a claim about an experiment that there is not.
+    /// Refuses a claim about an unknown experiment.
     ///
     /// # Errors
-    /// [`ClaimError::Claim`] with the experiments that there are.
+    /// [`ClaimError::Claim`] with the list of known experiments.
     pub fn check_experiments(&self, known: &[&str]) -> Result<(), ClaimError> {
         match self.0.iter().find(|claim| !known.contains(&claim.experiment.as_str())) {
             None => Ok(()),
@@ -128,7 +125,7 @@ impl Claims {
     /// Refuses a formula of `experiment` that names samples or labels that its runs do not have.
     ///
     /// # Errors
-    /// [`ClaimError::Claim`] with the name, and those that there are.
+    /// [`ClaimError::Claim`] with the name, and the known names.
     pub fn check_names(&self, experiment: &str, series: &[&str], planned: &[Labels]) -> Result<(), ClaimError> {
         self.of(experiment).try_for_each(|claim| {
             let named = claim.formula.check(series, planned);

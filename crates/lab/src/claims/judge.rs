@@ -1,4 +1,4 @@
-//! From a claim and the replications to a row of the table.
+//! Judges a claim by its replications; the result is a row of the table.
 
 use serde::Serialize;
 
@@ -6,56 +6,55 @@ use super::{Claim, Paper, Reasons, Rule};
 use crate::samples::Replication;
 use crate::stats::Spread;
 
-/// A claim beside what came out.
+/// A claim with its values in the replications and the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClaimResult {
-    /// The claim.
     #[serde(flatten)]
     pub claim: Claim,
-    /// The median over all replications: of a comparison, of its left side.
+    /// The median over all replications; for a comparison, the median of its left side.
     pub ours: Option<f64>,
-    /// The smallest and the largest over all replications.
+    /// The smallest and the largest value over all replications.
     pub ours_range: Option<[f64; 2]>,
-    /// Of a comparison, the median of its right side.
+    /// The median of a comparison's right side.
     pub against: Option<f64>,
-    /// Whether it holds: of a structural claim, in every replication; of a quantitative one, of the median, and in at
-    /// least half of the replications.
+    /// Whether the claim holds. Structural: in every replication. Quantitative: by the median, and in at least half of
+    /// the replications.
     pub holds: bool,
-    /// Replications in which it holds by itself.
+    /// Number of replications that satisfy the claim by themselves.
     pub held: usize,
-    /// Replications.
+    /// Number of all replications.
     pub of: usize,
-    /// The same machine by machine.
+    /// The values and counts, separately for each machine.
     pub machines: Vec<ByMachine>,
-    /// Why it does not hold, as far as known.
+    /// The reason why the claim does not hold, as far as known.
     pub why: Option<String>,
-    /// What could not be evaluated, in the first replication where it could not.
+    /// The first samples that were missing, with the failure that explains it; `None`: all replications could be
+    /// evaluated.
     pub missing: Option<String>,
-    /// What ours is, if it is not what the experiment's other figures are.
+    /// The origin of our value, where it is not the origin of the experiment's other figures.
     pub note: Option<String>,
 }
 
-/// What came out on one machine.
+/// Our values on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ByMachine {
-    /// The machine.
     pub machine: String,
-    /// Ours over its seeds; `None` where it could not be evaluated.
+    /// Spread of our values over the seeds; `None` where none could be evaluated.
     pub ours: Option<Spread>,
-    /// Replications in which the claim holds by itself.
+    /// Number of replications that satisfy the claim by themselves.
     pub held: usize,
-    /// Replications.
+    /// Number of replications on this machine.
     pub of: usize,
 }
 
-/// One claim in one replication.
+/// Evaluation of a claim in one replication.
 struct Seen<'r> {
     machine: &'r str,
     sides: Result<(f64, Option<f64>), String>,
     holds: bool,
 }
 
-/// Judges `claim` by what came out in `replications`.
+/// Judges `claim` by its values in `replications`.
 pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> ClaimResult {
     let seen: Vec<Seen> = replications.iter().map(|replication| see(claim, replication)).collect();
     let ours: Vec<f64> = lefts(seen.iter());
@@ -64,7 +63,7 @@ pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> 
     let (held, of) = held(seen.iter());
     let holds = match claim.rule {
         Rule::Comparison => of > 0 && held == of,
-        // The median of an even number is the mean of two: it may keep what neither does.
+        // With an even number, the median is the mean of two values: it may keep the rule although neither value does.
         rule => {
             let keeps = |(ours, paper): (Spread, f64)| rule.keeps(ours.median, paper);
             2 * held >= of && spread.zip(figure(claim)).is_some_and(keeps)
@@ -88,7 +87,7 @@ pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> 
 fn see<'r>(claim: &Claim, replication: &'r Replication) -> Seen<'r> {
     let sides = claim.formula.sides(&replication.runs);
     let holds = match (&sides, claim.rule) {
-        // The formula itself says whether its comparison holds.
+        // For a comparison, the formula's own value says whether it holds.
         (Ok(_), Rule::Comparison) => claim.formula.evaluate(&replication.runs) == Ok(1.0),
         (Ok((ours, _)), rule) => figure(claim).is_some_and(|paper| rule.keeps(*ours, paper)),
         (Err(_), _) => false,

@@ -1,16 +1,19 @@
-//! The claims of a paper: what it says, the formula that computes ours from the samples, and whether it holds.
+//! The claims of a paper: statement, the formula that computes our value from the samples, and whether it holds.
 //!
-//! **Problem.** A reproduction is worth what it cannot bend. So every claim is a row of a file that is written before
-//! the runs: the paper's statement in our words, where it stands, its figure, the formula, and how far ours may be off.
+//! **Problem.** A reproduction is only worth something if its criteria cannot be bent afterwards. So every claim is a
+//! row of a file that is written before the runs: the paper's statement in our words, its place in the paper, its
+//! figure, the formula, and how far our value may be off.
 //!
 //! **Terms.** A *quantitative* claim has a figure. Its formula is evaluated in each replication (one machine, one
-//! seed); it holds if the **median** over all replications keeps the tolerance, or the bound where the paper states one
-//! ("less than 20 %", taken at its word), and **half** of them or more do by themselves. Otherwise the mean of two sets
-//! of programs could hold where neither does. A *structural* claim is a comparison; it holds if it holds in **every**
-//! replication. What a claim was used for is its *role*: a claim that machines were fitted to, that settled what
-//! the paper leaves open, or that was added after the first run is no prediction and is counted apart.
+//! seed). The claim holds if the **median** over all replications keeps the tolerance (or the bound, where the paper
+//! states one: "less than 20 %", taken at its word), and **half** of the replications or more do so by themselves.
+//! Otherwise the mean of two sets of programs could hold where neither does. A *structural* claim is a comparison; it
+//! holds if it holds in **every** replication. The *role* of a claim is its use before the runs. Claims to which
+//! machines were fitted, which settled a point that the paper leaves open, or which were added after the first run are
+//! no predictions and are counted apart.
 //!
-//! Claims are never adapted to what came out. Why one does not hold is kept in a file of its own, written afterwards.
+//! Claims are never adapted to results. Reasons why a claim does not hold are in a file of their own, written
+//! afterwards.
 
 mod file;
 mod formula;
@@ -22,88 +25,86 @@ pub use file::{ClaimError, Claims, Reasons};
 pub use formula::{Aggregate, Formula, FormulaError, Missing, Query, STEADY};
 pub use judge::{ByMachine, ClaimResult, judge};
 
-/// One claim.
+/// A claim of a paper, as written in the claims file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
-    /// A name of its own.
+    /// Name that is unique within its file.
     pub id: String,
-    /// The experiment whose runs it is about.
+    /// The experiment whose runs the claim is about.
     pub experiment: String,
-    /// What it states.
     pub kind: Kind,
-    /// What it was used for before the runs.
+    /// Use of the claim before the runs.
     pub role: Role,
-    /// Where the paper has it.
+    /// Place in the paper, for example a section or a figure.
     pub source: String,
-    /// What the paper says, in our words.
+    /// The paper's statement in our words.
     pub text: String,
     /// The paper's figure, or its finding.
     pub paper: Paper,
-    /// Ours, from the samples.
+    /// Computes our value from the samples.
     pub formula: Formula,
-    /// How the paper's figure binds ours.
+    /// Rule by which our value is compared with the paper's.
     pub rule: Rule,
     /// The line of the formula in its file, from 1.
     #[serde(skip)]
     pub line: usize,
 }
 
-/// What a claim states.
+/// The kind of statement that a claim makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// How things compare.
+    /// A comparison of two quantities.
     Structural,
-    /// A figure.
+    /// A figure of the paper.
     Quantitative,
 }
 
-/// What a claim was used for before the runs.
+/// Use of a claim before the runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Nothing: it is a prediction.
+    /// No use: the claim is a prediction.
     #[default]
     Prediction,
     /// Machines were fitted to it.
     Calibration,
-    /// It settled a part of the setting that the paper does not state.
+    /// The claim settled a part of the setting that the paper does not state.
     Setting,
-    /// It was added after the first run, whose outcome was known.
+    /// The claim was added after the first run, when results were known.
     Added,
 }
 
-/// What the paper has.
+/// The paper's result to compare with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Paper {
-    /// A figure.
     Figure(f64),
     /// A finding, in our words.
     Finding(String),
 }
 
-/// When a claim holds in one replication, or of a median.
+/// Rule by which a value, of one replication or the median, satisfies a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// The comparison holds.
+    /// The comparison in the formula holds.
     Comparison,
-    /// Ours is off by at most this share of the paper's figure.
+    /// Our value is off by at most this share of the paper's figure.
     Within(f64),
-    /// Both are shares, and ours is off by at most this: 0.1 are ten percentage points.
+    /// For shares: ours is off by at most this difference; 0.1 means ten percentage points.
     Points(f64),
-    /// Ours is at most the paper's figure.
+    /// Our value is at most the paper's figure.
     AtMost,
-    /// Ours is at least the paper's figure.
+    /// Our value is at least the paper's figure.
     AtLeast,
 }
 
-/// What rounding may add to a difference of shares: 0.6 is ten points from 0.5.
+/// Allowance for rounding in a difference of shares: 0.6 counts as ten points from 0.5.
 const ROUNDING: f64 = 1e-9;
 
 impl Rule {
-    /// Whether `ours` keeps the rule against the paper's figure; never a comparison.
+    /// Whether `ours` keeps the rule against the paper's figure; always false for `Rule::Comparison`.
     pub fn keeps(self, ours: f64, paper: f64) -> bool {
         match self {
             Rule::Comparison => false,

@@ -1,26 +1,27 @@
-//! The flagship comparison: a loop of 1 kHz beside hogs and a busy disk, and the ways to keep it in time.
+//! Comparison of methods that keep a 1 kHz loop in time beside a CPU-bound background load and a busy disk.
 //!
-//! **Question.** A loop wakes in every period, computes, and is to be done before the next period. How many of its jobs
-//! are late, and what do the others get done, in each way that Linux and this project offer?
+//! **Question.** A loop wakes in every period, computes, and must be done before the next period. For each method
+//! (*way*) that Linux and this project offer: how many jobs are late, and how much work does the background load get
+//! done?
 //!
-//! | way         | the loop                                     | hogs and the disk's writer              |
+//! | way         | the loop                                     | background load (CPU-bound, disk)       |
 //! |-------------|----------------------------------------------|-----------------------------------------|
 //! | `alone`     | does not run                                 | all cores                               |
-//! | `ordinary`  | as all other threads                         | all cores                               |
+//! | `ordinary`  | like all other threads                       | all cores                               |
 //! | `fifo`      | `SCHED_FIFO`, pinned to the measured core    | all cores                               |
 //! | `by-hand`   | likewise                                     | all cores but the measured (`taskset`)  |
 //! | `deadline`  | `SCHED_DEADLINE`, on any core                | all cores                               |
 //! | `exclusive` | `SCHED_FIFO`, the measured core is exclusive | all cores but the measured              |
 //! | `lent`      | likewise, lent between jobs                  | all cores but the measured, and leases  |
 //!
-//! The measured core is an isolated one, else the last.
+//! The measured core is an isolated core if there is one, else the last core.
 //!
-//! **Method.** Every repetition runs each way once for as long, in an order that rotates. The loop is the same code in
-//! all ways: it sleeps until an instant of one clock (`clock_nanosleep`), then computes. So releases do not depend on
-//! the way. Under `SCHED_DEADLINE` the kernel's own periods (`sched_yield`) would begin whenever it likes, and a late
-//! wake-up could not be seen. A job that could not even begin before its deadline is dropped. A late job is *explained*
-//! by a gap of the probe on that core at least as long as its overrun (ways that pin the loop). The probe runs in
-//! all ways: how late it wakes is the control of all latencies.
+//! **Method.** Every repetition runs each way once, for equally long, in an order that rotates. The loop is the same
+//! code in all ways: it sleeps until an instant of one clock (`clock_nanosleep`), then computes. So releases do not
+//! depend on the way. Under `SCHED_DEADLINE` the kernel's own periods (`sched_yield`) would begin at instants that the
+//! kernel chooses, which would hide late wake-ups. A job that could not even begin before its deadline is dropped. A
+//! late job is *explained* by a gap of the probe on that core at least as long as its overrun (ways that pin the loop).
+//! The probe runs in all ways: how late it wakes is the control of all latencies.
 
 mod report;
 
@@ -40,49 +41,48 @@ use crate::beside::{Begin, Beside, BesideError, Counted, Kept, Place, sleep};
 
 pub use self::report::{LoopReport, Run, Tally, WaySummary};
 
-/// The shortest period: below it a loop measures little but its own wake-ups.
+/// The shortest period: with a shorter one a loop measures little but its own wake-ups.
 const PERIOD_MIN: Nanos = Nanos::from_micros(100);
-/// The longest period.
 const PERIOD_MAX: Nanos = Nanos::from_secs(1);
-/// The largest part of a period that a job may compute: the rest is for waking up, and for the kernel's own bound.
+/// The largest share of a period that a job may compute: the rest is for waking up, and for the kernel's own bound.
 const COMPUTE_MAX: f64 = 0.9;
-/// Jobs of one way in all repetitions, each of which is kept until the end.
+/// Limit of the jobs of one way in all repetitions; each job is kept in memory until the end.
 const JOBS_MAX: u64 = 2_000_000;
 
-/// What runs, and beside what.
+/// Configuration of a comparison: the loop, its ways and the background load.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoopPlan {
-    /// Between two jobs, 100 us to 1 s; each is due before the next.
+    /// Period of the loop, 100 us to 1 s; each job is due before the next.
     pub period: Nanos,
-    /// What one job computes, alone: above 0 and at most 90 % of the period.
+    /// Computation of one job when it runs alone: above 0 and at most 90 % of the period.
     pub compute: Nanos,
-    /// What `SCHED_DEADLINE` reserves in each period: at least `compute`, at most the period.
+    /// CPU time that `SCHED_DEADLINE` reserves in each period: at least `compute`, at most the period.
     pub reserved: Nanos,
-    /// How long each run lasts.
+    /// Duration of each run.
     pub lasts: Nanos,
-    /// Threads that never rest, on each core.
+    /// Number of CPU-bound background threads for each core.
     pub hogs_per_core: u32,
     /// Whether the disk is kept busy.
     pub busy_disk: bool,
-    /// Runs of each way.
+    /// Number of runs of each way.
     pub repetitions: u32,
-    /// The ways, in the order of the first repetition.
+    /// The ways, in the order in which the first repetition runs them.
     pub ways: Vec<Way>,
 }
 
-/// One way to run the loop.
+/// A method of running the loop; the table above has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// No loop.
+    /// The load runs without the loop, as the baseline of its work.
     Alone,
-    /// As all other threads.
+    /// Scheduled like all other threads.
     Ordinary,
-    /// Real-time, pinned.
+    /// `SCHED_FIFO`, pinned to the measured core.
     Fifo,
-    /// Real-time, pinned to a core that the load was kept off by hand.
+    /// `SCHED_FIFO`, pinned to a core from which the load is excluded by its affinity.
     ByHand,
-    /// A reservation.
+    /// `SCHED_DEADLINE` with a reservation, on any core.
     Deadline,
     /// On an exclusive core.
     Exclusive,
@@ -91,7 +91,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them.
+    /// All ways, in the order of the table.
     pub const ALL: [Way; 7] = [
         Way::Alone,
         Way::Ordinary,
@@ -102,7 +102,6 @@ impl Way {
         Way::Lent,
     ];
 
-    /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Way::Alone => "alone",
@@ -115,22 +114,22 @@ impl Way {
         }
     }
 
-    /// Whether the loop stays on the probe's core, so that the probe speaks for it.
+    /// Whether the loop stays on the probe's core, so that the probe's gaps explain its late jobs.
     const fn is_pinned(self) -> bool {
         matches!(self, Way::Fifo | Way::ByHand | Way::Exclusive | Way::Lent)
     }
 }
 
 impl LoopPlan {
-    /// Jobs of one run.
+    /// Number of jobs of one run.
     pub fn jobs(&self) -> u64 {
         self.lasts.0 / self.period.0.max(1)
     }
 
-    /// Whether the plan can be carried out at all.
+    /// Checks that every figure of the plan is in its range.
     ///
     /// # Errors
-    /// [`Refusal`] that names the figure that is out of range.
+    /// [`Refusal`] that names the first figure out of range.
     pub fn check(&self) -> Result<(), Refusal> {
         let LoopPlan {
             period,
@@ -174,11 +173,11 @@ impl LoopPlan {
     }
 }
 
-/// Runs the comparison; `say` hears of each run before it begins, and says whether to go on.
+/// Runs the comparison. Calls `say` before each run; it returns whether to go on.
 ///
 /// # Errors
-/// [`BesideError`]; the machine has been put back but for what the error names. A way that the kernel refuses is no
-/// error: its runs say so.
+/// [`BesideError`]; the machine has been restored except for what the error names. A way that the kernel refuses is no
+/// error: its runs have `refused` set.
 pub fn compare(plan: &LoopPlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<LoopReport, BesideError> {
     plan.check()?;
     let beside = Beside::start(Place::find(&CoreChoice::Any)?, plan.hogs_per_core, plan.busy_disk)?;
@@ -201,27 +200,27 @@ struct Bench<'b> {
     beside: &'b Beside,
 }
 
-/// One job as it was seen.
+/// Instants of one job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     released: Time,
     woken: Time,
-    /// None where it was dropped.
+    /// `None`: the job was dropped.
     finished: Option<Time>,
 }
 
-/// What came of one run of the loop.
+/// Measurements of one run of the loop.
 #[derive(Default)]
 struct Performed {
     jobs: Vec<Seen>,
     cpu: Nanos,
     lending: Account,
-    /// What went wrong with that.
+    /// The first error of lending.
     trouble: Option<String>,
 }
 
 impl Bench<'_> {
-    /// One run, or a run that says what was refused.
+    /// Performs one run; a refused way gives a run with `refused` set.
     fn run(&self, repetition: u32, way: Way) -> Result<Run, BesideError> {
         let mut told = self.beside.lock_memory();
         let run = match self.perform(way, &mut told) {
@@ -237,7 +236,8 @@ impl Bench<'_> {
     }
 
     fn perform(&self, way: Way, told: &mut Vec<String>) -> Result<Run, BesideError> {
-        // An exclusive core leaves the threads of this process to this process, and the load is some of them.
+        // An exclusive core excludes other processes only; the load is part of this process, so it is confined
+        // separately.
         let off_the_core = matches!(way, Way::ByHand | Way::Exclusive);
         let _confined = off_the_core.then(|| self.confine()).transpose()?;
         let neighbours = Neighbours {
@@ -285,7 +285,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The loop, on the calling thread, into `jobs`: nothing is allocated in it.
+    /// Runs the loop on the calling thread and records into `jobs`, allocated beforehand: the loop allocates nothing.
     fn looping(&self, mut jobs: Vec<Seen>, mut tenancy: Option<Tenancy>, start: Time) -> Performed {
         let LoopPlan { period, compute, .. } = *self.plan;
         let clock: &EmulatedClock = &self.beside.place.clock;
@@ -300,7 +300,7 @@ impl Bench<'_> {
                 job.finished = Some(LinuxOs.now());
             }
         }
-        // Until the window closes, as between any two jobs.
+        // Sleeps until the window closes, as between any two jobs, so that the core is lent until then.
         sleep(&mut tenancy, start + self.plan.lasts);
         let cpu = thread::thread_cpu_time().saturating_sub(before);
         let accountant = tenancy.as_ref().map(Tenancy::accountant);
@@ -312,7 +312,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Keeps the load off the measured core, as `taskset` would, until this is dropped.
+    /// Keeps the load off the measured core, as `taskset` would, until the result is dropped.
     fn confine(&self) -> Result<Confined<'_>, Refusal> {
         let Place { cores, core, .. } = &self.beside.place;
         let others: Vec<CoreId> = cores.iter().copied().filter(|other| other != core).collect();
@@ -328,7 +328,7 @@ impl Bench<'_> {
     }
 }
 
-/// The load, while it is kept off a core.
+/// Guard: while it lives, the load is kept off a core.
 struct Confined<'b>(&'b Beside);
 
 impl Confined<'_> {
@@ -340,28 +340,29 @@ impl Confined<'_> {
 
 impl Drop for Confined<'_> {
     fn drop(&mut self) {
-        // Its threads end with this process: nothing stays confined.
+        // Errors are ignored: the threads of the load end with this process, so nothing stays confined.
         let _ = self.to(&self.0.place.cores);
     }
 }
 
-/// In `sched_attr.sched_policy` (sched(7)).
+/// Value of `sched_attr.sched_policy` (sched(7)).
 const SCHED_DEADLINE: u32 = 6;
 
 /// Puts the calling thread under `SCHED_DEADLINE`: `runtime` in each `period`, due at its end (sched_setattr(2),
 /// Documentation/scheduler/sched-deadline.rst). The thread must be allowed all cores of its root domain.
 ///
 /// # Errors
-/// [`Refusal`] where the kernel has not as much to give, does not allow it to this user, or to a thread of few cores.
+/// [`Refusal`] where the kernel has not enough bandwidth, or denies it to this user or to a thread that may not use all
+/// cores.
 fn reserve(runtime: Nanos, period: Nanos) -> Result<(), Refusal> {
-    // SAFETY: all of it is plain numbers, for which zero is a value.
+    // SAFETY: all fields of `sched_attr` are plain integers, for which zero is a value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of_val(&attributes) as u32;
     attributes.sched_policy = SCHED_DEADLINE;
     attributes.sched_runtime = runtime.0;
     attributes.sched_deadline = period.0;
     attributes.sched_period = period.0;
-    // SAFETY: `attributes` is valid, has the size that it says, and is only read; thread 0 is the calling one.
+    // SAFETY: `attributes` is valid, has the size that it states, and is only read; thread 0 is the calling one.
     if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) } == 0 {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What the runs amount to: values in, values out.
+//! Statistics of the runs. Pure: values in, values out.
 
 use punctual_platform::Refusal;
 use punctual_platform::linux::probe::Oversleep;
@@ -10,42 +10,40 @@ use super::{LoopPlan, Seen, Way};
 use crate::beside::{Counted, Interactive, LendingSummary, Medium, Quantiles};
 use crate::stats::median;
 
-/// Everything that was measured.
+/// The report of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoopReport {
-    /// What ran.
     pub plan: LoopPlan,
-    /// How many cores the machine has for us.
+    /// Number of cores that this process may use.
     pub cores: usize,
-    /// What the busy disk is.
+    /// Medium of the busy disk's file.
     pub medium: Medium,
-    /// Each way, over all repetitions.
+    /// Summaries of the ways, each over all repetitions.
     pub ways: Vec<WaySummary>,
-    /// What lending was measured to cost, over all runs; `None` where no core was lent.
+    /// Measured costs of lending, over all runs; `None` where no core was lent.
     pub lending: Option<LendingSummary>,
-    /// How late the probe woke: the no-op control of all latencies.
+    /// Lateness of the probe's wake-ups: the no-op control of all latencies.
     pub probe: Option<Oversleep>,
-    /// The runs, in order.
+    /// All runs, in the order in which they ran.
     pub runs: Vec<Run>,
 }
 
-/// What became of jobs. `jobs` is the sum of the next three.
+/// Counts of jobs by outcome. `jobs` is the sum of the next three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Releases.
     pub jobs: u64,
-    /// Done before the next release.
+    /// Jobs done before the next release.
     pub in_time: u64,
-    /// Done after it.
+    /// Jobs done after the next release.
     pub late: u64,
-    /// Not begun, because the next release came first.
+    /// Jobs not begun, because the next release came first.
     pub dropped: u64,
-    /// Late or dropped, and no gap of the probe explains it.
+    /// Jobs that were late or dropped without a gap of the probe that explains it.
     pub unexplained: u64,
 }
 
 impl Tally {
-    /// The share of jobs that missed their deadline, 0 to 1.
+    /// Share of jobs that missed their deadline, 0 to 1.
     pub fn missed(&self) -> f64 {
         (self.late + self.dropped) as f64 / self.jobs.max(1) as f64
     }
@@ -63,45 +61,44 @@ impl std::iter::Sum for Tally {
     }
 }
 
-/// One run of one way.
+/// Measurements of one run of one way.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// Which repetition, from 0.
+    /// The repetition, from 0.
     pub repetition: u32,
-    /// Which way.
     pub way: Way,
-    /// Why it did not take place; all figures are zero then.
+    /// The reason why the run did not take place; all figures are zero then.
     pub refused: Option<String>,
-    /// What became of the jobs.
+    /// Counts of the jobs by outcome.
     #[serde(flatten)]
     pub tally: Tally,
-    /// From a release until the loop ran, of every job.
+    /// Time from the release until the loop ran, of every job.
     #[serde(skip)]
     pub wake: Vec<Nanos>,
-    /// From a release until the job was done, of every job that was not dropped.
+    /// Time from the release until the job was done, of every job that was not dropped.
     #[serde(skip)]
     pub done: Vec<Nanos>,
     /// CPU time of the loop's thread, lending included.
     pub loop_cpu: Nanos,
-    /// For how long the core was lent.
+    /// Time for which the core was lent.
     pub lent: Nanos,
-    /// The part of the leases that was used, at least, 0 to 1.
+    /// Share of the lent time that borrowers used, at least, 0 to 1.
     pub used_share: Option<f64>,
-    /// What taking the core back took in the run, wake-up included.
+    /// Times of taking the core back in the run, each with the wake-up.
     #[serde(skip)]
     pub take_back: Vec<Nanos>,
-    /// What lending was measured to cost before the run.
+    /// Costs of lending, as measured before the run.
     #[serde(skip)]
     pub lending: Option<LendingMeasured>,
-    /// What the others got done meanwhile.
+    /// Work of the background load during the run.
     #[serde(flatten)]
     pub counted: Counted,
-    /// What was obtained, and what was not, for people.
+    /// Messages about protection: what was obtained and what was refused.
     pub protection: Vec<String>,
 }
 
 impl Run {
-    /// A run that did not take place.
+    /// A run that was refused.
     pub(super) fn refused(refusal: &Refusal) -> Run {
         let nothing = Run::of(&[], Nanos::ZERO, Counted::default(), |_, _| false);
         Run {
@@ -110,7 +107,8 @@ impl Run {
         }
     }
 
-    /// Of `jobs`, each due a period after its release; `explained` says whether something excuses so long an overrun.
+    /// Counts `jobs`, each due a period after its release; `explained` says whether a gap of the probe explains an
+    /// overrun of the given length.
     pub(super) fn of(jobs: &[Seen], period: Nanos, counted: Counted, explained: impl Fn(&Seen, Nanos) -> bool) -> Run {
         let mut tally = Tally::default();
         for job in jobs {
@@ -145,37 +143,36 @@ impl Run {
     }
 }
 
-/// One way over all repetitions in which it took place.
+/// Statistics of one way over the repetitions in which it took place.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaySummary {
-    /// Which.
     pub way: Way,
-    /// Why it did not take place, in the first repetition in which it did not.
+    /// The reason why a run did not take place, from the first refused repetition.
     pub refused: Option<String>,
-    /// What became of the jobs.
+    /// Counts of the jobs by outcome.
     #[serde(flatten)]
     pub tally: Tally,
-    /// The share of them that missed their deadline, 0 to 1...
+    /// Share of the jobs that missed their deadline, 0 to 1...
     pub missed: f64,
-    /// ...and that of each repetition.
+    /// ...and that share in each repetition.
     pub missed_by_repetition: Vec<f64>,
-    /// From a release until the loop ran.
+    /// Time from a release until the loop ran.
     pub wake: Quantiles,
-    /// From a release until a job was done; dropped ones are left out.
+    /// Time from a release until a job was done; dropped jobs are left out.
     pub done: Quantiles,
-    /// CPU time of the loop, as a share of one core.
+    /// CPU time of the loop's thread, as a share of one core.
     pub loop_share: f64,
-    /// The share of the time for which the core was lent.
+    /// Share of the time for which the core was lent.
     pub lent_share: f64,
-    /// The part of the leases that was used, at least: the median of the repetitions.
+    /// Share of the lent time that borrowers used, at least: the median of the repetitions.
     pub used_share: Option<f64>,
-    /// What hogs and the disk's writer got done.
+    /// Work of the background load against its work alone.
     #[serde(flatten)]
     pub interactive: Interactive,
 }
 
 impl LoopReport {
-    /// Sums up `runs` on a machine of so many cores.
+    /// Computes the statistics of `runs` on a machine of `cores` cores.
     pub fn of(plan: &LoopPlan, cores: usize, medium: Medium, runs: Vec<Run>, probe: Option<Oversleep>) -> LoopReport {
         LoopReport {
             plan: plan.clone(),
@@ -197,7 +194,7 @@ impl WaySummary {
         let ours = || runs.iter().filter(move |run| run.way == way);
         let took_place = || ours().filter(|run| run.refused.is_none());
         let window: Nanos = took_place().map(|run| run.counted.window).sum();
-        // Where no run took place, there is no time to have a share of.
+        // Where no run took place, `window` is zero: dividing by at least 1 ns makes the share 0.
         let share = |part: fn(&Run) -> Nanos| took_place().map(part).sum::<Nanos>().ratio(window.max(Nanos(1)));
         let quantiles = |of: fn(&Run) -> &Vec<Nanos>| Quantiles::of(took_place().flat_map(of).copied().collect());
         let alone = |repetition| {

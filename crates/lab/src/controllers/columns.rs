@@ -1,4 +1,4 @@
-//! One run as columns of one sample each.
+//! Reduces a run to columns of one sample each.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use punctual_workload::Active;
 
 use super::metrics::{JOBS_PER_SAMPLE, Transient, transient};
 
-/// Columns of every run, of one sample each: what [`Transient`] says of the disturbance, from its onset to its end;
-/// misses, the largest tardiness of a job, the mean fresh share, the mean power (watts) and the mean clock (as a share
-/// of its top) from the onset to the end of the run; the overshoot of the disturbance's last quarter; windows in
-/// fallback; changes of the clock within a job, per job; the medians of what a decision took, and of the time from a
-/// checkpoint to the changed clock, in microseconds (Linux only).
+/// Names of the columns, of one sample each. From [`Transient`], from the onset of the disturbance to its end: the
+/// first seven. From the onset to the end of the run: misses, the largest tardiness of a job, the mean fresh share, the
+/// mean power (watts) and the mean clock (as a share of its top). Then the overshoot of the disturbance's last quarter;
+/// windows in fallback; changes of the clock within a job, per job; the medians of the time of a decision, and of the
+/// time from a checkpoint to the changed clock, in microseconds (Linux only).
 pub const SERIES: [&str; 17] = [
     "iae",
     "iae-means",
@@ -33,7 +33,7 @@ pub const SERIES: [&str; 17] = [
     "pacing-us",
 ];
 
-/// What `report` shows of a disturbance that lasts for `disturbed`; `None` if too few jobs ended meanwhile.
+/// Computes the columns of `report` for a disturbance at `disturbed`; `None` if too few jobs ended meanwhile.
 pub fn columns(report: &RunReport, disturbed: Active) -> Option<BTreeMap<String, Vec<Option<f64>>>> {
     let [from, until] = [disturbed.from, disturbed.until].map(Nanos::as_secs_f64);
     let goal = report.header.goal.tasks.nominal();

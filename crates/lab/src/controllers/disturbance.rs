@@ -1,49 +1,48 @@
-//! What disturbs a loop: interfering transactions that come and go.
+//! Disturbances of a loop: interfering transactions that come and go.
 
 use punctual_units::Nanos;
 use punctual_workload::{Active, TaskSpec};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// How interference comes and goes.
+/// Course of the interference over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
-    /// On three cores at once, and gone at once.
+    /// On three cores at once, until the end.
     Step,
-    /// On one core, then two, then three, [`RAMP_STEP`] apart, and gone at once.
+    /// On one core, then two, then three, [`RAMP_STEP`] apart; ends on all at once.
     Ramp,
-    /// On three cores and off again, [`HALF_PERIOD`] each.
+    /// Alternately on three cores and off, [`HALF_PERIOD`] each.
     Periodic,
-    /// On one to three cores and off again, each for a time drawn from [`RANDOM`].
+    /// Alternately on one to three cores and off, each for a time drawn from [`RANDOM`].
     Random,
 }
 
-/// Between two cores of the ramp.
+/// Time between two additional cores of the ramp.
 pub const RAMP_STEP: Nanos = Nanos::from_secs(2);
-/// Of the periodic disturbance: not a multiple of the paper's sample, so that it meets it in every phase.
+/// Half a period of the periodic disturbance. The period is not a multiple of the paper's sample, so it meets that
+/// sample in every phase.
 pub const HALF_PERIOD: Nanos = Nanos::from_millis(2300);
 /// Shortest and longest stretch of the random disturbance.
 pub const RANDOM: [Nanos; 2] = [Nanos::from_millis(500), Nanos::from_secs(5)];
 
-/// The loop has settled by then, and every sensor has spoken (periods of up to 10 s).
+/// Start of the time range in which the onset lies: by then the loop has settled and every sensor has reported (periods
+/// of up to 10 s).
 pub const SETTLED: Nanos = Nanos::from_secs(20);
-/// How long a disturbance lasts, and after it the run.
+/// Duration of a disturbance, and of the rest of the run after it.
 pub const LASTS: Nanos = Nanos::from_secs(20);
-/// Within which the onset is drawn: the paper's law must not profit, or suffer, from a disturbance that keeps step with
-/// its samples.
+/// Range over which the onset is drawn: the paper's control law must neither profit nor suffer from a disturbance in
+/// step with its samples.
 const PHASE: Nanos = Nanos::from_secs(1);
 
-/// Interference on so many cores for a while.
+/// Interference on `cores` cores for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// When.
     pub active: Active,
-    /// On how many cores.
     pub cores: u32,
 }
 
 impl Disturbance {
-    /// All of them.
     pub const ALL: [Disturbance; 4] = [
         Disturbance::Step,
         Disturbance::Ramp,
@@ -51,7 +50,6 @@ impl Disturbance {
         Disturbance::Random,
     ];
 
-    /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Disturbance::Step => "step",
@@ -61,13 +59,13 @@ impl Disturbance {
         }
     }
 
-    /// When it begins, drawn from the seed, in time since the start of the run.
+    /// The onset, drawn from the seed, in time since the start of the run.
     pub fn onset(self, seed: u64) -> Nanos {
         let mut draws = ChaCha8Rng::seed_from_u64(seed);
         SETTLED + Nanos(draws.random_range(0..PHASE.0))
     }
 
-    /// Its stretches, one after the other.
+    /// The disturbance as successive stretches of interference; all end by the onset plus `LASTS`.
     pub fn stretches(self, seed: u64) -> Vec<Stretch> {
         let onset = self.onset(seed);
         let end = onset + LASTS;
@@ -104,7 +102,7 @@ impl Disturbance {
     }
 }
 
-/// The task `interferer` once for each stretch.
+/// Copies the task `interferer` once for each stretch.
 pub fn tasks(interferer: &TaskSpec, stretches: &[Stretch]) -> Vec<TaskSpec> {
     let task = |(k, stretch): (usize, &Stretch)| TaskSpec {
         name: format!("{} {k}", interferer.name),

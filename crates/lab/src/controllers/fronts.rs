@@ -1,43 +1,44 @@
 //! Energy at equal misses and equal fresh share.
 //!
-//! A law that spends less may simply let more jobs be late, or less data be fresh. So each law runs with many set
-//! points, and for each point of the baseline's front the question is what the other law needs *at that quality*: no
-//! more late jobs, no less fresh data.
+//! A control law that spends less may simply let more jobs be late, or less data be fresh. So each law runs with many
+//! set points. For each point of the baseline's front the question is how much power the other law needs *at that
+//! quality*: no more late jobs, no less fresh data.
 //!
-//! Between set points it is interpolated. A loop that spends a part of its time at each of several set points has the
-//! means of their late jobs, fresh data and power in these parts. So every mixture of points is possible, and the least
-//! power at a given quality is a small linear program:
+//! Between set points the comparison interpolates. A loop that spends a part of its time at each of several set points
+//! has the means of their late jobs, fresh data and power in these parts. So every mixture of points is possible, and
+//! the least power at a given quality is a small linear program:
 //!
 //! ```text
 //! minimise sum l_i power_i   over   sum l_i misses_i <= misses,  sum l_i fresh_i >= fresh,  sum l_i = 1,  l_i >= 0
 //! ```
 //!
-//! With three constraints beside the signs, some optimum mixes three points at most (a vertex), so all mixtures of one,
-//! two and three points at which constraints hold exactly are looked at. Where no mixture has the quality, the law does
-//! not reach it, and the point counts as lost. The baseline is held against its own mixtures as well: what it gains by
-//! mixing is no other law's merit.
+//! With three constraints beside the signs, some optimum mixes three points at most (a vertex), so it suffices to try
+//! all mixtures of one, two and three points at which constraints hold exactly. Where no mixture has the quality, the
+//! law does not reach it, and the point counts as lost. The baseline is compared with its own mixtures as well: a gain
+//! by mixing alone is no other law's merit.
 
 use serde::Serialize;
 
-/// Late jobs and fresh data that are equal for the comparison: a tenth of a percent of the jobs, a percent of the data.
+/// Differences of late jobs and fresh data that count as equal: a tenth of a percent of the jobs, a percent of the
+/// data.
 const EQUAL: [f64; 2] = [0.001, 0.01];
 
-/// Parts of a mixture are not negative, and its quality is what was asked for, but for rounding.
+/// Allowance for rounding: parts of a mixture are not negative, and its quality is at least the wanted one.
 const ROUNDING: f64 = 1e-9;
 
-/// What one set point gave.
+/// Results of one set point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Share of late jobs.
+    /// Share of late jobs, 0 to 1.
     pub misses: f64,
-    /// Mean fresh share.
+    /// Mean share of fresh data, 0 to 1.
     pub fresh: f64,
     /// Mean power, in watts.
     pub power: f64,
 }
 
 impl Point {
-    /// Late jobs beyond those of `other`, and fresh data that is missing against it.
+    /// How much worse than `other`: late jobs in excess, and fresh data that is missing; at most 0 means as good.
     fn lacks(&self, other: &Point) -> [f64; 2] {
         [
             self.misses - other.misses - EQUAL[0],
@@ -57,16 +58,16 @@ pub fn front(points: &[Point]) -> Vec<Point> {
     points.iter().filter(|point| !is_beaten(point)).copied().collect()
 }
 
-/// For every point of the baseline's front, the least power of the other law's mixtures of that quality over the
-/// point's own; none where there is no such mixture.
+/// For every point of the baseline's front, the least power of the other law's mixtures of that quality, divided by the
+/// point's own power; `None` where no mixture has the quality.
 pub fn power_ratios(baseline: &[Point], other: &[Point]) -> Vec<Option<f64>> {
     let ratio = |point: &Point| Some(least_power(other, point)? / point.power);
     front(baseline).iter().map(ratio).collect()
 }
 
-/// The least power of a mixture of `points` with the quality of `wanted`.
+/// The least power of a mixture of `points` with at least the quality of `wanted`; `None` where no mixture has it.
 fn least_power(points: &[Point], wanted: &Point) -> Option<f64> {
-    // What each point lacks is linear in the mixture, and must not be above 0 in the end.
+    // The lack of a mixture is the mean of its points' lacks; it must not be above 0.
     let lacks: Vec<[f64; 2]> = points.iter().map(|point| point.lacks(wanted)).collect();
     let power = |parts: &[(usize, f64)]| {
         let lack = |c: usize| parts.iter().map(|(i, part)| part * lacks[*i][c]).sum::<f64>();
@@ -90,7 +91,7 @@ fn least_power(points: &[Point], wanted: &Point) -> Option<f64> {
 }
 
 /// Parts of the first two points for which a mixture of the three lacks exactly nothing, by Cramer's rule; `None` if
-/// there are none.
+/// the equations have no unique solution.
 fn both_exact(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> Option<(f64, f64)> {
     let (a, b) = ([a[0] - c[0], a[1] - c[1]], [b[0] - c[0], b[1] - c[1]]);
     let determinant = a[0] * b[1] - a[1] * b[0];

@@ -1,35 +1,37 @@
-//! What a disturbance does to a loop, by one ruler for every pace.
+//! Measures the effect of a disturbance on a loop, in the same way for every pace.
 //!
-//! Laws with different samples cannot be compared by their own samples: the mean over a second hides a job that is 40 %
-//! late among nine that are not. So all figures here come from the single jobs, however often a law decided.
+//! Control laws with different samples cannot be compared by their own samples: the mean over a second hides a job that
+//! is 40 % late among nine that are not. So all figures here are computed from single jobs, however often a law
+//! decides.
 //!
 //! - *IAE*: the integral of |tardiness - goal| over time since the onset, in seconds; each job stands for the time
 //!   until the next one.
 //!   A clock that alternates between two steps to meet the goal on average counts here, job by job.
-//! - *Second's mean*: over the jobs of one second, the paper's sample, wherever it begins. The *first* one begins at
-//!   the onset; the *overshoot* is the largest one since, both relative to the goal; *IAE of means* is the integral of
+//! - *Second's mean*: over the jobs of one second, the paper's sample, wherever it begins. The *first* begins at the
+//!   onset; the *overshoot* is the largest since; both are relative to the goal. *IAE of means* is the integral of
 //!   their absolute error. The *first job* is reported apart: no feedback can help it.
-//! - *Settled*: after so many jobs, if the means of every [`SMOOTHED`] jobs that begin within the [`STEADY`] jobs from
-//!   there stay within [`BAND`] of the goal: three of the paper's samples in a row, as in the claims on the paper.
-//!   Means look ahead, so smoothing delays nothing; it keeps a job's noise from being taken for the loop's.
+//! - *Settled*: after job n, if the means of every [`SMOOTHED`] jobs that begin within the [`STEADY`] jobs from there
+//!   stay within [`BAND`] of the goal: three of the paper's samples in a row, as in the claims on the paper. Means look
+//!   ahead, so smoothing delays nothing; it keeps a job's noise from being taken for the loop's.
 
 use punctual_runtime::report::FinishedJob;
 
-/// Jobs of a second: one sample of the paper.
+/// Number of jobs in a second: one sample of the paper.
 pub const JOBS_PER_SAMPLE: usize = 10;
-/// Jobs over which settling is smoothed: half of the paper's sample.
+/// Number of jobs over which settling is smoothed: half of the paper's sample.
 pub const SMOOTHED: usize = 5;
-/// Jobs in a row that count as steady: three samples of the paper.
+/// Number of successive jobs that count as steady: three samples of the paper.
 pub const STEADY: usize = 3 * JOBS_PER_SAMPLE;
-/// Within this part of the goal counts as settled.
+/// Largest error that counts as settled, as a share of the goal.
 pub const BAND: f64 = 0.1;
 
-/// What one disturbance did.
+/// The effect of one disturbance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transient {
-    /// Integral of the absolute error, tardiness times seconds.
+    /// Integral of the absolute error of single jobs, tardiness times seconds.
     pub iae: f64,
-    /// The same of the second's means: what is left when jobs of a second make up for each other.
+    /// Integral of the absolute error of the second's means: the error that is left when the jobs of a second
+    /// compensate for each other.
     pub iae_means: f64,
     /// The first job's error, relative to the goal; positive is late.
     pub first_job: f64,
@@ -37,15 +39,15 @@ pub struct Transient {
     pub first_second: f64,
     /// The largest second's mean error since, relative to the goal.
     pub overshoot: f64,
-    /// Jobs until settled; `None` if it never was.
+    /// Jobs until settled; `None` if the loop never settled.
     pub settled_jobs: Option<usize>,
-    /// The same in seconds, from the onset to the end of the last job that was not; `None` if it never was.
+    /// Seconds until settled: from the onset to the end of the last unsettled job; `None` if the loop never settled.
     pub settled_s: Option<f64>,
-    /// Late jobs, over all.
+    /// Share of late jobs during the disturbance, 0 to 1.
     pub misses: f64,
 }
 
-/// What `jobs` show of a disturbance between `onset_s` and `end_s` against `goal`. `None` if too few jobs ended then.
+/// Measures a disturbance between `onset_s` and `end_s` against `goal`, by `jobs`. `None` if too few jobs ended then.
 pub fn transient(jobs: &[FinishedJob], goal: f64, onset_s: f64, end_s: f64) -> Option<Transient> {
     let from = jobs.partition_point(|job| job.t_s < onset_s);
     let until = jobs.partition_point(|job| job.t_s < end_s);
@@ -75,14 +77,14 @@ pub fn iae(jobs: &[FinishedJob], goal: f64, end_s: f64) -> f64 {
         .sum()
 }
 
-/// The first job from which on [`STEADY`] smoothed errors in a row stay within `band`.
+/// Index of the first job from which on [`STEADY`] smoothed errors in a row stay within `band`.
 fn settled(error: &[f64], band: f64) -> Option<usize> {
     let smooth: Vec<f64> = means(error, SMOOTHED).collect();
     let steady = |window: &[f64]| window.iter().all(|mean| mean.abs() <= band);
     smooth.windows(STEADY).position(steady)
 }
 
-/// Means of every `width` neighbours.
+/// Means of every `width` successive values.
 fn means(values: &[f64], width: usize) -> impl Iterator<Item = f64> {
     values
         .windows(width)

@@ -1,10 +1,10 @@
-//! Control past the paper against the paper's law: every disturbance, right and wrong models, and energy at equal
-//! quality.
+//! Control laws of this project against the first paper's law: every disturbance, right and wrong models, and energy at
+//! equal quality.
 //!
-//! `plan` says which runs there are, `disturbance` what disturbs them, `run` carries them out on one machine with one
-//! seed, `metrics` judges them job by job, `fronts` compares energy; `on_machine` is the same with a scenario of the
-//! user's on this machine. The machines, the job and the weights are those of the first paper's experiments; the set
-//! point of tardiness is the default of the scenarios.
+//! `plan` lists the runs, `disturbance` the disturbances; `run` performs a run on one machine with one seed, `metrics`
+//! judges it job by job, `fronts` compares energy. `on_machine` does the same with a user's scenario on this machine.
+//! The machines, the job and the weights are those of the first paper's experiments; the set point of tardiness is the
+//! default of the scenarios.
 
 mod columns;
 mod disturbance;
@@ -32,12 +32,11 @@ pub(crate) use run::Models;
 
 pub use on_machine::{Course, on_machine};
 
-/// What is to be achieved, as written before the first run.
+/// The goals, as claims that were written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/controllers-claims.toml");
-/// Why some of it is not, as far as known.
+/// Reasons why some goals are not reached, as far as known.
 pub const REASONS: &str = include_str!("../../data/controllers-reasons.toml");
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "controllers",
     about: "the paper's law at a sample of a second against laws at every job and within jobs",
@@ -76,7 +75,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
     })
 }
 
-/// Every place as a whole: its models are learnt once, for all of its runs.
+/// Runs the replications in parallel, each as a whole: its models are learnt once, for all of its runs.
 fn carry_out(plan: &[Planned], places: &[Place], workers: usize, progress: Progress) -> Vec<Replication> {
     let done = |count: usize| {
         progress(&format!(
@@ -96,12 +95,12 @@ fn replicate(plan: &[Planned], place: &Place) -> Replication {
     Replication::of(&place.subject.machine.name, place.seed, results.into_iter())
 }
 
-/// One sample of a run.
+/// The single sample of a series of a run.
 fn value(run: &Run, series: &str) -> Option<f64> {
     run.series.get(series)?.first().copied().flatten()
 }
 
-/// The spread of `series` over all replications of one run.
+/// The spread of `series` over all replications of one planned run.
 fn spread(replications: &[Replication], planned: &Planned, series: &str) -> Option<Spread> {
     let labels = planned.labels();
     let runs = replications
@@ -149,7 +148,7 @@ fn figures(plan: &[Planned], replications: &[Replication]) -> Vec<Figure> {
     ]
 }
 
-/// The points of a law's front in one replication.
+/// The points of a control law's front in one replication.
 fn points_in(plan: &[Planned], replication: &Replication, law: Law) -> Vec<Point> {
     let of = |planned: &Planned| {
         let labels = planned.labels();
@@ -164,7 +163,7 @@ fn points_in(plan: &[Planned], replication: &Replication, law: Law) -> Vec<Point
     on_front.filter_map(of).collect()
 }
 
-/// The points of a law's front: medians over all replications of each set point.
+/// The points of a control law's front: medians over all replications of each set point.
 fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point> {
     let of = |planned: &Planned| {
         let median = |series| Some(spread(replications, planned, series)?.median);
@@ -180,8 +179,8 @@ fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point
         .collect()
 }
 
-/// What the law needs of the baseline's power at its quality: the ratio in every replication, averaged over the points
-/// of the baseline's front there that the law can match; and what part of them it can.
+/// Power of the law relative to the baseline's at equal quality, and the share of the baseline's front that it reaches.
+/// The power is the ratio in every replication, averaged over the reached points of the baseline's front there.
 fn at_equal_quality(plan: &[Planned], replications: &[Replication], law: Law) -> [Option<Spread>; 2] {
     let ratios = replications.iter().map(|replication| {
         let [baseline, own] = [Law::Paper, law].map(|law| points_in(plan, replication, law));
@@ -199,7 +198,7 @@ fn at_equal_quality(plan: &[Planned], replications: &[Replication], law: Law) ->
     [Spread::of(&powers), Spread::of(&reached)]
 }
 
-/// What is measured without a claim: energy at equal quality, and the worst that a wrong model does.
+/// Measures without a claim: energy at equal quality, and the worst effects of a wrong model.
 fn measures(plan: &[Planned], replications: &[Replication]) -> Vec<Measure> {
     let of_law = |law: Law| {
         let [power, reached] = at_equal_quality(plan, replications, law);
@@ -230,7 +229,7 @@ fn measures(plan: &[Planned], replications: &[Replication]) -> Vec<Measure> {
     fronts.chain(strange.flat_map(worst)).collect()
 }
 
-/// Power by late jobs; in the names, what the law needs of the baseline's power at its quality.
+/// Power by late jobs; the curves' names have the law's power relative to the baseline's at equal quality.
 fn fronts_figure(plan: &[Planned], replications: &[Replication]) -> Figure {
     let curve = |law: Law| {
         let own = points(plan, replications, law);

@@ -1,12 +1,12 @@
-//! The laws with a scenario of the user's, on this machine: a surge of work comes and goes.
+//! Compares the control laws with a user's scenario on this machine, under a surge of work that comes and goes.
 //!
-//! What interferes on another core hardly moves a job on many machines (a virtual machine with two cores among them),
-//! so the disturbance is one that every machine has. For a while each real-time job has more to do, and the law does
-//! not know. On Linux that is real work under the real scheduler, at the emulated clock where the machine has none to
-//! turn.
+//! Interference from another core hardly affects a job on many machines (a virtual machine with two cores among them),
+//! so the disturbance is one that every machine has: for a while each real-time job has more to do, and the control law
+//! is not informed. On Linux that is real work under the real scheduler, at the emulated clock where the machine's
+//! clock cannot be set.
 //!
-//! The figures are those of the simulated runs, from single jobs (`metrics.rs`). Nothing is claimed; the laws are
-//! interleaved, so that a slow change of the machine meets all of them alike.
+//! The figures are those of the simulated runs, from single jobs (`metrics.rs`). There are no claims. The laws are
+//! interleaved, so that a slow change of the machine affects all of them alike.
 
 use std::ops::ControlFlow;
 
@@ -26,25 +26,25 @@ use crate::samples::{Replication, Run, labels};
 use crate::stats::Spread;
 use crate::{Outcome, Progress};
 
-/// How long a run lasts, and what disturbs it.
+/// Durations of the runs, and the surge that disturbs them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Course {
-    /// Of one run.
+    /// Duration of one run.
     pub duration: Nanos,
-    /// When it sets in at the earliest: up to [`Course::PHASE`] later, drawn for each repetition, so that no law's
-    /// samples keep step with it.
+    /// Earliest onset of the surge. It begins up to [`Course::PHASE`] later, drawn for each repetition, so that no
+    /// law's samples keep step with it.
     pub from: Nanos,
-    /// How long it lasts.
+    /// Duration of the surge.
     pub lasts: Nanos,
-    /// What the work of a job is multiplied by.
+    /// Factor on the work of a job during the surge.
     pub factor: f64,
-    /// Of the records that the models are learnt from: at the paper's sample, and at every job.
+    /// Durations of the identification runs: at the paper's sample, and at every job.
     pub identification: [Nanos; 2],
 }
 
 impl Default for Course {
-    /// Half a minute, with 15 % more to do for ten seconds of it. The fire scenario meets its goal near 0.85 of the top
-    /// clock, so much more could not be made up for by any law.
+    /// Half a minute, with 15 % more work for ten seconds of it. The fire scenario meets its goal near 0.85 of the top
+    /// clock, so no law could compensate for a much larger surge.
     fn default() -> Course {
         Course {
             duration: Nanos::from_secs(30),
@@ -57,10 +57,10 @@ impl Default for Course {
 }
 
 impl Course {
-    /// Within which the onset is drawn: a sample of the paper.
+    /// Range over which the onset is drawn: a sample of the paper.
     pub const PHASE: Nanos = Nanos::from_secs(1);
 
-    /// When the jobs of this repetition have more to do.
+    /// The surge of this repetition.
     fn surge(self, seed: u64) -> Surge {
         let phase = ChaCha8Rng::seed_from_u64(seed).random_range(0..Course::PHASE.0);
         let from = self.from + Nanos(phase);
@@ -74,10 +74,10 @@ impl Course {
     }
 }
 
-/// Learns a model at each pace with `request`'s scenario as it is, and then runs it `repetitions` times under each law.
+/// Learns a model at each pace with `request`'s scenario, then runs the scenario `repetitions` times under each law.
 ///
 /// # Errors
-/// [`RunError`]; whatever was changed on the machine has been put back.
+/// [`RunError`]; the machine has been restored.
 pub fn on_machine(
     request: &RunRequest,
     course: Course,
@@ -119,7 +119,7 @@ pub fn on_machine(
     Ok(outcome(&request, course, replications))
 }
 
-/// All laws, another one first in each repetition.
+/// All laws, starting with another in each repetition.
 fn rotated(repetition: u32) -> impl Iterator<Item = Law> {
     let first = repetition as usize % Law::ALL.len();
     Law::ALL.into_iter().cycle().skip(first).take(Law::ALL.len())
@@ -193,7 +193,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
     }
 }
 
-/// What is measured under each law: the column, and what it says.
+/// Columns that are reported for each law, with their descriptions.
 const MEASURED: [(&str, &str); 14] = [
     ("first-job", "first job above the goal, relative to it"),
     ("first-second", "first second's mean above the goal"),

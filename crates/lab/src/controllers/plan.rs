@@ -1,4 +1,4 @@
-//! Which runs there are: laws, disturbances, and models that are right or wrong.
+//! The planned runs: control laws, disturbances, and models that are right or wrong.
 
 use punctual_workload::Pace;
 
@@ -6,22 +6,22 @@ use super::disturbance::Disturbance;
 use crate::qedb::Mix;
 use crate::samples::{Labels, labels};
 
-/// A law and its pace.
+/// A control law and its pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Law {
     /// LQR-PI at a sample of one second: the baseline.
     Paper,
-    /// The same weights at every job.
+    /// LQR-PI with the same weights, at every job.
     MimoJob,
-    /// `MimoJob`, with jobs paced from within.
+    /// `MimoJob`, which also changes the clock within jobs.
     MimoWithin,
 }
 
 impl Law {
-    /// All of them, the baseline first.
+    /// All laws, the baseline first.
     pub const ALL: [Law; 3] = [Law::Paper, Law::MimoJob, Law::MimoWithin];
 
-    /// The name in tables and labels.
+    /// Name in tables and labels.
     pub const fn name(self) -> &'static str {
         match self {
             Law::Paper => "paper",
@@ -30,7 +30,7 @@ impl Law {
         }
     }
 
-    /// How often.
+    /// When the law decides.
     pub const fn pace(self) -> Pace {
         match self {
             Law::Paper => Pace::Period(crate::qedb::CONTROL_PERIOD),
@@ -38,32 +38,31 @@ impl Law {
         }
     }
 
-    /// Whether jobs are paced from within as well.
+    /// Whether the law also changes the clock within jobs.
     pub const fn within(self) -> bool {
         matches!(self, Law::MimoWithin)
     }
 }
 
-/// What the law knows, and of what.
+/// The model that the law was designed from, relative to the machine and the workload of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// A model of this machine and this workload.
+    /// The model of this machine and this workload.
     Own,
-    /// The same model, and another workload: the job half as long again, interferers that mostly access data.
+    /// The right model, but another workload: the job takes 1.5 times as long, and interferers mostly access data.
     Outside,
-    /// B with the opposite sign.
+    /// A model whose gain matrix B has the opposite sign.
     Reversed,
-    /// A quarter of B: the machine answers four times as much as the model says.
+    /// A model with a quarter of B: the machine responds four times as strongly as the model says.
     Weak,
-    /// Four times B.
+    /// A model with four times B.
     Strong,
 }
 
 impl Case {
-    /// All of them.
     pub const ALL: [Case; 5] = [Case::Own, Case::Outside, Case::Reversed, Case::Weak, Case::Strong];
 
-    /// The name in tables and labels.
+    /// Name in tables and labels.
     pub const fn name(self) -> &'static str {
         match self {
             Case::Own => "own",
@@ -74,7 +73,7 @@ impl Case {
         }
     }
 
-    /// What B is multiplied by.
+    /// Factor on the gain matrix B of the model.
     pub const fn gain(self) -> f64 {
         match self {
             Case::Own | Case::Outside => 1.0,
@@ -84,7 +83,7 @@ impl Case {
         }
     }
 
-    /// What the real-time job is multiplied by.
+    /// Factor on the work of the real-time job.
     pub const fn job(self) -> f64 {
         match self {
             Case::Outside => 1.5,
@@ -92,7 +91,7 @@ impl Case {
         }
     }
 
-    /// What interferes.
+    /// The mix of the interfering transactions.
     pub const fn mix(self) -> Mix {
         match self {
             Case::Outside => Mix(90),
@@ -101,34 +100,31 @@ impl Case {
     }
 }
 
-/// One run.
+/// A run of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
-    /// The law that decides.
     pub law: Law,
-    /// What disturbs.
     pub disturbance: Disturbance,
-    /// What the law knows.
     pub case: Case,
-    /// Set points of a front; those of the experiment if none.
+    /// Set points of a run on a front; `None`: those of the experiment.
     pub front: Option<SetPoint>,
 }
 
-/// Set points of a run on a front.
+/// Set points of a run on a front, see `fronts.rs`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SetPoint {
-    /// Of tardiness.
+    /// Set point of tardiness.
     pub tardiness: f64,
-    /// Of drr, as a multiple of the nominal one.
+    /// Set point of the data response ratio (drr), as a multiple of the nominal ratio.
     pub drr: f64,
 }
 
-/// Set points of the fronts: tardiness, and drr as a multiple of the nominal one.
+/// Set points of the fronts: tardiness, and the data response ratio as a multiple of the nominal ratio.
 const FRONT_TARDINESS: [f64; 6] = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
 const FRONT_DRR: [f64; 2] = [1.0, 1.43];
 
 impl Planned {
-    /// What tells it from the others.
+    /// Labels that identify the run among all planned runs.
     pub fn labels(&self) -> Labels {
         let mut labels = labels([
             ("law", self.law.name()),
@@ -150,8 +146,8 @@ impl Planned {
     }
 }
 
-/// Every law under every disturbance with its own model; under a step outside of the model's range and with wrong
-/// models; and under the random disturbance with other set points.
+/// Plans every law under every disturbance with its own model; under a step with wrong models and outside the model's
+/// range; and under the random disturbance with other set points.
 pub fn plan() -> Vec<Planned> {
     let planned = |law, disturbance, case, front| Planned {
         law,

@@ -1,4 +1,5 @@
-//! The plan on one machine with one seed: learn models at both paces, spoil them where the case asks for it, run.
+//! Performs the plan on one machine with one seed: learns models at both paces, falsifies them where the case says so,
+//! runs.
 
 use std::ops::ControlFlow;
 
@@ -13,29 +14,28 @@ use super::plan::{Case, Law, Planned};
 use crate::qedb::{self, Clocking, Place, identify_ask, weights};
 use crate::samples::Run;
 
-/// Set point of tardiness: the default of the scenarios, where a job is late because of a disturbance and not because
-/// half of them are to be.
+/// Set point of tardiness: the default of the scenarios. Below 1, so that jobs are late because of a disturbance and
+/// not because the set point makes half of them late.
 pub(super) const TARDINESS: f64 = 0.85;
 
-/// Interferers of a disturbance at its largest.
+/// Number of interferers of a disturbance at its largest.
 const CORES: u32 = 3;
 
-/// Models of one machine and one workload, at both paces.
+/// Models of one machine and one workload, at both paces, from which laws are designed.
 #[derive(Clone, Debug)]
 pub struct Models {
-    /// At the paper's sample.
+    /// Model at the paper's sample.
     period: ModelDocument,
-    /// At every job.
     job: ModelDocument,
     /// The job's nominal data response ratio.
     nominal_drr: f64,
 }
 
 impl Models {
-    /// Learns both, and profiles the job.
+    /// Learns both models, and profiles the job.
     ///
     /// # Errors
-    /// What failed, in words.
+    /// A message that names the failed steps.
     pub fn learn(place: &Place) -> Result<Models, String> {
         let learnt = place.learn();
         let period = learnt.laws.and_then(|laws| laws.model);
@@ -51,7 +51,7 @@ impl Models {
         })
     }
 
-    /// Models that were learnt elsewhere.
+    /// Takes models that were learnt elsewhere.
     pub fn new(period: ModelDocument, job: ModelDocument, nominal_drr: f64) -> Models {
         Models {
             period,
@@ -60,10 +60,10 @@ impl Models {
         }
     }
 
-    /// What a law is designed from in this case.
+    /// The controller of `law` in this case, designed from the model with its gain changed by the case.
     ///
     /// # Errors
-    /// [`RunError::Model`] where no law exists for the model.
+    /// [`RunError::Model`] where no control law exists for the model.
     pub fn source(&self, law: Law, case: Case) -> Result<ControllerSource, RunError> {
         let model = match law.pace() {
             Pace::Job => &self.job,
@@ -75,15 +75,15 @@ impl Models {
             mimo: spoilt(&model.mimo),
             tardiness: spoilt(&model.tardiness),
         };
-        // Gains, not a model: a model of the wrong sign would be refused.
+        // Returns gains instead of a model, because a run refuses a model of the wrong sign.
         Ok(ControllerSource::Controller(model.design_with(weights)?))
     }
 }
 
-/// Carries out one run.
+/// Performs one run.
 ///
 /// # Errors
-/// What failed, in words.
+/// A message that names the run and the failure.
 pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, String> {
     let says = |error: &dyn std::fmt::Display| failed(place, &format!("{:?}", planned.labels()), error);
     let mut request = asked(place, planned, models.nominal_drr);
@@ -105,7 +105,7 @@ pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, Str
     })
 }
 
-/// The run without its gains.
+/// The request of a run, without its controller.
 fn asked(place: &Place, planned: &Planned, nominal_drr: f64) -> RunRequest {
     let ask = qedb::Ask {
         interference: Some(qedb::Interference {

@@ -1,9 +1,9 @@
-//! Writing cache lines back to the medium behind memory.
+//! Writes cache lines back to the medium behind memory.
 
 use punctual_platform::linux::flush::Flush;
 
-/// Writes the lines of `bytes` back and waits until that is ordered before whatever follows. Does nothing for
-/// [`Flush::Msync`], which is the caller's to call.
+/// Writes the cache lines of `bytes` back and orders that before later stores. Does nothing for [`Flush::Msync`]: the
+/// caller calls msync(2) itself.
 pub(super) fn write_back(bytes: &[u8], how: Flush) {
     if bytes.is_empty() {
         return;
@@ -26,7 +26,7 @@ pub(super) fn write_back(bytes: &[u8], how: Flush) {
                 }
             }
         }
-        // SAFETY: every x86_64 CPU has it.
+        // SAFETY: every x86_64 CPU has `sfence`.
         unsafe { std::arch::x86_64::_mm_sfence() };
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,20 +1,21 @@
-//! A partition of memory: a file that is mapped, prefaulted and locked, read by load and written by store.
+//! A memory partition: a file that is mapped, prefaulted and locked, read by loads and written by stores.
 //!
-//! **Experimental.** It is bytes, not records: a write that power loss or a kill interrupts may be there in part, and
-//! nothing (no length, checksum or sequence number) tells a torn record from a whole one. The store does not use it.
+//! **Experimental.** A partition holds bytes, not records: a write that power loss or a kill interrupts may be there in
+//! part, and nothing (no length, checksum or sequence number) distinguishes a torn record from a whole one. The store
+//! does not use it.
 //!
-//! On persistent memory (a file system mounted with `dax`) the mapping is synchronous (`MAP_SYNC`, mmap(2)): what is
-//! stored and written back survives power loss. On shared memory (tmpfs) it survives the process, not the machine. On
-//! an ordinary file it survives power loss after `msync`. Which one it is, is found out, not asked for; what a write
-//! survives is named.
+//! On persistent memory (a file system mounted with `dax`) the mapping is synchronous (`MAP_SYNC`, mmap(2)): data that
+//! is stored and written back survives power loss. On shared memory (tmpfs) data survives the process, not the machine.
+//! On an ordinary file data survives power loss after `msync`. The medium is detected, not configured, and
+//! `Medium::survives` names what a write survives.
 //!
-//! *Prefaulted* means for writing (`MADV_POPULATE_WRITE` in madvise(2)): reading never faults then, nor does writing to
-//! shared memory. On a file, and on persistent memory, the kernel takes the right to write a page away each time that
-//! it writes it back, and the next store to that page faults again.
+//! *Prefaulted* means for writing (`MADV_POPULATE_WRITE` in madvise(2)): afterwards reads never fault, nor do writes to
+//! shared memory. On a file, and on persistent memory, the kernel write-protects a page each time it writes the page
+//! back, and the next store to that page faults again.
 //!
 //! A partition has one owner at a time: the file is locked (flock(2)) while it is mapped, so that no second partition
-//! changes what a slice of the first shows. Programs that write the file without asking for the lock are the user's
-//! affair, as for any shared memory.
+//! changes bytes under a slice of the first. Programs that write the file without asking for the lock are the user's
+//! responsibility, as for any shared memory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -31,7 +32,7 @@ use super::flush::write_back;
 use super::refused;
 use super::room::available;
 
-/// What is behind the mapping.
+/// Medium behind the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
@@ -44,7 +45,7 @@ pub enum Medium {
 }
 
 impl Medium {
-    /// What a write that has been persisted survives.
+    /// The failure that a persisted write survives.
     pub const fn survives(self) -> &'static str {
         match self {
             Medium::PersistentMemory | Medium::File => "power loss",
@@ -57,28 +58,28 @@ impl Medium {
 const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
 
-/// Memory left to all other programs, at least.
+/// Memory to leave for all other programs, in bytes.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// A mapped partition, experimental: it has no records, checksums or sequence numbers, so an interrupted write is not
-/// found out. The file stays when it is dropped.
+/// A mapped partition. Experimental: it has no records, checksums or sequence numbers, so an interrupted write is not
+/// detected. Dropping it keeps the file.
 #[derive(Debug)]
 pub struct MappedPartition {
     mapping: Mapping,
     medium: Medium,
     flush: Flush,
     locked: Result<(), Refusal>,
-    /// Holds the lock; let go after the mapping.
+    /// Holds the lock; dropped after the mapping.
     _file: File,
 }
 
 impl MappedPartition {
-    /// Makes (or takes over) the file at `path`, of `bytes` bytes, and maps it with every page in place, locked where
-    /// allowed. When this returns, the file itself survives what [`Medium::survives`] says.
+    /// Creates the file at `path` (or takes it over) with `bytes` bytes, and maps it with every page populated, locked
+    /// where allowed. When this returns, the file itself survives what [`Medium::survives`] says.
     ///
     /// # Errors
-    /// [`Refusal`] where there is not that much memory or room, another partition has the file, or it cannot be mapped;
-    /// a file that existed has its old length again, and no new file is left. Memory that may not be locked is no
+    /// [`Refusal`] where memory or room is too small, another partition has the file, or it cannot be mapped; an
+    /// existing file then has its old length again, and a new one is removed. Memory that may not be locked is no
     /// error: see [`MappedPartition::locked`].
     pub fn create(path: &Path, bytes: u64) -> Result<MappedPartition, Refusal> {
         let what = || format!("a memory partition of {bytes} bytes at {}", path.display());
@@ -114,27 +115,26 @@ impl MappedPartition {
         })
     }
 
-    /// What is behind it.
     pub fn medium(&self) -> Medium {
         self.medium
     }
 
-    /// Whether its pages are locked; why not.
+    /// `Err` with the reason where the pages could not be locked.
     pub fn locked(&self) -> &Result<(), Refusal> {
         &self.locked
     }
 
-    /// All of it.
+    /// All bytes of the partition.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped until drop; bytes are valid whatever their value. The lock keeps other partitions off the
-        // file; programs that do not ask for it are the user's affair, as for any shared memory.
+        // SAFETY: mapped until drop; bytes are valid whatever their value. The lock excludes other partitions; programs
+        // that ignore it are the user's responsibility, as for any shared memory.
         unsafe { std::slice::from_raw_parts(self.mapping.address.as_ptr(), self.mapping.bytes) }
     }
 
-    /// Writes `data` at `offset` and makes it survive what [`Medium::survives`] says.
+    /// Writes `data` at `offset` and persists it, so that it survives what [`Medium::survives`] says.
     ///
     /// # Errors
-    /// [`std::io::Error`] where it does not lie within the partition, or the kernel cannot write it back.
+    /// [`std::io::Error`] where `data` does not lie within the partition, or the kernel cannot write it back.
     pub fn write(&mut self, offset: usize, data: &[u8]) -> io::Result<()> {
         let Mapping { address, bytes } = self.mapping;
         let end = offset.checked_add(data.len()).filter(|end| *end <= bytes);
@@ -144,7 +144,7 @@ impl MappedPartition {
                 format!("{} bytes at {offset} do not lie within {bytes}", data.len()),
             ));
         };
-        // SAFETY: as for `as_slice`; `&mut self` makes us the only one.
+        // SAFETY: as for `as_slice`; `&mut self` excludes other references.
         let all = unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), bytes) };
         all[offset..end].copy_from_slice(data);
         match (self.medium, self.flush) {
@@ -158,17 +158,17 @@ impl MappedPartition {
     }
 }
 
-/// The file of a partition that is being made: given up, it is left as it was found.
+/// The file of a partition under construction. Dropping it before `keep` restores the file as it was found.
 struct Draft<'a> {
     path: &'a Path,
     file: File,
-    /// How long it was; `None` if it was not there.
+    /// Length of the file when it was opened; `None`: it did not exist.
     found_bytes: Option<u64>,
     kept: bool,
 }
 
 impl Draft<'_> {
-    /// Opens the file, or makes it, and locks it. `WouldBlock` where another partition has it.
+    /// Opens the file, or creates it, and locks it. `WouldBlock` where another partition has it.
     fn open(path: &Path) -> io::Result<Draft<'_>> {
         let options = || {
             let mut options = OpenOptions::new();
@@ -179,8 +179,9 @@ impl Draft<'_> {
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => (options().open(path)?, false),
             made => (made?, true),
         };
-        // The process that got the lock first has the file, whichever process made it: it is not ours to remove.
-        // SAFETY: plain numbers.
+        // The process that got the lock first owns the file, whichever process created it: on failure it must not be
+        // removed here.
+        // SAFETY: the call takes plain numbers.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -193,10 +194,10 @@ impl Draft<'_> {
         })
     }
 
-    /// Takes room for `bytes` bytes now, because a page that is missing later would be a SIGBUS, and makes that and the
-    /// file's name durable.
+    /// Allocates `bytes` bytes on the medium now, because a block that is missing later would be a SIGBUS, and makes
+    /// the allocation and the file's name durable.
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        // SAFETY: plain numbers.
+        // SAFETY: the call takes plain numbers.
         let errno = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), 0, bytes as libc::off_t) };
         if errno != 0 {
             return Err(io::Error::from_raw_os_error(errno));
@@ -206,9 +207,9 @@ impl Draft<'_> {
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
 
-    /// The file, which stays.
+    /// Returns the file and disables the cleanup of `Drop`.
     fn keep(mut self) -> io::Result<File> {
-        let file = self.file.try_clone()?; // the lock is the open file's: both have it
+        let file = self.file.try_clone()?; // the lock belongs to the open file description, which both handles share
         self.kept = true;
         Ok(file)
     }
@@ -219,7 +220,7 @@ impl Drop for Draft<'_> {
         if self.kept {
             return;
         }
-        // What cannot be taken back has been refused with the reason why already.
+        // An error here is ignored: the caller already gets the refusal that led here.
         let _ = match self.found_bytes {
             None => std::fs::remove_file(self.path),
             Some(bytes) => self.file.set_len(bytes),
@@ -234,7 +235,7 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping is owned by this value; writing through the partition takes `&mut`.
+// SAFETY: this value owns the mapping; writing through the partition takes `&mut`.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -243,7 +244,7 @@ impl Mapping {
     /// Maps the file: synchronously where the medium allows it.
     fn of(file: &File, bytes: usize) -> io::Result<(Mapping, Medium)> {
         let map = |flags: libc::c_int| {
-            // SAFETY: a new mapping of an open file, owned by the value that is made of it.
+            // SAFETY: a new mapping of an open file, owned by the value that is made from it.
             let address = unsafe {
                 let protection = libc::PROT_READ | libc::PROT_WRITE;
                 libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file.as_raw_fd(), 0)
@@ -270,9 +271,9 @@ impl Mapping {
         Ok((map(libc::MAP_SHARED)?, medium))
     }
 
-    /// Puts every page in place for writing. `MAP_POPULATE` would do so for reading only, and tell of no error.
+    /// Populates every page for writing. `MAP_POPULATE` would do so for reading only, and report no error.
     fn prefault(&self) -> io::Result<()> {
-        // SAFETY: changes only which pages of our mapping are there.
+        // SAFETY: changes only which pages of our mapping are present.
         let populated = unsafe { libc::madvise(self.address.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE) };
         if populated == 0 {
             return Ok(());
@@ -281,15 +282,15 @@ impl Mapping {
         if why.raw_os_error() != Some(libc::EINVAL) {
             return Err(why);
         }
-        self.touch(); // a kernel before 5.14
+        self.touch(); // kernels before 5.14 lack MADV_POPULATE_WRITE
         Ok(())
     }
 
-    /// Writes a byte of every page as it is.
+    /// Writes a byte of every page with its own value, to fault the page in.
     fn touch(&self) {
         for offset in (0..self.bytes).step_by(page_bytes()) {
-            // SAFETY: within the mapping, whose room was taken; no other process writes, because the file is locked.
-            // Volatile: the store is meant.
+            // SAFETY: within the mapping, whose blocks are allocated; no other process writes, because the file is
+            // locked. Volatile, so that the compiler keeps the store.
             unsafe {
                 let byte = self.address.as_ptr().add(offset);
                 byte.write_volatile(byte.read_volatile());
@@ -298,7 +299,7 @@ impl Mapping {
     }
 
     fn lock(&self) -> Result<(), Refusal> {
-        // SAFETY: changes only how the pages of our mapping are kept.
+        // SAFETY: changes only whether the pages of our mapping may be paged out.
         match unsafe { libc::mlock(self.address.as_ptr().cast(), self.bytes) } {
             0 => Ok(()),
             _ => Err(refused(
@@ -327,8 +328,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Whether so much can be kept in memory now; why not. Persistent memory is its own: what lies there takes none of the
-/// machine's.
+/// `Err` with the reason where `bytes` cannot be kept in memory now. Data on persistent memory takes none of the
+/// machine's memory, so it always fits.
 fn fits(file: &File, bytes: u64) -> Result<(), String> {
     let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
     if bytes > 0 && (bytes.saturating_add(SPARE_BYTES) <= available || synchronous(file)) {
@@ -340,7 +341,7 @@ fn fits(file: &File, bytes: u64) -> Result<(), String> {
     ))
 }
 
-/// Whether the file lies on persistent memory: only there is a synchronous mapping granted.
+/// Whether the file lies on persistent memory: only there the kernel grants a synchronous mapping.
 fn synchronous(file: &File) -> bool {
     // SAFETY: a mapping of our own that is unmapped at once, and never accessed.
     unsafe {

@@ -1,9 +1,9 @@
-//! Data that real-time work reaches without waiting for another thread: mapped memory, and completions that are polled
-//! for.
+//! Data that real-time work can access without waiting for another thread: mapped memory, and reads whose completion is
+//! polled for.
 //!
-//! Two ways, the better one first. [`MappedPartition`] (experimental): a file on persistent or shared memory, read by
-//! load, in which no access faults. [`PolledFile`]: a file on a device, read around the page cache, whose completion
-//! is awaited by looking for it, so that the reader keeps its core. Everything else may block.
+//! There are two methods, the better one first. [`MappedPartition`] (experimental): a file on persistent or shared
+//! memory, read by loads, in which no access faults. [`PolledFile`]: a file on a device, read around the page cache;
+//! the reader polls for the completion and so keeps its core. Everything else may block.
 
 mod flush;
 mod mapped;

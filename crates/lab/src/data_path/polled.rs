@@ -1,11 +1,11 @@
-//! A file read around the page cache, whose completion is looked for.
+//! A file that is read around the page cache, with polling for the completion.
 //!
-//! Reads go through `io_uring` with `O_DIRECT`; the reader looks into the completion ring for as long as the policy
-//! says and only then sleeps. The kernel's own polling (`IORING_SETUP_IOPOLL`) is not asked for: it needs a driver with
-//! polling queues, which few machines have switched on, and then every read of the ring must be polled.
+//! Reads go through `io_uring` with `O_DIRECT`; the reader polls the completion ring for as long as the policy says and
+//! only then sleeps. The kernel's own polling (`IORING_SETUP_IOPOLL`) is not used: it needs a driver with polling
+//! queues, which few machines have switched on, and then every read of the ring must be polled.
 //!
-//! One read is under way at a time. Where the kernel took a read, or may have, and its completion was not seen, the
-//! ring is *broken*: the device may still write into the buffer, and the next completion would be of the older read.
+//! One read is in flight at a time. If the kernel took a read, or may have, and its completion was not seen, the ring
+//! is *broken*: the device may still write into the buffer, and the next completion would be of the older read.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,15 +20,15 @@ use punctual_units::{Clock, Nanos};
 
 use super::refused;
 
-/// Offsets and lengths are multiples of this: what every device's `O_DIRECT` takes.
+/// Alignment of offsets and lengths: every device's `O_DIRECT` accepts it.
 pub const BLOCK_BYTES: usize = 4096;
-/// Looked for no longer than this, whatever is asked: a device that hangs would else take the core for ever.
+/// Limit of polling, whatever the caller asks for: otherwise a device that hangs would hold the core without limit.
 const SPIN_MAX: Nanos = Nanos::from_millis(100);
 
-/// An open file with a ring of its own.
+/// An open file with an `io_uring` of its own.
 pub struct PolledFile {
     file: File,
-    /// None once it is broken.
+    /// `None`: the ring is broken.
     ring: Option<IoUring>,
     buffer: Vec<Block>,
 }
@@ -41,7 +41,7 @@ impl PolledFile {
     /// Opens the file at `path` for reads of up to `bytes_max` bytes, rounded up to whole blocks.
     ///
     /// # Errors
-    /// [`Refusal`] where the file system takes no `O_DIRECT` or the kernel gives no ring: read blocking then.
+    /// [`Refusal`] where the file system does not support `O_DIRECT` or the kernel refuses a ring; read blocking then.
     pub fn open(path: &Path, bytes_max: usize) -> Result<PolledFile, Refusal> {
         let refusal =
             |why: io::Error, remedy: &str| refused(format!("reading {} by polling", path.display()), why, remedy);
@@ -68,12 +68,13 @@ impl PolledFile {
         })
     }
 
-    /// Reads `bytes` at `offset`, both multiples of [`BLOCK_BYTES`], looking for the completion for `spin` before
-    /// sleeping until it comes: [`Nanos::ZERO`] blocks at once, [`Nanos::MAX`] polls. Shorter at the end of the file.
+    /// Reads `bytes` at `offset`, both multiples of [`BLOCK_BYTES`], polling for the completion for `spin` and then
+    /// sleeping until it comes: [`Nanos::ZERO`] blocks at once, [`Nanos::MAX`] polls for `SPIN_MAX`. Returns fewer
+    /// bytes at the end of the file.
     ///
     /// # Errors
-    /// What the device answers, and `InvalidInput` for a read that is not of whole blocks or is longer than the buffer.
-    /// `BrokenPipe` once the kernel has failed to take a read or to tell of its completion: open the file again, or
+    /// The device's error; `InvalidInput` for a read that is not of whole blocks or is longer than the buffer;
+    /// `BrokenPipe` after the kernel has failed to take a read or to report its completion: open the file again, or
     /// read it blocking.
     pub fn read(&mut self, offset: u64, bytes: usize, spin: Nanos) -> io::Result<&[u8]> {
         if self.ring.is_some()
@@ -96,8 +97,8 @@ impl PolledFile {
         )
         .offset(offset)
         .build();
-        // SAFETY: the buffer and the file live in `self`, which is borrowed until the completion was seen; else the
-        // buffer is leaked.
+        // SAFETY: the buffer and the file live in `self`, which is borrowed until the completion was seen; otherwise
+        // the buffer is leaked.
         let pushed = unsafe { ring.submission().push(&entry) }.map_err(io::Error::other);
         match pushed.and_then(|()| completed(ring, spin.min(SPIN_MAX))) {
             Ok(read) => match usize::try_from(read) {
@@ -107,7 +108,7 @@ impl PolledFile {
             },
             Err(why) => {
                 self.ring = None;
-                // The device may still write into it: it is never used again, nor freed.
+                // The device may still write into the buffer: it must never be used again, nor freed.
                 std::mem::forget(std::mem::take(&mut self.buffer));
                 Err(why)
             }
@@ -115,7 +116,7 @@ impl PolledFile {
     }
 }
 
-/// Has the kernel begin the read that was pushed, and waits for its completion: looking for it for `spin`, then asleep.
+/// Submits the read that was pushed, and waits for its completion: polling for `spin`, then asleep.
 fn completed(ring: &mut IoUring, spin: Nanos) -> io::Result<i32> {
     uninterrupted(|| ring.submit())?;
     let spin_until = LinuxOs.now() + spin;
@@ -131,7 +132,8 @@ fn completed(ring: &mut IoUring, spin: Nanos) -> io::Result<i32> {
     }
 }
 
-/// Repeats a call that a signal has interrupted: what the kernel had taken by then, it has taken from the queue, too.
+/// Repeats a call that a signal interrupted. Entries that the kernel had taken by then are out of the queue, so none is
+/// submitted twice.
 fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {

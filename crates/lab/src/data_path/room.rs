@@ -1,7 +1,7 @@
-//! How much memory there is to keep data in.
+//! Memory that is available to keep data in.
 //!
-//! The least of what the machine has (`MemAvailable` in proc_meminfo(5)) and of what the control groups of this process
-//! leave it: the limit of each, less what is in use and not merely cached (memory.max in
+//! The minimum of the machine's free memory (`MemAvailable` in proc_meminfo(5)) and the room in the control groups of
+//! this process: the limit of each, less the memory that is in use and not merely cached (memory.max in
 //! Documentation/admin-guide/cgroup-v2.rst, memory.limit_in_bytes in version 1).
 
 use std::path::Path;
@@ -21,7 +21,7 @@ fn of_machine(tree: &KernelTree) -> Option<u64> {
     Some(kib.saturating_mul(1024))
 }
 
-/// The least room in the group of this process and those above it, as far as this process sees them.
+/// The least room in the group of this process and its ancestors, as far as this process sees them.
 fn of_groups(tree: &KernelTree) -> Option<u64> {
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let mountinfo = text("/proc/self/mountinfo");
@@ -34,7 +34,7 @@ fn of_groups(tree: &KernelTree) -> Option<u64> {
     way.filter_map(|group| room_in(&tree.path(group), home.version)).min()
 }
 
-/// `None` where the group has no limit.
+/// Room in one group, in bytes; `None` where the group has no limit.
 fn room_in(group: &Path, version: Version) -> Option<u64> {
     let (limit, usage, cached) = match version {
         Version::V1 => (

@@ -1,4 +1,4 @@
-//! One task set under every variant.
+//! Runs a task set under every variant.
 
 use punctual_allocation::Task;
 use punctual_sim::split::{Refill, SplitError, SplitModel, run};
@@ -10,37 +10,36 @@ use super::profiles::Prepared;
 use super::tasksets;
 use super::variant::{Rule, Variant};
 
-/// How long jobs are released.
+/// Time during which jobs are released.
 pub const DURATION: Nanos = Nanos::from_secs(120);
 
 /// A task set to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'p> {
-    /// Its programs.
+    /// Profiles of the programs, and the machine.
     pub prepared: &'p Prepared,
-    /// Its utilisation by reference WCETs.
+    /// Utilisation of the set by reference WCETs.
     pub utilisation: f64,
-    /// Its number among those of this utilisation.
+    /// Index of the set among those of this utilisation.
     pub number: usize,
-    /// The seed.
     pub seed: u64,
 }
 
-/// What came out under each variant.
+/// The results of a task set under each variant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetResults {
     /// In the order of [`Variant::all`].
     results: Vec<(Variant, Measured)>,
-    /// The set's utilisation by WCETs under an even split.
+    /// Utilisation of the set by WCETs under an even split.
     pub even_utilisation: f64,
-    /// Sets that were drawn before and did not fit.
+    /// Number of earlier draws that were rejected because they did not fit.
     pub refused: usize,
-    /// What could not be run, and why.
+    /// Messages of failed runs, each with its cause.
     pub failures: Vec<String>,
 }
 
 impl SetResults {
-    /// What came out under `variant`.
+    /// The result under `variant`; `None`: the run failed.
     pub fn of(&self, variant: Variant) -> Option<&Measured> {
         self.results
             .iter()
@@ -69,7 +68,8 @@ impl Set<'_> {
         };
         let mut fixed: Option<(Variant, Measured)> = None;
         for variant in Variant::all() {
-            // Nothing changes hands under a static policy: what refill costs makes no difference.
+            // Under a static policy no resource changes hands, so the price of refilling makes no difference: one run
+            // serves all.
             if let Some((_, measured)) = fixed
                 .as_ref()
                 .filter(|(done, _)| variant.rule == Rule::Static && done.policy == variant.policy)
@@ -94,7 +94,7 @@ impl Set<'_> {
         results
     }
 
-    /// Runs `tasks` under one variant.
+    /// Runs `tasks` under one variant, and sets `even_utilisation`.
     pub(super) fn run(
         &self,
         tasks: &[Task],

@@ -1,4 +1,4 @@
-//! From task sets to runs with labels and columns: what claims are evaluated on.
+//! Reduces task sets to runs with labels and columns, on which claims are evaluated.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::carry::SetResults;
 use super::measured::{Measured, mean, quantile};
 use super::variant::{Policy, Variant};
 
-/// The tail that the evaluation looks at.
+/// The quantile of response times that the paper evaluates.
 pub const TAIL: f64 = 0.9999;
 
 /// Columns of a run of task sets, one sample per set.
@@ -32,10 +32,10 @@ pub const PER_SET: [&str; 17] = [
     "refilling",
 ];
 
-/// Further columns: of faults, and of the jobs of all sets together.
+/// Further columns: a check for faults (`too-fast`), and figures over the jobs of all sets together.
 pub const FURTHER: [&str; 4] = ["too-fast", "latency-pooled", "tail-pooled", "worst-pooled"];
 
-/// What a utilisation is called in labels.
+/// Text of a utilisation in labels, with one decimal.
 pub fn utilisation_label(utilisation: f64) -> String {
     format!("{utilisation:.1}")
 }

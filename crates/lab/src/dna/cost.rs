@@ -1,8 +1,8 @@
-//! What decisions cost, measured on the instants of a run at utilisation 2.6.
+//! Measures the time of a decision, at the instants of a run at utilisation 2.6.
 //!
 //! These are the only figures of the experiments that are measured on this machine: they differ from run to run, and
-//! are kept apart from the samples. A decision is timed alone, without actuation, which the simulated machine has for
-//! nothing.
+//! are kept apart from the samples. A decision is timed alone, without actuation, which costs nothing on the simulated
+//! machine.
 
 use std::time::Instant;
 
@@ -19,16 +19,16 @@ use crate::outcome::Measure;
 use crate::samples::{Labels, Replication, Run, labels as of};
 use crate::stats::Spread;
 
-/// What is printed beside claims about these runs.
+/// Note beside claims about these runs.
 pub const NOTE: &str = "measured, not simulated; without actuation, not comparable with the paper's, which include it";
 
-/// Columns of these runs.
+/// Columns of these runs, in microseconds.
 pub const SERIES: [&str; 2] = ["cost", "cost-p99"];
 
 /// The utilisation of the timed run.
 const UTILISATION: f64 = 2.6;
 
-/// The policy that is timed.
+/// The policies and rules that are timed.
 const TIMED: [(Policy, Rule); 6] = [
     (Policy::Dna, Rule::EveryChange),
     (Policy::Dadna, Rule::EveryChange),
@@ -53,7 +53,7 @@ pub fn judges(claim: &Claim) -> bool {
 }
 
 fn labels_of(policy: Policy, rule: Rule) -> Labels {
-    // Claims name the paper's rule by its policy alone.
+    // Claims refer to the paper's rule by its policy alone, so its label has no suffix.
     let part = if rule == Rule::EveryChange {
         "cost"
     } else {
@@ -62,7 +62,7 @@ fn labels_of(policy: Policy, rule: Rule) -> Labels {
     of([("part", part), ("policy", policy.name())])
 }
 
-/// Times every decision of one task set on each set of profiles; the costs in microseconds.
+/// Times every decision for one task set on each set of profiles; costs are in microseconds.
 pub fn runs(prepared: &[Prepared], seed: u64) -> Vec<Replication> {
     let replication = |prepared: &Prepared| {
         let mut replication = Replication {
@@ -93,7 +93,7 @@ fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Result<R
         rule,
     };
     let mut machine = prepared.machine;
-    // The paper's rule is timed where it is not bogged down by refilling.
+    // The paper's rule is timed with free refilling, so that refilling does not slow its run.
     if rule == Rule::EveryChange {
         machine.refill = Refill::Free;
     }
@@ -123,7 +123,7 @@ fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Result<R
     })
 }
 
-/// Median, and the range from the first to the 99th percentile, of each.
+/// Median, and the range from the first to the 99th percentile, of each timed run.
 pub fn measures(replication: &Replication) -> Vec<Measure> {
     let measure = |run: &Run| {
         let mut rising: Vec<f32> = run

@@ -1,4 +1,4 @@
-//! From what the simulated machine shows to what an allocator decides, and back.
+//! Connects the allocators to the simulated machine: its state is their input, their plan its split.
 
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
@@ -9,7 +9,7 @@ use punctual_units::Time;
 use super::profiles::Prepared;
 use super::variant::{Policy, Rule, Variant};
 
-/// What is handed out, and the least of it: 3 ways (section VII), 1 partition (not stated).
+/// The resources to allocate, and the minimum per core: 3 ways (section VII), 1 partition (not stated in the paper).
 pub const POOL: Pool = Pool::PAPER;
 
 /// Decides for one task set under one variant.
@@ -21,14 +21,14 @@ pub struct Decider<'p> {
     begun: bool,
 }
 
-/// How a decision is come to.
+/// Method by which a decision is made.
 #[derive(Debug)]
 enum Means {
-    /// It stays as it is.
+    /// The split never changes.
     Never(Plan),
-    /// Whatever the policy says, placed so that few ways change hands.
+    /// Recomputed by the policy at every change, and placed so that few ways change hands.
     EveryChange(Policy, Plan, Box<Option<Exact>>),
-    /// Where it pays.
+    /// Changed only where the gain exceeds the cost of the change.
     Kept(Box<Keeper>),
 }
 
@@ -67,12 +67,12 @@ impl<'p> Decider<'p> {
         }
     }
 
-    /// The utilisation of the set under an even split.
+    /// Utilisation of the set under an even split.
     pub fn even_utilisation(&self) -> f64 {
         self.even_utilisation
     }
 
-    /// What every core gets now, if anything is different.
+    /// The shares of every core, at the first call and whenever they change; else `None`.
     pub fn decide(&mut self, instant: &Instant) -> Option<Vec<Option<Slice>>> {
         let begins = !std::mem::replace(&mut self.begun, true);
         if let Means::Never(plan) = &self.means {
@@ -82,7 +82,7 @@ impl<'p> Decider<'p> {
             .or_else(|| begins.then(|| slices(self.plan())))
     }
 
-    /// Decides, given what runs.
+    /// Decides for the programs that run on `cores`; `None`: the shares stay.
     pub fn step(&mut self, cores: &[Option<Running>], now: Time) -> Option<Vec<Option<Slice>>> {
         let programs = &self.prepared.compiled;
         match &mut self.means {
@@ -112,7 +112,7 @@ impl<'p> Decider<'p> {
     }
 }
 
-/// Where bandwidth goes that no core needs.
+/// Recipient of bandwidth that no core needs.
 fn aim(policy: Policy) -> Aim {
     match policy {
         Policy::Dadna => Aim::Deadlines,

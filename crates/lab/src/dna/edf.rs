@@ -1,12 +1,12 @@
-//! Whether one core keeps all deadlines under EDF, found by running it.
+//! Checks whether one core keeps all deadlines under EDF, by running the schedule.
 //!
-//! **Method.** Preemptive earliest-deadline-first from a common release at 0, event by event, until the hyperperiod has
-//! passed or the horizon, whichever is first. With each job at its WCET and deadlines equal to periods this agrees with
-//! the exact test, utilisation at most 1 (Liu and Layland, 1973); with execution times from elsewhere (a simulation of
-//! phases) it answers what no closed form does. The fifth paper proposes it as its schedulability analysis (section VI,
-//! remarks).
+//! **Method.** Preemptive earliest-deadline-first from a common release at 0, event by event, until the hyperperiod or
+//! the horizon has passed, whichever is first. With each job at its WCET and deadlines equal to periods this agrees
+//! with the exact test, utilisation at most 1 (Liu and Layland, 1973). With other execution times (from a simulation of
+//! phases) it answers a question for which no closed form exists. The fifth paper proposes it as its schedulability
+//! analysis (section VI, remarks).
 //!
-//! **Used** by the experiments' tests: under a split that never changes, the simulated machine must come to the same
+//! **Used** by the experiments' tests: under a split that never changes, the simulated machine must reach the same
 //! verdict on every core of a task set.
 
 use std::cmp::Reverse;
@@ -14,38 +14,39 @@ use std::collections::BinaryHeap;
 
 use punctual_units::{Nanos, Time};
 
-/// A periodic task; its deadline is its next release.
+/// A periodic task; each job is due at the next release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Longest execution.
+    /// Worst-case execution time of a job.
     pub wcet: Nanos,
     /// Time between releases; more than 0.
     pub period: Nanos,
 }
 
-/// What came of running the tasks of one core.
+/// Verdict on the tasks of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedulability {
     /// Every deadline was kept.
     Schedulable {
-        /// Whether a whole hyperperiod was run, so that this holds for ever if execution times repeat with it; else
-        /// only until the horizon.
+        /// Whether a whole hyperperiod was run: then the verdict holds without limit if execution times repeat with it;
+        /// else only until the horizon.
         for_ever: bool,
     },
-    /// A job was late; the first one that was.
+    /// A job was late; the fields name the first.
     Late {
-        /// Which task, from 0.
+        /// Index of the task, from 0.
         task: usize,
-        /// Which of its jobs, from 0.
+        /// Index of the job among those of its task, from 0.
         job: u64,
     },
 }
 
-/// A job that is not done: deadline, task and number order them; then what is left of it.
+/// A pending job: deadline, task and number order jobs; the last field is its remaining execution time.
 type Job = Reverse<(Time, usize, u64, Nanos)>;
 
-/// Runs `tasks` on one core until a hyperperiod has passed or `horizon`. `execution` says how long a job of a task
-/// takes: `|task, _| tasks[task].wcet` for the worst case. Jobs until `horizon` are run one by one: it bounds the work.
+/// Runs `tasks` on one core until a hyperperiod has passed or `horizon`. `execution` returns the execution time of a
+/// job of a task: `|task, _| tasks[task].wcet` for the worst case. Every job until `horizon` is simulated, so `horizon`
+/// bounds the computation.
 ///
 /// # Panics
 /// If a period is 0.
@@ -93,7 +94,7 @@ pub fn run(tasks: &[Timing], horizon: Nanos, mut execution: impl FnMut(usize, u6
     }
 }
 
-/// The least common multiple; `u64::MAX` where there is none that fits.
+/// The least common multiple; `u64::MAX` where it does not fit.
 fn lcm(a: u64, b: u64) -> u64 {
     let (mut x, mut y) = (a, b);
     while y != 0 {

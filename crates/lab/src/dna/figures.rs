@@ -1,4 +1,4 @@
-//! What is drawn.
+//! Charts of the evaluation.
 
 use super::columns::labels_of;
 use super::measured::quantile;
@@ -12,7 +12,7 @@ use crate::stats::mean;
 /// Utilisations whose latencies are drawn as distributions (Fig. 6).
 const DISTRIBUTIONS: [f64; 3] = [1.4, 2.0, 2.6];
 
-/// The pictures of `parts`, those of the first seed.
+/// The charts of `parts`, those of the first seed.
 pub fn figures(parts: &[Part], replications: &[Replication], rows: &[Row]) -> Vec<Figure> {
     let mut machines: Vec<&Replication> = Vec::new();
     for replication in replications {
@@ -94,7 +94,8 @@ fn value(runs: &[Run], labels: &Labels, series: &str) -> Option<f64> {
     mean(run.window(series, 0, usize::MAX))
 }
 
-/// A curve per shown variant; as ratios to a policy, if one is given.
+/// A chart with one curve for each shown variant; with `over`, the curves are the value of that policy divided by the
+/// variant's own.
 fn by_utilisation(replication: &Replication, part: Part, title: &str, series: &str, over: Option<Policy>) -> Figure {
     let runs = &replication.runs;
     let at = |utilisation: f64, variant: Variant| {

@@ -1,33 +1,32 @@
-//! The utilisation at which half of the task sets are schedulable, and how sure that is.
+//! The utilisation at which half of the task sets are schedulable, with a confidence interval.
 //!
 //! **Method.** The share of schedulable sets by utilisation, pooled to a non-increasing curve (adjacent means that rise
-//! are averaged: isotonic regression), crosses one half between two utilisations: linear in between. The spread is that
-//! of the same over sets drawn again with replacement within each utilisation (bootstrap).
+//! are averaged: isotonic regression), crosses one half between two utilisations: linear in between. The interval is
+//! that of the same estimate over sets drawn again with replacement within each utilisation (bootstrap).
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::stats::mean;
 
-/// Resamples of the bootstrap.
+/// Number of resamples of the bootstrap.
 pub const RESAMPLES: usize = 400;
 
 /// The utilisation with a 90 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Half {
-    /// Of the sets themselves.
+    /// The estimate from the sets themselves.
     pub at: f64,
-    /// The 5th percentile over resamples.
+    /// The 5th percentile over the resamples.
     pub low: f64,
-    /// The 95th.
+    /// The 95th percentile over the resamples.
     pub high: f64,
-    /// Of the utilisations that were run, the first and the last: where the curve may cross beyond them, it is not
-    /// seen.
+    /// The first and the last utilisation that were run: a crossing beyond them is not seen.
     seen: (f64, f64),
 }
 
 impl Half {
-    /// What `at` is but a bound of: the crossing lies before or beyond what was run.
+    /// Suffix where `at` is only a bound: the crossing lies at or beyond an end of the utilisations that were run.
     pub fn bound(self) -> &'static str {
         let (first, last) = self.seen;
         if self.at <= first {
@@ -40,7 +39,8 @@ impl Half {
     }
 }
 
-/// Where half of the sets are schedulable: `sets` has each utilisation, rising, with a verdict per set.
+/// The utilisation at which half of the sets are schedulable; `sets` has each utilisation, rising, with a verdict per
+/// set.
 pub fn half(sets: &[(f64, Vec<bool>)], seed: u64) -> Option<Half> {
     let shares: Vec<(f64, f64)> = sets
         .iter()
@@ -74,7 +74,8 @@ fn share(verdicts: impl Iterator<Item = bool>) -> Option<f64> {
     mean(verdicts.map(f64::from))
 }
 
-/// Where the curve falls to one half; the first utilisation if it never is above, the last if it never falls to it.
+/// The utilisation at which the curve falls to one half; the first if it never is above, the last if it never falls to
+/// it.
 fn crossing(shares: &[(f64, f64)]) -> Option<f64> {
     let falling = non_increasing(shares);
     let first = falling.first()?;
@@ -91,7 +92,7 @@ fn crossing(shares: &[(f64, f64)]) -> Option<f64> {
     }
 }
 
-/// The closest non-increasing curve, by pooling neighbours that rise.
+/// The closest non-increasing curve: averages neighbours that rise.
 fn non_increasing(shares: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut blocks: Vec<(f64, usize)> = Vec::new();
     for (_, share) in shares {

@@ -1,26 +1,26 @@
-//! One task set under one variant, in figures.
+//! Figures of one task set under one variant.
 
 use punctual_sim::split::Finished;
 use punctual_units::percentile_of_rising;
 
-/// What a run of one task set came to.
+/// Measurements of a run of one task set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Response times of all jobs (s), rising.
+    /// Response times of all jobs, in seconds, ascending.
     pub responses: Vec<f32>,
-    /// Response time over deadline of all jobs, rising.
+    /// Response time divided by deadline, of all jobs, ascending.
     pub relative: Vec<f32>,
-    /// Jobs that were late.
+    /// Number of jobs that were late.
     pub late: usize,
-    /// Decisions, changes and moved ways per second.
+    /// Number of decisions per second.
     pub decisions: f64,
-    /// Splits that were different from the one before, per second.
+    /// Decisions that changed the split, per second.
     pub changes: f64,
     /// Ways that cores gained, per second.
     pub ways_moved: f64,
-    /// Share of busy time in which cores stood still for refilling.
+    /// Share of busy time during which cores stalled for refilling.
     pub refilling: f64,
-    /// Jobs faster than the uncontended machine.
+    /// Number of jobs that were faster than on the uncontended machine: always 0 unless the simulator is at fault.
     pub too_fast: u64,
 }
 
@@ -50,18 +50,18 @@ impl Measured {
         self.late == 0
     }
 
-    /// Share of jobs that were late.
+    /// Share of jobs that were late, 0 to 1.
     pub fn misses(&self) -> f64 {
         self.late as f64 / self.responses.len().max(1) as f64
     }
 }
 
-/// The mean of what was measured; not a number, of nothing.
+/// The mean; NaN for no values.
 pub fn mean(values: &[f32]) -> f64 {
     punctual_units::mean(values.iter().map(|value| f64::from(*value))).unwrap_or(f64::NAN)
 }
 
-/// The quantile of rising values; not a number, of nothing.
+/// The quantile `share` (0 to 1) of ascending values; NaN for no values.
 pub fn quantile(rising: &[f32], share: f64) -> f64 {
     percentile_of_rising(rising, share).map_or(f64::NAN, f64::from)
 }

@@ -1,9 +1,9 @@
 //! The evaluation of the fifth paper: DNA and DADNA (R. Gifford et al., RTAS 2021), Figs. 1, 2 and 5 to 7, and Table I.
 //!
-//! `tasksets` draws task sets as the paper does, `variant` says under what each is run, `carry` runs one on the
-//! simulated split machine, `columns` makes samples of it. `motivation` and `cost` are the experiments without task
-//! sets, `refill` asks what the order of the rules depends on. What the profiles are, and what a way of their machine
-//! holds, is in `profiles`.
+//! `tasksets` draws task sets as the paper does, `variant` lists the variants under which each is run, `carry` runs a
+//! set on the simulated split machine, `columns` reduces it to samples. `motivation` and `cost` are the experiments
+//! without task sets; `refill` varies the price of refilling and the objective, on which the ranking of the rules
+//! depends. `profiles` has the sets of profiles, with the way size of their machine.
 
 mod carry;
 mod columns;
@@ -42,10 +42,10 @@ pub use tasksets::{SETS, TaskSet, draw};
 
 /// The claims that the paper makes, and our goals, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/dna-claims.toml");
-/// Why some of them do not hold, as far as known.
+/// Reasons why some claims do not hold, as far as known.
 pub const REASONS: &str = include_str!("../../data/dna-reasons.toml");
 
-/// The paper's experiments, all of them together, and one of ours.
+/// The paper's experiments, all of them together, and an experiment of our own.
 pub const EXPERIMENTS: [Experiment; 6] = [
     Experiment {
         name: "dna-motivation",
@@ -79,24 +79,24 @@ pub const EXPERIMENTS: [Experiment; 6] = [
     },
 ];
 
-/// One of the experiments.
+/// A part of the evaluation; each is one experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Programs alone.
+    /// Figs. 1 and 2: programs alone.
     Motivation,
-    /// Schedulability and misses.
+    /// Fig. 5(a, b): schedulable sets and late jobs.
     Schedulability,
-    /// Latencies.
+    /// Figs. 5(c), 6 and 7: latencies.
     Latency,
-    /// Decisions.
+    /// Table I: time and frequency of decisions.
     Overhead,
 }
 
 impl Part {
-    /// In the order of the paper.
+    /// All parts, in the order of the paper.
     pub const ALL: [Part; 4] = [Part::Motivation, Part::Schedulability, Part::Latency, Part::Overhead];
 
-    /// Its name on the command line.
+    /// Name of the experiment on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Part::Motivation => "dna-motivation",
@@ -107,7 +107,7 @@ impl Part {
     }
 }
 
-/// The task sets of one utilisation of one set of profiles with one seed.
+/// The task sets of one utilisation, for one set of profiles and one seed.
 pub(crate) struct Row {
     pub profiles: String,
     pub seed: u64,
@@ -118,7 +118,7 @@ pub(crate) struct Row {
 /// Runs `parts` on every set of profiles with every seed.
 ///
 /// # Errors
-/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+/// [`ExperimentError`] before any run starts. A run that fails is part of the outcome.
 pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
     if settings.profiles.is_empty() || settings.seeds == 0 || settings.sets == 0 {
         return Err(ExperimentError::Settings(
@@ -167,13 +167,13 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
     })
 }
 
-/// Every formula must name samples and runs that there will be, on some set of profiles.
+/// Checks that every formula names samples and runs that exist on some set of profiles.
 fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
     let known = Part::ALL.map(Part::name);
     settings.claims.check_experiments(&known)?;
     let mut labels: Vec<Labels> = motivation::labels();
     labels.extend(cost::labels());
-    // Claims may name what another set of profiles has.
+    // Claims may also name labels of sets of profiles that are not part of this run.
     let names = settings.profiles.iter().map(|set| set.name.as_str());
     for profiles in names.chain(["full", "scaled", "modelled", MEASURED]) {
         for utilisation in tasksets::utilisations() {
@@ -230,7 +230,7 @@ fn rows(prepared: &[Prepared], settings: &Settings, progress: Progress) -> Vec<R
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// A replication per set of profiles and seed.
+/// One replication for each set of profiles and seed.
 fn replications(prepared: &[Prepared], rows: &[Row], settings: &Settings) -> Vec<Replication> {
     let replication = |prepared: &Prepared, seed: u64| {
         let own = || {
@@ -270,7 +270,8 @@ fn judged(
 ) -> Vec<ClaimResult> {
     let judged = |claim: &Claim| {
         if cost::judges(claim) {
-            // Every set of profiles is timed: one that has no such run has failed.
+            // Decisions are timed on every set of profiles: a replication without such a run has failed, and the claim
+            // with it.
             let note = Some(cost::NOTE.to_string());
             return Some(ClaimResult {
                 note,
@@ -283,14 +284,14 @@ fn judged(
             queries.iter().all(|query| runs.iter().any(|run| answers(run, query)))
         };
         let asked: Vec<Replication> = replications.iter().filter(|one| has(&one.runs)).cloned().collect();
-        // A claim about what no set of profiles has is not judged.
+        // A claim about runs that no set of profiles has is not judged.
         (!asked.is_empty()).then(|| judge(claim, &asked, &settings.reasons))
     };
     let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
     claims.filter_map(judged).collect()
 }
 
-/// Where half of the sets are schedulable, and what decisions cost.
+/// Measures without a claim: where half of the sets are schedulable, and the time of a decision.
 fn measures(parts: &[Part], settings: &Settings, rows: &[Row], costs: &[Replication]) -> Vec<Measure> {
     let mut measures = Vec::new();
     if parts.contains(&Part::Schedulability) {
@@ -330,7 +331,7 @@ fn measures(parts: &[Part], settings: &Settings, rows: &[Row], costs: &[Replicat
     measures
 }
 
-/// The means of one set of profiles: others have other runs.
+/// The means of one set of profiles: each set has runs of its own.
 fn means_of(profiles: &str, replications: &[Replication]) -> Vec<(Labels, Vec<(String, Spread)>)> {
     let own = replications
         .iter()

@@ -10,17 +10,17 @@ use crate::samples::{Labels, Run, labels as of};
 /// Columns of these runs.
 pub const SERIES: [&str; 6] = ["runtime", "phases", "instructions", "few", "many", "gain"];
 
-/// Programs that claims are about, on whatever set of profiles they are.
+/// Programs that claims are about, on whichever set of profiles has them.
 const PROGRAMS: [&str; 5] = ["fft", "canneal", "freqmine", "fluidanimate", "ocean"];
 
 /// Partitions of both resources, few and many (section III-C).
 const FEW: u8 = 2;
 const MANY: u8 = 18;
 
-/// Places of a run that its course is sampled at.
+/// Number of places of a run at which its rate is sampled.
 const PLACES: usize = 100;
 
-/// The labels of all runs that there may be.
+/// Labels of all runs that may exist.
 pub fn labels() -> Vec<Labels> {
     let of_program = |program: &&str| {
         let both = (1..=20).map(|partitions| partitions_labels(program, partitions));
@@ -46,7 +46,7 @@ fn on(prepared: &Prepared, mut labels: Labels) -> Labels {
     labels
 }
 
-/// Each program with 1 to 20 partitions of both, and its course with few and with many.
+/// Runs each program with 1 to 20 partitions of both resources, and samples its rate with few and with many.
 pub fn runs(prepared: &Prepared) -> Vec<Run> {
     let mut runs = Vec::new();
     for (program, phases) in prepared.programs.iter().zip(&prepared.phases_found) {

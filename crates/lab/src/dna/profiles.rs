@@ -8,30 +8,30 @@ use punctual_sim::split::{Program, SplitModel};
 use super::decide::POOL;
 use super::sets::{read, size};
 
-/// The size of a way where no profile of a set says it (bytes): that of the fifth paper's machine.
+/// Size of a way where no profile of a set states it, in bytes: that of the fifth paper's machine.
 pub const WAY_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
 
-/// Phases that are kept of each program, at most: half of what an allocator could hold, because every phase of every
-/// job is an event of every run: with 64 all experiments together would take about the three minutes that they may.
-/// What 32 cost in rates is part of the experiments' setting.
+/// Limit of the phases of each program: half of what an allocator could hold, because every phase of every job is an
+/// event of every run. With 64, all experiments together would take about the three minutes that they may. The error in
+/// rates that 32 phases cause is part of the experiments' setting.
 pub const PHASES: usize = 32;
 
-/// Profiles of one machine.
+/// Profiles of programs on one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileSet {
-    /// What it is called: `full`, `scaled`; `modelled` or `measured` where the files do not name a set.
+    /// Name of the set: `full`, `scaled`; `modelled` or `measured` where the files do not name a set.
     pub name: String,
-    /// Where its figures come from.
+    /// Origin of the figures: a model, or counters.
     pub kind: Kind,
-    /// The size of a way of the machine that it is for (bytes).
+    /// Size of a way of the set's machine, in bytes.
     pub way_bytes: f64,
-    /// What was assumed because files do not say it: a sentence for each.
+    /// Assumptions about facts that the files do not state: a sentence for each.
     pub assumed: Vec<String>,
-    /// The programs.
+    /// Profiles of the set's programs.
     pub profiles: Vec<Profile>,
-    /// Phases of each that were found, before the least different neighbours were joined.
+    /// Number of phases that were found, for each program, before the least different neighbours were joined.
     pub phases_found: Vec<usize>,
-    /// Mean of |rate / recorded rate - 1| over progress and shares, of each.
+    /// Mean of |rate / recorded rate - 1| over progress and shares, for each program.
     pub rate_errors: Vec<f64>,
 }
 
@@ -63,13 +63,13 @@ const SHIPPED: [(&str, &[u8]); 6] = [
 /// The sets `full` and `scaled`.
 ///
 /// # Errors
-/// None, as far as tests know.
+/// None for the shipped files; tests read them.
 pub fn shipped() -> Result<Vec<ProfileSet>, ReadError> {
     read(&SHIPPED)
 }
 
 impl ProfileSet {
-    /// What it is of, such as `scaled: modelled, ways of 64 KiB`.
+    /// Summary of the set, such as `scaled: modelled, ways of 64 KiB`.
     pub fn about(&self) -> String {
         let assumed = if self.assumed.is_empty() {
             ""
@@ -88,15 +88,15 @@ impl ProfileSet {
 /// A set of profiles, ready to run and to decide by.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// What the set is called.
+    /// Name of the set.
     pub name: String,
-    /// The machine that it is for, refill charged.
+    /// The machine of the set, with refill charged.
     pub machine: SplitModel,
-    /// For the simulated machine.
+    /// The programs for the simulated machine.
     pub programs: Vec<Program>,
-    /// Phases of each that were found in its file.
+    /// Number of phases that were found in its file, for each program.
     pub phases_found: Vec<usize>,
-    /// For allocators.
+    /// The programs for the allocators.
     pub compiled: Programs,
     /// The tables of the exact optimum, filled.
     pub exact: Exact,
@@ -106,7 +106,7 @@ impl Prepared {
     /// Checks and compiles `set`.
     ///
     /// # Errors
-    /// In words, what is wrong with which profile.
+    /// A message that names the profile and the error.
     pub fn new(set: &ProfileSet) -> Result<Prepared, String> {
         let programs = set.profiles.iter().cloned().map(Program::new);
         let compiled = Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?;

@@ -1,11 +1,11 @@
-//! What the order of the rules depends on: the price of a way that changes hands, and what is maximised.
+//! Dependence of the rules' ranking on the price of a way that changes hands, and on the objective.
 //!
 //! **Problem.** Refilling is charged by an upper bound, at which reallocating at every change loses to a split that
-//! never changes; for nothing it wins. A real machine lies between the two.
+//! never changes; if refilling is free, it wins. A real machine lies between the two.
 //!
-//! **Method.** The task sets of one utilisation again, a way holding a share of its bytes, for the machine and for the
-//! rule that weighs the cost. Beside them the paper's own objective: DNA as it is here sums the speeds of the programs,
-//! each relative to its best; the paper sums instructions per second.
+//! **Method.** Runs the task sets of one utilisation with a way holding only a share of its bytes, both for the machine
+//! and for the rule that weighs the cost. Also compares the paper's own objective: DNA as implemented here sums the
+//! speeds of the programs, each relative to its best; the paper sums instructions per second.
 
 use punctual_allocation::{Objective, Programs};
 use punctual_sim::split::{Refill, SplitModel};
@@ -24,21 +24,21 @@ use crate::{ExperimentError, Outcome, Progress, Settings};
 /// The utilisation of the task sets: the first at which all three rules differ on both shipped sets of profiles.
 const UTILISATION: f64 = 3.2;
 
-/// What refilling costs, as a share of the upper bound, with its name.
+/// Costs of refilling, as a share of the upper bound, with their names.
 const SHARES: [(f64, &str); 5] = [(0.0, "0"), (0.125, "1/8"), (0.25, "1/4"), (0.5, "1/2"), (1.0, "1")];
 
-/// Which policy splits, and by which profiles.
+/// A policy with its rule and objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contender {
-    /// The static split with the least largest utilisation: what refilling costs makes no difference.
+    /// The static split with the least largest utilisation; refilling makes no difference.
     Static,
-    /// The static split that overloads the fewest cores, likewise.
+    /// The static split that overloads the fewest cores; refilling makes no difference.
     Fewest,
-    /// DNA at every change.
+    /// DNA, recomputed at every change.
     EveryChange,
-    /// The same, by instructions per second.
+    /// DNA at every change, maximising instructions per second.
     Instructions,
-    /// Lend bandwidth, move ways where it pays.
+    /// Bandwidth is lent, and ways move where it pays.
     Hysteresis,
 }
 
@@ -76,13 +76,13 @@ impl Contender {
     }
 }
 
-/// Programs of one set, compiled for both objectives.
+/// The programs of one set of profiles, compiled for both objectives.
 struct Ground {
     by_speed: Prepared,
     by_instructions: Prepared,
 }
 
-/// One run: by place in its list, each.
+/// A run. `ground` and `share` are indices into the list of grounds and into `SHARES`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Job {
     ground: usize,
@@ -92,13 +92,13 @@ struct Job {
     number: usize,
 }
 
-/// Late jobs and mean latency (s) of one run.
+/// Late jobs (share) and mean latency (s) of one run.
 type Came = Result<(f64, f64), String>;
 
 /// Runs the sets of every seed with refilling at each share of its cost.
 ///
 /// # Errors
-/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+/// [`ExperimentError`] before any run starts. A run that fails is part of the outcome.
 pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
     if settings.profiles.is_empty() || settings.seeds == 0 || settings.sets == 0 {
         return Err(ExperimentError::Settings(
@@ -153,7 +153,7 @@ fn jobs(grounds: usize, settings: &Settings) -> Vec<Job> {
     for ground in 0..grounds {
         for seed in settings.seeds() {
             for share in 0..SHARES.len() {
-                // Nothing changes hands under a static split: once is enough.
+                // Under a static split no way changes hands, so a single run serves all shares.
                 let asked = Contender::ALL
                     .iter()
                     .filter(|one| !one.variant().policy.is_static() || share == 0);
@@ -194,7 +194,7 @@ fn carry_out(grounds: &[Ground], job: &Job) -> Came {
     Ok((measured.misses(), mean_of(&measured.responses)))
 }
 
-/// Set `number` of `utilisation` under `variant`, a way holding `share` of its bytes.
+/// Runs set `number` of `utilisation` under `variant`, with a way holding `share` of its bytes.
 pub(super) fn carry(
     prepared: &Prepared,
     variant: Variant,
@@ -218,7 +218,7 @@ pub(super) fn carry(
         .map_err(|error| error.to_string())
 }
 
-/// Late jobs, and latency over that of the static split: means over the task sets, their spread over seeds.
+/// Late jobs, and latency divided by that of the static split: means over the task sets, their spread over seeds.
 fn measures(runs: &[(Job, Came)], settings: &Settings) -> Vec<Measure> {
     let of = |ground: usize, seed: u64, share: usize, contender: Contender| {
         let asked = |job: &Job| (job.ground, job.seed, job.share, job.contender) == (ground, seed, share, contender);

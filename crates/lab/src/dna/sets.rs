@@ -1,7 +1,7 @@
-//! Which set a profile's file belongs to, and what the set is of.
+//! Groups the files of profiles into sets.
 //!
-//! A file's name says which program and which set. What its figures are of, and how large the ways were, the file says
-//! itself ([`Facts`]); what it does not say is assumed, and told as such.
+//! A file's name says which program and which set. The file itself states the kind of its figures and the size of the
+//! ways ([`Facts`]); facts that it does not state are assumed, and reported as assumed.
 
 use punctual_allocation::Grid;
 use punctual_allocation::profile::{Compiled, Facts, Kind, Options, Problem, ReadError, Recording};
@@ -11,14 +11,14 @@ use super::profiles::{PHASES, ProfileSet, WAY_BYTES};
 /// A file to read: its name and its bytes.
 pub type File<'f> = (&'f str, &'f [u8]);
 
-/// What stands in a file's name where a set would, as `punctual profile` names it if the user does not.
+/// Placeholder for the set in a file's name: `punctual profile` writes it if the user names no set.
 const UNNAMED: &str = "profile";
-/// The set of profiles that were counted, where files name none: what claims call it.
+/// Name of the set of counted profiles whose files name no set; claims use it.
 pub(super) const MEASURED: &str = "measured";
 
-/// The sets in `files`: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to `modelled` or
-/// `measured`, whichever it is. Where files do not say it, rows by window are of a model, rows by share were counted,
-/// and ways are as large as in the set's other files, or [`WAY_BYTES`].
+/// Groups `files` into sets: `PROGRAM.SET.csv` belongs to SET; `PROGRAM.csv` and `PROGRAM.profile.csv` to `modelled` or
+/// `measured`, by their kind. Where a file does not state it, rows by window are of a model, rows by share were
+/// counted, and ways are as large as in the set's other files, or [`WAY_BYTES`].
 ///
 /// # Errors
 /// [`ReadError`] of the first file that cannot be used, or that is of another kind or machine than its set.
@@ -59,12 +59,12 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
     Ok(sets.into_iter().map(Gathered::whole).collect())
 }
 
-/// A set of which not all files may have been read.
+/// A set under construction, while files are read.
 struct Gathered {
     set: ProfileSet,
-    /// Bytes of a way, as far as a file has said.
+    /// Size of a way, in bytes, once a file has stated it.
     way_bytes: Option<u64>,
-    /// Files that have not.
+    /// Names of the files that do not state the size of a way.
     untold: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl Gathered {
         }
     }
 
-    /// Takes in what `file` says and holds.
+    /// Adds the profile of `file` and checks its facts against the set's.
     fn take(&mut self, file: &str, facts: Facts, kind: Kind, compiled: Compiled) -> Result<(), Problem> {
         let other = |key: &str, found: String, before: String| Problem::OtherFact {
             key: key.to_string(),
@@ -119,7 +119,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// The set, when all files have been read.
+    /// Completes the set after all files have been read.
     fn whole(self) -> ProfileSet {
         let Gathered {
             mut set,
@@ -134,7 +134,7 @@ impl Gathered {
     }
 }
 
-/// `64 KiB`, `2 MiB`, or bytes where neither is whole.
+/// Formats a size: `64 KiB`, `2 MiB`, or bytes where neither is whole.
 pub(super) fn size(bytes: f64) -> String {
     let units = [(1_048_576.0, "MiB"), (1024.0, "KiB")];
     match units

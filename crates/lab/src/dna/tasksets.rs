@@ -1,10 +1,10 @@
-//! Task sets as the fifth paper's evaluation draws them (section VIII-A).
+//! Draws task sets as the fifth paper's evaluation does (section VIII-A).
 //!
 //! Programs are drawn at random, utilisations uniformly from 0.1..0.4, and a task's period is its program's reference
-//! WCET (with everything there is) over its utilisation. Tasks go to four cores by worst-fit packing of their
-//! utilisations, the largest first. Where the paper is silent: the last task's utilisation is what the set still lacks
-//! (draws before it leave it at least the minimum), and all tasks are released first at 0. A set that overloads a core
-//! by reference WCETs is drawn again, because it could not be scheduled even if every core had everything.
+//! WCET (with all resources) divided by its utilisation. Tasks are assigned to four cores by worst-fit packing of their
+//! utilisations, the largest first. Where the paper is silent: the last task gets the utilisation that the set still
+//! lacks (draws before it leave it at least the minimum), and all tasks are released first at 0. A set that overloads a
+//! core by reference WCETs is drawn again, because it could not be scheduled even if every core had all resources.
 
 use punctual_allocation::Task;
 use punctual_sim::split::Program;
@@ -14,16 +14,16 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::packing::worst_fit;
 
-/// Utilisations of one task.
+/// Range of the utilisation of one task.
 pub const TASK_UTILISATION: (f64, f64) = (0.1, 0.4);
 
-/// The first and the last utilisation of a task set in tenths, and the step.
+/// The first and the last utilisation of a task set, and the step, in tenths.
 const UTILISATIONS: (u32, u32, usize) = (10, 38, 2);
 
-/// Sets of each utilisation in the paper.
+/// Number of sets of each utilisation in the paper.
 pub const SETS: u32 = 15;
 
-/// How often a set is drawn that does not fit on its cores.
+/// Limit of draws for one set, since a drawn set may not fit on its cores.
 const DRAWS_MAX: usize = 1000;
 
 /// The utilisations of the evaluation, 1.0 to 3.8.
@@ -32,19 +32,18 @@ pub fn utilisations() -> impl Iterator<Item = f64> {
     (first..=last).step_by(step).map(|tenths| f64::from(tenths) / 10.0)
 }
 
-/// Tasks on their cores.
+/// Tasks, assigned to cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskSet {
-    /// The tasks.
     pub tasks: Vec<Task>,
-    /// Sets that were drawn before, and did not fit.
+    /// Number of earlier draws that were rejected because they did not fit.
     pub refused: usize,
 }
 
-/// Draws set number `number` of `utilisation`.
+/// Draws set number `number` of `utilisation`; the same arguments give the same set.
 ///
 /// # Errors
-/// In words, if no drawn set fits on `cores` cores.
+/// A message, if no drawn set fits on `cores` cores.
 pub fn draw(programs: &[Program], cores: usize, utilisation: f64, seed: u64, number: usize) -> Result<TaskSet, String> {
     let stream = (utilisation * 10.0).round() as u64 * 1000 + number as u64;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -69,7 +68,7 @@ pub fn draw(programs: &[Program], cores: usize, utilisation: f64, seed: u64, num
     ))
 }
 
-/// Task utilisations that add up to `utilisation`.
+/// Draws task utilisations with the sum `utilisation`.
 fn parts(utilisation: f64, random: &mut ChaCha8Rng) -> Vec<f64> {
     let (least, most) = TASK_UTILISATION;
     let mut left = utilisation;

@@ -1,54 +1,53 @@
-//! Which policy splits, what ways cost that change hands, and when a new split is taken up.
+//! Variants of the comparison: the policy that splits, the price of ways that change hands, and the rule for adopting a
+//! new split.
 
 use punctual_sim::split::Refill;
 
 use crate::samples::{Labels, labels};
 
-/// The policy that says what each core gets.
+/// The policy that determines the resources of each core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
-    /// Every core the same.
+    /// Equal shares for every core.
     Equal,
-    /// Static by WCETs, what is left over given out.
+    /// Static by WCETs; left-over resources are handed out.
     Vc2m,
-    /// Static by WCETs, what is left over given to no core.
+    /// Static by WCETs; left-over resources stay unused.
     Vc2mStrict,
     /// The static split with the least largest utilisation of a core.
     StaticBest,
     /// The static split that overloads the fewest cores.
     StaticFewest,
-    /// The fifth paper's greedy.
+    /// The greedy algorithm of the fifth paper.
     Dna,
-    /// The same, late tasks first.
+    /// The fifth paper's greedy algorithm with late tasks first.
     Dadna,
-    /// The largest summed rate that there is.
+    /// The split with the largest possible sum of rates.
     Exact,
 }
 
-/// When a new split is taken up.
+/// Rule by which a new split is adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Never.
+    /// Never: the first split stays.
     Static,
-    /// Whenever the policy gives another one: the paper's.
+    /// Whenever the policy's split changes: the paper's rule.
     EveryChange,
-    /// Where it pays for what it costs.
+    /// Where the gain exceeds the cost of the change.
     Hysteresis,
 }
 
 /// A column of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// The policy that splits.
     pub policy: Policy,
-    /// What ways cost.
+    /// Price of ways that change hands.
     pub refill: Refill,
-    /// When.
     pub rule: Rule,
 }
 
 impl Policy {
-    /// In the order of the tables.
+    /// All policies, in the order of the tables.
     pub const ALL: [Policy; 8] = [
         Policy::Equal,
         Policy::Vc2mStrict,
@@ -60,7 +59,6 @@ impl Policy {
         Policy::Exact,
     ];
 
-    /// What it is called in labels.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Equal => "equal",
@@ -74,14 +72,13 @@ impl Policy {
         }
     }
 
-    /// Whether it splits once and for all.
+    /// Whether the policy never changes its split.
     pub fn is_static(self) -> bool {
         self < Policy::Dna
     }
 }
 
 impl Rule {
-    /// What it is called in labels.
     pub fn name(self) -> &'static str {
         match self {
             Rule::Static => "static",
@@ -92,8 +89,8 @@ impl Rule {
 }
 
 impl Variant {
-    /// Every column: static policies in both worlds, because nothing changes hands; dynamic ones free, charged, and
-    /// charged with hysteresis.
+    /// All columns: static policies with free and with charged refill (with equal results, because no way changes
+    /// hands); dynamic policies free, charged, and charged with hysteresis.
     pub fn all() -> Vec<Variant> {
         let of = |policy: Policy| {
             let kinds: &[(Refill, Rule)] = if policy.is_static() {
@@ -114,18 +111,17 @@ impl Variant {
         Policy::ALL.into_iter().flat_map(of).collect()
     }
 
-    /// The same refill and rule under another policy; static ones keep to theirs.
+    /// This variant with another policy, and for a static policy with the rule `Static`.
     pub fn beside(self, policy: Policy) -> Variant {
         let rule = if policy.is_static() { Rule::Static } else { self.rule };
         Variant { policy, rule, ..self }
     }
 
-    /// Whether it is drawn and listed: static policies once.
+    /// Whether charts and lists have this variant: a static policy appears once, not for both prices.
     pub fn is_shown(self) -> bool {
         self.rule != Rule::Static || self.refill == Refill::Charged
     }
 
-    /// For people.
     pub fn title(self) -> String {
         match (self.rule, self.refill) {
             (Rule::Static, _) => self.policy.name().into(),
@@ -135,7 +131,7 @@ impl Variant {
         }
     }
 
-    /// Its labels.
+    /// Labels of the variant's runs.
     pub fn labels(self) -> Labels {
         let refill = match self.refill {
             Refill::Free => "free",

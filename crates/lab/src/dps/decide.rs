@@ -1,4 +1,4 @@
-//! Which job runs where, and how the player waits for its reads: the paper's answers, and those of `punctual_cores`.
+//! Decides which job runs where, and how the player waits for its reads: by the paper, or by `punctual_cores`.
 
 use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
 use punctual_sim::{Sharing, Step, Task};
@@ -10,24 +10,24 @@ use crate::dual::{DualError, DualMachine, Exclusive, Management, computes};
 
 use super::plan::{Approach, Planned};
 
-/// What was decided before a run.
+/// The decisions before a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Which job runs where.
+    /// Assignment of jobs to cores.
     pub management: Management,
-    /// The longest read of the rehearsal, where there was one.
+    /// The longest read of the rehearsal; `None`: there was no rehearsal.
     pub longest: Option<Nanos>,
-    /// The execution time of a frame that admission was asked for, where it was asked.
+    /// The execution time of a frame that admission was asked for; `None`: no admission test.
     pub demanded: Option<Nanos>,
 }
 
-/// Why nothing can be decided.
+/// Reason why no decision is possible.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Undecided {
     /// The medium has no service times.
     #[error(transparent)]
     NoFigures(#[from] NoFigures),
-    /// They could not be measured.
+    /// The rehearsal, which measures service times, failed.
     #[error(transparent)]
     Rehearsal(#[from] DualError),
 }
@@ -47,11 +47,11 @@ impl Decision {
     }
 }
 
-/// The decision for one run of the plan. `rehearse` measures service times of the player's medium; it is called where
+/// Decides for one run of the plan. `rehearse` measures service times of the player's medium; it is called only where
 /// they matter.
 ///
 /// # Errors
-/// [`Undecided`] if it cannot.
+/// [`Undecided`] without service times, or if the rehearsal fails.
 pub fn decide(
     planned: &Planned,
     machine: &DualMachine,
@@ -77,20 +77,20 @@ pub fn decide(
     })
 }
 
-/// The player makes no request to the device of the others.
+/// The player makes no request to the interactive jobs' device, so any choice serves.
 const OTHERS_WAIT: Completion = Completion::Block;
 
-/// Every decision by `punctual_cores`, from measured `services`.
+/// Takes every decision by `punctual_cores`, from measured `services`.
 fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<Decision, NoFigures> {
-    // On its exclusive core a job that blocked takes its core back at once: blocking costs two switches.
+    // On its exclusive core a job that blocked gets its core back at once: blocking costs two context switches.
     let block = machine.switch() * 2;
     let way = completion(services, block)?;
     let longest = services.iter().copied().max().ok_or(NoFigures)?;
     let read = longest + if way == Completion::Poll { Nanos::ZERO } else { block };
     let time = |step: &Step| computes(step).unwrap_or(read);
-    // A frame is switched to once, and once more where others took its core back from it.
+    // A frame needs one switch at its start, and another if the core was lent and is taken back.
     let execution = |steps: &Vec<Step>| steps.iter().map(time).sum::<Nanos>() + block;
-    // A frame is due when its period ends.
+    // The deadline of a frame is the end of its period.
     let period = player.deadline.unwrap_or_default();
     let demand = Sporadic {
         execution: player.jobs.lists().iter().map(execution).max().unwrap_or_default(),
@@ -114,7 +114,7 @@ fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<
     })
 }
 
-/// Other work is switched to; it is interrupted at once, and the core is switched back.
+/// Lending switches to other work; taking back interrupts it at once and switches back.
 fn lending(machine: &DualMachine) -> LendingCosts {
     LendingCosts {
         hand_over: machine.switch(),

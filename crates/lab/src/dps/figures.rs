@@ -1,4 +1,4 @@
-//! What is drawn: the paper's figures, ours.
+//! Charts of the evaluation: the paper's figures, with our variants.
 
 use super::plan::{Approach, CACHES, Part, Planned, Source, WAITS};
 use super::setting::{FRAMES, Film, READ_AHEAD};
@@ -6,7 +6,7 @@ use crate::outcome::{Bars, Chart, Curve, Figure};
 use crate::samples::{Replication, Run};
 use crate::stats::{Spread, mean, median};
 
-/// The figures of `parts`.
+/// The charts of `parts`.
 pub fn figures(parts: &[Part], film: Film, replications: &[Replication]) -> Vec<Figure> {
     let seen = &Seen { film, replications };
     let figure = |part: &Part| {
@@ -85,7 +85,7 @@ fn wait(seen: &Seen) -> Chart {
     }
 }
 
-/// Of the first seed.
+/// Completion of each frame, for the first seed.
 fn timeline(seen: &Seen) -> Chart {
     let curve = |approach: Approach| {
         let samples = seen
@@ -129,14 +129,14 @@ fn utilisation(seen: &Seen) -> Chart {
     }
 }
 
-/// What was played, and what came of it.
+/// The film that the claims are about, and the replications.
 struct Seen<'r> {
     film: Film,
     replications: &'r [Replication],
 }
 
 impl<'r> Seen<'r> {
-    /// The run that stands in place of `planned`.
+    /// The run that takes the place of `planned` when the claims are about `film`.
     fn find(&self, replication: &'r Replication, planned: &Planned) -> Option<&'r Run> {
         let labels = planned.about(self.film).labels();
         replication.runs.iter().find(|run| run.labels == labels)

@@ -1,4 +1,4 @@
-//! The player's trace: which pages it refers to for each frame, and what of that the cache leaves to be read.
+//! The player's trace: the pages that it references for each frame, and those that the cache misses.
 //!
 //! **Frame sizes.** Groups of 12 frames, I B B P B B P B B P B B, of 3.5 : 1 : 1.9 in size for I, B and P, which is the
 //! usual order; the size of a whole group is lognormal. The coefficients of variation, 0.38 for groups and 0.66 for
@@ -19,34 +19,34 @@ use rand_chacha::ChaCha8Rng;
 
 use super::setting::{FRAMES, FRAMES_BEFORE, Film, Play, REFERENCES, WORKING_SET, ZIPF};
 
-/// Sizes within a group, relative to each other.
+/// Frame sizes within a group, relative to each other.
 const GROUP: [f64; 12] = [3.5, 1.0, 1.0, 1.9, 1.0, 1.0, 1.9, 1.0, 1.0, 1.9, 1.0, 1.0];
 /// Coefficient of variation of the size of a group.
 const GROUP_VARIATION: f64 = 0.38;
-/// The player's other pages lie beyond any film.
+/// First number of the player's other pages, beyond the pages of any film.
 const OTHER_PAGES: u64 = 1 << 40;
 
-/// What the player does for one frame.
+/// References and computation of the player for one frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// Of the file, in order.
+    /// Pages of the file, in order.
     pub stream: Vec<u64>,
-    /// Other pages, in order.
+    /// Pages other than the file's, in order of reference.
     pub others: Vec<u64>,
-    /// Decoding it...
+    /// Time to decode the frame...
     pub decode: Nanos,
-    /// ...and displaying it.
+    /// ...and to display it.
     pub display: Nanos,
 }
 
-/// The frames of a stretch of `film` as it is to be played, [`FRAMES_BEFORE`] that warm the cache included.
+/// The frames of a random stretch of `film`, with [`FRAMES_BEFORE`] frames before it that warm the cache.
 pub fn frames(play: &Play, film: Film, page_bytes: u32, seed: u64) -> Vec<Frame> {
     let (unit, decodes) = play.decodes();
     let mut draws = ChaCha8Rng::seed_from_u64(seed);
     let popularity = popularity();
     let mean_part = GROUP.iter().sum::<f64>() / GROUP.len() as f64;
     let (mut group, mut byte, mut frames) = (1.0, 0.0, Vec::new());
-    // The stretch begins anywhere in a group.
+    // The stretch may begin in the middle of a group.
     let phase = draws.random_range(0..GROUP.len());
     for i in phase..phase + FRAMES_BEFORE + FRAMES {
         if i % GROUP.len() == 0 || i == phase {
@@ -54,7 +54,7 @@ pub fn frames(play: &Play, film: Film, page_bytes: u32, seed: u64) -> Vec<Frame>
         }
         let bytes = film.frame_bytes(play.period) * group * GROUP[i % GROUP.len()] / mean_part;
         let page = |byte: f64| (byte / f64::from(page_bytes)) as u64;
-        // A page that two frames share is referred to for both.
+        // A page that two frames share is referenced for both.
         let stream = (page(byte)..=page(byte + bytes)).collect();
         byte += bytes;
         let other = |draws: &mut ChaCha8Rng| {
@@ -71,8 +71,8 @@ pub fn frames(play: &Play, film: Film, page_bytes: u32, seed: u64) -> Vec<Frame>
     frames
 }
 
-/// The jobs that play the last [`FRAMES`] of `frames` with a cache of so many pages: what misses is read from `device`,
-/// up to `ahead` successive pages of the file in one request.
+/// The jobs that play the last [`FRAMES`] of `frames` with a cache of `cache` pages: pages that miss are read from
+/// `device`, up to `ahead` successive pages of the file in one request.
 pub fn jobs(frames: &[Frame], cache: NonZeroUsize, ahead: u32, device: usize) -> Vec<Vec<Step>> {
     let mut cache = PageCache::new(cache);
     let mut missed = |pages: &[u64]| -> Vec<u64> {
@@ -87,7 +87,7 @@ pub fn jobs(frames: &[Frame], cache: NonZeroUsize, ahead: u32, device: usize) ->
     jobs.split_off(frames.len().saturating_sub(FRAMES))
 }
 
-/// Read, decode, display. Other pages are wanted now and then while decoding.
+/// Steps of a frame: read, decode, display. Reads of other pages are spread evenly over the decoding.
 fn steps(frame: &Frame, stream: &[u64], others: &[u64], ahead: u32, device: usize) -> Vec<Step> {
     let read = |page: u64, pages: u32| Step::Io {
         device,
@@ -111,7 +111,7 @@ fn steps(frame: &Frame, stream: &[u64], others: &[u64], ahead: u32, device: usiz
     steps
 }
 
-/// Of the ranks from 0, the probability of each and all before it.
+/// Cumulative probabilities of the ranks from 0.
 fn popularity() -> Vec<f64> {
     let weights: Vec<f64> = (1..=WORKING_SET).map(|rank| (rank as f64).powf(-ZIPF)).collect();
     let total: f64 = weights.iter().sum();
@@ -121,7 +121,7 @@ fn popularity() -> Vec<f64> {
         sum
     });
     let mut sums: Vec<f64> = sums.collect();
-    // Whatever rounding left: every draw below 1 finds a rank.
+    // Removes the rounding error, so that every draw below 1 finds a rank.
     if let Some(last) = sums.last_mut() {
         *last = 1.0;
     }

@@ -1,4 +1,4 @@
-//! The interactive side: jobs that compute, ask flash for something, and compute again, without rest.
+//! The interactive jobs: they compute, send a request to the flash, and compute again, without a pause.
 
 use crate::dual::compute;
 use punctual_sim::media::{Access, Request};
@@ -10,13 +10,13 @@ use rand_chacha::ChaCha8Rng;
 
 use super::setting::{BURST, BURSTS, HOT, REQUEST_PAGES_MAX, WRITE_SHARE};
 
-/// One job follows the other.
+/// Jobs of a task follow each other at once.
 const WITHOUT_REST: Arrival = Arrival::AfterCompletion {
     pause_min: Nanos::ZERO,
     pause_max: Nanos::ZERO,
 };
 
-/// So many `jobs` that use `device`, which has so many pages.
+/// Creates `jobs` tasks that use `device`, which has `pages` pages.
 pub fn tasks(jobs: u32, device: usize, pages: u32, seed: u64) -> Vec<Task> {
     let mut draws = ChaCha8Rng::seed_from_u64(seed);
     let task = |number: u32| Task {
@@ -32,7 +32,7 @@ pub fn tasks(jobs: u32, device: usize, pages: u32, seed: u64) -> Vec<Task> {
     (0..jobs).map(task).collect()
 }
 
-/// A computation and the request after it.
+/// Steps of a computation and the request after it.
 fn burst(device: usize, pages: u32, draws: &mut ChaCha8Rng) -> Vec<Step> {
     let write = draws.random_bool(WRITE_SHARE);
     let request = Request {
@@ -44,7 +44,7 @@ fn burst(device: usize, pages: u32, draws: &mut ChaCha8Rng) -> Vec<Step> {
             draws.random_range(2..=REQUEST_PAGES_MAX)
         },
     };
-    // Exponential by inversion; at least a nanosecond, so that a burst is one.
+    // Exponential by inversion; at least a nanosecond, so that no burst is empty.
     let length = BURST.scaled(-(1.0 - draws.random::<f64>()).ln()).max(Nanos(1));
     vec![compute(length), Step::Io { device, request }]
 }

@@ -1,5 +1,5 @@
-//! What is measured without a claim: how the baseline that the paper did not have compares, and what else explains the
-//! figures.
+//! Measures without a claim: comparison with a baseline that the paper did not have, and quantities that help to
+//! explain the figures.
 
 use super::plan::Part;
 use super::setting::Film;
@@ -19,21 +19,21 @@ const INTERACTIVE_SIDES: [(&str, &str); 5] = [
     ("dual", "pcm"),
 ];
 
-/// The interactive side's part of the time in which the player does not compute. A player that keeps its rate computes
-/// more in a second than one that is late: that is its work, not a cost of how it is managed.
+/// Share of the interactive jobs in the time in which the player does not compute. A player that keeps its rate
+/// computes more in a second than a late one: that is its work, not a cost of how it is managed.
 fn of_the_rest(approach: &str, medium: &str) -> String {
     let mean = |series| format!("mean({series}, approach={approach}, medium={medium}, {BD})");
     let interactive = mean("interactive");
     format!("{interactive} / (1 - {} + {interactive})", mean("utilisation"))
 }
 
-/// What the interactive side computes while the film is shown: every run shows as many frames.
+/// Computation of the interactive jobs while the film is shown: every run shows the same number of frames.
 fn for_a_frame(approach: &str, medium: &str) -> String {
     let mean = |series| format!("mean({series}, approach={approach}, medium={medium}, {BD})");
     format!("{} * {}", mean("interactive"), mean("played"))
 }
 
-/// Name, formula.
+/// Names and formulas of the measures of `part`.
 fn rows(part: Part) -> Vec<(String, String)> {
     let row = |name: &str, formula: String| (name.to_string(), formula);
     match part {
@@ -145,14 +145,14 @@ fn rows(part: Part) -> Vec<(String, String)> {
     }
 }
 
-/// What a formula comes to in each replication in which it can be evaluated.
+/// The values of a formula, one for each replication in which it can be evaluated.
 pub fn over(replications: &[Replication], formula: &str) -> Vec<f64> {
     let parsed = Formula::parse(formula).ok();
     let evaluated = replications.iter().map(|one| parsed.as_ref()?.evaluate(&one.runs).ok());
     evaluated.flatten().collect()
 }
 
-/// The measures of `parts` over all replications, where the claims are about `film`.
+/// The measures of `parts` over all replications; the claims are about `film`.
 pub fn measures(parts: &[Part], film: Film, replications: &[Replication]) -> Vec<Measure> {
     let measure = |(name, formula): (String, String)| {
         let formula = film.named(&formula);

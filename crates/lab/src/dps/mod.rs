@@ -1,10 +1,11 @@
 //! The evaluation of the second paper: dual management of real-time and interactive jobs (DPS-NV; E. Lee, Y. Kim and H.
 //! Bahn, 2014), Figs. 3 to 5.
 //!
-//! `setting` is what the paper sets, and what was chosen where it is silent; `film` and `interactive` make the load.
-//! `plan` says which runs there are; `decide` says which job gets a core, from what `rehearsal` measured. `replicate`
-//! carries the runs out with one seed; `figures` and `measures` say what is drawn and told beside the claims, `reasons`
-//! why a claim does not hold. The machine and the media are files, what is played are options ([`Ground`]).
+//! `setting` has the paper's parameters, and those that were chosen where it is silent; `film` and `interactive` make
+//! the load. `plan` lists the runs; `decide` decides which job gets a core, from the measurements of `rehearsal`.
+//! `replicate` performs the runs with one seed; `figures` and `measures` list the charts and the measures beside the
+//! claims, `reasons` explains why a claim does not hold. The machine and the media are files; the film and the load are
+//! options ([`Ground`]).
 
 mod decide;
 mod figures;
@@ -33,7 +34,7 @@ pub use setting::{FPS, Film, Play};
 
 use replicate::Place;
 
-/// The claims that the paper makes, as written before the first run. Why some do not hold is computed for what ran.
+/// The claims of the paper, as written before the first run. Reasons why some do not hold are computed from the runs.
 pub const CLAIMS: &str = include_str!("../../data/dps-claims.toml");
 
 /// The paper's experiments, and all of them together.
@@ -65,19 +66,18 @@ pub const EXPERIMENTS: [Experiment; 5] = [
     },
 ];
 
-/// What the experiments run on.
+/// Conditions of the experiments: machine, media and load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ground {
-    /// The machine.
     pub machine: DualMachine,
-    /// What data lies on.
+    /// The media that hold the data.
     pub media: Media,
-    /// What is played, and beside how many jobs.
+    /// The film, and the number of interactive jobs.
     pub play: Play,
 }
 
 impl Ground {
-    /// The paper's: two cores, Table 1.
+    /// The conditions of the paper: two cores, the media of Table 1.
     pub fn paper() -> Ground {
         Ground {
             machine: DualMachine::dps_dual_core(),
@@ -87,7 +87,7 @@ impl Ground {
     }
 }
 
-/// The parts that an experiment of [`EXPERIMENTS`] consists of; none of any other.
+/// The parts of the experiment `name`; `None` for a name that is not in [`EXPERIMENTS`].
 pub fn parts(name: &str) -> Option<Vec<Part>> {
     if name == "dps" {
         return Some(Part::ALL.to_vec());
@@ -98,10 +98,10 @@ pub fn parts(name: &str) -> Option<Vec<Part>> {
         .map(|part| vec![part])
 }
 
-/// Runs `parts` on `ground` with every seed. The machines of `settings` play no part: they are of another kind.
+/// Runs `parts` on `ground` with every seed. The machines of `settings` are ignored: they are of another kind.
 ///
 /// # Errors
-/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+/// [`ExperimentError`] before any run starts. A run that fails is part of the outcome.
 pub fn run(
     parts: &[Part],
     ground: &Ground,
@@ -150,7 +150,7 @@ fn check(ground: &Ground, settings: &Settings) -> Result<(), ExperimentError> {
     ground.play.check().or_else(refuse)
 }
 
-/// Every formula must name samples and runs that there are; those of other parts are checked as well.
+/// Checks that every formula names existing samples and runs; claims about parts that do not run are checked as well.
 fn check_claims(film: Film, settings: &Settings) -> Result<(), ExperimentError> {
     let known: Vec<&str> = Part::ALL.iter().map(|part| part.name()).collect();
     settings.claims.check_experiments(&known)?;

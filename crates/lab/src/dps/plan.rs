@@ -1,12 +1,12 @@
-//! Which runs each experiment consists of.
+//! The runs of each experiment.
 //!
 //! Every run has all of these labels, which formulas select by:
 //!
 //! | label | values |
 //! |---|---|
 //! | `approach` | `blocking` (the paper's baseline), `fair`, `fifo` (stock Linux), `dual` (the paper's), `computed` (ours) |
-//! | `medium` | what the player reads from: `pcm`, `flash`, `hdd` |
-//! | `cache` | pages of cache, in steps of the machine: 1 to 8 |
+//! | `medium` | medium of the player's file: `pcm`, `flash`, `hdd` |
+//! | `cache` | pages of cache, in units of the machine's `cache-step-pages`: 1 to 8 |
 //! | `wait` | `own`: what the schedule gives; else the wait that Fig. 3(b) sets, in percent of the quantum: in the ready queue, or for a core that is lent |
 //! | `film` | `bd`, `hd`, `dvd` |
 //! | `ahead` | pages of the file that are read at once: 1, 32 |
@@ -14,7 +14,7 @@
 use super::setting::{Film, READ_AHEAD};
 use crate::samples::{Labels, labels};
 
-/// A part of the evaluation: one experiment each.
+/// A part of the evaluation; each is one experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Fig. 3(a): misses by cache size.
@@ -31,7 +31,6 @@ impl Part {
     /// All parts, in the paper's order.
     pub const ALL: [Part; 4] = [Part::Cache, Part::Wait, Part::Timeline, Part::Utilisation];
 
-    /// The experiment's name.
     pub const fn name(self) -> &'static str {
         match self {
             Part::Cache => "dps-cache",
@@ -42,7 +41,7 @@ impl Part {
     }
 }
 
-/// Which job runs where, and how it waits for I/O.
+/// Method of assigning jobs to cores, and of waiting for I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approach {
     /// The paper's baseline: blocking I/O under a fair scheduler that does not preempt.
@@ -51,14 +50,13 @@ pub enum Approach {
     Fair,
     /// Stock Linux, the player in `SCHED_FIFO`.
     Fifo,
-    /// The paper's: an exclusive core, polling whatever the medium.
+    /// The paper's proposal: an exclusive core and polling, whatever the medium.
     Dual,
-    /// An exclusive core if admission grants it, polling or blocking by the medium's figures; else as `Fifo`.
+    /// Ours: an exclusive core if admission grants it, polling or blocking by the medium's figures; else like `Fifo`.
     Computed,
 }
 
 impl Approach {
-    /// In labels.
     pub const fn name(self) -> &'static str {
         match self {
             Approach::Blocking => "blocking",
@@ -70,22 +68,21 @@ impl Approach {
     }
 }
 
-/// What the player reads from.
+/// Medium of the player's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Byte-addressable memory of its own.
+    /// Byte-addressable memory, used by the player alone.
     Pcm,
-    /// The flash of the interactive side.
+    /// The flash that the interactive jobs use.
     Flash,
-    /// A disk of its own.
+    /// A disk, used by the player alone.
     Hdd,
 }
 
 impl Source {
-    /// In the order of Table 1's speeds.
+    /// All sources, in the order of the speeds in Table 1.
     pub const ALL: [Source; 3] = [Source::Pcm, Source::Flash, Source::Hdd];
 
-    /// In labels.
     pub const fn name(self) -> &'static str {
         match self {
             Source::Pcm => "pcm",
@@ -95,32 +92,30 @@ impl Source {
     }
 }
 
-/// One run.
+/// A run of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Which job runs where.
     pub approach: Approach,
-    /// What the player reads from.
+    /// Medium of the player's file.
     pub source: Source,
-    /// Pages of cache, in steps of the machine.
+    /// Pages of cache, in units of the machine's `cache_step_pages`.
     pub cache: u32,
-    /// The wait in the ready queue, in percent of the quantum, where it is set.
+    /// The wait in the ready queue, in percent of the quantum; `None`: the schedule determines it.
     pub wait: Option<u32>,
-    /// What is played.
     pub film: Film,
-    /// Pages of the file that are read at once.
+    /// Pages of the file that are read in one request.
     pub ahead: u32,
 }
 
 /// Cache sizes of Fig. 3(a). The axis is not legible; 7 K pages is in the text.
 pub const CACHES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-/// The only cache size that the paper's text names: that of everything else.
+/// The only cache size in the paper's text; used wherever the size is not varied.
 pub const CACHE: u32 = 7;
 /// Waits of Fig. 3(b), in percent of the quantum.
 pub const WAITS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 
 impl Planned {
-    /// One of the paper's own runs: the baseline on flash, DPS-NV on PCM.
+    /// A run with the paper's own setting: the baseline on flash, DPS-NV on PCM.
     pub const fn of(approach: Approach) -> Planned {
         let source = match approach {
             Approach::Blocking | Approach::Fair | Approach::Fifo => Source::Flash,
@@ -136,7 +131,7 @@ impl Planned {
         }
     }
 
-    /// The same run where the claims are about `film`.
+    /// This run where the claims are about `film`.
     pub fn about(self, film: Film) -> Planned {
         Planned {
             film: film.in_place_of(self.film),
@@ -144,7 +139,7 @@ impl Planned {
         }
     }
 
-    /// What tells it from the others.
+    /// Labels that identify the run among all planned runs.
     pub fn labels(&self) -> Labels {
         labels([
             ("approach", self.approach.name()),
@@ -157,7 +152,7 @@ impl Planned {
     }
 }
 
-/// The runs of `parts`, none twice, in the paper's order, where the claims are about `film`.
+/// The runs of `parts`, none twice, in the paper's order; the claims are about `film`.
 pub fn plan(parts: &[Part], film: Film) -> Vec<Planned> {
     let mut plan: Vec<Planned> = Vec::new();
     for run in parts.iter().flat_map(|part| part.runs()).map(|run| run.about(film)) {

@@ -1,4 +1,4 @@
-//! Why claims do not hold: computed from the machine, the media, what was played and what came out.
+//! Reasons why claims do not hold, computed from the machine, the media, the load and the results.
 
 use super::setting::FRAMES;
 use super::{Ground, over};
@@ -7,15 +7,15 @@ use crate::samples::Replication;
 use crate::stats::median;
 use punctual_units::Nanos;
 
-/// What the paper says of Fig. 4: a frame that is done so much before its deadline has computed for the rest.
+/// Lateness of a blocking frame by the paper's text on Fig. 4, as a share of the period.
 const PAPERS_BLOCKING_LATE: f64 = 0.22;
-/// Its loss of utilisation on flash.
+/// Loss of CPU utilisation on flash by the paper, as a share.
 const PAPERS_LOSS_ON_FLASH: f64 = 0.38;
 
-/// A text about what ran; none where one of its runs did not take place.
+/// A text about the runs; `None` where a run that it needs is missing.
 type Why = fn(&Ran) -> Option<String>;
 
-/// Which claims it is about.
+/// Texts with the ids of the claims that each explains.
 pub(super) const KNOWN: [(&[&str], Why); 9] = [
     (&["blocking-at-7k", "blocking-missed"], blocking),
     (&["blocking-late"], blocking_late),
@@ -42,7 +42,7 @@ pub(super) const KNOWN: [(&[&str], Why); 9] = [
     ),
 ];
 
-/// Why claims do not hold, by id.
+/// Reasons why claims do not hold, by the claim's id.
 pub fn reasons(ground: &Ground, replications: &[Replication]) -> Reasons {
     let ran = Ran { ground, replications };
     let of = |(ids, why): (&'static [&str], Why)| {
@@ -52,33 +52,33 @@ pub fn reasons(ground: &Ground, replications: &[Replication]) -> Reasons {
     KNOWN.into_iter().flat_map(of).collect()
 }
 
-/// What ran, and what came of it.
+/// The conditions and the results of all runs.
 pub(super) struct Ran<'r> {
     ground: &'r Ground,
     replications: &'r [Replication],
 }
 
 impl Ran<'_> {
-    /// The median over all replications; none where a run did not take place.
+    /// The median of a formula over all replications; `None` where none can be evaluated.
     fn of(&self, formula: &str) -> Option<f64> {
         median(&over(self.replications, &self.ground.play.film.named(formula)))
     }
 
-    /// The mean of a series of one of the paper's runs.
+    /// The mean of a series in a run with the paper's own setting.
     fn mean(&self, series: &str, approach: &str, medium: &str) -> Option<f64> {
         self.of(&format!(
             "mean({series}, approach={approach}, medium={medium}, wait=own, film=bd, ahead=1, cache=7)"
         ))
     }
 
-    /// The share of blocking frames that miss where a wait is set.
+    /// The share of blocking frames that miss their deadline, where the wait is set.
     fn at_wait(&self, percent: u32) -> Option<f64> {
         self.of(&format!(
             "mean(missed, approach=blocking, wait={percent}, film=bd, ahead=1)"
         ))
     }
 
-    /// The part of a period that a frame computes for.
+    /// Share of a period for which a frame computes.
     fn computes(&self) -> f64 {
         self.ground.play.computes()
     }
@@ -101,7 +101,7 @@ impl Ran<'_> {
         media.pcm.read_ns.map(|line| Nanos((line * lines) as u64))
     }
 
-    /// The means of these runs, if all of them took place.
+    /// The means of these runs; `None` if one is missing.
     fn all<const N: usize>(&self, asked: [(&str, &str, &str); N]) -> Option<[f64; N]> {
         let means: Option<Vec<f64>> = asked
             .iter()
@@ -248,7 +248,7 @@ fn dual(ran: &Ran) -> Option<String> {
     ))
 }
 
-/// What follows for frames that take so much of their period, of which so many miss.
+/// Conclusion for frames that take `takes` of their period on average; `missed` is the share of late frames.
 fn judged(takes: f64, missed: f64) -> String {
     let late = (missed * FRAMES as f64).round();
     let which = if takes > 1.0 {

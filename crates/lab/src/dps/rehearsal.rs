@@ -1,9 +1,9 @@
-//! How long the player's reads take beside the interactive side, measured before the film.
+//! Measures how long the player's reads take beside the interactive jobs, before the film.
 //!
-//! An idle device tells neither of queues nor of collections, which only follow writes. So single pages are read one
-//! after the other, about as often as the player reads, by a `SCHED_FIFO` task that blocks, while the interactive side
-//! runs: with another seed than during the film, which no scheduler knows before. The longest of these times is an
-//! estimate of the longest there can be, not a bound.
+//! An idle device shows neither queues nor garbage collections, which only follow writes. So single pages are read one
+//! after the other, about as often as the player reads, by a `SCHED_FIFO` task that blocks, while the interactive jobs
+//! run: with another seed than during the film, which no scheduler knows in advance. The longest of these times is an
+//! estimate of the longest possible time, not a bound.
 
 use crate::dual::{DualError, DualMachine, Management, simulate};
 use punctual_sim::media::{Access, Device, Request};
@@ -13,12 +13,13 @@ use punctual_units::{Nanos, Time};
 use super::replicate::{PLAYERS, played};
 use super::setting::LIMIT;
 
-/// Reads that are measured: about as many as a film of 150 frames takes.
+/// Number of measured reads: about as many as a film of 150 frames takes.
 const READS: u64 = 15_000;
-/// Reads in a period: about as many as a frame of the largest film takes.
+/// Number of reads in a period: about as many as a frame of the largest film takes.
 const READS_A_PERIOD: u64 = 100;
 
-/// Service times of single pages from the player's device, queues included, while `others` run; frames have `period`.
+/// Measures service times of single pages of the player's device, with queueing, while `others` run; `period` is that
+/// of a frame.
 pub fn rehearse(
     machine: &DualMachine,
     period: Nanos,

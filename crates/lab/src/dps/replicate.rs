@@ -1,4 +1,4 @@
-//! One seed: the same film, the same interactive side and the same flash for every run of the plan.
+//! Performs all runs of the plan with one seed: with the same film, interactive jobs and flash for every run.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -16,14 +16,15 @@ use super::setting::LIMIT;
 use super::{Ground, film, interactive};
 use crate::samples::Run;
 
-/// Columns of every frame: when it was done and how long it waited for a core (switches to it included) and for its
-/// medium (all as shares of the period), whether it missed its deadline (0 or 1), and how many requests it made.
+/// Columns with a sample for every frame: when it was done and how long it waited for a core (with context switches)
+/// and for its medium (all as shares of the period), whether it missed its deadline (0 or 1), and its number of
+/// requests.
 pub const FRAME_SERIES: [&str; 5] = ["completion", "missed", "waited", "io", "requests"];
-/// Columns of one sample each. Shares of all cores' time: jobs computing (`utilisation`), of them the interactive
-/// side's (`interactive`), `polling`, `switching`, `idle`. Of the flash: the share of time spent `collecting` garbage,
-/// and the write `amplification`. `played`: the run's length in seconds. `granted`: whether the player had an exclusive
-/// core (0 or 1). Of what admission was asked, where it was: the `longest` read of the rehearsal in milliseconds, and
-/// the execution time `demanded` for a frame as a share of the period.
+/// Columns of one sample each. Shares of all cores' time: jobs computing (`utilisation`), of them the interactive jobs
+/// (`interactive`), `polling`, `switching`, `idle`. Of the flash: the share of time spent `collecting` garbage, and the
+/// write `amplification`. `played`: the run's length in seconds. `granted`: whether the player had an exclusive core (0
+/// or 1). Where admission was asked: the `longest` read of the rehearsal in milliseconds, and the execution time
+/// `demanded` for a frame as a share of the period.
 pub const RUN_SERIES: [&str; 11] = [
     "utilisation",
     "interactive",
@@ -38,27 +39,26 @@ pub const RUN_SERIES: [&str; 11] = [
     "demanded",
 ];
 
-/// The player reads from this device...
+/// Index of the device from which the player reads...
 pub(super) const PLAYERS: usize = 0;
-/// ...and the interactive side from this one, where it is another.
+/// ...and of the interactive jobs' device, where it is another.
 const OTHERS: usize = 1;
-/// The seed of what happens before the film, which is not what happens during it.
+/// Changes the seed for the rehearsal, whose load must differ from that during the film.
 const REHEARSAL: u64 = 1 << 32;
 
-/// One seed on one machine.
+/// A seed on one machine, with everything that its runs share.
 #[derive(Clone, Debug)]
 pub struct Place<'g> {
     ground: &'g Ground,
-    /// The seed.
     pub seed: u64,
-    /// Aged once, and copied for each run.
+    /// The flash, aged once and copied for each run.
     flash: Device,
     others: Vec<Task>,
     rehearsing: Vec<Task>,
 }
 
 impl<'g> Place<'g> {
-    /// The same surroundings for every run with this seed.
+    /// Prepares the load and the flash that all runs with this seed share.
     pub fn new(ground: &'g Ground, seed: u64) -> Place<'g> {
         let (media, jobs) = (&ground.media, ground.play.jobs);
         let pages = media.flash.geometry().logical_pages;
@@ -71,10 +71,10 @@ impl<'g> Place<'g> {
         }
     }
 
-    /// Carries out one run of the plan.
+    /// Performs one run of the plan.
     ///
     /// # Errors
-    /// What failed, in words.
+    /// A message that names the seed, the run and the failure.
     pub fn run(&self, planned: &Planned) -> Result<Run, String> {
         let Ground { machine, play, .. } = self.ground;
         let failed = |error: &dyn std::fmt::Display| format!("seed {}: {:?}: {error}", self.seed, planned.labels());
@@ -112,13 +112,13 @@ impl<'g> Place<'g> {
         let pages = planned.cache.saturating_mul(self.ground.machine.cache_step_pages) as usize;
         let cache = NonZeroUsize::new(pages).unwrap_or(NonZeroUsize::MIN);
         let frames = film::frames(&self.ground.play, planned.film, self.ground.media.page_bytes, self.seed);
-        // The interactive side has begun, and quanta are anywhere.
+        // The player starts after 50 ms: by then the interactive jobs run, at arbitrary points of their quanta.
         let first = Time::ZERO + Nanos::from_millis(50);
         let jobs = film::jobs(&frames, cache, planned.ahead, PLAYERS);
         played("player", first, self.ground.play.period, jobs)
     }
 
-    /// The player's, and that of the others.
+    /// The player's device, and the interactive jobs' flash.
     fn devices(&self, source: Source, seed: u64) -> Vec<Device> {
         let media = &self.ground.media;
         let of = |medium| Device::new(&medium, media.page_bytes, seed);
@@ -131,7 +131,7 @@ impl<'g> Place<'g> {
     }
 }
 
-/// A real-time task that is due when its period ends, and does not catch up.
+/// A real-time task whose deadline is the end of its period, and which does not catch up after a late job.
 pub(super) fn played(name: &str, first: Time, period: Nanos, jobs: Vec<Vec<Step>>) -> Task {
     Task {
         name: name.into(),
@@ -145,13 +145,14 @@ pub(super) fn played(name: &str, first: Time, period: Nanos, jobs: Vec<Vec<Step>
     }
 }
 
-/// How many requests each job of `player` makes.
+/// Number of requests of each job of `player`.
 fn requests(player: &Task) -> Vec<usize> {
     let of = |steps: &Vec<Step>| steps.iter().filter(|step| computes(step).is_none()).count();
     player.jobs.lists().iter().map(of).collect()
 }
 
-/// The interactive side; there is one flash device, which a player that reads from flash shares with it.
+/// The interactive jobs; a player that reads from flash shares their flash device, so their requests are redirected to
+/// it.
 fn of_source(others: &[Task], source: Source) -> Vec<Task> {
     let mut others = others.to_vec();
     if source == Source::Flash {

@@ -1,5 +1,5 @@
-//! The setting of the second paper's experiments (E. Lee, Y. Kim and H. Bahn, "Dual Management of Real-Time and
-//! Interactive Jobs in Smartphones", 2014, section 3), and what was chosen where it is silent.
+//! Parameters of the second paper's experiments (E. Lee, Y. Kim and H. Bahn, "Dual Management of Real-Time and
+//! Interactive Jobs in Smartphones", 2014, section 3), and those that were chosen where it is silent.
 //!
 //! The paper's trace is not public. Nothing below was fitted to its figures but [`DECODE`] (one claim is marked for
 //! that): the film's rate is that of a disc format, its variation that of a published trace of the same film, and the
@@ -9,67 +9,67 @@ use crate::dual::DualMachine;
 use punctual_sim::media::Media;
 use punctual_units::Nanos;
 
-/// 24 frames in a second: the period unless another rate is asked for, and the unit of [`DECODE`] and [`DISPLAY`].
+/// Period of 24 frames per second: the default, and the unit of [`DECODE`] and [`DISPLAY`].
 pub const PERIOD: Nanos = Nanos(41_666_667);
-/// The lowest and the highest rate that may be asked for, in frames per second.
+/// The lowest and the highest permitted rate, in frames per second.
 pub const FPS: [f64; 2] = [1.0, 240.0];
-/// Frames that are played and judged.
+/// Number of frames that are played and judged.
 pub const FRAMES: usize = 150;
-/// Frames that went through the cache before: the stretch begins ten seconds into the film. By hand.
+/// Number of frames that warm the cache before: the stretch begins ten seconds into the film. By hand.
 pub const FRAMES_BEFORE: usize = 240;
-/// Decoding a frame, as a share of [`PERIOD`], drawn uniformly. With [`DISPLAY`] it is 0.40 on average: a job that ends
-/// 58 % before its deadline (the paper's Fig. 4) has 0.42 for everything, reads included.
+/// Time to decode a frame, as a share of [`PERIOD`], drawn uniformly. With [`DISPLAY`] the mean is 0.40: a job that
+/// ends 58 % before its deadline (the paper's Fig. 4) has 0.42 for everything, reads included.
 pub const DECODE: [f64; 2] = [0.36, 0.40];
-/// Displaying a frame, as a share of [`PERIOD`]: 3 MB of a full-HD frame copied at 4 GB/s. By hand.
+/// Time to display a frame, as a share of [`PERIOD`]: 3 MB of a full-HD frame copied at 4 GB/s. By hand.
 const DISPLAY: f64 = 0.02;
 
-/// References to the player's other pages while it decodes a frame (code, libraries, tables, reference frames), so
-/// many...
+/// Number of references to the player's other pages while it decodes a frame (code, libraries, tables, reference
+/// frames)...
 pub const REFERENCES: usize = 200;
-/// ...of so many pages: 40 MB at 4 KiB, as much as a player with its libraries keeps resident. By hand.
+/// ...out of this number of pages: 40 MB at 4 KiB, the resident size of a player with its libraries. By hand.
 pub const WORKING_SET: usize = 10_000;
-/// Their popularity falls as rank to the power of minus this: Zipf's law. By hand.
+/// Exponent of the popularity of the player's other pages: rank to the power of minus this (Zipf's law). By hand.
 pub const ZIPF: f64 = 1.0;
 
-/// Interactive jobs that never rest, unless another number is asked for: both cores are busy under every scheduler. The
-/// paper does not say how many there were.
+/// Default number of interactive jobs, which run without a pause: both cores are busy under every scheduler. The paper
+/// does not state the number.
 const INTERACTIVE_JOBS: u32 = 4;
-/// The most that may be asked for.
+/// Limit of the number of interactive jobs.
 pub const INTERACTIVE_JOBS_MAX: u32 = 64;
-/// Their computation between two requests, exponential with this mean. By hand.
+/// Computation of an interactive job between two requests, exponential with this mean. By hand.
 pub const BURST: Nanos = Nanos::from_millis(10);
-/// Bursts that are drawn for each job, then repeated: about 20 s.
+/// Number of bursts that are drawn for each job, then repeated: about 20 s.
 pub const BURSTS: usize = 2048;
-/// The share of their requests that write. By hand.
+/// Share of writes among the requests of interactive jobs. By hand.
 pub const WRITE_SHARE: f64 = 0.1;
-/// Half of their requests are of one page (4 KiB is 45 to 57 % of the requests in 15 of 18 smartphone traces: D. Zhou
-/// and others, IISWC 2015), the others of 2 to this many, uniformly.
+/// Limit of the pages in a request of an interactive job. Half of the requests are of one page (4 KiB is 45 to 57 % of
+/// the requests in 15 of 18 smartphone traces: D. Zhou and others, IISWC 2015), the others of 2 to this limit,
+/// uniformly.
 pub const REQUEST_PAGES_MAX: u32 = 8;
-/// 80 % of what they write goes to 20 % of the pages.
+/// Locality of the interactive jobs' requests: 80 % go to 20 % of the pages.
 pub const HOT: [f64; 2] = [0.8, 0.2];
 
-/// The longest simulated time of a run: players on a disk need a hundred seconds.
+/// Limit of the simulated time of a run: players on a disk need a hundred seconds.
 pub const LIMIT: Nanos = Nanos::from_secs(1_000);
 
 /// The read-ahead of stock Linux, in pages: 128 KiB.
 pub const READ_AHEAD: u32 = 32;
 
-/// What is played: the rate decides how many pages are read for a frame.
+/// A film, by its bit rate, which determines the pages that are read for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Film {
-    /// 48 Mbit/s: the most that a Blu-ray disc's film and sound may have. 61 pages of 4 KiB a frame.
+    /// 48 Mbit/s: the maximum of film and sound on a Blu-ray disc. 61 pages of 4 KiB a frame.
     Bd,
     /// 20 Mbit/s: broadcast high definition. 25 pages.
     Hd,
-    /// 10.08 Mbit/s: the most that a DVD's may have. 13 pages.
+    /// 10.08 Mbit/s: the maximum of a DVD. 13 pages.
     Dvd,
 }
 
 impl Film {
-    /// All, the one of the claims first.
+    /// All films, that of the claims first.
     pub const ALL: [Film; 3] = [Film::Bd, Film::Hd, Film::Dvd];
 
-    /// In labels.
     pub const fn name(self) -> &'static str {
         match self {
             Film::Bd => "bd",
@@ -78,7 +78,6 @@ impl Film {
         }
     }
 
-    /// Mean bits of a second.
     pub const fn bits_per_second(self) -> f64 {
         match self {
             Film::Bd => 48e6,
@@ -87,13 +86,13 @@ impl Film {
         }
     }
 
-    /// Mean bytes of a frame, of which there is one in each `period`.
+    /// Mean bytes of a frame, for one frame in each `period`.
     pub fn frame_bytes(self, period: Nanos) -> f64 {
         self.bits_per_second() / 8.0 * period.as_secs_f64()
     }
 
-    /// Where the film of the claims is this one: what stands in place of `film`. It is an exchange, so that all films
-    /// are there.
+    /// The film that takes the place of `film` where the claims are about `self`: `Bd` and `self` are exchanged, so
+    /// that all films still occur.
     pub fn in_place_of(self, film: Film) -> Film {
         match film {
             Film::Bd => self,
@@ -102,7 +101,7 @@ impl Film {
         }
     }
 
-    /// A text that names films, such as a formula, where the claims are about this one.
+    /// A text, such as a formula, with `Bd` and this film's name exchanged as by `Film::in_place_of`.
     pub fn named(self, text: &str) -> String {
         let apart = |c: char| !c.is_ascii_alphanumeric();
         let exchanged = |piece: &str| {
@@ -115,21 +114,21 @@ impl Film {
     }
 }
 
-/// What is played, and beside how many jobs.
+/// The film, and the number of interactive jobs beside it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Play {
     /// The film that the claims are about.
     pub film: Film,
-    /// Between two frames.
+    /// Time between two frames.
     pub period: Nanos,
-    /// Decoding a frame, on average.
+    /// Mean time to decode a frame.
     pub decode: Nanos,
-    /// Interactive jobs that never rest.
+    /// Number of interactive jobs, which run without a pause.
     pub jobs: u32,
 }
 
 impl Default for Play {
-    /// As the paper has it, and as was chosen where it is silent.
+    /// The paper's parameters, and those that were chosen where it is silent.
     fn default() -> Play {
         Play {
             film: Film::Bd,
@@ -141,7 +140,7 @@ impl Default for Play {
 }
 
 impl Play {
-    /// The shortest and the longest that decoding a frame takes, as shares of a unit of time.
+    /// A unit of time, and the shortest and the longest time to decode a frame as shares of that unit.
     pub fn decodes(&self) -> (Nanos, [f64; 2]) {
         let mean = (DECODE[0] + DECODE[1]) / 2.0;
         match self.decode == Play::default().decode {
@@ -150,20 +149,20 @@ impl Play {
         }
     }
 
-    /// Displaying a frame.
+    /// Time to display a frame.
     pub fn display(&self) -> Nanos {
         PERIOD.scaled(DISPLAY)
     }
 
-    /// The part of a period that a frame computes for, on average.
+    /// Mean share of a period for which a frame computes.
     pub fn computes(&self) -> f64 {
         (self.decode + self.display()).ratio(self.period)
     }
 
-    /// Whether it can be played.
+    /// Checks that the parameters are in range.
     ///
     /// # Errors
-    /// What is out of range, in words that name the option.
+    /// A message that names the option out of range.
     pub fn check(&self) -> Result<(), String> {
         let [slowest, fastest] = FPS.map(|fps| Nanos::from_secs_f64(1.0 / fps));
         if !(fastest..=slowest).contains(&self.period) {
@@ -183,7 +182,7 @@ impl Play {
     }
 }
 
-/// The setting for people.
+/// The parameters as (name, value) pairs for the report.
 pub fn rows(machine: &DualMachine, media: &Media, play: &Play) -> Vec<(String, String)> {
     let (unit, decodes) = play.decodes();
     let exclusive: Vec<String> = machine.exclusive.iter().map(|core| core.to_string()).collect();

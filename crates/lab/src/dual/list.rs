@@ -1,23 +1,22 @@
-//! Which cores may be exclusive.
+//! Checks a list of exclusive cores.
 
 use punctual_units::CoreId;
 use thiserror::Error;
 
-/// A list of exclusive cores that cannot be.
+/// Error in a list of exclusive cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CoreListError {
     /// The machine has no such core.
     #[error("there is no core {core}: the machine has cores 0 to {}; name one of them", .cores.saturating_sub(1))]
     OutOfRange {
-        /// What was named.
         core: CoreId,
-        /// How many cores there are.
+        /// Number of cores of the machine.
         cores: u32,
     },
     /// A core is named twice.
     #[error("core {0} is named twice; name it once")]
     Twice(CoreId),
-    /// Nothing would be left for other work.
+    /// The list has all cores, so none would be left for other work.
     #[error("all {0} cores would be exclusive; leave at least one to other work")]
     NoneLeft(u32),
     /// No core is named.
@@ -25,8 +24,8 @@ pub enum CoreListError {
     Empty,
 }
 
-/// Whether `exclusive` can be exclusive on a machine with `cores` cores: at least one, each there, none twice, and not
-/// all.
+/// Checks that `exclusive` can be exclusive on a machine with `cores` cores: at least one, each exists, none twice, and
+/// not all.
 ///
 /// # Errors
 /// [`CoreListError`], the first one found.

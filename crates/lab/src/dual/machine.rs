@@ -1,4 +1,4 @@
-//! The machine: cores, which of them are exclusive, quantum, switch and cache; from a file.
+//! The machine model, read from a file: cores, which of them are exclusive, quantum, switch and cache.
 
 use punctual_sim::{CORES_MAX, MachineFileError, ModelError, read_file};
 use punctual_units::{CoreId, Nanos};
@@ -8,35 +8,34 @@ use super::list::check_cores;
 
 const DPS_DUAL_CORE: &str = include_str!("../../../../machines/dps-dual-core.toml");
 
-/// The longest quantum and switch that a file may have: a second.
+/// Limit of the quantum and of a context switch, in microseconds: a second.
 const SPAN_MAX_US: f64 = 1e6;
-/// Pages that a step of cache sizes may have: 64 GiB of 4 KiB.
+/// Limit of `cache_step_pages`: 64 GiB in pages of 4 KiB.
 const CACHE_STEP_MAX: u32 = 1 << 24;
 
-/// A machine under dual management.
+/// A machine with exclusive cores for real-time tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DualMachine {
-    /// For people.
     pub name: String,
-    /// Cores, 2 to 64.
+    /// Number of cores, 2 to 64.
     pub cores: u32,
-    /// The cores that real-time tasks have to themselves, by number from 0: at least one, and not all.
+    /// Numbers of the cores that are exclusive to real-time tasks, from 0: at least one, and not all.
     pub exclusive: Vec<CoreId>,
-    /// How long an interactive job keeps its core while others wait, in microseconds, above 0.
+    /// Time for which an interactive job keeps its core while others wait, in microseconds, above 0.
     pub quantum_us: f64,
-    /// A change of the job on a core, in microseconds.
+    /// Time of a context switch, in microseconds.
     pub switch_us: f64,
-    /// Experiments vary the page cache in steps of so many pages, above 0.
+    /// Unit in which experiments vary the page cache, in pages, above 0.
     pub cache_step_pages: u32,
 }
 
 impl DualMachine {
-    /// The second paper's: `machines/dps-dual-core.toml`.
+    /// The second paper's machine: `machines/dps-dual-core.toml`.
     pub fn dps_dual_core() -> DualMachine {
         match DualMachine::from_toml(DPS_DUAL_CORE) {
             Ok(machine) => machine,
-            // A file that came with the program; a test reads it.
+            // The file is part of the program, and a test reads it.
             Err(error) => unreachable!("a shipped machine file is unsound: {error}"),
         }
     }
@@ -44,7 +43,7 @@ impl DualMachine {
     /// Reads a machine from the text of its file, and checks it.
     ///
     /// # Errors
-    /// [`MachineFileError`] for the first thing that is wrong; put the file's name and a colon before it.
+    /// [`MachineFileError`] for the first error; put the file's name and a colon before it.
     ///
     /// ```
     /// use punctual_lab::dual::DualMachine;
@@ -58,7 +57,7 @@ impl DualMachine {
         read_file(text, "machine", DualMachine::check)
     }
 
-    /// Whether the machine can be simulated.
+    /// Checks that the machine can be simulated.
     ///
     /// # Errors
     /// [`ModelError`] names the first key that is out of range.
@@ -88,13 +87,13 @@ impl DualMachine {
         Ok(())
     }
 
-    /// How long an interactive job keeps its core while others wait.
+    /// Time for which an interactive job keeps its core while others wait; at least 1 ns.
     pub fn quantum(&self) -> Nanos {
-        // A rounded zero would be an endless loop.
+        // A quantum that rounds to zero would cause an endless loop.
         Nanos::from_secs_f64(self.quantum_us * 1e-6).max(Nanos(1))
     }
 
-    /// A change of the job on a core.
+    /// Time of a context switch.
     pub fn switch(&self) -> Nanos {
         Nanos::from_secs_f64(self.switch_us * 1e-6)
     }

@@ -1,19 +1,18 @@
-//! Jobs with I/O on a few cores, from lists: under a fair scheduler that does not preempt, under stock Linux, and with
-//! exclusive cores.
+//! Simulates given jobs with I/O on a few cores: under a fair scheduler that does not preempt, under stock Linux, and
+//! with exclusive cores.
 //!
-//! **Problem.** Whether a real-time job is late is decided by what happens after each of its I/Os: how long the medium
-//! takes, and how long the job waits until it has a core again (E. Lee, Y. Kim and H. Bahn, "Dual Management of
-//! Real-Time and Interactive Jobs in Smartphones", 2014). Here the waits emerge from a schedule that is simulated event
-//! by event.
+//! **Problem.** Whether a real-time job is late depends on what follows each of its I/Os: how long the medium takes,
+//! and how long the job waits until it has a core again (E. Lee, Y. Kim and H. Bahn, "Dual Management of Real-Time and
+//! Interactive Jobs in Smartphones", 2014). Here the waits result from a schedule that is simulated event by event.
 //!
-//! **Terms.** *Real-time* tasks have a period and a deadline, *interactive* ones follow one job with the next. The
-//! tasks say which jobs are due when; [`Management`] says which job runs where, and how it waits for I/O.
+//! **Terms.** *Real-time* tasks have a period and a deadline; jobs of an *interactive* task follow each other without a
+//! period. The tasks say which jobs are due when; [`Management`] says which job runs where, and how it waits for I/O.
 //!
-//! **Method.** The one [`Simulation`], on a machine of one clock step of 1 GHz without memory traffic, so that a cycle
-//! takes a nanosecond. All cores take from one [`Queue`], so no core idles while a job waits that may run there (the
-//! report counts the time for which that is not so). Decisions about exclusive cores are those of `punctual_cores`,
-//! which real machines use as well. There is no randomness but that of the devices: the same arguments give the same
-//! report.
+//! **Method.** The simulator is [`Simulation`], on a machine with one clock step of 1 GHz without memory traffic, so
+//! that a cycle takes a nanosecond. All cores take jobs from one [`Queue`], so no core idles while a job waits that may
+//! run there (the report counts any time in which this is violated). Decisions about exclusive cores are those of
+//! `punctual_cores`, which real machines use as well. The only randomness is that of the devices: the same arguments
+//! give the same report.
 //!
 //! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the
 //! fair class.
@@ -36,72 +35,68 @@ pub use list::{CoreListError, check_cores};
 pub use machine::DualMachine;
 pub use report::Report;
 
-/// What decides where jobs run and how they wait for their I/O.
+/// Policy that decides where jobs run and how they wait for their I/O.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Management {
     /// All cores serve all tasks; all I/O blocks.
     Shared(Sharing),
-    /// Real-time tasks have the machine's exclusive cores, where they run by earliest deadline; interactive ones have
-    /// the others, and what is lent.
+    /// Real-time tasks have the machine's exclusive cores, where they run by earliest deadline; interactive tasks have
+    /// the other cores, and exclusive cores while these are lent.
     Dual(Exclusive),
 }
 
-/// What dual management decided before the run.
+/// Decisions of dual management, taken before the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exclusive {
     /// The exclusive core of each real-time task, in the order of the tasks.
     pub places: Vec<CoreId>,
-    /// How a real-time job waits for each device.
+    /// Method by which a real-time job waits, for each device.
     pub waits: Vec<Completion>,
-    /// What lending costs; see [`Lending::costs`].
+    /// Costs of lending; see [`Lending::costs`].
     pub costs: LendingCosts,
     /// The least slack of the real-time tasks.
     pub slack: Nanos,
-    /// What a real-time job waits that becomes ready while its core is lent: for Fig. 3(b), as
-    /// [`Sharing::QuantumAfter`]. Zero: it takes its core at once.
+    /// Wait of a real-time job that becomes ready while its core is lent: for Fig. 3(b), like
+    /// [`Sharing::QuantumAfter`]. Zero: the job gets its core at once.
     pub wait: Nanos,
 }
 
-/// What cannot be simulated.
+/// Reason why a simulation is not possible.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum DualError {
-    /// The machine is not one.
+    /// A parameter of the machine is out of range.
     #[error(transparent)]
     Machine(#[from] ModelError),
-    /// The tasks cannot run.
+    /// The simulator refused the tasks.
     #[error(transparent)]
     Load(#[from] SimulationError),
-    /// A step names a device that there is not.
+    /// A step names a device that does not exist.
     #[error("task \"{task}\" asks device {device}, and there are {devices}")]
     Device {
-        /// The task.
         task: String,
-        /// The device.
         device: usize,
-        /// How many there are.
         devices: usize,
     },
-    /// A period or a deadline of zero, or interactive jobs that take no time.
+    /// A period or a deadline is zero, or interactive jobs take no time.
     #[error("task \"{0}\" takes no time: give it a period and a deadline above 0, or something to compute")]
     Timeless(String),
-    /// The decisions of dual management do not go with the tasks, the devices or the machine.
+    /// The decisions of dual management do not match the tasks, the devices or the machine.
     #[error(
         "dual management needs an exclusive core for each of {tasks} real-time tasks and a way to wait for each of {devices} devices"
     )]
     Decisions {
-        /// Real-time tasks.
+        /// Number of real-time tasks.
         tasks: usize,
-        /// Devices.
         devices: usize,
     },
 }
 
-/// So much time on a core of such a machine.
+/// A step that computes for `span` on a simulated machine of 1 GHz.
 pub fn compute(span: Nanos) -> Step {
     Step::Op(Op::Compute { cycles: span.0 })
 }
 
-/// How long a step computes on such a machine; none for a request.
+/// Time for which a step computes, at 1 GHz; `None` for a request.
 pub fn computes(step: &Step) -> Option<Nanos> {
     match step {
         Step::Op(Op::Compute { cycles }) => Some(Nanos(*cycles)),
@@ -109,11 +104,11 @@ pub fn computes(step: &Step) -> Option<Nanos> {
     }
 }
 
-/// Runs `tasks` on `machine` until the last real-time job has ended, at most until `limit`. Where a task is pinned, and
-/// what its jobs' backlog is, is decided here.
+/// Runs `tasks` on `machine` until the last real-time job has ended, at most until `limit`. Dual management pins each
+/// real-time task to its exclusive core.
 ///
 /// # Errors
-/// [`DualError`] before anything runs.
+/// [`DualError`] before the simulation starts.
 pub fn simulate(
     machine: &DualMachine,
     management: &Management,
@@ -130,7 +125,7 @@ pub fn simulate(
         unfinished: real_time(tasks).filter_map(|task| task.jobs.count()).sum(),
         ..Report::default()
     };
-    // Where no task is real-time, the limit decides.
+    // Without real-time tasks, the run lasts until the limit.
     let mut until = limit;
     loop {
         match simulation.run_until(until) {
@@ -178,7 +173,7 @@ fn check_tasks(tasks: &[Task], devices: usize) -> Result<(), DualError> {
     Ok(())
 }
 
-/// The tasks on their cores, and which job runs where.
+/// The simulator's input: tasks pinned to their cores, and the scheduling.
 fn work(
     machine: &DualMachine,
     management: &Management,

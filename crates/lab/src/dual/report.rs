@@ -1,42 +1,41 @@
-//! What a run was like.
+//! The report of a simulation.
 
 use punctual_sim::media::{Device, DeviceReport};
 use punctual_sim::{CoreTimes, Simulation};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::JobOutcome;
 
-/// What a run was like.
+/// Times and counts of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// When it ended: with the last real-time job, or at its limit.
+    /// End of the run: the end of the last real-time job, or the limit.
     pub ended: Time,
-    /// Real-time jobs in the order in which they ended.
+    /// Outcomes of real-time jobs in the order in which they ended.
     pub jobs: Vec<JobOutcome>,
-    /// Real-time jobs that had not ended at the limit.
+    /// Number of real-time jobs that had not ended at the limit.
     pub unfinished: usize,
-    /// What each core did.
+    /// Times of each core by activity.
     pub cores: Vec<CoreTimes>,
-    /// Computed for each task.
+    /// Computation time of each task.
     pub computed: Vec<Nanos>,
-    /// Interactive jobs that ended, of each task.
+    /// Number of interactive jobs that ended, for each task.
     pub interactive_jobs: Vec<u64>,
-    /// What each device did.
     pub devices: Vec<DeviceReport>,
-    /// Of each device that is flash.
+    /// Write amplification of each device; `None`: not flash.
     pub write_amplification: Vec<Option<f64>>,
-    /// Requests submitted.
+    /// Number of requests submitted.
     pub io_begun: u64,
-    /// Requests whose job went on after them.
+    /// Number of completed requests after which the job continued.
     pub io_ended: u64,
-    /// Requests that jobs were waiting for at the end.
+    /// Number of requests for which jobs were waiting at the end.
     pub io_pending: u64,
-    /// For how long some core idled while a job waited that might have run there: zero where scheduling is
+    /// Time for which some core idled while a job waited that might have run there: zero where scheduling is
     /// work-conserving.
     pub idle_while_ready: Nanos,
 }
 
 impl Report {
-    /// With what `machine` tells at its end.
+    /// Fills in the figures that `machine` has at its end.
     pub(super) fn of(self, machine: &Simulation<'_>) -> Report {
         let now = machine.now();
         Report {
@@ -53,18 +52,17 @@ impl Report {
         }
     }
 
-    /// All cores' time.
+    /// The time of all cores together.
     fn total(&self) -> Nanos {
         self.ended.since(Time::ZERO) * self.cores.len() as u64
     }
 
-    /// The part of all cores' time in which jobs were computing, in `[0, 1]`: the CPU utilisation that polling does not
-    /// add to.
+    /// Share of all cores' time in which jobs were computing, in `[0, 1]`: the CPU utilisation, which excludes polling.
     pub fn utilisation(&self) -> f64 {
         self.part(|core| core.working)
     }
 
-    /// The part of all cores' time in which they did nothing, in `[0, 1]`.
+    /// Share of all cores' time in which they did nothing, in `[0, 1]`.
     pub fn idle(&self) -> f64 {
         let (total, busy) = (self.total(), self.cores.iter().map(CoreTimes::busy).sum());
         if total == Nanos::ZERO {
@@ -74,7 +72,7 @@ impl Report {
         }
     }
 
-    /// The part of all cores' time that `of` tells, in `[0, 1]`; 0 of no time.
+    /// Share of all cores' time that `of` selects, in `[0, 1]`; 0 if the run took no time.
     pub fn part(&self, of: impl Fn(&CoreTimes) -> Nanos) -> f64 {
         let total = self.total();
         let part: Nanos = self.cores.iter().map(of).sum();

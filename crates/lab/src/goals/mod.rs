@@ -1,22 +1,23 @@
-//! Goals of late jobs: is the share that is reached the one that is asked for, and at what energy?
+//! Evaluation of goals for the share of late jobs: is the asked share reached, and at what energy?
 //!
 //! **Plan.** Each machine of the ensemble runs its job every 100 ms beside interferers on three cores, with a model
-//! that was learnt on it once. The law is `mimo` with jobs paced from within. It is asked for a late share of 0.1, 1
-//! and 5 %, which is all that it is told.
+//! that was learnt on it once. The control law is `mimo` with jobs paced from within. Its goal is a late share of 0.1,
+//! 1 or 5 %; it gets no other hint.
 //!
-//! Beside it stands the law of the version before: `mimo` every 200 ms on a mean of tardiness, from the same model. Its
-//! set point is *tuned by hand*, as a careful engineer would: of a grid, the one of the least power at which the jobs
-//! of all seeds together keep the goal. It is judged on the runs that it was tuned in, which is to its favour.
+//! The baseline is the previous version's law: `mimo` every 200 ms on a mean of tardiness, from the same model. Its set
+//! point is *tuned by hand*, as a careful engineer would: out of a grid, the set point with the least power at which
+//! the jobs of all seeds together keep the goal. The baseline is judged on the runs in which it was tuned, which
+//! favours it.
 //!
-//! **How many jobs.** One seed shows little: at 0.1 %, `Asked::judged` jobs have two or three late ones. So the jobs
-//! of all seeds are pooled, machine by machine: 30 seeds give 75 late jobs of 75,000 where exactly 0.1 % are late, and
+//! **How many jobs.** One seed shows little: at 0.1 %, `Asked::judged` jobs have two or three late ones. So the jobs of
+//! all seeds are pooled, machine by machine: 30 seeds give 75 late jobs of 75,000 where exactly 0.1 % are late, and
 //! Wilson's interval at 95 % (E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
-//! Journal of the American Statistical Association 22(158), 1927) then reaches from 0.8 to 1.25 of that. It takes jobs
-//! for independent. Before the first judged job the estimate has `Asked::learning` jobs to learn the tail.
+//! Journal of the American Statistical Association 22(158), 1927) then reaches from 0.8 to 1.25 of that. The interval
+//! assumes independent jobs. Before the first judged job the estimate has `Asked::learning` jobs to learn the tail.
 //!
-//! **Figures** of each machine and goal: `late`, the share of late jobs; `of-asked`, the same over the asked share,
-//! with its interval from `of-asked-low` to `of-asked-high`; `power`, the mean in watts; `power-of-tuned`, over that of
-//! the tuned law; `tuned`, its set point; `lowest`, the share of steps at the lowest clock.
+//! **Figures** of each machine and goal: `late`, the share of late jobs; `of-asked`, that share divided by the asked
+//! share, with its interval from `of-asked-low` to `of-asked-high`; `power`, the mean in watts; `power-of-tuned`, that
+//! power divided by the tuned law's; `tuned`, the tuned set point; `lowest`, the share of steps at the lowest clock.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -35,19 +36,18 @@ use crate::samples::{Labels, Replication, Run, failures, labels};
 use crate::stats::Spread;
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
-/// What is to be achieved, as written before the first run.
+/// The goals, as claims that were written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/goals-claims.toml");
-/// Why some of it is not, as far as known.
+/// Reasons why some goals are not reached; none are known.
 pub const REASONS: &str = "";
 
-/// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "goals",
     about: "goals of 0.1, 1 and 5 % late jobs: the share reached, and the energy beside a set point tuned by hand",
     run,
 };
 
-/// The columns of every run.
+/// Columns of every run.
 const SERIES: [&str; 8] = [
     "late",
     "of-asked",
@@ -59,14 +59,14 @@ const SERIES: [&str; 8] = [
     "lowest",
 ];
 
-/// A late share that is asked for.
+/// A goal: the permitted share of late jobs.
 struct Asked {
-    /// In percent.
+    /// The share in percent, for labels.
     name: &'static str,
     share: f64,
-    /// Jobs of each seed before the first that is judged.
+    /// Number of jobs of each seed before the first judged job.
     learning: u64,
-    /// Jobs of each seed that are judged.
+    /// Number of judged jobs of each seed.
     judged: u64,
 }
 
@@ -91,31 +91,32 @@ const ASKED: [Asked; 3] = [
     },
 ];
 
-/// Set points that are tried by hand, from above what the slowest machine's job takes alone at full clock.
+/// Set points that are tried by hand; the least is above the tardiness of the slowest machine's job, alone at full
+/// clock.
 const GRID: [f64; 12] = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 1.0];
-/// Jobs of each seed at each of them that are judged, and before: the law has nothing to learn but where its
-/// integrators belong.
+/// Judged jobs of each seed at each set point, and jobs before them: the law has nothing to learn but the values of its
+/// integrators.
 const GRID_JUDGED: u64 = 400;
 const GRID_LEARNING: u64 = 50;
-/// How often the law of the version before stepped.
+/// Period of the previous version's law.
 const BEFORE: Pace = Pace::Period(Nanos::from_millis(200));
 
-/// How far the reached share may be off the asked one, as a factor.
+/// Largest permitted deviation of the reached share from the asked share, as a factor.
 const WITHIN: f64 = 1.5;
-/// The share of steps at the lowest clock from which on there was nothing cheaper to do.
+/// Share of steps at the lowest clock from which on no cheaper setting was left.
 const LOWEST: f64 = 0.9;
 
-/// Cores with an interferer.
+/// Number of cores with an interferer.
 const CORES: u32 = 3;
 
-/// Late jobs, all jobs and power over the judged part of one run, or of many.
+/// Sums over the judged part of one run, or of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Seen {
     late: f64,
     jobs: f64,
     energy_j: f64,
     seconds: f64,
-    /// Steps at the lowest clock, and all of them.
+    /// Number of steps at the lowest clock, and of all steps.
     lowest: f64,
     steps: f64,
 }
@@ -134,17 +135,17 @@ impl std::ops::Add for Seen {
     }
 }
 
-/// Runs of one law with one goal.
+/// A run of one law with one goal.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     goal: TaskGoal,
-    /// Whether it is the law of the version before.
+    /// Whether the law is the previous version's.
     before: bool,
     learning: u64,
     judged: u64,
 }
 
-/// What each planned run came to, of one seed or of all of them; or what failed.
+/// Sums of each planned run, of one seed or of all seeds; or an error message.
 type OfMachine = Result<Vec<Seen>, String>;
 
 /// Runs the plan on every machine with every seed.
@@ -188,7 +189,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
     })
 }
 
-/// The goals, then the grid.
+/// The runs of the goals, then those of the grid.
 fn plan() -> Vec<Planned> {
     let goal = |asked: &Asked| Planned {
         goal: TaskGoal::Late(Share::clamped(asked.share)),
@@ -205,7 +206,7 @@ fn plan() -> Vec<Planned> {
     ASKED.iter().map(goal).chain(GRID.map(by_hand)).collect()
 }
 
-/// Machine by machine, in their order.
+/// Runs the plan. The results are machine by machine, in the order of `settings`.
 fn carry_out(settings: &Settings, progress: Progress) -> Vec<OfMachine> {
     let places = places(settings);
     let seeds = settings.seeds().count();
@@ -230,7 +231,7 @@ fn carry_out(settings: &Settings, progress: Progress) -> Vec<OfMachine> {
     seen.chunks(seeds).map(pooled).collect()
 }
 
-/// The runs of all seeds together.
+/// Adds up the runs of all seeds.
 fn pooled(seeds: &[OfMachine]) -> OfMachine {
     let mut sum = vec![Seen::default(); plan().len()];
     for seed in seeds {
@@ -244,7 +245,7 @@ fn failed(place: &Place, what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{}, seed {}: {what}: {error}", place.subject.machine.name, place.seed)
 }
 
-/// The model that both laws are designed from: learnt alone, every 200 ms.
+/// Learns the model that both laws are designed from: the job alone, every 200 ms.
 fn learn(place: &Place) -> Result<ModelDocument, String> {
     let ask = identify_ask(place.subject.job, place.seed);
     let mut request = qedb::request(place, &ask, Clocking::Law);
@@ -282,7 +283,7 @@ fn seen(report: &RunReport, from: f64, lowest_hz: u64) -> Seen {
     }
 }
 
-/// The request without a model.
+/// The request of a planned run, without a model.
 fn request(place: &Place, planned: &Planned) -> RunRequest {
     let ask = qedb::Ask {
         interference: Some(qedb::Interference {
@@ -305,7 +306,7 @@ fn request(place: &Place, planned: &Planned) -> RunRequest {
     request
 }
 
-/// All runs of one machine, judged.
+/// Computes the figures of all runs of one machine.
 fn replication(machine: String, seed: u64, seen: OfMachine) -> Replication {
     let mut replication = Replication {
         machine,
@@ -349,7 +350,7 @@ fn columns(asked: f64, seen: &Seen, grid: &[Seen]) -> BTreeMap<String, Vec<Optio
     SERIES.into_iter().zip(values).map(column).collect()
 }
 
-/// Wilson's interval at 95 % for the share behind `late` of `jobs`, if jobs are independent.
+/// Wilson's interval at 95 % for the true share, given `late` of `jobs` jobs; assumes independent jobs.
 fn wilson(late: f64, jobs: f64) -> [f64; 2] {
     const Z: f64 = 1.96;
     let share = late / jobs;
@@ -358,8 +359,8 @@ fn wilson(late: f64, jobs: f64) -> [f64; 2] {
     [middle - half, middle + half].map(|bound| bound / (1.0 + Z * Z / jobs))
 }
 
-/// What a reached share amounts to. The machine has nothing cheaper than its lowest clock: fewer late jobs than asked
-/// for are no miss there.
+/// Text for a reached share. At its lowest clock the machine has no cheaper setting: fewer late jobs than the goal
+/// permits count as no miss there.
 fn verdict(of_asked: f64, lowest: f64) -> &'static str {
     if of_asked > WITHIN {
         "too many late"
@@ -376,7 +377,7 @@ fn value(run: &Run, series: &str) -> Option<f64> {
     *run.series.get(series)?.first()?
 }
 
-/// Every machine and goal.
+/// The measures of every machine and goal.
 fn measures(replications: &[Replication]) -> Vec<Measure> {
     let runs = replications
         .iter()

@@ -1,4 +1,4 @@
-//! Figs. 2 and 7: what a move costs by the size of the task.
+//! Figs. 2 and 7: the cost of a move by the size of the task.
 //!
 //! A stage between an idle source and an idle sink moves to another core; its freeze is measured in cycles of the
 //! lowest clock. Labels: `mechanism` (`replica`, `recreate`), `kib`.
@@ -11,11 +11,11 @@ use punctual_units::{Nanos, Time};
 use super::single;
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// Sizes of tasks, in KiB: even steps, so that a straight line shows.
+/// Sizes of tasks, in KiB, in even steps, so that a linear relation shows as a straight line.
 pub const KIB: [u64; 8] = [64, 128, 192, 256, 320, 384, 448, 512];
-/// Both mechanisms.
+/// The two mechanisms of migration in the paper.
 pub const MECHANISMS: [&str; 2] = ["replica", "recreate"];
-/// `cycles` of the freeze.
+/// `cycles`: duration of the freeze, in cycles of the lowest clock.
 pub const SERIES: [&str; 1] = ["cycles"];
 
 pub fn labels_of(mechanism: &str, kib: u64) -> Labels {
@@ -71,7 +71,7 @@ fn freeze_cycles(machine: &Mpsoc, cost: MoveCost, bytes: u64, seed: u64) -> Resu
     Ok(freeze.until.since(freeze.from).as_secs_f64() * machine.least_mhz as f64 * 1e6)
 }
 
-/// A stage of so many bytes between two others.
+/// A stage with `bytes` bytes of state, between a source and a sink.
 fn pipeline(bytes: u64) -> Result<Pipeline, String> {
     let edge = EdgeSpec {
         slots: 4,

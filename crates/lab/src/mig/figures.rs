@@ -1,4 +1,4 @@
-//! What is drawn: the paper's figures, ours.
+//! Charts of the evaluation: the paper's figures, and our own.
 
 use punctual_allocation::mapping::Idle;
 
@@ -8,7 +8,7 @@ use crate::outcome::{Bars, Chart, Curve, Figure};
 use crate::samples::{Labels, Replication, Run};
 use crate::stats::{Spread, mean};
 
-/// The figures of `parts`.
+/// The charts of `parts`.
 pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
     let seen = &Seen(replications);
     let of = |part: &Part| -> Vec<(&str, Chart)> {
@@ -69,7 +69,7 @@ pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
 struct Seen<'r>(&'r [Replication]);
 
 impl Seen<'_> {
-    /// A series of the first replication: curves are drawn of one.
+    /// A series of the first replication: curves show a single replication.
     fn series(&self, labels: &Labels, series: &str) -> Vec<Option<f64>> {
         let run = self
             .0

@@ -1,8 +1,8 @@
 //! Figs. 10 to 14: the best mapping and clocks for each frame rate.
 //!
-//! The paper's clock steps are not known, so that what depends on them is looked at on an ensemble: in each replication
-//! [`GRIDS`] random grids, and the even ones. Labels: `grids` (`random`, `even`), `workers` (3, 4), `idle`, `mappings`
-//! (`paper`: its three; `all`). A sample of these runs is a grid. The energy of moves has labels of its own
+//! The paper does not state its clock steps, so results that depend on them are computed on an ensemble: in each
+//! replication [`GRIDS`] random grids, and the even ones. Labels: `grids` (`random`, `even`), `workers` (3, 4), `idle`,
+//! `mappings` (`paper`: its three; `all`). A sample of these runs is a grid. The energy of moves has labels of its own
 //! (`transition`, `mhz`), and so have the curves (`curve`: on 1, 2 or 3 cores, or the best; a sample is a frame rate).
 
 use punctual_allocation::mapping::{Configuration, Idle, Mapping, Problem, Row, Search, Table};
@@ -14,27 +14,27 @@ use super::radio::{DEMODULATION, FIRST_WORKER, WORKERS, clocked, mapping, proble
 use super::single;
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// Random grids in each replication.
+/// Number of random grids in each replication.
 pub const GRIDS: usize = 50;
 /// Clocks at which Fig. 14 shows the energy of moves.
 pub const MHZ: [u64; 6] = [100, 200, 320, 400, 450, 496];
-/// Changes of the mapping, from so many cores to so many.
+/// Changes of the mapping, as numbers of cores before and after.
 pub const TRANSITIONS: [(usize, usize); 3] = [(1, 2), (2, 3), (1, 3)];
-/// Steps of the grid whose curves are drawn, and frame rates between two samples.
+/// Number of steps of the grid whose curves are drawn, and the difference in frames/s between two samples.
 const DRAWN_STEPS: u32 = 5;
 pub const DRAWN_EVERY: f64 = 50.0;
-/// Samples of a curve: up to 6200 frames/s, a little above what three cores serve.
+/// Number of samples of a curve: up to 6200 frames/s, a little above what three cores serve.
 const DRAWN: usize = 124;
 
-/// What is sampled.
+/// Names of the series.
 ///
 /// Of each grid: `monotone`: whether the number of cores never falls along the path; `falls`: how often it does.
-/// `constant`: whether power is constant while no clock changes. `demodulator-2` and `demodulator-3`: the part of the
-/// rates on two and on three cores at which no core has a higher clock than that of the demodulator. `one-at-450` and
-/// `two-at-900`: whether one core, two cores, all at the lowest clock, are best. `demodulator-leaves` and
-/// `workers-leave`: whether it leaves at 900 frames/s, and two workers at the highest rate, and nothing else.
-/// `fps-max-1` and `-2`: the highest rates on so many cores. `move-joules`: the greatest energy of the moves between
-/// two rows, and `catch-up` the longest time that idle cycles take to make up for them.
+/// `constant`: whether power is constant while no clock changes. `demodulator-2` and `demodulator-3`: the share of the
+/// rates on two and on three cores at which no core has a higher clock than the demodulator's core. `one-at-450` and
+/// `two-at-900`: whether one core or two cores, all at the lowest clock, are best. `demodulator-leaves` and
+/// `workers-leave`: whether just the demodulator moves away at 900 frames/s, and just two workers at the highest rate.
+/// `fps-max-1` and `-2`: the highest rates on 1 and on 2 cores. `move-joules`: the greatest energy of the moves between
+/// two rows, and `catch-up` the longest time that idle cycles take to compensate for them, in seconds.
 ///
 /// Of a transition: `joules`. Of a curve: `watts`, `cores`.
 pub const SERIES: [&str; 16] = [
@@ -56,7 +56,7 @@ pub const SERIES: [&str; 16] = [
     "cores",
 ];
 
-/// An ensemble of grids under one rule.
+/// An ensemble of grids with the parameters that its runs share.
 #[derive(Clone, Copy)]
 struct Ensemble {
     random: bool,
@@ -98,7 +98,7 @@ pub fn transition_labels(change: (usize, usize), mhz: u64) -> Labels {
     labelled([("transition", transition(change).as_str()), ("mhz", &mhz.to_string())])
 }
 
-/// Of the curve of so many cores; of the best one, of none.
+/// Labels of the curve on `cores` cores; `None`: the best of all mappings.
 pub fn curve_labels(cores: Option<usize>, idle: Idle) -> Labels {
     let curve = cores.map_or("best".into(), |cores| cores.to_string());
     labelled([("curve", curve.as_str()), ("idle-cores", idle.name())])
@@ -138,7 +138,7 @@ pub fn runs(machine: &Mpsoc, seed: u64) -> Vec<Result<Run, String>> {
     ensembles.chain(moves).chain(curves).collect()
 }
 
-/// One run: a sample of each grid.
+/// A run with one sample for each grid.
 fn ensemble(machine: &Mpsoc, ensemble: Ensemble, grids: &[Vec<u64>]) -> Result<Run, String> {
     let mut run = Run {
         labels: ensemble.labels(),
@@ -193,7 +193,7 @@ fn on_grid(machine: &Mpsoc, ensemble: Ensemble, grid: &[u64]) -> Result<Samples,
     ])
 }
 
-/// The power at both ends of each row, which no clock change separates.
+/// Whether power is the same at both ends of each row, within which no clock changes.
 fn is_constant(problem: &Problem, table: &Table) -> bool {
     let constant = |row: &Row| {
         let at = |fps| problem.watts(&row.configuration, fps).unwrap_or(f64::NAN);
@@ -203,8 +203,8 @@ fn is_constant(problem: &Problem, table: &Table) -> bool {
     table.rows().iter().all(constant)
 }
 
-/// The part of the rates on so many cores at which no core has a higher clock than the demodulator's; none if there are
-/// no such rates.
+/// Share of the rates on `cores` cores at which no core has a higher clock than the demodulator's core; `None` if there
+/// are no such rates.
 fn demodulator_leads(problem: &Problem, table: &Table, cores: usize) -> Option<f64> {
     let on = |row: &&Row| row.configuration.mapping.used() == cores;
     let width = |row: &Row| row.up_to - row.above;
@@ -224,7 +224,8 @@ fn is_lowest(row: Option<&Row>, cores: usize) -> bool {
     })
 }
 
-/// Whether just these stages must leave the others to come from `before` to a row's mapping, on whichever cores.
+/// Whether `before` becomes the row's mapping by moving exactly these `stages` together to an unused core, up to the
+/// numbering of cores.
 fn leaves(row: Option<&Row>, before: &Mapping, stages: &[usize]) -> bool {
     let Some(row) = row else { return false };
     let after = &row.configuration.mapping;
@@ -241,7 +242,7 @@ fn leaves(row: Option<&Row>, before: &Mapping, stages: &[usize]) -> bool {
             false => core,
         });
     let expected = Mapping::of(expected);
-    // The same groups, whatever the cores are called.
+    // Compares the groups of stages that share a core, because cores may be numbered differently.
     stages.iter().all(|stage| after.core(*stage) == to)
         && moved
             .iter()
@@ -258,8 +259,9 @@ fn fps_max(problem: &Problem, mapping: &Mapping) -> Option<f64> {
     Some(problem.fps_max(&configuration))
 }
 
-/// From row to row: the greatest energy of the moves, in joules, and the longest time in which the idle cycles of their
-/// cores make up for them, in seconds; at the rate that ends the row before, with the clocks of the row after.
+/// For each pair of successive rows: the greatest energy of the moves, in joules, and the longest time in which the
+/// idle cycles of their cores compensate for them, in seconds; at the rate that ends the first row, with the clocks of
+/// the second.
 fn moves_between_rows(machine: &Mpsoc, problem: &Problem, table: &Table) -> (f64, f64) {
     let mut most = (0.0f64, 0.0f64);
     for pair in table.rows().windows(2) {
@@ -282,7 +284,7 @@ fn moves_between_rows(machine: &Mpsoc, problem: &Problem, table: &Table) -> (f64
     most
 }
 
-/// Fig. 14: what the moves of a transition take where all cores run at one clock.
+/// Fig. 14: the energy of the moves of a transition where all cores run at one clock.
 fn energy(machine: &Mpsoc, (from, to): (usize, usize), mhz: u64) -> Result<Run, String> {
     let cores = machine.with_clocks(&[mhz]);
     let problem = problem(WORKERS, cores, Idle::ShutdownWhenIdle)?;
@@ -326,7 +328,7 @@ fn curve(machine: &Mpsoc, cores: Option<usize>, idle: Idle) -> Result<Run, Strin
     Ok(run)
 }
 
-/// For tests.
+/// Cores on the grid whose curves are drawn.
 #[cfg(test)]
 pub fn cores(machine: &Mpsoc) -> punctual_allocation::mapping::Cores {
     machine.with_clocks(&machine.even_grid(DRAWN_STEPS))

@@ -2,10 +2,10 @@
 //! Carta and M. Pittau, "Assessing Task Migration Impact on Embedded Soft Real-Time Streaming Multimedia Applications",
 //! EURASIP Journal on Embedded Systems, 2008), Figs. 2, 6, 7 and 10 to 16, simulated.
 //!
-//! `radio` is the paper's application, and what was chosen where it is silent. `map` looks for the best mappings on an
-//! ensemble of clock grids, because the paper does not state its clock steps. `queues` moves tasks while frames are
-//! due, `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints, `policies` tries ours on random
-//! machines. `figures` says what is drawn. The machine is a file ([`Mpsoc`]).
+//! `radio` is the paper's application, with parameters that were chosen where it is silent. `map` searches for the best
+//! mappings on an ensemble of clock grids, because the paper does not state its clock steps. `queues` moves tasks while
+//! frames are due, `cost` moves tasks of many sizes, `overhead` measures daemons and checkpoints, `policies` tries our
+//! policies on random machines. `figures` lists the charts. The machine is a file ([`Mpsoc`]).
 
 mod cost;
 mod figures;
@@ -27,12 +27,12 @@ use crate::qedb::{means, of_first_seed};
 use crate::samples::{Labels, Replication, Run, failures};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings, Testbed};
 
-/// The claims that the paper makes, as written before the first run.
+/// The claims of the paper, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/mig-claims.toml");
-/// Why some do not hold, as far as known.
+/// Reasons why some claims do not hold, as far as known.
 pub const REASONS: &str = include_str!("../../data/mig-reasons.toml");
 
-/// The paper's experiments, and all of them together.
+/// One experiment for each part, and one for all parts together.
 pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "mig-cost",
@@ -71,7 +71,7 @@ pub const EXPERIMENTS: [Experiment; 7] = [
     },
 ];
 
-/// A part of the evaluation: one experiment each.
+/// A part of the evaluation; each is one experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Figs. 2 and 7.
@@ -84,12 +84,12 @@ pub enum Part {
     Queues,
     /// Fig. 16.
     Checkpoint,
-    /// Ours.
+    /// Not in the paper: our policies on random machines.
     Policies,
 }
 
 impl Part {
-    /// All parts, in the paper's order, and ours.
+    /// All parts: the paper's in its order, then ours.
     pub const ALL: [Part; 6] = [
         Part::Cost,
         Part::Daemons,
@@ -99,7 +99,6 @@ impl Part {
         Part::Policies,
     ];
 
-    /// The experiment's name.
     pub const fn name(self) -> &'static str {
         match self {
             Part::Cost => "mig-cost",
@@ -111,7 +110,7 @@ impl Part {
         }
     }
 
-    /// The samples that its runs have.
+    /// Names of the samples that the runs of this part have.
     fn series(self) -> Vec<&'static str> {
         match self {
             Part::Cost => cost::SERIES.to_vec(),
@@ -145,7 +144,7 @@ impl Part {
     }
 }
 
-/// The parts that an experiment of [`EXPERIMENTS`] consists of; none of any other.
+/// The parts of the experiment `name`; `None` for a name that is not in [`EXPERIMENTS`].
 pub fn parts(name: &str) -> Option<Vec<Part>> {
     if name == "mig" {
         return Some(Part::ALL.to_vec());
@@ -154,10 +153,10 @@ pub fn parts(name: &str) -> Option<Vec<Part>> {
     Some(vec![one])
 }
 
-/// Runs `parts` on `machine` with every seed. The machines of `settings` play no part: they are of another kind.
+/// Runs `parts` on `machine` with every seed. The machines of `settings` are ignored: they are of another kind.
 ///
 /// # Errors
-/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+/// [`ExperimentError`] before any run starts. A run that fails is part of the outcome.
 pub fn run(
     parts: &[Part],
     machine: &Mpsoc,
@@ -199,7 +198,7 @@ pub fn run(
     })
 }
 
-/// Every formula must name samples and runs that there are; those of other parts are checked as well.
+/// Checks that every formula names existing samples and runs; claims about parts that do not run are checked as well.
 fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
     settings.claims.check_experiments(&Part::ALL.map(Part::name))?;
     for part in Part::ALL {

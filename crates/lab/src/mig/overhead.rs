@@ -1,7 +1,7 @@
-//! Figs. 6 and 16: what the daemons take of a core, and checkpoints of each task.
+//! Figs. 6 and 16: the share of a core that the daemons use, and the cost of checkpoints for each task.
 //!
 //! Labels of daemons: `hz`, `tasks`. A slave daemon runs on every core, the master on the first; the share is that of a
-//! core at the lowest clock. Labels of checkpoints: `task`. The same frames run with and without one.
+//! core at the lowest clock. Labels of checkpoints: `task`. The same frames run with and without a checkpoint.
 
 use punctual_allocation::mapping::{Configuration, Idle};
 use punctual_sim::pipeline::{Daemon, Mechanism, Mpsoc, Report, Simulated};
@@ -11,12 +11,12 @@ use super::radio::{TASK_BYTES, WORKERS, mapping, radio_of};
 use super::single;
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// How often daemons run, in hertz, and how many tasks there are (Fig. 6).
+/// Frequencies of the daemons, in hertz, and numbers of tasks (Fig. 6).
 pub const HERTZ: [u64; 5] = [1, 10, 20, 50, 100];
 pub const TASKS: [u64; 2] = [8, 16];
-/// The tasks of Fig. 16 with their stages.
+/// The tasks of Fig. 16.
 pub const NAMES: [&str; 4] = ["low-pass", "demodulator", "band-pass", "consumer"];
-/// Of daemons: `slave` and `master`, the share of a core. Of checkpoints: `overhead`, the share of a task's cycles.
+/// `slave` and `master`: share of a core that a daemon uses. `overhead`: share of a task's cycles that checkpoints add.
 pub const SERIES: [&str; 3] = ["slave", "master", "overhead"];
 const SPAN: Nanos = Nanos::from_secs(10);
 
@@ -61,7 +61,7 @@ pub fn checkpoint_labels() -> Vec<Labels> {
 
 pub fn checkpoint_runs(machine: &Mpsoc, seed: u64) -> Vec<Result<Run, String>> {
     let run = |(number, name): (usize, &str)| {
-        // The stage alone on its core, so that the core's time is the task's.
+        // The stage is alone on its core, so that the core's time is the task's.
         let stage = [0, 1, 2, 2 + WORKERS][number];
         let without = alone(machine, stage, 0.0, seed)?;
         let with = alone(machine, stage, machine.checkpoint.cycles, seed)?;
@@ -70,7 +70,7 @@ pub fn checkpoint_runs(machine: &Mpsoc, seed: u64) -> Vec<Result<Run, String>> {
     NAMES.into_iter().enumerate().map(run).collect()
 }
 
-/// Busy time of each step of one stage, which has the third core for itself.
+/// Busy time per step, in seconds, of a stage that has the third core to itself; `more` adds cycles to each step.
 fn alone(machine: &Mpsoc, stage: usize, more: f64, seed: u64) -> Result<f64, String> {
     let cores = machine.with_clocks(&[machine.least_mhz]);
     let place = |number: usize| if number == stage { 2 } else { 0 };

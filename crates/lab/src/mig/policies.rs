@@ -1,10 +1,10 @@
-//! The policies on machines that they have not seen: random ones, of 2 to 6 cores with 3 to 9 clock steps each, whose
-//! power rises about cubically. Ours, not the paper's.
+//! Our policies, which the paper does not have, on random machines: 2 to 6 cores with 3 to 9 clock steps each, whose
+//! power rises about cubically.
 //!
 //! A sample is a machine. Labels: `policy`, `stays` (`steady` where the rate stays).
 //!
-//! - Frame rates that change every half to four seconds (`long`) or every 20 to 200 ms (`short`): `keeper` moves where
-//!   it pays, `follow` takes the table's mapping of each rate, `stay` keeps the one mapping that serves all rates;
+//! - Frame rates that change every half to four seconds (`long`) or every 20 to 200 ms (`short`): `keeper` moves stages
+//!   where it pays, `follow` uses the table's mapping for each rate, `stay` keeps one mapping that serves all rates;
 //!   clocks follow in all three.
 //! - A steady rate: `still` keeps the best mapping, `exchange` lets the hottest core exchange stages.
 
@@ -19,29 +19,29 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// Random machines in each replication.
+/// Number of random machines in each replication.
 const MACHINES: u64 = 10;
-/// Frame rates that follow each other.
+/// Number of successive frame rates.
 const RATES: usize = 8;
-/// How long a rate stays, in seconds, by label.
+/// Range of the time for which a rate stays, in seconds, by label.
 const STAYS: [(&str, [f64; 2]); 2] = [("long", [0.5, 4.0]), ("short", [0.02, 0.2])];
-/// How long the temperature is watched, and how often, in seconds.
+/// Time for which the temperature is observed, and interval of observations, in seconds.
 const WATCHED: u32 = 10;
 const EVERY: f64 = 0.1;
-/// An exchange begins so many degrees above the mean, and may draw so much more.
+/// Degrees above the mean temperature at which an exchange begins, and the share of additional power that it may draw.
 const THRESHOLD: f64 = 2.0;
 const DEARER: f64 = 0.05;
-/// Frames that a queue holds.
+/// Number of frames that a queue holds.
 const SLOTS: u32 = 14;
-/// A small state on cores with caches: by hand.
+/// Cost of moving a small state between cores with caches: by hand.
 const COST: MoveCost = MoveCost {
     constant_cycles: 100_000.0,
     cycles_per_byte: 2.0,
     bytes_min: 0,
 };
 
-/// `ratio`: energy over that of the best mapping for each rate, whose moves are free. `peak`: degrees above ambient.
-/// `late` frames and `moves`.
+/// `ratio`: energy divided by that of the best mapping for each rate, whose moves are free. `peak`: degrees above
+/// ambient. `late`: number of late frames. `moves`: number of moves.
 pub const SERIES: [&str; 4] = ["ratio", "peak", "late", "moves"];
 
 const FOLLOWING: [&str; 3] = ["keeper", "follow", "stay"];
@@ -82,7 +82,7 @@ pub fn runs(machine: &Mpsoc, seed: u64) -> Vec<Result<Run, String>> {
     following.chain(cooling).collect()
 }
 
-/// A run of the samples of each machine.
+/// A run with one sample for each machine.
 fn gathered(labels: Labels, machines: impl Iterator<Item = Result<Samples, String>>) -> Result<Run, String> {
     let mut run = Run {
         labels,
@@ -137,13 +137,13 @@ impl Ground {
         };
         let ground = (self.problem.cores().clone(), idle, self.thermal);
         let mut simulated = Simulated::new(self.pipeline.clone(), ground, mechanism, start, fps, self.seed);
-        // Until queues are full.
+        // Runs until the queues are full, and discards the statistics of that time.
         simulated.run_until(Time::ZERO + Nanos::from_secs_f64(400.0 / fps));
         simulated.forget();
         simulated
     }
 
-    /// Energy under rates that change.
+    /// Measures energy under frame rates that change.
     fn followed(&self, policy: &str, [shortest, longest]: [f64; 2]) -> Result<Samples, String> {
         let rng = &mut ChaCha8Rng::seed_from_u64(self.seed ^ 1);
         let draw = |rng: &mut ChaCha8Rng| self.table.fps_max() * rng.random_range(0.05..0.9);
@@ -185,7 +185,7 @@ impl Ground {
         clocked.ok_or_else(|| format!("a mapping does not serve {fps} frames/s"))
     }
 
-    /// Temperature at a steady rate, with cores that shut down when idle.
+    /// Measures the temperature at a steady rate, with cores that shut down when idle.
     fn watched(&self, policy: &str) -> Result<Samples, String> {
         let fps = self.table.fps_max() * 0.45;
         let mut simulated = self.begin(self.best(fps)?, Idle::ShutdownWhenIdle, fps);
@@ -210,7 +210,7 @@ impl Ground {
     }
 }
 
-/// Moves that cost nothing, for a keeper that always follows the table.
+/// Cost of a move for the policy `follow`: with free moves, a keeper always follows the table.
 const FREE: MoveCost = MoveCost {
     constant_cycles: 0.0,
     cycles_per_byte: 0.0,
@@ -239,7 +239,7 @@ fn cores(rng: &mut ChaCha8Rng) -> Cores {
     }
 }
 
-/// A source, up to four workers between a split and a join, and a sink.
+/// A random pipeline: a source, a split, up to four parallel workers, and a sink that joins them.
 fn pipeline(rng: &mut ChaCha8Rng) -> Result<Pipeline, String> {
     let workers = rng.random_range(1..=4);
     let edge = EdgeSpec {

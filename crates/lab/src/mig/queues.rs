@@ -1,9 +1,9 @@
-//! Fig. 15: late frames during a move by the size of queues, and the levels of queues meanwhile.
+//! Fig. 15: late frames during a move by the size of queues, and the levels of queues during the move.
 //!
-//! The frame rate rises, and with it the mapping changes; labels: `transition`, `slots` (of every queue). The paper's
-//! mappings, all cores at the lowest clock: 450 to 900 frames/s as in the paper; from two cores to three at the rate
-//! that only three serve at that clock. Tasks are of the paper's least size; the demodulator is also moved as a larger
-//! one (labels `demodulator`: its size in KiB; queues of [`ENOUGH`] frames).
+//! The frame rate rises, and the mapping changes with it; labels: `transition`, `slots` (of every queue). The mappings
+//! are the paper's, all cores at the lowest clock: 450 to 900 frames/s as in the paper; from two cores to three at the
+//! rate that only three serve at that clock. Tasks have the paper's least size. Further runs move the demodulator with
+//! a larger state (label `demodulator`: its size in KiB; queues of [`ENOUGH`] frames).
 
 use punctual_allocation::mapping::{Idle, Move};
 use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated};
@@ -16,25 +16,25 @@ use crate::outcome::Measure;
 use crate::samples::{Labels, Replication, Run, labels as labelled};
 use crate::stats::Spread;
 
-/// Frames that a queue holds, in frames.
+/// Sizes of a queue, in frames.
 pub const SLOTS: [u32; 12] = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20];
-/// The paper's.
+/// Size of the paper's queues, in frames.
 pub const ENOUGH: u32 = 14;
 /// Sizes of the demodulator, in KiB.
 pub const KIB: [u64; 10] = [64, 128, 192, 256, 320, 384, 448, 512, 576, 640];
-/// Until queues are full, and after the move.
+/// Time before the change, in which the queues fill, and after it.
 const BEFORE: Nanos = Nanos::from_millis(500);
 const AFTER: Nanos = Nanos::from_millis(1500);
-/// Between two samples of the levels.
+/// Interval of samples of the levels.
 pub const SAMPLED: Nanos = Nanos::from_micros(500);
-/// Samples of the levels before and after the move.
+/// Number of samples of the levels before and after the move.
 const TRACE_BEFORE: u64 = 20;
 const TRACE_AFTER: u64 = 280;
 
-/// Of each run: `late` frames, the longest `freeze` and that of all moves together (`blackout`) in milliseconds, the
-/// lowest level of the queues before the consumer (`last-least`) and of all others (`inner-least`) when a frame was
-/// due. Over time: the level of the queue behind the low-pass filter (`q1`), before and behind the first worker (`q2`,
-/// `q3`), and of the shortest one before the consumer (`q4`).
+/// Of each run: `late` frames, the longest `freeze` and the time from the first freeze to the end of the last
+/// (`blackout`) in milliseconds, the lowest level of the queues before the consumer (`last-least`) and of all others
+/// (`inner-least`) when a frame was due. Over time: the level of the queue behind the low-pass filter (`q1`), before
+/// and behind the first worker (`q2`, `q3`), and of the shortest queue before the consumer (`q4`).
 pub const SERIES: [&str; 9] = [
     "late",
     "freeze",
@@ -47,7 +47,7 @@ pub const SERIES: [&str; 9] = [
     "q4",
 ];
 
-/// The frame rate on so many cores at the lowest clock.
+/// The frame rate on `cores` cores at the lowest clock.
 fn fps(cores: usize) -> f64 {
     match cores {
         1 => 450.0,
@@ -128,7 +128,7 @@ fn moved(
     Ok(run)
 }
 
-/// The pipeline after the change, the levels of its queues meanwhile, and how many moves were ordered.
+/// Simulates the change. Returns the pipeline, the levels of its queues during the change, and the number of moves.
 fn simulate(
     machine: &Mpsoc,
     (from, to): (usize, usize),
@@ -159,7 +159,7 @@ fn simulate(
     Ok((simulated, trace, moves.len()))
 }
 
-/// Levels over time.
+/// Levels of the queues `q1` to `q4` over time.
 #[derive(Default)]
 struct Trace([Vec<Option<f64>>; 4]);
 
@@ -168,7 +168,7 @@ impl Trace {
         for _ in 0..samples {
             simulated.run_until(simulated.now() + SAMPLED);
             let levels = simulated.levels();
-            // Queues: behind the low-pass filter, then before and behind each worker.
+            // Order of `levels`: behind the low-pass filter, then before and behind each worker.
             let last = levels.iter().skip(2).step_by(2).min();
             let sampled = [levels.first(), levels.get(1), levels.get(2), last];
             for (column, level) in self.0.iter_mut().zip(sampled) {
@@ -178,7 +178,7 @@ impl Trace {
     }
 }
 
-/// The shortest queues with which no frame is late, transition by transition, and the largest demodulator.
+/// The shortest queues with which no frame is late, for each transition, and the largest demodulator.
 pub fn measures(parts: &[Part], replications: &[Replication]) -> Vec<Measure> {
     if !parts.contains(&Part::Queues) {
         return Vec::new();

@@ -1,10 +1,12 @@
-//! The software FM radio of the paper (section 6.3, Figs. 8 and 9), and what was chosen where it is silent.
+//! The software FM radio of the paper (section 6.3, Figs. 8 and 9), with parameters that were chosen where it is
+//! silent.
 //!
-//! Loads are stated: 45 % the demodulator, 5 % the low-pass filter and the consumer, 13 % each band-pass filter. How
-//! many of these there are is not: 94 % with three, 107 % with four. Three are taken; four are looked at as well.
+//! The paper states the loads: 45 % for the demodulator, 5 % for the low-pass filter and the consumer, 13 % for each
+//! band-pass filter. It does not state the number of band-pass filters: three give 94 %, four 107 %. The default is
+//! three; four are evaluated as well.
 //!
-//! What a frame takes is not stated either: 6 frames/s for each megahertz fit the paper's 450 and 3000 frames/s on one
-//! core and its 900 on two.
+//! The cycles of a frame are not stated either: 6 frames/s for each megahertz fit the paper's 450 and 3000 frames/s on
+//! one core and its 900 on two.
 
 use punctual_allocation::mapping::{Configuration, Cores, Idle, Mapping, Problem};
 use punctual_pipeline::{EdgeSpec, Graph, GraphError, StageSpec, WhenFull};
@@ -12,28 +14,28 @@ use punctual_sim::pipeline::{Mpsoc, Pipeline, StepCost};
 
 /// Cycles of a frame, all tasks together.
 pub const FRAME_CYCLES: f64 = 1e6 / 6.0;
-/// Band-pass filters, where nothing else is said.
+/// Default number of band-pass filters.
 pub const WORKERS: usize = 3;
-/// What a band-pass filter, the low-pass filter or the consumer, and the demodulator take of the load, in percent.
+/// Loads of a band-pass filter, of the low-pass filter or the consumer, and of the demodulator, in percent.
 const WORKER: f64 = 13.0;
 const END: f64 = 5.0;
 const DEMODULATOR: f64 = 45.0;
-/// Every task is as small as the paper's smallest: its text names no sizes.
+/// State of every task, in bytes: the paper's least size, because its text names no others.
 pub const TASK_BYTES: u64 = 65_536;
-/// Nothing depends on it: the bus is not simulated.
+/// Size of a frame, in bytes; without effect, because the bus is not simulated.
 const FRAME_BYTES: usize = 64;
-/// How far the cycles of a step lie from the average: by hand, a filter's loops do not depend on the data.
+/// Deviation of the cycles of a step from the average, as a share: by hand; a filter's loops do not depend on the data.
 const SPREAD: f64 = 0.02;
 /// Stages by number: the low-pass filter is the first, workers begin with [`FIRST_WORKER`], the consumer is the last.
 pub const DEMODULATION: usize = 1;
 pub const FIRST_WORKER: usize = 2;
 
-/// The radio's graph, all queues of one size, with a demodulator of so many bytes.
+/// The radio's pipeline, all queues of `slots` frames, with `demodulator` bytes of state in the demodulator.
 pub fn radio(workers: usize, slots: u32, demodulator: u64) -> Result<Pipeline, String> {
     radio_of(workers, slots, demodulator, SPREAD, 0.0)
 }
 
-/// The same; steps vary by `spread`, and take `more` cycles each.
+/// The radio's pipeline with given variation of the steps (`spread`) and `more` cycles for each step.
 pub fn radio_of(workers: usize, slots: u32, demodulator: u64, spread: f64, more: f64) -> Result<Pipeline, String> {
     let graph = graph(workers, slots, demodulator).map_err(|error| error.to_string())?;
     let whole = 2.0 * END + DEMODULATOR + WORKER * workers as f64;
@@ -78,7 +80,7 @@ fn graph(workers: usize, slots: u32, demodulator: u64) -> Result<Graph, GraphErr
     builder.build()
 }
 
-/// The paper's mapping on so many cores, 1 to 3 (Fig. 9): the demodulator leaves first, then two workers.
+/// The paper's mapping on `cores` cores, 1 to 3 (Fig. 9): the demodulator leaves the first core, then two workers.
 pub fn mapping(workers: usize, cores: usize) -> Mapping {
     let of = |stage: usize| match stage {
         DEMODULATION if cores >= 2 => 1,
@@ -88,13 +90,13 @@ pub fn mapping(workers: usize, cores: usize) -> Mapping {
     Mapping::of((0..FIRST_WORKER + workers + 1).map(of))
 }
 
-/// In labels: from so many cores to so many.
+/// Text of a transition in labels, from and to a number of cores.
 pub fn transition((from, to): (usize, usize)) -> String {
     let name = |cores: usize| ["none", "one", "two", "three"][cores.min(3)];
     format!("{}-{}", name(from), name(to))
 }
 
-/// The radio on these cores, for the policies; steps as on average, as in the paper's sums.
+/// The mapping problem of the radio on these cores; every step has its average cost, as in the paper's sums.
 pub fn problem(workers: usize, cores: Cores, idle: Idle) -> Result<Problem, String> {
     let stages = radio_of(workers, 1, TASK_BYTES, 0.0, 0.0)?.to_map(|_| 0);
     Problem::new(stages, cores, idle).map_err(|error| error.to_string())
@@ -106,7 +108,7 @@ pub fn clocked(problem: &Problem, mapping: &Mapping, fps: f64) -> Result<Configu
     served.ok_or_else(|| format!("{} cores do not serve {fps} frames/s", mapping.used()))
 }
 
-/// Whether the paper's mappings fit on a machine.
+/// Checks that the machine has enough cores for the paper's mappings.
 pub fn check(machine: &Mpsoc) -> Result<(), String> {
     match machine.cores {
         3.. => Ok(()),
@@ -116,7 +118,7 @@ pub fn check(machine: &Mpsoc) -> Result<(), String> {
     }
 }
 
-/// What is told above the claims.
+/// The setting as (name, value) pairs, for the report above the claims.
 pub fn setting(machine: &Mpsoc) -> Vec<(String, String)> {
     let row = |name: &str, value: String| (name.to_string(), value);
     let [fewest, most] = machine.grid_steps;

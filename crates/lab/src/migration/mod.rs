@@ -1,8 +1,8 @@
-//! What moving a stage to another core costs, by each mechanism and by none, beside each other in one run.
+//! Measures the cost of moving a stage to another core, for every mechanism and for a control, in one run.
 //!
 //! A stage with a state of a given size takes a frame each period, between a source and a sink of this process. In each
-//! round it is moved once by every mechanism, away from where it is, and once a checkpoint is logged in which nothing
-//! happens: the control, below which nothing can be claimed.
+//! round it is moved away from its core once by every mechanism, and one checkpoint is logged without a move: the
+//! control, below which no cost can be claimed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,38 +16,37 @@ use punctual_runtime::linux::pipeline::{
 use punctual_units::{Clock, Nanos, percentile};
 use serde::Serialize;
 
-/// What the stage that moves is called.
+/// Name of the stage that moves.
 const WORK: &str = "work";
-/// The least time between two frames, and how many bytes of state are saved in it at most: 500 MB/s leaves a core time
-/// to do anything else.
+/// The least time between two frames, and the most bytes of state that are saved per millisecond: 500 MB/s leaves a
+/// core time for other work.
 const PERIOD_MIN: Nanos = Nanos::from_millis(1);
 const SAVED_PER_MS: usize = 500_000;
-/// How long one hand-over may take.
+/// Limit of the time of one hand-over.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a refused move is asked for again.
+/// Interval at which a refused move is requested again.
 const LOOK: Duration = Duration::from_micros(50);
-/// Rounds before those that count.
+/// Number of rounds before those that count.
 const WARM_UP: u32 = 2;
-/// The real-time priority of all processes, where it is allowed.
+/// Real-time priority of all processes, where it is allowed.
 const PRIORITY: u8 = 40;
 
-/// What is measured.
+/// Sizes of the state and number of moves to measure.
 #[derive(Clone, Debug)]
 pub struct MigrationPlan {
     /// Sizes of the state, in bytes.
     pub states: Vec<usize>,
-    /// Moves by each mechanism, of each size.
+    /// Number of moves by each mechanism, for each size.
     pub moves: u32,
 }
 
 /// Percentiles of a span, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Micros {
-    /// Half of the spans were not longer.
+    /// Median of the spans.
     pub p50: f64,
-    /// 99 % of the spans were not longer.
+    /// 99th percentile of the spans.
     pub p99: f64,
-    /// The longest one.
     pub max: f64,
 }
 
@@ -63,28 +62,28 @@ impl Micros {
     }
 }
 
-/// What one mechanism costs with one size of state.
+/// Costs of one mechanism with one size of state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its name; `control` where nothing happens.
+    /// Name of the mechanism; `control`: a checkpoint without a move.
     pub mechanism: &'static str,
-    /// Bytes of the state.
+    /// Size of the state, in bytes.
     pub state_bytes: usize,
-    /// Moves.
+    /// Number of measured moves.
     pub n: usize,
-    /// From the announcement until the old process is asked.
+    /// Time from the announcement until the old process gets the request.
     pub lead_us: Micros,
-    /// From then until it has yielded; the stage may be carrying out a step.
+    /// Time from the request until the old process has yielded; it may have to finish a step.
     pub freeze_us: Micros,
-    /// From the yield until the new process is awake.
+    /// Time from the yield until the new process is awake.
     pub wake_us: Micros,
-    /// From then until it has read the state.
+    /// Time from its wake-up until the new process has read the state.
     pub copy_us: Micros,
     /// The time in which no process could carry out steps.
     pub blackout_us: Micros,
 }
 
-/// What is done to the stage.
+/// A measured operation on the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Nothing,
@@ -104,32 +103,31 @@ impl Act {
     }
 }
 
-/// Why nothing was measured.
+/// Reason why the measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
     /// The pipeline did not start, or ended early.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// One core is no place to move between.
+    /// This process may use one core only, and a move needs two.
     #[error("this process may use one core only: let it use two (taskset, cpuset)")]
     OneCore,
-    /// A move that did not come to its end.
+    /// A move did not end in time.
     #[error("{mechanism}: a stage with {state_bytes} bytes of state was not moved within {PATIENCE:?}")]
     Stuck {
-        /// By what.
+        /// Name of the mechanism.
         mechanism: &'static str,
-        /// The state's size.
         state_bytes: usize,
     },
-    /// A thread that failed.
+    /// A thread of the measurement failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Serves, in a process that a measurement has started; it does not return then.
+/// Serves as a stage if a measurement has started this process; in that case it does not return.
 ///
 /// # Errors
-/// [`MigrationError`] where the pipeline is not to be had.
+/// [`MigrationError`] where the pipeline cannot be opened.
 pub fn serve_if_told() -> Result<(), MigrationError> {
     let size = told().and_then(|tag| tag.parse::<usize>().ok());
     size.map_or(Ok(()), |size| start(size).map(drop))
@@ -158,10 +156,10 @@ fn start(state_bytes: usize) -> Result<Pipeline, MigrationError> {
     Ok(Pipeline::start(graph, &options, Arc::new(body))?)
 }
 
-/// Measures all of it; `progress` hears what is measured next.
+/// Measures every size of the plan; calls `progress` before each.
 ///
 /// # Errors
-/// [`MigrationError`].
+/// [`MigrationError`] if the pipeline fails or a move does not end.
 pub fn measure(plan: &MigrationPlan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Row>, MigrationError> {
     let mut rows = Vec::new();
     for state_bytes in &plan.states {
@@ -221,11 +219,11 @@ fn row(act: Act, state_bytes: usize, handovers: &[Handover]) -> Row {
     }
 }
 
-/// One move, to its end.
+/// Performs one move, or a checkpoint without a move, and waits for its end.
 fn perform(supervisor: &Supervisor, act: Act, state_bytes: usize) -> Result<Handover, MigrationError> {
     let (begin, mechanism) = (Instant::now(), act.name());
     let stuck = || MigrationError::Stuck { mechanism, state_bytes };
-    // What began before is none of this move.
+    // Discards records of earlier hand-overs.
     supervisor.handovers();
     while let Err(MoveError::Busy(_) | MoveError::NotReady(..)) = ask(supervisor, act) {
         if begin.elapsed() > PATIENCE {
@@ -257,7 +255,7 @@ fn ask(supervisor: &Supervisor, act: Act) -> Result<(), MoveError> {
     elsewhere.map_or(Ok(()), |core| supervisor.move_stage(WORK, core, mechanism))
 }
 
-/// A process that was pinned elsewhere goes back to the core that its slot is on.
+/// Moves a process that was pinned elsewhere back to the core of its slot.
 fn send_home(supervisor: &Supervisor, begin: Instant) {
     let stages = supervisor.stages();
     let home = stages
@@ -270,7 +268,7 @@ fn send_home(supervisor: &Supervisor, begin: Instant) {
     }
 }
 
-/// A frame each period, until the pipeline ends.
+/// Makes a frame each period, until the pipeline ends.
 fn feed(mut source: Pinned, period: Nanos) -> Result<(), Failure> {
     let mut body = erase(Ticks);
     let mut next = LinuxOs.now();

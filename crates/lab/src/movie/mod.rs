@@ -1,20 +1,21 @@
-//! The movie experiment: one player, hogs on all cores, a busy disk, and four ways to run the player.
+//! The movie experiment: a player beside a CPU-bound background load and a busy disk, and four ways to run the player.
 //!
-//! **Question.** The second paper's, on this machine: a player reads, decodes and displays a frame in every period,
-//! from a file larger than its cache. How many frames are late, and how much does the interactive side get done?
+//! **Question.** The second paper's question, on this machine: a player reads, decodes and displays a frame in every
+//! period, from a file larger than its cache. How many frames are late, and how much work does the background load get
+//! done?
 //!
 //! | arm         | reads                                  | scheduled                                       |
 //! |-------------|----------------------------------------|-------------------------------------------------|
-//! | `alone`     | no player: what the hogs do by themselves |                                              |
-//! | `fair`      | blocking, through the page cache       | as all other threads                            |
+//! | `alone`     | no player: the baseline of the load's work |                                             |
+//! | `fair`      | blocking, through the page cache       | like all other threads                          |
 //! | `fifo`      | blocking, through the page cache       | `SCHED_FIFO`, pinned                            |
 //! | `dual`      | mapped memory                          | `SCHED_FIFO` on an exclusive core, lent while idle |
-//! | `dual-disk` | from the device, looking for the completion as long as the frame can be in time | likewise     |
+//! | `dual-disk` | from the device, polling for the completion as long as the frame can be in time | likewise      |
 //!
-//! **Method.** Every repetition runs each arm once for the same number of frames, in an order that rotates; hogs and
-//! disk traffic go on throughout. A frame that could not even begin before its deadline is dropped, and counts as late.
-//! A late frame is *explained* by a gap of the probe on the player's core at least as long as its overrun (pinned arms
-//! only). Each frame's bytes are checked.
+//! **Method.** Every repetition runs each arm once for the same number of frames, in an order that rotates; the
+//! background load runs throughout. A frame that could not even begin before its deadline is dropped, and counts as
+//! late. A late frame is *explained* by a gap of the probe on the player's core at least as long as its overrun (pinned
+//! arms only). Each frame's bytes are checked.
 
 mod player;
 mod report;
@@ -35,40 +36,39 @@ use self::player::{Film, Performance, Player, Source};
 pub use self::report::{ArmSummary, MovieReport};
 use crate::beside::{Begin, Beside, BesideError, Counted, Kept, Medium, Place};
 
-/// What is played, and beside what.
+/// Parameters of the film, and of the load beside it.
 #[derive(Clone, Debug, Serialize)]
 pub struct MoviePlan {
-    /// Between two frames.
+    /// Time between two frames.
     pub period: Nanos,
-    /// From a frame's release to the instant by which it is to be displayed.
+    /// Time from a frame's release to the instant by which it must be displayed.
     pub deadline: Nanos,
-    /// What decoding one frame takes, alone.
+    /// Time to decode a frame when the player runs alone.
     pub decode: Nanos,
-    /// Bytes of one frame in the file, a multiple of 4096.
+    /// Size of a frame in the file, in bytes, a multiple of 4096.
     pub frame_bytes: usize,
-    /// Bytes of the file, at least one frame.
+    /// Size of the file, in bytes: at least one frame.
     pub file_bytes: u64,
-    /// Bytes of the file that the page cache may keep.
+    /// Bytes of the file that may stay in the page cache.
     pub cache_bytes: u64,
-    /// Frames in each run of an arm.
+    /// Number of frames in each run.
     pub frames: u32,
-    /// Threads that never rest, on each core.
+    /// Number of CPU-bound background threads for each core.
     pub hogs_per_core: u32,
     /// Whether the disk is kept busy.
     pub busy_disk: bool,
-    /// Runs of each arm.
+    /// Number of runs of each arm.
     pub repetitions: u32,
-    /// The arms, in the order of the first repetition.
+    /// The arms, in the order in which the first repetition runs them.
     pub arms: Vec<Arm>,
-    /// What other programs have to do with the player's core.
+    /// Rules for other programs on the player's core.
     pub neighbours: Neighbours,
 }
 
-/// One way to run the player.
+/// A way to run the player; the table above has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
-    /// No player.
     Alone,
     /// Blocking reads, fair scheduling.
     Fair,
@@ -81,10 +81,9 @@ pub enum Arm {
 }
 
 impl Arm {
-    /// All of them.
+    /// All arms, in the order of the table.
     pub const ALL: [Arm; 5] = [Arm::Alone, Arm::Fair, Arm::Fifo, Arm::Dual, Arm::DualDisk];
 
-    /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Arm::Alone => "alone",
@@ -95,59 +94,58 @@ impl Arm {
         }
     }
 
-    /// Whether the player has a core of its own.
+    /// Whether the player runs on an exclusive core.
     pub const fn exclusive(self) -> bool {
         matches!(self, Arm::Dual | Arm::DualDisk)
     }
 }
 
-/// One frame, in time since its release.
+/// Times of one frame, relative to its release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Frame {
-    /// When the player ran.
+    /// When the player began to run.
     pub woken: Nanos,
-    /// When it had read the frame; `None` where it dropped it.
+    /// When the player had read the frame; `None`: the frame was dropped.
     pub read: Option<Nanos>,
     /// When the frame was displayed, or dropped.
     pub finished: Nanos,
-    /// Whether that was after the deadline.
+    /// Whether the frame was finished after its deadline.
     pub late: bool,
-    /// Whether a gap of the probe explains it.
+    /// Whether a gap of the probe explains that the frame is late.
     pub explained: bool,
 }
 
-/// One run of one arm.
+/// Measurements of one run of one arm.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// Which repetition, from 0.
+    /// The repetition, from 0.
     pub repetition: u32,
-    /// Which arm.
     pub arm: Arm,
     /// The frames, in order; none in `alone`.
     pub frames: Vec<Frame>,
-    /// Frames whose bytes were not those of the file: must be 0.
+    /// Number of frames with bytes other than the file's: must be 0.
     pub wrong: u32,
     /// CPU time of the player's thread, lending included.
     pub player_cpu: Nanos,
-    /// For how long the core was lent.
+    /// Time for which the core was lent.
     pub lent: Nanos,
-    /// What taking it back took in the run, wake-up included.
+    /// Times of taking the core back in the run, each with the wake-up.
     pub take_back: Vec<Nanos>,
-    /// What the others got done meanwhile.
+    /// Work of the background load during the run.
     #[serde(flatten)]
     pub counted: Counted,
-    /// What lending was measured to cost before the run; exclusive arms only.
+    /// Costs of lending, as measured before the run; exclusive arms only.
     pub lending: Option<LendingMeasured>,
-    /// Whether the player had a core of its own.
+    /// Whether the player in fact had an exclusive core.
     pub exclusive: bool,
-    /// What protection was obtained, and what was not, for people.
+    /// Messages about protection: what was obtained and what was refused.
     pub protection: Vec<String>,
 }
 
-/// Runs the experiment; `say` hears of each run before it begins, and says whether to go on.
+/// Runs the experiment. Calls `say` before each run; it returns whether to go on.
 ///
 /// # Errors
-/// [`BesideError`]; the machine has been put back but for what the error names.
+/// [`BesideError`]; the machine has been restored except for what the error names.
 pub fn play(plan: &MoviePlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<MovieReport, BesideError> {
     possible(plan)?;
     let stage = Stage::set(plan)?;
@@ -161,11 +159,11 @@ pub fn play(plan: &MoviePlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> R
     Ok(MovieReport::of(plan, cores, medium, runs, probe))
 }
 
-/// Everything that stays the same from run to run.
+/// State that all runs share.
 struct Stage<'p> {
     plan: &'p MoviePlan,
     film: Film,
-    /// Where the film is when it is mapped.
+    /// Path of the film's copy in shared memory, for mapping.
     memory: PathBuf,
     beside: Beside,
 }
@@ -220,7 +218,7 @@ impl<'p> Stage<'p> {
         told.push(self.beside.disk_told(&counted));
         let explained = |frame: &player::Played| {
             let gap = |overrun| self.beside.explains(overrun, frame.released, frame.finished);
-            // Under the fair class it ran wherever it was put: no probe speaks for it.
+            // In the fair class the player may run on any core, so the probe of one core cannot explain its delays.
             arm != Arm::Fair && frame.overrun.is_some_and(gap)
         };
         Ok(Run {
@@ -232,14 +230,14 @@ impl<'p> Stage<'p> {
             lent: played.lending.lent,
             take_back: played.lending.take_back,
             counted,
-            // A core that was not given back is none of one's own.
+            // A core that was not given back in time was not exclusive.
             exclusive: exclusive.is_some() && played.lending.beside == 0,
             lending: kept.and_then(|kept| kept.lending),
             protection: told,
         })
     }
 
-    /// For a player that has a core of its own or not.
+    /// The source of the frames for `arm`; `exclusive` says whether the player has an exclusive core.
     fn source(&self, arm: Arm, exclusive: bool, told: &mut Vec<String>) -> Result<Source, BesideError> {
         let slack = exclusive.then(|| self.slack());
         match arm {
@@ -252,8 +250,8 @@ impl<'p> Stage<'p> {
         }
     }
 
-    /// For how long reading a frame may take, and be polled for: the rest is for decoding, and for what the kernel
-    /// keeps from real-time threads.
+    /// Time that reading a frame may take, and so the limit of polling: the period or the deadline, less the time for
+    /// decoding and the share that the kernel keeps from real-time threads.
     fn slack(&self) -> Nanos {
         let usable = RealTimeLimits::read(&self.beside.place.tree).usable();
         let granted = Nanos((self.plan.period.0 as f64 * usable.get()) as u64);
@@ -264,10 +262,10 @@ impl<'p> Stage<'p> {
 /// Where Linux keeps POSIX shared memory (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Whether the plan can be played at all.
+/// Checks the sizes of the plan.
 ///
 /// # Errors
-/// [`Refusal`] that says what is missing.
+/// [`Refusal`] that says which size is invalid.
 pub fn possible(plan: &MoviePlan) -> Result<(), Refusal> {
     let refusal = |why: String, remedy: &str| Refusal {
         what: "the movie experiment".into(),

@@ -1,4 +1,4 @@
-//! The player: sleeps, reads, decodes, displays; and where it reads from.
+//! The player, which sleeps, reads, decodes and displays, and the sources of its frames.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,12 +19,12 @@ use crate::data_path::{MappedPartition, PolledFile};
 
 use super::Frame;
 
-/// What a player reads at once: the size of libavformat's buffer (`IO_BUFFER_SIZE`).
+/// Bytes of one read through the page cache: the size of libavformat's buffer (`IO_BUFFER_SIZE`).
 const READ_BYTES: usize = 32 << 10;
-/// Reads on which a medium's service times are measured, each way.
+/// Number of reads that measure a medium's service times, polled and blocking each.
 const SERVICES: usize = 60;
 
-/// The file, and what every frame of it adds up to.
+/// The file, with a checksum for each frame.
 pub(super) struct Film {
     path: PathBuf,
     frame_bytes: usize,
@@ -40,7 +40,7 @@ impl Film {
         let mut state = 1u64;
         for _ in 0..frames {
             let words = (0..frame_bytes / 8).map(|_| {
-                // Knuth's multiplicative generator: no two frames alike.
+                // Knuth's multiplicative generator: no two frames are alike.
                 state = state
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407);
@@ -68,24 +68,24 @@ impl Film {
     }
 }
 
-/// What the little-endian words add up to, each times its place from 1: words that changed places are noticed.
+/// Checksum: the sum of the little-endian words, each times its position from 1, so that swapped words are noticed.
 fn sum(bytes: &[u8]) -> u64 {
     let word = |chunk: &[u8]| chunk.try_into().map_or(0, u64::from_le_bytes);
     let weighted = |(chunk, place): (&[u8], u64)| word(chunk).wrapping_mul(place);
     bytes.chunks_exact(8).zip(1..).map(weighted).fold(0, u64::wrapping_add)
 }
 
-/// Where frames come from.
+/// Source of the frames.
 pub(super) enum Source {
-    /// Blocking reads through the page cache, which keeps so many bytes behind.
+    /// Blocking reads through the page cache, which keeps at most the last `cache_bytes` bytes.
     Cached { file: File, cache_bytes: u64 },
-    /// Loads.
+    /// Loads from mapped memory.
     Mapped(Partition),
-    /// The device, waiting like this.
+    /// Reads from the device, polling for `spin` before blocking.
     Polled { file: PolledFile, spin: Nanos },
 }
 
-/// A mapped partition whose file goes with it.
+/// A mapped partition whose file is removed with it.
 pub(super) struct Partition {
     map: MappedPartition,
     path: PathBuf,
@@ -93,7 +93,7 @@ pub(super) struct Partition {
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        // What is left goes with its folder.
+        // If the removal fails, the folder's removal deletes the file.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -105,7 +105,7 @@ impl Source {
         Ok(Source::Cached { file, cache_bytes })
     }
 
-    /// The film in memory; where there is not that much, on the device.
+    /// Maps a copy of the film in memory; where memory is too small, reads from the device.
     pub(super) fn mapped(
         film: &Film,
         path: &Path,
@@ -137,7 +137,7 @@ impl Source {
             path: path.to_owned(),
         };
         let file = File::open(&film.path).map_err(failed("opening", &film.path))?;
-        // Frame by frame: memory that is locked would hold the film twice.
+        // Copies frame by frame, because a buffer of the whole film would lock that memory twice.
         let mut frame = vec![0u8; film.frame_bytes];
         for number in 0..film.sums.len() as u32 {
             let (offset, _) = film.frame(number);
@@ -148,8 +148,9 @@ impl Source {
         Ok(partition)
     }
 
-    /// The device, awaited as the policy says: of `slack`, where the core is kept meanwhile, else of measured service
-    /// times. Blocking through the cache where that is refused.
+    /// Reads from the device. Decides between polling and blocking by `slack`, where the core stays reserved during the
+    /// read, otherwise by measured service times. Where direct reads are refused, reads blocking through the page
+    /// cache.
     pub(super) fn polled(film: &Film, slack: Option<Nanos>, told: &mut Vec<String>) -> Result<Source, BesideError> {
         let mut file = match PolledFile::open(&film.path, film.frame_bytes) {
             Ok(file) => file,
@@ -173,7 +174,7 @@ impl Source {
         let block = quantile(&blocked, 0.5).saturating_sub(quantile(&polled, 0.5)) + BLOCK_AT_LEAST;
         let way = match slack {
             Some(slack) => completion_on_kept_core(slack),
-            // Without a service time nothing is known that speaks against looking.
+            // Without a service time there is no reason against polling.
             None => completion(&polled, block).unwrap_or(Completion::Poll),
         };
         let (way, spin) = match way {
@@ -191,14 +192,14 @@ impl Source {
         Ok(Source::Polled { file, spin })
     }
 
-    /// Puts the frame at `offset` into `frame`.
+    /// Reads the frame at `offset` into `frame`.
     fn read(&mut self, offset: usize, frame: &mut [u8]) -> std::io::Result<()> {
         match self {
             Source::Cached { file, cache_bytes } => {
                 for (n, piece) in frame.chunks_mut(READ_BYTES).enumerate() {
                     file.read_exact_at(piece, (offset + n * READ_BYTES) as u64)?;
                 }
-                // Beyond its cache a film is read anew, however much memory the machine has.
+                // A film is read again beyond its cache, however much memory the machine has.
                 let end = (offset + frame.len()) as u64;
                 let behind = end.saturating_sub(*cache_bytes);
                 let length = (frame.len() as u64).min(behind);
@@ -216,12 +217,12 @@ impl Source {
     }
 }
 
-/// Blocking never comes for nothing, even where noise makes it look faster.
+/// Least cost of blocking: it is never free, even where noise makes it look faster.
 const BLOCK_AT_LEAST: Nanos = Nanos::from_micros(1);
 
-/// Takes a stretch of `file` out of the page cache; 0 bytes mean to its end.
+/// Drops a range of `file` from the page cache; 0 bytes mean to its end.
 fn forget(file: &File, offset: u64, bytes: u64) {
-    // SAFETY: plain numbers; the call is advice.
+    // SAFETY: the call takes plain numbers and is only advice.
     unsafe {
         libc::posix_fadvise(
             file.as_raw_fd(),
@@ -232,7 +233,7 @@ fn forget(file: &File, offset: u64, bytes: u64) {
     }
 }
 
-/// A player, ready to play.
+/// Parameters of a player, and the lease of its core.
 pub(super) struct Player<'s> {
     pub(super) film: &'s Film,
     pub(super) clock: &'s EmulatedClock,
@@ -243,13 +244,13 @@ pub(super) struct Player<'s> {
     pub(super) tenancy: Option<Tenancy>,
 }
 
-/// One frame as it was played.
+/// Instants of one frame.
 pub(super) struct Played {
     pub(super) released: Time,
     woken: Time,
     read: Option<Time>,
     pub(super) finished: Time,
-    /// How long after its deadline; `None` where it was in time.
+    /// Time by which the frame missed its deadline; `None`: it was in time.
     pub(super) overrun: Option<Nanos>,
 }
 
@@ -265,19 +266,19 @@ impl Played {
     }
 }
 
-/// What came of playing.
+/// Measurements of a performance.
 #[derive(Default)]
 pub(super) struct Performance {
     pub(super) frames: Vec<Played>,
     pub(super) wrong: u32,
     pub(super) cpu: Nanos,
     pub(super) lending: Account,
-    /// What went wrong with that.
+    /// The first error of lending.
     pub(super) trouble: Option<String>,
 }
 
 impl Player<'_> {
-    /// Plays all frames of `source` from `start` on, on the calling thread.
+    /// Plays all frames from `start` on, on the calling thread.
     pub(super) fn play(mut self, mut source: Source, start: Time) -> Result<Performance, BesideError> {
         let mut played = Performance {
             frames: Vec::with_capacity(self.frames as usize),
@@ -313,7 +314,7 @@ impl Player<'_> {
                 overrun: (overrun > Nanos::ZERO || read.is_none()).then_some(overrun),
             });
         }
-        // Until the window closes, as between any two frames.
+        // Sleeps until the window closes, as between any two frames, so that the core is lent until then.
         sleep(&mut self.tenancy, start + self.period * u64::from(self.frames));
         played.cpu = thread::thread_cpu_time().saturating_sub(before);
         if let Some(accountant) = self.tenancy.as_ref().map(Tenancy::accountant) {

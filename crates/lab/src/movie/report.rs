@@ -1,4 +1,4 @@
-//! What the runs amount to: values in, values out.
+//! Statistics of the runs. Pure: values in, values out.
 
 use punctual_platform::linux::probe::Oversleep;
 use punctual_units::Nanos;
@@ -7,57 +7,55 @@ use serde::Serialize;
 use super::{Arm, Frame, Medium, MoviePlan, Run};
 use crate::beside::{Interactive, LendingSummary, Quantiles};
 
-/// Everything that was measured.
+/// The report of the movie experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct MovieReport {
-    /// What was played.
     pub plan: MoviePlan,
-    /// How many cores the machine has for us.
+    /// Number of cores that this process may use.
     pub cores: usize,
-    /// What the film and the busy disk are on.
+    /// Medium of the film and of the busy disk's file.
     pub medium: Medium,
-    /// Each arm, over all repetitions.
+    /// Summaries of the arms, each over all repetitions.
     pub arms: Vec<ArmSummary>,
-    /// What lending was measured to cost, over all runs; `None` where no core was lent.
+    /// Measured costs of lending, over all runs; `None` where no core was lent.
     pub lending: Option<LendingSummary>,
-    /// How late the probe woke: the no-op control of all latencies.
+    /// Lateness of the probe's wake-ups: the no-op control of all latencies.
     pub probe: Option<Oversleep>,
-    /// The runs, in order.
+    /// All runs, in the order in which they ran.
     pub runs: Vec<Run>,
 }
 
-/// One arm over all repetitions.
+/// Statistics of one arm over all repetitions.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArmSummary {
-    /// Which.
     pub arm: Arm,
-    /// Frames released.
+    /// Number of frames released.
     pub frames: u64,
-    /// Late or dropped ones.
+    /// Number of late frames, dropped ones included.
     pub late: u64,
-    /// Of those, dropped: they could not begin in time.
+    /// Number of dropped frames: they could not begin in time.
     pub dropped: u64,
-    /// Late ones that no gap of the probe explains.
+    /// Number of late frames that no gap of the probe explains.
     pub unexplained: u64,
-    /// Frames whose bytes were wrong.
+    /// Number of frames with wrong bytes.
     pub wrong: u64,
-    /// From release until the player ran.
+    /// Time from a release until the player ran.
     pub wake: Quantiles,
-    /// From release until a frame was displayed; dropped ones are left out.
+    /// Time from a release until a frame was displayed; dropped frames are left out.
     pub completion: Quantiles,
-    /// CPU time of the player, as a share of one core.
+    /// CPU time of the player's thread, as a share of one core.
     pub player_share: f64,
     /// Share of the time for which the core was lent.
     pub lent_share: f64,
-    /// Late share of each repetition.
+    /// Share of late frames in each repetition.
     pub late_by_repetition: Vec<f64>,
-    /// What hogs and the disk's writer got done.
+    /// Work of the background load against its work alone.
     #[serde(flatten)]
     pub interactive: Interactive,
 }
 
 impl MovieReport {
-    /// Sums up `runs` on a machine of so many cores.
+    /// Computes the statistics of `runs` on a machine of `cores` cores.
     pub fn of(plan: &MoviePlan, cores: usize, medium: Medium, runs: Vec<Run>, probe: Option<Oversleep>) -> MovieReport {
         let arms = plan.arms.iter().map(|arm| ArmSummary::of(*arm, cores, &runs)).collect();
         MovieReport {
@@ -74,7 +72,7 @@ impl MovieReport {
         }
     }
 
-    /// The summary of one arm.
+    /// The summary of `arm`; `None`: the plan does not have it.
     pub fn arm(&self, arm: Arm) -> Option<&ArmSummary> {
         self.arms.iter().find(|summary| summary.arm == arm)
     }
@@ -120,7 +118,7 @@ fn late_share(run: &Run) -> f64 {
     late as f64 / run.frames.len().max(1) as f64
 }
 
-/// The run without a player in the same repetition.
+/// The run without a player in this repetition.
 fn alone(runs: &[Run], repetition: u32) -> Option<&Run> {
     runs.iter()
         .find(|run| run.arm == Arm::Alone && run.repetition == repetition)

@@ -1,18 +1,19 @@
-//! What an exclusive core does to programs that know nothing of us.
+//! Measures the effect of an exclusive core on unrelated programs.
 //!
-//! Strangers (programs in a loop, whose failures are counted, and hogs that never rest) run by turns
+//! The unrelated programs (*strangers*: short programs in a loop, whose failures are counted; and CPU-bound *hogs*) run
+//! under three arms in turn:
 //!
-//! | arm         | strangers have                                   | the exclusive tasks   |
+//! | arm         | cores of the strangers                           | the exclusive tasks   |
 //! |-------------|--------------------------------------------------|-----------------------|
 //! | `alone`     | all cores                                        | do not run            |
 //! | `by-hand`   | all cores but the last (`taskset`)               | do not run            |
-//! | `exclusive` | what [`punctual_scenario::run`] leaves and lends | run; hogs are lent to, programs if asked |
+//! | `exclusive` | the cores that [`punctual_scenario::run`] leaves and lends | run; cores are lent to hogs, to programs if asked |
 //!
-//! `by-hand` is what a careful engineer would set up without us. Of each arm the work per second is told, and what it
-//! is of an equal share: work over what is left of the machine (all cores less the core time of this process, or the
-//! cores that `by-hand` leaves), against the same of `alone` in the same repetition. After each arm the machine is
-//! compared with what it was before the first. A crowd of programs that sleep, in control groups of their own, may be
-//! there all the time.
+//! `by-hand` is a setup that a careful engineer would choose without this project. The report has for each arm the work
+//! per second, and its ratio to an equal share: work divided by the rest of the machine (all cores less the core time
+//! of this process, or the cores that `by-hand` leaves), against the same quotient of `alone` in the same repetition.
+//! After each arm the machine is compared with its state before the first. Many sleeping programs, in control groups of
+//! their own, can be present all the time.
 
 mod snapshot;
 mod strangers;
@@ -39,80 +40,76 @@ use strangers::{Crowd, Done, Hog, Looping};
 
 use crate::stats::median;
 
-/// After strangers have started, and before they are counted.
+/// Time between the start of the strangers and their first count.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How often the user is asked whether to go on.
+/// Interval at which `watch` is called to ask whether to go on.
 const ASKED_EVERY: Duration = Duration::from_millis(100);
 
-/// What is compared.
+/// Configuration of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The exclusive tasks; their duration is that of each arm.
+    /// The exclusive tasks; their duration must be that of each arm.
     pub request: RunRequest,
-    /// How long each arm lasts.
+    /// Duration of each arm.
     pub lasts: Nanos,
-    /// How often each arm runs.
+    /// Number of runs of each arm.
     pub repetitions: u32,
-    /// Programs in a loop.
+    /// The short programs to run in a loop.
     pub strangers: Vec<Stranger>,
-    /// Programs that never rest, in a control group of their own to which the cores are lent.
+    /// Number of CPU-bound programs, in a control group of their own to which the cores are lent.
     pub hogs: u32,
-    /// Whether programs in a loop are in that group, too.
+    /// Whether the programs in a loop are in that group, too.
     pub lend_programs: bool,
-    /// Whether the group shares the cores all the time, instead of having them lent.
+    /// Whether the group shares the cores all the time, instead of borrowing them.
     pub shares: bool,
-    /// Programs that sleep all the time.
+    /// Number of programs that sleep all the time.
     pub sleepers: u32,
-    /// Control groups, with one of the sleepers in each.
+    /// Number of control groups, with one of the sleepers in each.
     pub groups: u32,
 }
 
-/// One way to set the machine up.
+/// A setup of the machine; the table above has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
-    /// Strangers only.
     Alone,
-    /// Strangers only, kept off the last core by `taskset`.
+    /// Strangers only, excluded from the last core by `taskset`.
     ByHand,
-    /// Beside exclusive tasks.
     Exclusive,
 }
 
-/// What came of one arm in one repetition.
+/// Results of one arm in one repetition.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArmRun {
-    /// Which.
     pub arm: Arm,
-    /// Which repetition, from 1.
+    /// The repetition, from 1.
     pub repetition: u32,
-    /// Cores that were left to strangers, on average.
+    /// Mean number of cores that were left to strangers.
     pub left: f64,
-    /// Core time of the hogs, per second.
+    /// Core time of the hogs per second, in cores.
     pub hogs: f64,
-    /// Runs of each program in a loop.
+    /// Results of each program in a loop.
     pub strangers: Vec<StrangerRun>,
-    /// Of the exclusive arm: late jobs, lending, probe.
+    /// Figures of the exclusive tasks; `None` for the other arms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunFigures>,
-    /// What is not as it was before the first arm.
+    /// Differences from the machine before the first arm.
     pub differences: Vec<Difference>,
 }
 
-/// A program in a loop.
+/// Results of a program in a loop.
 #[derive(Clone, Debug, Serialize)]
 pub struct StrangerRun {
-    /// Which.
     pub stranger: Stranger,
-    /// Runs per second that ended well.
+    /// Successful runs per second.
     pub per_second: f64,
-    /// Runs that ended well.
+    /// Number of successful runs.
     pub runs: u64,
-    /// Its core time, per second.
+    /// Core time of the program per second, in cores.
     pub cores: f64,
-    /// Runs that failed.
+    /// Number of failed runs.
     pub failed: u64,
-    /// How the first of these ended, and the last line that it said.
+    /// Exit of the first failed run, and the last line of its output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<String>,
 }
@@ -120,85 +117,86 @@ pub struct StrangerRun {
 /// The figures of the exclusive tasks.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunFigures {
-    /// Jobs of all exclusive tasks.
+    /// Number of jobs of all exclusive tasks.
     pub jobs: u64,
-    /// Of those, late.
+    /// Number of late jobs.
     pub late: u64,
-    /// The part of the leases that was used, at least.
+    /// Share of the lent time that borrowers used, at least.
     pub used_share: Option<f64>,
-    /// How long the cores were lent, in seconds.
+    /// Time for which the cores were lent, in seconds.
     pub lent_s: f64,
-    /// What taking a core back took, in microseconds.
+    /// Time to take a core back, in microseconds.
     pub take_back_us: Option<Quantiles>,
-    /// How late an idle probe woke on the core: the control of the line above.
+    /// Lateness of an idle probe's wake-ups on the core, as median, p99 and maximum: the control of `take_back_us`.
     pub probe_us: Option<[f64; 3]>,
-    /// How the core was kept, or why not.
+    /// Messages on how the core was protected, or why not.
     pub protection: Vec<String>,
 }
 
-/// What the comparison tells.
+/// The report of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct NeighboursReport {
-    /// How long each arm lasted, in seconds.
+    /// Duration of each arm, in seconds.
     pub seconds: f64,
-    /// Failed runs of programs in a loop beside exclusive tasks.
+    /// Number of failed runs of programs in a loop beside exclusive tasks.
     pub failed_links: u64,
-    /// The same of the other two arms: the control.
+    /// Number of failed runs under the other two arms: the control.
     pub failed_without: u64,
-    /// Work of the hogs beside exclusive tasks, of an equal share of what was left: the median of the repetitions.
+    /// Work of the hogs beside exclusive tasks, relative to an equal share of the rest: the median of the repetitions.
     pub hogs_share: Option<f64>,
-    /// The same of each program in a loop.
+    /// Work of each program in a loop, relative to an equal share.
     pub strangers: Vec<StrangerShare>,
-    /// Work of the hogs beside exclusive tasks over that under `by-hand`.
+    /// Work of the hogs beside exclusive tasks, divided by that under `by-hand`.
     pub hogs_over_by_hand: Option<f64>,
-    /// The least used part of the leases.
+    /// Least used share of the lent time, of all repetitions.
     pub used_share: Option<f64>,
-    /// What taking a core back took, the worst repetition.
+    /// Time to take a core back, in microseconds, in the worst repetition.
     pub take_back_us: Option<Quantiles>,
-    /// The 99th percentile of that above the probe's, the worst repetition, in microseconds.
+    /// The 99th percentile of that time minus the probe's, in the worst repetition, in microseconds.
     pub take_back_above_control_us: Option<f64>,
-    /// What was not as it was before, after any arm.
+    /// Number of differences from the initial state, after all arms together.
     pub differences: usize,
-    /// What is missing, in words.
+    /// Messages about parts that were left out.
     pub notes: Vec<String>,
     /// Every arm of every repetition.
     pub arms: Vec<ArmRun>,
 }
 
-/// What a program in a loop gets done beside exclusive tasks: medians of the repetitions.
+/// Work of a program in a loop beside exclusive tasks: medians of the repetitions.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct StrangerShare {
-    /// The program.
     pub stranger: Stranger,
-    /// Its work, of an equal share of what was left.
+    /// Work of the program, relative to an equal share of the rest.
     pub share: Option<f64>,
-    /// Its core time, likewise: less than that went into its work where this is more.
+    /// Core time of the program, relative to an equal share; where it exceeds `share`, a part of that time did not go
+    /// into work.
     pub core_time_share: Option<f64>,
-    /// Its work over that under `by-hand`.
+    /// Work of the program, divided by that under `by-hand`.
     pub over_by_hand: Option<f64>,
 }
 
-/// Why nothing was compared.
+/// Reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NeighboursError {
-    /// The exclusive tasks did not run.
+    /// Running the exclusive tasks failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Strangers could not be started.
+    /// Starting the strangers failed.
     #[error("starting programs to compare: {0}")]
     Strangers(#[from] io::Error),
-    /// Nothing to compare with.
+    /// All strangers were left out, so there is nothing to compare; the text has the reasons.
     #[error("{0}")]
     Nothing(String),
-    /// The user asked for the end.
+    /// The user interrupted the comparison.
     #[error("interrupted; the machine has been put back")]
     Interrupted,
 }
 
-/// Compares; `watch` hears what is being done, and whether to go on.
+/// Runs the comparison. Calls `watch` with the next step, and regularly with an empty text; it returns whether to go
+/// on.
 ///
 /// # Errors
-/// [`NeighboursError`]; the machine has been put back.
+/// [`NeighboursError`]; the machine has been restored.
 pub fn compare(
     plan: &Plan,
     watch: &mut dyn FnMut(&str) -> ControlFlow<()>,
@@ -261,13 +259,13 @@ struct Bench<'b> {
     strangers: Vec<Stranger>,
     folder: &'b Path,
     cores: Vec<CoreId>,
-    /// Whether there is a group that the cores are lent to.
+    /// Whether a group exists to which the cores are lent.
     lends: bool,
     journal: Journal,
     before: Snapshot,
 }
 
-/// Work done by an instant.
+/// Work that was done up to an instant.
 #[derive(Clone, Debug)]
 struct Tally {
     at: punctual_units::Time,
@@ -478,7 +476,7 @@ fn told(protection: &Protection) -> String {
     }
 }
 
-/// The core time of all threads of this process.
+/// The core time of all threads of this process, ended ones included.
 fn own_core_time() -> Nanos {
     // SAFETY: an all-zero value is valid, and the call fills it in.
     let time = unsafe {
@@ -489,7 +487,7 @@ fn own_core_time() -> Nanos {
     Nanos::from_secs(time.tv_sec as u64) + Nanos(time.tv_nsec as u64)
 }
 
-/// The crowd and its groups.
+/// The sleeping programs and their control groups.
 struct Gathering {
     crowd: Option<Crowd>,
     groups: Vec<Group>,
@@ -517,7 +515,7 @@ impl Gathering {
 /// A control group of programs; the journal removes it.
 struct Group {
     folder: PathBuf,
-    /// As `/proc/<pid>/cgroup` shows it.
+    /// The group's name as `/proc/<pid>/cgroup` shows it.
     name: PathBuf,
 }
 
@@ -533,7 +531,7 @@ impl Group {
         };
         let made = journal.make_dir(&group.folder);
         made.map_err(RuntimeError::from).map_err(RunError::from)?;
-        // A group to lend to needs a list of its own.
+        // A group that borrows cores needs explicit lists of cores (and of memory nodes in version 1).
         let lists: &[(&str, &str)] = match version_1 {
             true => &[("cpuset.cpus", "cpuset.cpus"), ("cpuset.mems", "cpuset.mems")],
             false => &[("cpuset.cpus", "cpuset.cpus.effective")],

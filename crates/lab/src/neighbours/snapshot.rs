@@ -1,4 +1,4 @@
-//! What an exclusive core may have changed on the machine, read from outside.
+//! Snapshots of machine state that an exclusive core may have changed, read independently of the code that changes it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 const WORK: &str = "/sys/devices/virtual/workqueue/cpumask";
-/// Files of a group that tell which cores it has and which controllers it hands down.
+/// Files of a group with its cores and the controllers that it delegates.
 const OF_A_GROUP: [&str; 4] = [
     "cpuset.cpus",
     "cpuset.cpus.exclusive",
@@ -21,24 +21,22 @@ const OF_A_GROUP: [&str; 4] = [
 /// every control group, and the bound on each core's idle states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// By number and start, without threads of this process and of those that it started.
+    /// Threads by number and start time, without those of this process.
     threads: BTreeMap<(i32, u64), String>,
     files: BTreeMap<PathBuf, String>,
 }
 
-/// Something that is not as it was.
+/// A change between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// A thread or file.
+    /// The thread or the file that differs.
     pub what: String,
-    /// As it was.
     pub before: String,
-    /// As it is.
     pub after: String,
 }
 
 impl Snapshot {
-    /// Of the machine as it is.
+    /// Reads the present state of the machine.
     pub fn take() -> Snapshot {
         let interrupts = below(Path::new("/proc/irq")).into_iter();
         let interrupts = interrupts.map(|folder| folder.join("smp_affinity_list"));
@@ -55,7 +53,7 @@ impl Snapshot {
         }
     }
 
-    /// What differs in `after`: threads that are in both, and all files.
+    /// Differences to `after`: of threads that are in both snapshots, and of all files.
     pub fn differences(&self, after: &Snapshot) -> Vec<Difference> {
         let threads = self.threads.iter().filter_map(|(thread, before)| {
             let after = after.threads.get(thread)?;
@@ -116,16 +114,18 @@ fn threads() -> BTreeMap<(i32, u64), String> {
 /// The flag of a thread whose affinity only the kernel changes (PF_NO_SETAFFINITY in include/linux/sched.h).
 const PLACED_BY_THE_KERNEL: u64 = 0x0400_0000;
 
-/// The thread's number and start, and what is looked at (proc_pid_stat(5), proc_pid_status(5)); none of a thread that
-/// the kernel places.
+/// The thread's number and start time, and its compared state (proc_pid_stat(5), proc_pid_status(5)); `None` for a
+/// thread that the kernel places.
 fn of_thread(folder: &Path) -> Option<((i32, u64), String)> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
-    // Behind the name, which may have blanks and parentheses; the state is the first field there, the third of all.
+    // Skips the name, which may contain blanks and parentheses; the next field is the state, field 3 of
+    // proc_pid_stat(5).
     let (number, fields) = (stat.split(' ').next()?, stat.rsplit_once(") ")?.1);
     let field = |number: usize| fields.split(' ').nth(number - 3);
-    // A thread of an interrupt goes with that (irq_thread_check_affinity() in kernel/irq/manage.c), which is compared.
+    // The affinity of an interrupt's thread follows the interrupt's (irq_thread_check_affinity() in
+    // kernel/irq/manage.c), which is compared itself.
     if field(9)?.parse::<u64>().ok()? & PLACED_BY_THE_KERNEL != 0 || stat.contains("(irq/") {
         return None;
     }

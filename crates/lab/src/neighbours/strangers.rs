@@ -1,4 +1,5 @@
-//! Programs that know nothing of us: started so that they are no children of this process, which are left alone.
+//! Starts unrelated programs. They must not be children of this process, because an exclusive core leaves its children
+//! where they are.
 
 use std::fs;
 use std::io;
@@ -9,11 +10,11 @@ use std::time::{Duration, Instant};
 use punctual_units::Nanos;
 use serde::Serialize;
 
-/// How long a program may take to begin, and to end once it was asked to.
+/// Limit of the time that a program takes to begin, and to end after a request.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A program that is run again and again. Its failures are counted.
+/// A program that runs in a loop. Its failures are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stranger {
@@ -28,10 +29,9 @@ pub enum Stranger {
 }
 
 impl Stranger {
-    /// All of them.
     pub const ALL: [Stranger; 4] = [Stranger::Link, Stranger::Jvm, Stranger::Go, Stranger::Openmp];
 
-    /// As it is written.
+    /// Name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Stranger::Link => "link",
@@ -41,7 +41,7 @@ impl Stranger {
         }
     }
 
-    /// What has to be made once in a folder, and then run again and again, by a shell there.
+    /// Two shell scripts: one that prepares the program in a folder, and one that runs it there.
     fn scripts(self) -> (&'static str, &'static str) {
         match self {
             Stranger::Link => (
@@ -75,10 +75,10 @@ impl Stranger {
         }
     }
 
-    /// Prepares it in `folder`.
+    /// Prepares the program in `folder`.
     ///
     /// # Errors
-    /// What the machine lacks, in its own words.
+    /// The last line of the error output, or why no shell ran.
     pub fn prepare(self, folder: &Path) -> Result<(), String> {
         fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
         let made = Command::new("sh")
@@ -96,14 +96,13 @@ impl Stranger {
     }
 }
 
-/// What a program in a loop has done so far.
+/// Counts of a program in a loop, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Runs that ended well.
+    /// Number of successful runs.
     pub runs: u64,
-    /// Runs that failed.
     pub failed: u64,
-    /// The core time of all its runs that have ended, in steps of 10 ms.
+    /// Core time of all runs that have ended, in steps of 10 ms.
     pub used: Nanos,
 }
 
@@ -118,14 +117,15 @@ impl std::ops::Sub for Done {
     }
 }
 
-/// A shell of its own session that runs a script, until this is dropped. Scripts end when this process has ended, too.
+/// A shell in a session of its own that runs a script until this is dropped. Scripts also end after this process has
+/// ended.
 #[derive(Debug)]
 struct Detached {
     pid: i32,
 }
 
 impl Detached {
-    /// The shell's parent ends at once, so that the shell is no child of this process.
+    /// Starts the shell through a parent that ends at once, so that the shell is no child of this process.
     fn start(script: &str, folder: &Path) -> io::Result<Detached> {
         let number = folder.join("pid");
         let _ = fs::remove_file(&number);
@@ -155,7 +155,7 @@ impl Detached {
 
 impl Drop for Detached {
     fn drop(&mut self) {
-        // SAFETY: plain numbers; the shell leads a session, and so a group of processes, of its own.
+        // SAFETY: the call takes plain numbers; the shell leads a session, and so a process group, of its own.
         unsafe { libc::kill(-self.pid, libc::SIGKILL) };
         let since = Instant::now();
         while Path::new(&format!("/proc/{}", self.pid)).exists() && since.elapsed() < PATIENCE {
@@ -164,7 +164,7 @@ impl Drop for Detached {
     }
 }
 
-/// A program in a loop.
+/// A program that a shell runs in a loop.
 #[derive(Debug)]
 pub struct Looping {
     folder: PathBuf,
@@ -172,10 +172,11 @@ pub struct Looping {
 }
 
 impl Looping {
-    /// Runs `stranger`, which was prepared in `folder`, again and again, after what the shell is to do `first`.
+    /// Runs `stranger`, which was prepared in `folder`, again and again; the shell executes the commands `first`
+    /// before.
     ///
     /// # Errors
-    /// Why no shell could be started.
+    /// The error of starting a shell.
     pub fn start(stranger: Stranger, folder: &Path, first: &str) -> io::Result<Looping> {
         let run = stranger.scripts().1;
         let script = format!(
@@ -192,12 +193,12 @@ impl Looping {
         })
     }
 
-    /// The number of its shell; each run is a child of that, and so in its control group.
+    /// Process id of the shell; each run is a child of the shell, and so in its control group.
     pub fn pid(&self) -> i32 {
         self.shell.pid
     }
 
-    /// So far.
+    /// Counts since the start.
     pub fn done(&self) -> Done {
         let lines = |file: &str| {
             let text = fs::read(self.folder.join(file)).unwrap_or_default();
@@ -210,7 +211,7 @@ impl Looping {
         }
     }
 
-    /// How the first failed run ended, and the last line that it said.
+    /// Exit of the first failed run, and the last line of its output.
     pub fn first_failure(&self) -> Option<String> {
         let text = fs::read_to_string(self.folder.join("first")).unwrap_or_default();
         let mut lines = text.lines();
@@ -219,34 +220,34 @@ impl Looping {
     }
 }
 
-/// A program that never rests.
+/// A CPU-bound program that never sleeps.
 #[derive(Debug)]
 pub struct Hog(Detached);
 
 impl Hog {
-    /// Starts one, after what the shell is to do `first`.
+    /// Starts a program; the shell executes the commands `first` before.
     ///
     /// # Errors
-    /// Why no shell could be started.
+    /// The error of starting a shell.
     pub fn start(folder: &Path, first: &str) -> io::Result<Hog> {
         fs::create_dir_all(folder)?;
         let own = std::process::id();
         Detached::start(&format!("{first}while kill -0 {own}; do :; done"), folder).map(Hog)
     }
 
-    /// Its number.
+    /// Process id of the shell.
     pub fn pid(&self) -> i32 {
         self.0.pid
     }
 
-    /// The core time that it has used, in steps of 10 ms.
+    /// Core time since the start, in steps of 10 ms.
     pub fn used(&self) -> Nanos {
         core_time(self.pid(), 14)
     }
 }
 
-/// A core time of process `pid`: its own from field 14 of proc_pid_stat(5) on (in user mode, and in the kernel), that
-/// of the children that it has waited for from field 16 on.
+/// Core time of process `pid`, in user mode and in the kernel: its own from field 14 of proc_pid_stat(5) on, that of
+/// the children that it has waited for from field 16 on.
 fn core_time(pid: i32, first: usize) -> Nanos {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
@@ -254,17 +255,18 @@ fn core_time(pid: i32, first: usize) -> Nanos {
     Nanos::from_millis(10) * both.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>()
 }
 
-/// Programs that sleep: a machine that others use has thousands of threads, most of which have nothing to do.
+/// Programs that sleep, because a shared machine has thousands of threads, most of which have nothing to do.
 #[derive(Debug)]
 pub struct Crowd {
     shell: Detached,
 }
 
 impl Crowd {
-    /// Starts `count` of them, spread over `groups` (folders of control groups) and the group of this process.
+    /// Starts `count` sleeping programs, spread over `groups` (folders of control groups) and the group of this
+    /// process.
     ///
     /// # Errors
-    /// Why they could not be started.
+    /// The error of starting them.
     pub fn start(folder: &Path, count: u32, groups: &[PathBuf]) -> io::Result<Crowd> {
         fs::create_dir_all(folder)?;
         let groups: Vec<String> = groups.iter().map(|group| group.display().to_string()).collect();

@@ -1,9 +1,9 @@
-//! The load: requests at random instants (Poisson), each timed from the instant at which it was to be sent, over many
-//! connections and one thread.
+//! The load generator: requests at random instants (Poisson), each timed from the instant at which it was due, over
+//! many connections in one thread.
 //!
-//! A connection has one request at a time, as a client that waits for its answer. Where all are busy, requests wait
-//! here, and their time goes on; one whose time is over before it was sent is given up. So late
-//! answers and requests that were never sent show a server that answers late; the load does not wait for it.
+//! A connection has one request at a time, like a client that waits for its answer. Where all connections are busy,
+//! requests queue here, and their time keeps running; a request whose deadline passes before it was sent is abandoned.
+//! So late answers and unsent requests show a server that answers late; the load does not wait for it.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -17,62 +17,62 @@ use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Value, Version, Writer};
 use punctual_units::{Clock, Nanos, Time};
 
-/// The bytes of one read.
+/// Size of the buffer of one read, in bytes.
 const READ_AT_ONCE: usize = 16 << 10;
-/// How long answers are waited for once nothing more is offered.
+/// Time to wait for answers after the last request was offered.
 const GRACE: Nanos = Nanos::from_secs(30);
 
-/// How requests come.
+/// Arrival process of the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Manner {
-    /// So many a second, whatever becomes of them.
+    /// Requests per second, independent of the answers.
     Open(f64),
-    /// So many at a time: each answer is followed by another request.
+    /// Number of requests in flight: each answer is followed by another request.
     Closed(usize),
 }
 
-/// What is asked, and for how long.
+/// Parameters of a load.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The command.
+    /// Words of the command.
     pub command: Vec<Vec<u8>>,
-    /// Whether a request says the time that it has left: `DEADLINE MS COMMAND ..`.
+    /// Whether a request states its remaining time: `DEADLINE MS COMMAND ..`.
     pub tells: bool,
-    /// How requests come.
+    /// Arrival of the requests.
     pub manner: Manner,
-    /// For how long they come.
+    /// Time during which requests arrive.
     pub length: Nanos,
-    /// The time that each has, from when it was to be sent.
+    /// Time to answer a request, from the instant at which it was due.
     pub deadline: Nanos,
-    /// Where the instants are drawn from.
+    /// Seed of the random instants.
     pub seed: u64,
-    /// Whether this thread has a core of its own, and may look without a pause for what comes.
+    /// Whether this thread has an exclusive core, and so may poll for events without sleeping.
     pub spins: bool,
 }
 
-/// What came of it.
+/// Counts of the requests of a load by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Requests that were to be sent.
+    /// Number of requests that were due.
     pub offered: u64,
-    /// Answered in time.
+    /// Number of requests answered in time.
     pub timely: u64,
-    /// Answered, too late.
+    /// Number of requests answered too late.
     pub late: u64,
-    /// Told that they were not carried out.
+    /// Number of requests answered `LATE`, which means: not executed.
     pub refused: u64,
-    /// Given up before they were sent: no connection was free in time.
+    /// Number of requests abandoned before they were sent: no connection was free in time.
     pub unsent: u64,
-    /// Sent, and not answered; or answered by another error.
+    /// Number of requests that were sent but not answered, or were answered by another error.
     pub failed: u64,
-    /// From when each was to be sent to its answer, of those that were answered, in microseconds.
+    /// Delays of answered requests, from the instant at which each was due, in microseconds.
     pub delays_us: Vec<u32>,
-    /// The first other error.
+    /// Text of the first failure.
     pub error: Option<String>,
 }
 
 impl Tally {
-    /// Both together.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: Tally) {
         self.offered += other.offered;
         self.timely += other.timely;
@@ -84,7 +84,7 @@ impl Tally {
         self.error = self.error.take().or(other.error);
     }
 
-    /// A request that was to be sent at `at` was answered.
+    /// Counts the answer to a request that was due at `at`.
     fn answered(&mut self, at: Time, now: Time, deadline: Nanos, reply: &Value) {
         match reply {
             Value::Error(text) if text.starts_with("LATE ") => self.refused += 1,
@@ -110,26 +110,26 @@ struct Connection {
     stream: TcpStream,
     parser: ReplyParser,
     out: Vec<u8>,
-    /// When its request was to be sent.
+    /// Instant at which the current request was due; `None`: no request is in flight.
     asked: Option<Time>,
 }
 
-/// Many connections to one server.
+/// Connections to one server.
 pub struct Client {
     poll: Poll,
     connections: Vec<Connection>,
-    /// Those that wait for nothing.
+    /// Indices of the connections without a request.
     idle: VecDeque<usize>,
-    /// How many wait for an answer.
+    /// Number of connections that wait for an answer.
     under_way: usize,
     scratch: Box<[u8]>,
 }
 
 impl Client {
-    /// Opens them.
+    /// Opens all connections.
     ///
     /// # Errors
-    /// Where the system gives no further descriptor, or the server takes no further connection.
+    /// The error of a socket: the system has no further descriptor, or the server accepts no further connection.
     pub fn connect(address: SocketAddr, connections: usize) -> io::Result<Client> {
         let poll = Poll::new()?;
         let mut all = Vec::with_capacity(connections);
@@ -156,10 +156,10 @@ impl Client {
         })
     }
 
-    /// Offers a load, and waits until all that was sent is answered.
+    /// Offers a load, and waits until all sent requests are answered, at most `GRACE`.
     ///
     /// # Errors
-    /// Where the system gives no events.
+    /// The error of poll.
     pub fn offer(&mut self, load: &Load) -> io::Result<Tally> {
         let mut tally = Tally::default();
         let mut events = Events::with_capacity(1024);
@@ -265,7 +265,7 @@ impl Client {
         }
     }
 
-    /// A connection that is over serves no more; its request has failed.
+    /// Ends a connection that was closed or failed, and counts its request as failed.
     fn lose(&mut self, place: usize, why: &str, tally: &mut Tally) {
         let connection = &mut self.connections[place];
         connection.out.clear();
@@ -278,8 +278,8 @@ impl Client {
     }
 }
 
-/// How long to wait for events. The kernel's wait ends at whole milliseconds, so that it may end a request's instant
-/// late: a thread with a core of its own looks again and again instead.
+/// Timeout of the next wait for events. The kernel's wait ends at whole milliseconds, so it may miss a request's
+/// instant: a thread with an exclusive core polls instead.
 fn pause(load: &Load, next: Time, end: Time, now: Time) -> Duration {
     const TICK: Nanos = Nanos::from_millis(1);
     let ahead = next.min(end).since(now);
@@ -291,12 +291,12 @@ fn pause(load: &Load, next: Time, end: Time, now: Time) -> Duration {
     }
 }
 
-/// The time to the next request.
+/// Random time to the next request, for `rate` requests per second.
 fn gap(random: &mut u64, rate: f64) -> Nanos {
     Nanos((-uniform(random).ln() / rate * 1e9) as u64)
 }
 
-/// Between 0 and 1, without 0 (SplitMix64; Steele, Lea and Flood, 2014).
+/// A random number above 0, at most 1 (SplitMix64; Steele, Lea and Flood, 2014).
 fn uniform(random: &mut u64) -> f64 {
     *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,15 +1,15 @@
-//! A store under more load than it can serve, beside Redis, and HAProxy before Redis.
+//! Compares stores under more load than they can serve: `punctual serve`, Redis, and HAProxy before Redis.
 //!
-//! **Question.** More clients come than a server can serve, each of which can use an answer within a deadline and none
-//! later. How many get one?
+//! **Question.** More clients come than a server can serve. Each can use an answer until a deadline and none later. How
+//! many get an answer in time?
 //!
-//! **Method.** Each server gets as many records as make a request take the same time on each ([`servers::COMMAND`],
-//! which looks at all keys): a command of Redis' own, so that no server has anything for this comparison. What a server
-//! serves unloaded is measured first, by clients that wait for their answers. Then multiples of that are offered by
-//! requests at random instants, each timed from when it was to be sent ([`driver`]). Servers take turns, on the same
-//! cores; the driver has another one, where there is one.
+//! **Method.** Each server gets a number of records with which a request takes the same time on each
+//! ([`servers::COMMAND`], which visits all keys): a command of Redis' own, so that no server has code that is special
+//! to this comparison. The unloaded throughput of a server is measured first, by clients that wait for their answers.
+//! Then multiples of it are offered by requests at random instants, each timed from when it was due ([`driver`]).
+//! Servers take turns, on the same cores; the driver has another core, if there is one.
 //!
-//! Only requests to `punctual serve` say their deadline. Redis and HAProxy have no word for one.
+//! Only requests to `punctual serve` state their deadline; the protocols of Redis and HAProxy cannot express one.
 
 pub mod driver;
 pub mod servers;
@@ -23,122 +23,121 @@ use punctual_units::{Nanos, percentile};
 use serde::Serialize;
 use servers::{Asker, COMMAND, Kind, Server, redis_benchmark, version};
 
-/// What is served unloaded is what so many clients get that wait for their answers.
+/// Number of clients that wait for their answers, in the measurement of the unloaded throughput.
 const UNLOADED: usize = 16;
-/// Requests of redis-benchmark.
+/// Number of requests that redis-benchmark sends.
 const CHECKED: u32 = 5_000;
 
-/// What is compared, and how.
+/// Configuration of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program of `punctual`.
+    /// Path of the `punctual` program.
     pub program: PathBuf,
-    /// Connections to each server.
+    /// Number of connections to each server.
     pub connections: usize,
-    /// Multiples of what a server serves unloaded.
+    /// Loads to offer, as multiples of a server's unloaded throughput.
     pub multiples: Vec<f64>,
-    /// How often all are offered.
+    /// Number of times that all multiples are offered.
     pub rounds: u32,
-    /// How long each is.
+    /// Duration of one load.
     pub length: Nanos,
-    /// The time that a request has.
+    /// Time within which a request must be answered.
     pub deadline: Nanos,
-    /// The work of a request.
+    /// Execution time of a request.
     pub work: Nanos,
-    /// Where instants are drawn from.
+    /// Seed of the random instants.
     pub seed: u64,
 }
 
-/// A comparison.
+/// Result of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// Connections to each server.
+    /// Number of connections to each server.
     pub connections: usize,
-    /// The time that a request has, in milliseconds.
+    /// Time within which a request must be answered, in milliseconds.
     pub deadline_ms: f64,
-    /// Cores of the servers, and of the driver.
+    /// Cores of the servers, and cores of the driver.
     pub cores: [Vec<usize>; 2],
-    /// How long each multiple was offered, in seconds, in all rounds.
+    /// Time for which each multiple was offered, in seconds, in all rounds together.
     pub offered_s: f64,
-    /// By server.
+    /// Results of each server.
     pub servers: Vec<Row>,
-    /// What is not installed.
+    /// Servers that were left out because they are not installed.
     pub left_out: Vec<String>,
 }
 
-/// A server.
+/// Results of a server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its name.
     pub server: &'static str,
-    /// What it says that it is.
+    /// First line of the version that the server's program prints.
     pub version: String,
-    /// Its records.
+    /// Number of records that were stored.
     pub records: usize,
-    /// What a request takes beyond one to an empty store, in microseconds.
+    /// Execution time of a request beyond that with an empty store, in microseconds.
     pub work_us: f64,
-    /// One connection that waits for each answer, below saturation.
+    /// Throughput and delay with one connection that waits for each answer, below saturation.
     pub one_at_a_time: Check,
-    /// Requests per second that it serves unloaded.
+    /// Unloaded throughput, in requests per second.
     pub unloaded_per_s: f64,
-    /// By multiple.
+    /// Results for each multiple.
     pub cells: Vec<Cell>,
 }
 
-/// The driver beside redis-benchmark.
+/// Results of the driver and of redis-benchmark side by side, as a check of the driver.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Check {
-    /// Requests per second of the driver.
+    /// Requests per second that the driver measured.
     pub driver_per_s: f64,
-    /// Its median in milliseconds.
+    /// Median delay that the driver measured, in milliseconds.
     pub driver_p50_ms: Option<f64>,
-    /// Requests per second of redis-benchmark.
+    /// Requests per second that redis-benchmark measured; `None`: not installed.
     pub redis_benchmark_per_s: Option<f64>,
-    /// Its median in milliseconds.
+    /// Median delay that redis-benchmark measured, in milliseconds.
     pub redis_benchmark_p50_ms: Option<f64>,
 }
 
-/// A server at one multiple, all rounds together. Rates are per second.
+/// Results of a server at one multiple, all rounds together. Rates are per second.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// Of what it serves unloaded.
+    /// Offered load divided by the unloaded throughput.
     pub multiple: f64,
-    /// Requests that were to be sent.
+    /// Requests that were due.
     pub offered_per_s: f64,
-    /// Answered in time.
+    /// Requests answered in time.
     pub timely_per_s: f64,
-    /// Answered, too late.
+    /// Requests answered too late.
     pub late_per_s: f64,
-    /// Told at once or later that they were not carried out.
+    /// Requests answered `LATE`, at once or later: not executed.
     pub refused_per_s: f64,
-    /// Given up, as all connections waited for answers.
+    /// Requests abandoned because all connections waited for answers.
     pub unsent_per_s: f64,
-    /// Answered by an error, or never.
+    /// Requests answered by another error, or never.
     pub failed_per_s: f64,
-    /// The first such error.
+    /// Text of the first failure.
     pub error: Option<String>,
-    /// From when a request was to be sent to its answer, of those that were served, in milliseconds.
+    /// Median delay of answered requests, from the instant at which each was due, in milliseconds.
     pub p50_ms: Option<f64>,
-    /// See above.
+    /// The 99th percentile of that delay, in milliseconds.
     pub p99_ms: Option<f64>,
-    /// Timely ones over what is served unloaded.
+    /// Timely answers per second divided by the unloaded throughput.
     pub timely_share: f64,
 }
 
-/// A server on its way through a comparison.
+/// A server during a comparison.
 struct Subject {
     server: Server,
     row: Row,
     tallies: Vec<Tally>,
 }
 
-/// Compares; says to `note` what goes on.
+/// Runs the comparison; reports progress to `note`.
 ///
 /// # Errors
-/// Where a server does not start, or a socket cannot be had.
+/// The error of starting a server, or of a socket.
 pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured> {
     let cores = allowed_cores();
-    // One core for the driver, so that what it costs is taken from no server.
+    // The driver has a core of its own, so that its cost affects no server.
     let (for_servers, for_driver) = match cores.split_last() {
         Some((last, others @ [_, ..])) => (others.to_vec(), vec![*last]),
         _ => (cores.clone(), cores.clone()),
@@ -146,7 +145,7 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
     let has_own = for_servers != for_driver;
     let pin = |cores: &[_]| pin_to(cores).map_err(|refusal| io::Error::other(refusal.to_string()));
     let folder = tempfile::tempdir()?;
-    // What is started here runs where this thread does.
+    // Servers inherit the affinity of this thread.
     pin(&for_servers)?;
     let (mut servers, mut left_out) = (Vec::new(), Vec::new());
     for kind in Kind::ALL {
@@ -180,7 +179,7 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
     let mut subjects: Vec<Subject> = Vec::new();
     for (server, version) in servers {
         note(&format!("{}: records, and what is served unloaded", server.kind.name()));
-        // Behind HAProxy there is the same Redis, with the same records.
+        // HAProxy forwards to the same Redis, so the records are there already.
         let before = subjects.last().filter(|_| server.kind == Kind::Haproxy);
         let (records, work) = match before.map(|subject| &subject.row) {
             Some(redis) => (redis.records, Nanos((redis.work_us * 1e3) as u64)),
@@ -192,7 +191,7 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
         for (number, multiple) in plan.multiples.iter().enumerate() {
             let count = subjects.len();
             for at in 0..count {
-                // Another one begins each time.
+                // The first server rotates.
                 let subject = &mut subjects[(at + number + round as usize) % count];
                 let name = subject.server.kind.name();
                 note(&format!(
@@ -242,7 +241,7 @@ fn load(plan: &Plan, kind: Kind, manner: Manner, spins: bool) -> Load {
     }
 }
 
-/// Finds what a server serves unloaded, whose requests take so long with so many records.
+/// Measures the unloaded throughput of a server with `records` records, whose requests take `work`.
 fn unloaded(
     plan: &Plan,
     server: Server,

@@ -1,4 +1,4 @@
-//! The servers of a comparison, as processes, and the records in them.
+//! The servers of a comparison, as child processes, and their records.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,37 +11,33 @@ use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Value, Version, Writer};
 use punctual_units::{Clock, Nanos, percentile};
 
-/// Far longer than a server takes to listen on a busy machine.
+/// Limit of the time until a server listens: far longer than that takes on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Far longer than any answer takes here.
+/// Limit of the time of an answer: far longer than any takes here.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// What is asked: keys that match, of which there are none. Each server looks at each of its keys for that.
+/// The request: keys that match a pattern that none matches. Each server checks each of its keys.
 pub const COMMAND: [&str; 2] = ["KEYS", "none*"];
-/// The most records: `punctual serve` answers `KEYS` for so many.
+/// Limit of the number of records: `punctual serve` answers `KEYS` up to this number.
 const RECORDS_MAX: usize = 90_000;
-/// Records that are set with one request.
+/// Number of records that one request sets.
 const SET_TOGETHER: usize = 500;
-/// How often a request is timed.
+/// Number of requests in one measurement of the execution time.
 const TIMED: usize = 400;
-/// How often the number of records is corrected.
+/// Limit of corrections of the number of records.
 const CORRECTIONS: usize = 6;
 
-/// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `punctual serve`.
     Ours,
-    /// `redis-server`.
     Redis,
-    /// `haproxy`, before that Redis.
+    /// `haproxy`, in front of the Redis server.
     Haproxy,
 }
 
 impl Kind {
-    /// All, in the order in which they are told.
+    /// All kinds, in the order of the report.
     pub const ALL: [Kind; 3] = [Kind::Ours, Kind::Redis, Kind::Haproxy];
 
-    /// As figures call it.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Ours => "punctual serve",
@@ -50,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The program that is to be installed for it, and how it tells its version.
+    /// The program that must be installed, and the argument with which it prints its version.
     pub fn program(self) -> Option<(&'static str, &'static str)> {
         match self {
             Kind::Ours => None,
@@ -60,8 +56,8 @@ impl Kind {
     }
 }
 
-/// The first line of what a program prints with that argument; none where it is not installed. Debian has some programs
-/// where only the superuser's PATH looks.
+/// First line of the output of `program` with `argument`; `None` where it is not installed. Debian installs some
+/// programs in a folder that only the superuser's PATH has.
 pub fn version(program: &str, argument: &str) -> Option<String> {
     let output = Command::new(found(program)).arg(argument).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -76,11 +72,9 @@ fn found(program: &str) -> PathBuf {
     if beside.exists() { beside } else { program.into() }
 }
 
-/// A server that runs, until this is dropped.
+/// A running server; dropping it ends the process.
 pub struct Server {
-    /// Which.
     pub kind: Kind,
-    /// Where it listens.
     pub address: SocketAddr,
     child: Child,
 }
@@ -93,7 +87,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts `punctual serve`, by its program.
+    /// Starts `punctual serve` from the path of its program.
     pub fn ours(program: &Path, folder: &Path, connections: usize) -> io::Result<Server> {
         let file = folder.join("node.toml");
         let room = connections + 64;
@@ -120,7 +114,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a Redis that keeps nothing on a medium.
+    /// Starts a Redis without persistence.
     pub fn redis(folder: &Path, connections: usize) -> io::Result<Server> {
         let address = free()?;
         let room = (connections + 64).to_string();
@@ -142,7 +136,8 @@ impl Server {
         Server::started(Kind::Redis, command.current_dir(folder), address)
     }
 
-    /// Starts an HAProxy before a Redis: by connections, as it knows no requests of this protocol.
+    /// Starts an HAProxy in front of a Redis. It balances connections, because it does not parse requests of this
+    /// protocol.
     pub fn haproxy(folder: &Path, redis: SocketAddr, connections: usize) -> io::Result<Server> {
         let address = free()?;
         let room = connections + 64;
@@ -180,22 +175,22 @@ impl Server {
     }
 }
 
-/// A port that is free now.
+/// An address with a port that is free now.
 fn free() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr())
 }
 
-/// One connection that waits for each answer.
+/// A connection with one request at a time.
 pub struct Asker {
     stream: TcpStream,
     parser: ReplyParser,
 }
 
 impl Asker {
-    /// Connects.
+    /// Connects to a server.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn connect(address: SocketAddr) -> io::Result<Asker> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -206,10 +201,10 @@ impl Asker {
         })
     }
 
-    /// Waits for the answer to a request.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// Those of the socket; an answer that is an error.
+    /// Errors of the socket; an answer that is an error.
     pub fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> io::Result<Value> {
         let mut out = Vec::new();
         Writer::new(&mut out, Version::Two).value(&Value::Array(words.iter().map(Value::bulk).collect()));
@@ -229,7 +224,7 @@ impl Asker {
         }
     }
 
-    /// Puts so many records in place of what there is.
+    /// Replaces all records with `records` new ones.
     fn fill(&mut self, records: usize) -> io::Result<()> {
         self.ask(&["FLUSHDB"])?;
         let names: Vec<String> = (0..records).map(|record| format!("record:{record:08}")).collect();
@@ -241,7 +236,7 @@ impl Asker {
         Ok(())
     }
 
-    /// The time of a request: the quartile, which what else the machine does changes least.
+    /// Time of a request: the lower quartile, which other load of the machine disturbs least.
     fn time(&mut self) -> io::Result<Nanos> {
         let mut taken = Vec::with_capacity(TIMED);
         for _ in 0..TIMED {
@@ -252,8 +247,8 @@ impl Asker {
         Ok(Nanos(percentile(taken, 0.25).unwrap_or(0.0) as u64))
     }
 
-    /// Finds the number of records with which a request takes `work` longer than with none. What it was found with, and
-    /// how long that takes.
+    /// Finds a number of records with which a request takes `work` longer than with none. Returns that number, and the
+    /// time by which a request with it is longer.
     pub fn work(&mut self, work: Nanos) -> io::Result<(usize, Nanos)> {
         self.fill(0)?;
         let empty = self.time()?;
@@ -278,8 +273,8 @@ impl Asker {
     }
 }
 
-/// What redis-benchmark finds with one connection: requests per second, and the median in milliseconds. None where it
-/// is not installed, or prints something else.
+/// Runs redis-benchmark with one connection: requests per second, and the median in milliseconds. `None` where it is
+/// not installed, or prints another format.
 pub fn redis_benchmark(address: SocketAddr, requests: u32) -> Option<(f64, f64)> {
     let (port, requests) = (address.port().to_string(), requests.to_string());
     let mut command = Command::new("redis-benchmark");
@@ -290,7 +285,8 @@ pub fn redis_benchmark(address: SocketAddr, requests: u32) -> Option<(f64, f64)>
     of_csv(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Its columns: the test, requests per second, and delays in milliseconds (average, least, median, ..).
+/// Parses the CSV output of redis-benchmark: the test, requests per second, and delays in milliseconds (average, least,
+/// median, ..).
 fn of_csv(text: &str) -> Option<(f64, f64)> {
     let mut columns = text.lines().last()?.split("\",\"").skip(1);
     let per_second = columns.next()?.parse().ok()?;

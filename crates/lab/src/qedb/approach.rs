@@ -1,4 +1,4 @@
-//! What decides in a run: the approaches that the paper compares (Table 2), and the two set points of Fig. 10.
+//! The approaches that the paper compares (Table 2), and the two set points of Fig. 10.
 
 use punctual_workload::ControllerKind;
 
@@ -11,18 +11,18 @@ pub const APPROACHES: [(&str, Approach); 5] = [
     ("mimo", Approach::Mimo(DrrGoal::Nominal)),
 ];
 
-/// What decides in a run.
+/// The controller of a run, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Approach {
-    /// No QoS management under the `ondemand` governor: Open.
+    /// Open: no QoS management, under the `ondemand` governor.
     Open,
-    /// The clock from tardiness: DVFSonly.
+    /// DVFSonly: the clock follows tardiness.
     DvfsOnly,
-    /// The admitted share from tardiness, the clock pinned (MHz): QoDxxx.
+    /// QoDxxx: the admitted share follows tardiness; the clock is pinned (MHz).
     Qod(u64),
-    /// Both from tardiness and drr.
+    /// MIMO: clock and admitted share follow tardiness and the data response ratio (drr).
     Mimo(DrrGoal),
-    /// Nothing decides; the clock is pinned (MHz): the microbenchmarks.
+    /// No control at a pinned clock (MHz), for the microbenchmarks.
     Pinned(u64),
 }
 
@@ -31,12 +31,12 @@ pub enum Approach {
 pub enum DrrGoal {
     /// The job's nominal drr, profiled with every other core idle: 0.28 in the paper.
     Nominal,
-    /// 0.40 / 0.28 of it, as far above as the paper's second set point.
+    /// 0.40 / 0.28 of the nominal drr: as far above as the paper's second set point.
     High,
 }
 
 impl DrrGoal {
-    /// The set point where the nominal drr is this one.
+    /// The set point for a job with the drr `nominal`.
     pub fn of(self, nominal: f64) -> f64 {
         match self {
             DrrGoal::Nominal => nominal,
@@ -46,7 +46,7 @@ impl DrrGoal {
 }
 
 impl Approach {
-    /// The controller, and its set point of the data response ratio where the job's nominal one is this.
+    /// The controller, and its set point of the data response ratio for a job with the ratio `nominal_drr`.
     pub fn controller(self, nominal_drr: f64) -> (ControllerKind, f64) {
         match self {
             Approach::Open | Approach::Pinned(_) => (ControllerKind::Open, nominal_drr),

@@ -1,11 +1,11 @@
-//! From the samples of a run to the columns that formulas are about.
+//! Reduces the samples of a run to the columns that formulas use.
 
 use std::collections::BTreeMap;
 
 use punctual_runtime::report::Sample;
 
-/// Columns of every run: tardiness and its parts `data` and `compute`, drr, admitted and fresh shares, clock (MHz),
-/// power (W), and the share of jobs that missed their deadline.
+/// Columns of every run: tardiness and its parts `data` and `compute`, the data response ratio (`drr`), admitted and
+/// fresh shares, clock (MHz), power (W), and the share of jobs that missed their deadline.
 pub const SERIES: [&str; 9] = [
     "tardiness",
     "drr",
@@ -42,7 +42,7 @@ pub fn columns(samples: &[Sample]) -> BTreeMap<String, Vec<Option<f64>>> {
     SERIES.into_iter().map(String::from).zip(columns).collect()
 }
 
-/// The energy of each window over its length, which lies between two samples' times.
+/// Mean power: the energy of each window divided by its length, which is the difference of two samples' times.
 fn power(samples: &[Sample]) -> Vec<Option<f64>> {
     let mut before = 0.0;
     let watts = |sample: &Sample| {

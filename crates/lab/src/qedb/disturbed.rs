@@ -1,8 +1,7 @@
-//! Fig. 10 with a scenario of the user's on this machine: best-effort tasks come and go while each controller in turn
-//! keeps the goal.
+//! Fig. 10 with a user's scenario on this machine: best-effort tasks come and go under each controller in turn.
 //!
-//! The paper's claims are about its machine and its setting, so nothing is claimed here: settling, overshoot and misses
-//! are measured. Controllers are interleaved, so that a slow change of the machine meets all of them alike.
+//! The paper's claims are about its machine and its setting, so there are no claims here: settling, overshoot and
+//! misses are measured. Controllers are interleaved, so that a slow change of the machine affects all of them alike.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +16,7 @@ use crate::samples::{Replication, Run, labels};
 use crate::stats::Spread;
 use crate::{Outcome, Progress};
 
-/// What is compared: the paper's approaches.
+/// The controllers that are compared: the paper's.
 pub const CONTROLLERS: [ControllerKind; 4] = [
     ControllerKind::Open,
     ControllerKind::Clock,
@@ -25,14 +24,14 @@ pub const CONTROLLERS: [ControllerKind; 4] = [
     ControllerKind::Mimo,
 ];
 
-/// How long a run lasts, and in which part of it best-effort tasks are active.
+/// Duration of a run, and the part of it in which best-effort tasks are active.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Course {
-    /// Of one run.
+    /// Duration of one run.
     pub duration: Nanos,
-    /// The disturbance.
+    /// Time range of the disturbance.
     pub disturbance: Active,
-    /// Of the record that the model is learnt from.
+    /// Duration of the recording from which the model is learnt.
     pub identification: Nanos,
 }
 
@@ -50,11 +49,11 @@ impl Default for Course {
     }
 }
 
-/// Learns a model with `request`'s scenario as it is, and then runs it `repetitions` times under each controller, its
+/// Learns a model with `request`'s scenario, then runs the scenario `repetitions` times under each controller, with its
 /// best-effort tasks switched on and off.
 ///
 /// # Errors
-/// [`RunError`]; whatever was changed on the machine has been put back.
+/// [`RunError`]; the machine has been restored.
 pub fn disturbed(
     request: &RunRequest,
     course: Course,
@@ -145,7 +144,7 @@ fn outcome(request: &RunRequest, course: Course, replications: Vec<Replication>)
     }
 }
 
-/// What is measured under each controller: a formula each.
+/// The measures for each controller, each with its formula.
 fn measures(scenario: &Scenario, course: Course, replications: &[Replication]) -> Vec<Measure> {
     let [on, off] = [course.disturbance.from, course.disturbance.until].map(|at| sample_at(scenario, at));
     let goal = scenario.goal.tasks.nominal();
@@ -181,11 +180,11 @@ fn measure(name: String, formula: String, replications: &[Replication]) -> Measu
     }
 }
 
-/// The number of the first sample whose window begins at or after `at`.
+/// Index of the first sample whose window begins at or after `at`.
 fn sample_at(scenario: &Scenario, at: Nanos) -> u64 {
     let period = match scenario.control.pace {
         Pace::Period(period) => period,
-        // At every job: as many as its tasks release, or a sample a second where that is not known.
+        // At every job: the tasks' release rate, or a sample a second where that is not known.
         Pace::Job => scenario
             .tasks
             .iter()
@@ -203,7 +202,7 @@ fn period_of(task: &punctual_workload::TaskSpec) -> Option<Nanos> {
     }
 }
 
-/// Tardiness, fresh share and clock over time, a curve per controller, of the first repetition.
+/// Tardiness, fresh share and clock over time, with one curve per controller, from the first repetition.
 fn figures(scenario: &Scenario, course: Course, replications: &[Replication]) -> Vec<Figure> {
     let Some(first) = replications.first() else {
         return Vec::new();

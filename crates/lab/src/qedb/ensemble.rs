@@ -1,5 +1,5 @@
-//! The machines that the evaluation runs on when none are given: those that were calibrated on the paper's
-//! microbenchmarks, each with the job that was calibrated together with it (`machines/qedb-*`, docs/calibration.md).
+//! The default machines of the evaluation: those that were calibrated on the paper's microbenchmarks, each with the job
+//! that was calibrated together with it (`machines/qedb-*`, docs/calibration.md).
 
 use punctual_sim::MachineModel;
 use punctual_units::Nanos;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::setting::Work;
 use crate::Subject;
 
-/// What the calibration found (docs/calibration.md).
+/// Results of the calibration (docs/calibration.md).
 const CALIBRATION: &str = include_str!("../../../../machines/qedb-calibration.json");
 
 macro_rules! machine {
@@ -20,7 +20,7 @@ macro_rules! machine {
     };
 }
 
-/// The machine files, by the name of the calibration's member.
+/// Texts of the machine files, by the name of the calibration's member.
 const MACHINES: [(&str, &str); 7] = [
     machine!("constant-memory"),
     machine!("clocked-memory"),
@@ -31,8 +31,8 @@ const MACHINES: [(&str, &str); 7] = [
     machine!("gradual-pollution"),
 ];
 
-/// The machines that were calibrated together, two for each open question. The laws of this project are compared on
-/// these (docs/control.md, docs/goals.md); the seventh came later.
+/// Number of machines that were calibrated together, two for each open question. The control laws of this project are
+/// compared on these (docs/control.md, docs/goals.md); the seventh machine was added later.
 pub const FIRST_MACHINES: usize = 6;
 
 #[derive(Deserialize)]
@@ -59,7 +59,7 @@ pub fn ensemble() -> Vec<Subject> {
 }
 
 fn calibrated() -> Vec<Member> {
-    // These files are part of the program; a test reads them.
+    // The calibration is part of the program; a test reads it.
     let calibration: Calibration = match serde_json::from_str(CALIBRATION) {
         Ok(calibration) => calibration,
         Err(error) => unreachable!("the shipped calibration is no calibration: {error}"),

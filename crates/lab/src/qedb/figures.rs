@@ -1,4 +1,4 @@
-//! What is drawn of the evaluation: the paper's figures, ours.
+//! Charts of the evaluation: the paper's figures.
 
 use super::approach::APPROACHES;
 use super::means_of;
@@ -8,7 +8,7 @@ use crate::outcome::{Bars, Chart, Curve, Figure};
 use crate::samples::{Labels, Replication, labels};
 use crate::stats::{Spread, median};
 
-/// The series that Figs. 7 to 9 show, with what they are called.
+/// The series that Figs. 7 to 9 show, with their titles.
 const SHOWN: [(&str, &str); 5] = [
     ("tardiness", "tardiness"),
     ("fresh", "QoD (fresh share)"),
@@ -17,7 +17,7 @@ const SHOWN: [(&str, &str); 5] = [
     ("drr", "data response ratio"),
 ];
 
-/// The figures of `parts`.
+/// The charts of `parts`.
 pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
     let of_part = |part: Part| {
         let charts = match part {
@@ -182,7 +182,7 @@ fn transient(replications: &[Replication]) -> Vec<Titled> {
     runs.into_iter().flat_map(charts).collect()
 }
 
-/// One curve per machine, of its first seed.
+/// A chart with one curve per machine, from its first seed.
 fn over_time(
     replications: &[Replication],
     run: &Labels,

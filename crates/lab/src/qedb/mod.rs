@@ -1,8 +1,8 @@
 //! The evaluation of the first paper: QeDB with MIMO control (W. Kang and J. Chung, 2015), Figs. 3, 4 and 6 to 10.
 //!
-//! `setting` is what the paper sets, and what was chosen where it is silent; `plan` says which runs there are;
-//! `replicate` carries them out on one machine with one seed; `figures` says what is drawn. One Q, one R, one
-//! excitation throughout.
+//! `setting` has the paper's parameters, and those that were chosen where it is silent; `plan` lists the runs;
+//! `replicate` performs them on one machine with one seed; `figures` lists the charts. All runs have the same Q, R and
+//! excitation.
 
 mod approach;
 mod columns;
@@ -39,12 +39,12 @@ pub(crate) use setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, PERIOD, rows, wei
 use plan::{identify_labels, longest, needs_model};
 use replicate::Learnt;
 
-/// The claims that the paper makes, as written before the first run.
+/// The claims of the paper, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/qedb-claims.toml");
-/// Why some of them do not hold, as far as known.
+/// Reasons why some claims do not hold, as far as known.
 pub const REASONS: &str = include_str!("../../data/qedb-reasons.toml");
 
-/// The paper's experiments, and all of them together.
+/// The paper's experiments, and one for all of them together.
 pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "qedb-interference",
@@ -86,7 +86,7 @@ pub const EXPERIMENTS: [Experiment; 7] = [
 /// Runs `parts` on every machine with every seed.
 ///
 /// # Errors
-/// [`ExperimentError`] before anything runs. A run that fails is part of the outcome.
+/// [`ExperimentError`] before any run starts. A run that fails is part of the outcome.
 pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
     settings.check()?;
     let plan = plan(parts);
@@ -123,7 +123,7 @@ fn name(parts: &[Part]) -> &'static str {
     }
 }
 
-/// Every formula must name samples and runs that there will be; those of other parts are checked as well.
+/// Checks that every formula names existing samples and runs; claims about parts that do not run are checked as well.
 fn check_claims(parts: &[Part], settings: &Settings, planned: &[Planned]) -> Result<(), ExperimentError> {
     let known: Vec<&str> = Part::ALL.iter().map(|part| part.name()).collect();
     settings.claims.check_experiments(&known)?;
@@ -141,7 +141,7 @@ fn check_claims(parts: &[Part], settings: &Settings, planned: &[Planned]) -> Res
     Ok(())
 }
 
-/// Every machine with every seed; one set of readings per seed.
+/// Every pair of machine and seed; all machines share the readings of a seed.
 pub(crate) fn places(settings: &Settings) -> Vec<Place> {
     let traces: BTreeMap<u64, _> = settings
         .seeds()

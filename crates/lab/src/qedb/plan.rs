@@ -1,4 +1,4 @@
-//! Which runs each experiment consists of.
+//! The runs of each experiment.
 //!
 //! Labels distinguish a run from the others; formulas select by them:
 //!
@@ -17,14 +17,14 @@ use super::approach::{APPROACHES, Approach, DrrGoal};
 use super::setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, EVALUATION_JOB, Interference, MIXES, Mix, Work};
 use crate::samples::{Labels, labels};
 
-/// A part of the evaluation: one experiment each.
+/// A part of the evaluation; each is one experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Fig. 3: response times beside interfering cores, by clock.
     Interference,
     /// Fig. 4: data response time by QoD.
     Qod,
-    /// Fig. 6: identification, and the law designed from it.
+    /// Fig. 6: identification, and the control law designed from it.
     Identify,
     /// Fig. 7: mixes on one interfering core.
     Average,
@@ -45,7 +45,6 @@ impl Part {
         Part::Transient,
     ];
 
-    /// The experiment's name.
     pub const fn name(self) -> &'static str {
         match self {
             Part::Interference => "qedb-interference",
@@ -58,51 +57,53 @@ impl Part {
     }
 }
 
-/// One planned run.
+/// A run of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
-    /// What tells it from the others.
+    /// Labels that identify the run among all planned runs.
     pub labels: Labels,
-    /// The approach that decides.
+    /// The controller of the run.
     pub approach: Approach,
-    /// The real-time job, as a multiple of the microbenchmark's.
+    /// The real-time job, as a multiple of the microbenchmark's job.
     pub job: f64,
-    /// What interferes.
     pub interference: Option<Interference>,
-    /// Sensor updates over the full rate.
+    /// Rate of sensor updates, as a share of the full rate.
     pub rate: f64,
-    /// Control periods.
+    /// Duration, in control periods.
     pub samples: u64,
-    /// The first one that means count from.
+    /// Index of the first sample that counts for means.
     pub settled_from: usize,
 }
 
-/// Clocks of Fig. 3, in MHz: below the first the job outlives its period beside interfering cores.
+/// Clocks of Fig. 3, in MHz: below the first, the job takes longer than its period beside interfering cores.
 pub const CLOCKS: [u64; 4] = [800, 1100, 1400, 2000];
-/// Interfering cores of Fig. 3.
+/// Numbers of interfering cores of Fig. 3.
 pub const MICROBENCHMARK_CORES: [u32; 3] = [0, 1, 3];
-/// QoD of Fig. 4, in percent, at [`QOD_CLOCK`] beside three cores.
+/// Qualities of data (share of updates) of Fig. 4, in percent, at [`QOD_CLOCK`] beside three cores.
 pub const QODS: [u32; 5] = [10, 30, 50, 70, 100];
-/// Fig. 4: in MHz.
+/// Clock of Fig. 4, in MHz.
 pub const QOD_CLOCK: u64 = 1000;
-/// The microbenchmark's interferers are not specified: transactions like the most data-intensive ones, one after the
-/// other.
+/// Mix of the microbenchmark's interferers, which the paper does not specify: the most data-intensive transactions, one
+/// after the other.
 const MICROBENCHMARK_MIX: Mix = Mix(90);
 
-/// Of a microbenchmark, and the first that counts: by then the cache is warm. Not stated.
+/// Number of samples of a microbenchmark, and the first that counts: by then the cache is warm. Not stated in the
+/// paper.
 const MICROBENCHMARK_SAMPLES: (u64, usize) = (7, 2);
-/// Of a run of Figs. 7 to 9: after 12 s every sensor has spoken and the loop has settled. Not stated.
+/// Number of samples of a run of Figs. 7 to 9, and the first that counts: after 12 s every sensor has reported and the
+/// loop has settled. Not stated in the paper.
 const STEADY_SAMPLES: (u64, usize) = (45, 12);
-/// Of the recording of Fig. 6: eight rounds of the excitation's 20 samples. Not stated.
+/// Number of samples of the recording of Fig. 6: eight rounds of the excitation's 20 samples. Not stated in the paper.
 pub const IDENTIFY_SAMPLES: u64 = 164;
-/// Section 5.4: the disturbance begins and ends at these samples.
+/// Samples at which the disturbance begins and ends (section 5.4).
 pub const DISTURBED: [u64; 2] = [150, 400];
-/// Section 5.4. The figure's end is not stated.
+/// Number of samples of a run with the disturbance, and the first that counts. The end of the paper's figure is not
+/// stated.
 const TRANSIENT_SAMPLES: (u64, usize) = (415, 12);
-/// Section 5.4: the disturbance.
+/// Mix and number of cores of the disturbance (section 5.4).
 const TRANSIENT: (Mix, u32) = (Mix(50), 3);
 
-/// The runs of `parts`, none twice, in the paper's order. Identification is no run of the plan: it precedes it.
+/// The runs of `parts`, none twice, in the paper's order. Identification is not in the plan: it precedes it.
 pub fn plan(parts: &[Part]) -> Vec<Planned> {
     let mut plan: Vec<Planned> = Vec::new();
     for part in parts {
@@ -123,17 +124,17 @@ pub fn plan(parts: &[Part]) -> Vec<Planned> {
     plan
 }
 
-/// The labels of the run that shows what identification gave.
+/// Labels of the run with the results of identification.
 pub fn identify_labels() -> Labels {
     labels([("part", "identify")])
 }
 
-/// The run whose drr is the nominal one: the goal is kept by the clock alone, and nothing interferes.
+/// The run whose drr defines the nominal drr: the clock alone keeps the goal, and nothing interferes.
 pub fn profile() -> Planned {
     steady("dvfs-only", Approach::DvfsOnly, None)
 }
 
-/// Whether the laws of `parts` must be learnt first.
+/// Whether the runs of `parts` need a control law, which must be learnt first.
 pub fn needs_model(parts: &[Part]) -> bool {
     parts.iter().any(|part| !matches!(part, Part::Interference | Part::Qod))
 }
@@ -261,7 +262,7 @@ fn beside(mix: Mix, cores: u32, active: Active) -> Interference {
 }
 
 impl Planned {
-    /// The scenario's particulars, where the microbenchmark's job is `work` and the evaluation's has this nominal drr.
+    /// The parameters of the scenario, for the microbenchmark's job `work` and the evaluation's nominal drr.
     pub fn ask(&self, work: Work, seed: u64, nominal_drr: f64) -> Ask {
         let (controller, drr) = self.approach.controller(nominal_drr);
         Ask {
@@ -276,16 +277,16 @@ impl Planned {
     }
 }
 
-/// What identification asks for in the comparison of controllers, where the microbenchmark's job is `work`.
+/// Parameters of identification in the comparison of controllers, for the microbenchmark's job `work`.
 pub fn identify_ask(work: Work, seed: u64) -> Ask {
     learning(work.scaled(CONTROLLERS_JOB), seed)
 }
 
-/// What identification asks for with this job.
+/// Parameters of identification with this job.
 ///
-/// Nothing interferes while a model is learnt: interference is what the law is to reject. (Beside two cores of C50-D50,
-/// which come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own criterion no valid
-/// model.)
+/// Nothing interferes while a model is learnt, because interference is a disturbance that the law must reject. (Beside
+/// two cores of C50-D50, which come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own
+/// criterion no valid model.)
 pub fn learning(job: Work, seed: u64) -> Ask {
     Ask {
         job,
@@ -298,10 +299,10 @@ pub fn learning(job: Work, seed: u64) -> Ask {
     }
 }
 
-/// What runs that do not control drr have for a goal.
+/// The goal for drr in runs that do not control it.
 pub const NOMINAL_DRR_IN_THE_PAPER: f64 = 0.28;
 
-/// The longest run, for the length of the readings.
+/// Duration of the longest run, which determines the length of the sensor readings.
 pub fn longest() -> Nanos {
     CONTROL_PERIOD * TRANSIENT_SAMPLES.0
 }

@@ -1,4 +1,4 @@
-//! The plan on one machine with one seed: learn a model, design the laws, profile the job, run.
+//! Performs the plan on one machine with one seed: learns a model, designs the control laws, profiles the job, runs.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::Subject;
 use crate::samples::Run;
 use crate::stats::mean;
 
-/// Columns of the identification, of one sample each.
+/// Columns of the identification, of one sample each: R^2, spectral radius of the closed loop, and the elements of B.
 pub const IDENTIFIED: [&str; 7] = [
     "r2-tardiness",
     "r2-drr",
@@ -26,34 +26,32 @@ pub const IDENTIFIED: [&str; 7] = [
     "b-drr-admitted",
 ];
 
-/// One machine and one seed.
+/// A machine and a seed, with the readings that all its runs share.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The machine and its job.
     pub subject: Arc<Subject>,
-    /// The seed.
     pub seed: u64,
-    /// What the sensors read.
+    /// Readings of the sensors.
     pub trace: Arc<Trace>,
 }
 
-/// What runs with a law need to know.
+/// Results of identification, as far as runs need them.
 #[derive(Clone, Debug)]
 pub struct Learnt {
-    /// The laws; `None` where runs need none, or where none could be designed.
+    /// The control laws; `None` where runs need none, or where none could be designed.
     pub laws: Option<ControllerDocument>,
     /// The job's nominal data response ratio.
     pub nominal_drr: f64,
-    /// What identification gave.
+    /// The run with the columns of `IDENTIFIED`; `None`: not identified.
     pub run: Option<Run>,
-    /// The run that the nominal drr was profiled in, which is one of the plan.
+    /// The run from which the nominal drr was measured; it is also a run of the plan.
     pub profiled: Option<Run>,
-    /// What failed.
+    /// Messages of the steps that failed.
     pub failures: Vec<String>,
 }
 
 impl Learnt {
-    /// What runs know that need no law.
+    /// For runs that need no control law: no identification, and the paper's drr.
     pub fn nothing() -> Learnt {
         Learnt {
             laws: None,
@@ -105,10 +103,10 @@ impl Place {
         Ok((run, laws))
     }
 
-    /// Carries out one run of the plan.
+    /// Performs one run of the plan.
     ///
     /// # Errors
-    /// What failed, in words.
+    /// A message that names the machine, the seed, the run and the failure.
     pub fn run(&self, planned: &Planned, learnt: &Learnt) -> Result<Run, String> {
         if let Some(run) = learnt.profiled.as_ref().filter(|run| run.labels == planned.labels) {
             return Ok(run.clone());

@@ -1,4 +1,4 @@
-//! What the runtime is asked for.
+//! Builds the request of a run for the runtime.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use super::approach::Approach;
 use super::replicate::Place;
 use super::setting::{Ask, scenario};
 
-/// What sets the clock.
+/// Mechanism that sets the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Clocking {
-    /// The law.
+    /// The control law of the run.
     Law,
     /// The `ondemand` governor, which keeps the utilisation between 20 and 90 % (section 5.2), as it was in the kernels
     /// that ran on the paper's board (3.10).
     Ondemand,
-    /// Nothing: it stands at this step.
+    /// The clock stays at this step.
     Pinned(Hertz),
 }
 
 impl Clocking {
-    /// What sets the clock under this approach.
+    /// The mechanism that sets the clock under this approach.
     pub fn of(approach: Approach) -> Clocking {
         match approach {
             Approach::Open => Clocking::Ondemand,
@@ -41,7 +41,7 @@ impl Clocking {
     }
 }
 
-/// The request of one run, without gains.
+/// The request of a run, without the gains of its law.
 pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
     RunRequest {
         machine: Some(place.subject.machine.clone()),

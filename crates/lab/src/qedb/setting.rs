@@ -1,5 +1,5 @@
-//! The setting of the first paper's experiments (W. Kang and J. Chung, "QoS Management for Embedded Databases in
-//! Multicore-Based Embedded Systems", 2015, sections 3 and 5.1), and what was chosen where it is silent.
+//! Parameters of the first paper's experiments (W. Kang and J. Chung, "QoS Management for Embedded Databases in
+//! Multicore-Based Embedded Systems", 2015, sections 3 and 5.1), and those that were chosen where it is silent.
 
 use punctual_control::Weights;
 use punctual_units::{Nanos, Share};
@@ -9,61 +9,63 @@ use punctual_workload::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Section 5.1: one real-time transaction every 100 ms.
+/// Period of the real-time transaction (section 5.1).
 pub const PERIOD: Nanos = Nanos::from_millis(100);
-/// Section 5.1: due after 50 ms.
+/// Deadline of the real-time transaction, from its release (section 5.1).
 pub const DEADLINE: Nanos = Nanos::from_millis(50);
-/// The control period. The paper does not state it; one second is what its sampling instants (disturbed from 150
-/// to 400) and jobs every 100 ms suggest.
+/// The control period. The paper does not state it; one second fits its sampling instants (disturbed from 150 to 400)
+/// and jobs every 100 ms.
 pub const CONTROL_PERIOD: Nanos = Nanos::from_secs(1);
-/// Section 5.1: sensors, with periods uniform between [`SENSOR_PERIODS`].
+/// Number of sensors, with periods uniform between [`SENSOR_PERIODS`] (section 5.1).
 pub const SENSORS: u32 = 1024;
-/// Section 5.1.
+/// The shortest and the longest period of a sensor (section 5.1).
 pub const SENSOR_PERIODS: [Nanos; 2] = [Nanos::from_secs(1), Nanos::from_secs(10)];
-/// Section 5.1: at most half of the updates may be shed.
+/// Least quality of data (QoD): at most half of the updates may be shed (section 5.1).
 pub const MIN_QOD: f64 = 0.5;
-/// Section 4.2: "typically" the deadline itself.
+/// Set point of tardiness: "typically" the deadline itself (section 4.2).
 pub const TARDINESS: f64 = 1.0;
-/// Section 5.3.1: interfering transactions are this far apart.
+/// Range of the pause between interfering transactions (section 5.3.1).
 const PAUSE: [Nanos; 2] = [Nanos::from_millis(50), Nanos::from_millis(150)];
 
-/// An object is fresh until its sensor's next reading should be in the store: a reading that is shed makes its object
-/// stale, so that the fresh share is the admitted share, as in the paper, and half of the updates is half of the QoD.
-/// The slack covers waiting and installation, and the admission's margin of 10 ms.
+/// Slack of the validity of an object beyond its sensor's period. An object stays fresh until its sensor's next reading
+/// should be in the store: a reading that is shed makes its object stale, so that the fresh share is the admitted
+/// share, as in the paper, and half of the updates is half of the QoD. The slack covers waiting and installation, and
+/// the admission's margin of 10 ms.
 const FRESHNESS_SLACK: Nanos = Nanos::from_millis(50);
 
-/// The evaluation's job is so many times the microbenchmark's.
+/// Length of the evaluation's job, as a multiple of the microbenchmark's job.
 ///
-/// The paper does not state its length, but bounds it from both sides by what it tells of QoD1000 at 1000 MHz (Fig.
-/// 10(c)). Alone the job is too early for it at full QoD: it takes less than 0.9 of the deadline, if a tenth is close
-/// to the goal. Under the disturbance it is too late at full QoD, so that updates are shed: by the figures of DVFSonly
+/// The paper does not state the length, but bounds it from both sides by its results for QoD1000 at 1000 MHz (Fig.
+/// 10(c)). Alone, at full QoD, the job ends too early: it takes less than 0.9 of the deadline, if a tenth is close to
+/// the goal. Under the disturbance, at full QoD, it ends too late, so that updates are shed: by the figures of DVFSonly
 /// the disturbance makes a job at most 1.37^1.08 = 1.40 times longer, so that alone it takes more than 0.71. The middle
 /// is 0.81. On the calibrated machines twice the microbenchmark's job takes 0.91 there, this one 0.80 (medians;
 /// docs/qedb.md).
 pub const EVALUATION_JOB: f64 = 1.75;
 
-/// The job of the comparison of controllers, likewise. That is no experiment of the paper's: here the goal is met alone
-/// a little under half of the top clock, so that the clock has room to both sides.
+/// Length of the job in the comparison of controllers, as such a multiple. That comparison is not the paper's: here a
+/// job alone meets the goal a little under half of the top clock, so that the clock has room in both directions.
 pub const CONTROLLERS_JOB: f64 = 2.0;
 
-/// Store transactions in one real-time job, and parts of an interfering one. Not stated: the same as in calibration.
+/// Store transactions in one real-time job, and parts of an interfering transaction. Not stated in the paper: the same
+/// as in calibration.
 const ROUNDS: u32 = 16;
 const INTERFERER_ROUNDS: u32 = 4;
 
-/// What the microbenchmark's job takes, alone at the top clock and without updates.
+/// Times of the microbenchmark's job, alone at the top clock and without updates.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Computation (c in the paper).
+    /// Time of computation (c in the paper).
     pub compute: Nanos,
-    /// Data accesses (d in the paper).
+    /// Time of data accesses (d in the paper).
     pub data: Nanos,
 }
 
-/// One Q and one R for every law and every experiment.
+/// Weights of the LQR design, with the same Q and R for every law and every experiment.
 ///
 /// Tardiness counts ten times as much as drr, as in the paper (section 4.3.2: the higher weight on tardiness). The
 /// price of effort is low against the shipped default's (0.01 for 1): a window of the paper averages ten jobs and not
-/// two, so there is less noise to answer, and errors are to be gone after three periods. For a plant without memory,
+/// two, so there is less noise to respond to, and errors should vanish after three periods. For a plant without memory,
 /// which this nearly is, these weights put the pole of the tardiness loop near 0.38 whatever its gain; 0.38^3 = 0.055.
 pub fn weights(outputs: usize, inputs: usize) -> Weights {
     let price = [1.0, 0.1][..outputs].to_vec();
@@ -77,7 +79,7 @@ pub fn weights(outputs: usize, inputs: usize) -> Weights {
 /// The mixes of interfering transactions (Table 3), by their share of data in percent.
 pub const MIXES: [Mix; 5] = [Mix(10), Mix(30), Mix(50), Mix(70), Mix(90)];
 
-/// An interfering transaction: so many percent of its nominal response time are data accesses.
+/// Mix of an interfering transaction: the percentage of its nominal response time that is data accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix(pub u32);
 
@@ -88,32 +90,31 @@ impl Mix {
     }
 }
 
-/// What interferes, on how many of the other cores, and when.
+/// Interfering transactions: their mix, the number of cores, and when they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interference {
-    /// The mix.
     pub mix: Mix,
-    /// Cores, 1 to 3.
+    /// Number of cores with an interferer, 1 to 3.
     pub cores: u32,
-    /// When.
     pub active: Active,
-    /// Whether each follows the one before at once, as in the microbenchmark, or after 50..150 ms.
+    /// Whether each transaction follows its predecessor at once, as in the microbenchmark, or after 50..150 ms.
     pub dense: bool,
 }
 
 impl Work {
-    /// By Fig. 3(a): 0.21 of the deadline in all, of it 0.2 data. A calibrated machine has a job of its own.
+    /// The paper's job by Fig. 3(a): 0.21 of the deadline in all, 0.2 of that for data. A calibrated machine has a job
+    /// of its own.
     pub const PAPER: Work = Work {
         compute: Nanos::from_micros(8_400),
         data: Nanos::from_micros(2_100),
     };
 
-    /// Both parts together.
+    /// Response time without interference: both parts together.
     pub fn response(self) -> Nanos {
         self.compute + self.data
     }
 
-    /// As much of both, times `factor`.
+    /// Multiplies both parts by `factor`.
     pub fn scaled(self, factor: f64) -> Work {
         Work {
             compute: self.compute.scaled(factor),
@@ -122,7 +123,8 @@ impl Work {
     }
 }
 
-/// The setting for people, with a job of so many microbenchmarks and this set point of tardiness.
+/// The parameters as (name, value) pairs for the report; `job` is a multiple of the microbenchmark's job, `tardiness`
+/// the set point.
 pub fn rows(job: f64, tardiness: f64) -> Vec<(String, String)> {
     let row = |name: &str, value: String| (name.to_string(), value);
     vec![
@@ -145,7 +147,7 @@ pub fn rows(job: f64, tardiness: f64) -> Vec<(String, String)> {
     ]
 }
 
-/// The sensors' readings for a seed: made up, with objects that are valid for a period and a little.
+/// Synthetic readings of the sensors for a seed; objects are valid for a period and `FRESHNESS_SLACK`.
 pub fn trace(length: Nanos, seed: u64) -> Trace {
     let [shortest, longest] = SENSOR_PERIODS;
     let mut trace = Trace::synthetic(SENSORS, shortest, longest, length, seed);
@@ -155,27 +157,26 @@ pub fn trace(length: Nanos, seed: u64) -> Trace {
     trace
 }
 
-/// What one run asks for.
+/// Parameters of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ask {
-    /// The real-time job.
+    /// Times of the real-time job.
     pub job: Work,
-    /// The approach that decides.
+    /// Kind of the controller.
     pub controller: ControllerKind,
     /// Set point of the data response ratio, above 0 and below 1.
     pub drr: f64,
-    /// Sensor updates per second over the full rate, above 0: lowers QoD by "increasing the update intervals of
+    /// Rate of sensor updates as a share of the full rate, above 0: lowers QoD by "increasing the update intervals of
     /// sensors".
     pub rate: f64,
-    /// What interferes.
     pub interference: Option<Interference>,
-    /// Control periods.
+    /// Duration, in control periods.
     pub samples: u64,
-    /// The seed of everything that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
-/// The scenario of a run.
+/// Builds the scenario of a run.
 pub fn scenario(ask: &Ask) -> Scenario {
     let analysis = TaskSpec {
         name: "analysis".into(),
@@ -246,8 +247,8 @@ fn demand(work: Work, rounds: u32, reads: Table) -> Demand {
     }
 }
 
-/// All interfering transactions have the same nominal response time (section 5.3); which, is not legible. Here it is
-/// that of the real-time one.
+/// The task of interfering transactions. All mixes have the same nominal response time (section 5.3); the value is not
+/// legible in the paper. Here it is the real-time transaction's.
 fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
     let Interference { mix, cores, active, .. } = interference;
     let data = response.scaled(f64::from(mix.0) / 100.0);
@@ -270,8 +271,8 @@ fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
     }
 }
 
-/// How a model is learnt: the clock from where a job alone meets its goal to 1.8 times that, and the admitted share
-/// over the whole of its range, in cycles of 5 and 4 levels (relatively prime, section 4.3.1).
+/// Excitation for identification: the clock from where a job alone meets its goal to 1.8 times that, and the admitted
+/// share over its whole range, in cycles of 5 and 4 levels (relatively prime, section 4.3.1).
 fn excitation(response: Nanos) -> Excitation {
     let alone = response.ratio(DEADLINE) / TARDINESS;
     Excitation {

@@ -1,13 +1,14 @@
-//! Referees that we did not write, inside and outside of the protection of an exclusive core.
+//! Measures an exclusive core with independent tools (*referees*), which this project did not write, with and without
+//! the protection.
 //!
 //! `cyclictest` measures how late a real-time thread wakes, `oslat` the gaps in a loop that never sleeps (both are of
 //! the rt-tests), `rt-app` how late a player of 24 frames per second wakes and whether each frame is done in its
-//! period. Each runs pinned to the last core beside hogs on all cores, by turns without and with the core to itself: A,
-//! B, A, B. Command line, priority, places of its threads and hogs are the same on both sides, so that they differ in
-//! the protection only (but for the main threads in a partition of cgroup version 2, which has one core). What is
-//! compared is one machine with itself minutes apart at the most; no figure is a bound. `oslat` is a real-time loop
-//! that never sleeps, so where the kernel throttles such threads (`sched_rt_runtime_us`, 950 ms of each second unless
-//! changed) its largest gap is that, on both sides.
+//! period. Each runs pinned to the last core beside CPU-bound load on all cores, alternately without and with an
+//! exclusive core: A, B, A, B. Command line, priority, and the placement of threads and load are the same on both
+//! sides, so that they differ in the protection only (but for the main threads in a partition of cgroup version 2,
+//! which has one core). The comparison is of one machine with itself, minutes apart at most; no figure is a bound.
+//! `oslat` is a real-time loop that never sleeps. Where the kernel throttles such threads (`sched_rt_runtime_us`, 950
+//! ms of each second unless changed), its largest gap is the throttling, on both sides.
 
 mod tool;
 mod verdict;
@@ -33,30 +34,29 @@ pub use self::verdict::{Histogram, Latencies, Loops};
 use super::beside::BesideError;
 use super::beside::load::Load;
 
-/// Turns of the inner loop of `rt-app`, in thousands, that are timed once: some milliseconds, and a small part of its
-/// period.
+/// Turns of the inner loop of `rt-app`, in thousands, for timing the loop once: some milliseconds, and a small part of
+/// its period.
 const TIMED_TURNS: u64 = 500;
 
-/// One run.
+/// Results of one run of a tool.
 #[derive(Clone, Debug, Serialize)]
 pub struct RefereeRun {
-    /// The tool's name.
     pub referee: Referee,
-    /// Which repetition, from 0.
+    /// The repetition, from 0.
     pub repetition: u32,
     /// Whether the core was exclusive.
     pub protected: bool,
-    /// What came out.
+    /// Latencies that the tool reported.
     pub verdict: Latencies,
-    /// The protection that was obtained.
+    /// The protection that was obtained; `None`: a run without.
     pub protection: Option<String>,
 }
 
-/// Hears each referee `repetitions` times outside and inside of the protection, for `seconds` each; `say` hears of each
-/// run before it begins and says whether to go on.
+/// Runs each tool `repetitions` times without and with the protection, for `seconds` each. Calls `say` before each run;
+/// it returns whether to go on.
 ///
 /// # Errors
-/// [`BesideError`]; the machine has been put back but for what the error names.
+/// [`BesideError`]; the machine has been restored except for what the error names.
 pub fn hear(
     referees: &[Referee],
     repetitions: u32,
@@ -68,7 +68,7 @@ pub fn hear(
     let (tree, journal, files) = (KernelTree::default(), Journal::open(true)?, Journal::open(true)?);
     let cores = cores::usable(&tree);
     let core = first_set_apart(&cores).unwrap_or_default();
-    // A refusal is reported before anything is measured.
+    // Tries the protection first, so that a refusal is reported before any measurement.
     let neighbours = Neighbours {
         spare: spared(),
         ..Neighbours::default()
@@ -85,7 +85,7 @@ pub fn hear(
         folder: &folder,
         thousand_turns_us: 0.0,
     };
-    // Before any load disturbs it.
+    // Timed before any load disturbs it.
     if referees.contains(&Referee::RtApp) {
         setting.thousand_turns_us = thousand_turns_us(&setting)?;
     }
@@ -132,7 +132,7 @@ fn hear_once(
 ) -> Result<(Latencies, Option<String>), BesideError> {
     let mut spare = spared();
     spare.push(referee.program().into());
-    // Nothing lends the core here: it may have the best protection.
+    // The core is not lent here, so it may have the best protection.
     let neighbours = Neighbours {
         spare,
         lend: false,
@@ -152,12 +152,12 @@ fn hear_once(
         matches!(mechanism, Mechanism::IsolatedPartition | Mechanism::Partition)
     });
     let setting = &Setting {
-        // A process in a partition has no other core: there the main thread shares the measured one.
+        // A process in a partition has no other core, so its main thread shares the measured core.
         other: if partition { setting.core } else { setting.other },
         ..setting.clone()
     };
     let run = || {
-        // A program inherits the group of the thread that starts it.
+        // A program inherits the control group of the thread that starts it.
         exclusive.iter().try_for_each(|core| core.enter(Tid::current()))?;
         start(referee, setting, &referee.input(setting))
     };
@@ -169,10 +169,10 @@ fn hear_once(
     Ok((verdict, exclusive.map(|core| core.obtained().to_string())))
 }
 
-/// Runs `referee` to its end on the calling thread's behalf, whose place it inherits.
+/// Runs `referee` to its end; it inherits the affinity and the group of the calling thread.
 fn start(referee: Referee, setting: &Setting, input: &str) -> Result<Output, BesideError> {
     if referee == Referee::RtApp {
-        // Where that is refused, its main thread, which sleeps, is wherever it is put.
+        // Where pinning is refused, the main thread, which only sleeps, may be on any core.
         let _ = thread::pin(setting.other);
     }
     let run = || -> std::io::Result<Output> {
@@ -183,7 +183,7 @@ fn start(referee: Referee, setting: &Setting, input: &str) -> Result<Output, Bes
             .stderr(Stdio::piped())
             .spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
-            // One that ended at once says why on its output.
+            // A write error is ignored: a program that ended at once reports the reason in its output.
             let _ = stdin.write_all(input.as_bytes());
         }
         child.wait_with_output()
@@ -194,7 +194,7 @@ fn start(referee: Referee, setting: &Setting, input: &str) -> Result<Output, Bes
     })
 }
 
-/// A referee that gave no figures, with what it said instead.
+/// The error for a tool that printed no figures; contains the first line of its output.
 fn silent(referee: Referee, setting: &Setting, why: &str, output: &Output) -> BesideError {
     let [said, printed] = [&output.stderr, &output.stdout].map(|text| String::from_utf8_lossy(text));
     let said = said.lines().chain(printed.lines()).next().unwrap_or("nothing");
@@ -204,7 +204,7 @@ fn silent(referee: Referee, setting: &Setting, why: &str, output: &Output) -> Be
     }
 }
 
-/// What a thousand turns of the loop of `rt-app` take on the core, in microseconds: the shortest of a second's.
+/// Time of a thousand turns of the loop of `rt-app` on the core, in microseconds: the shortest within a second.
 fn thousand_turns_us(setting: &Setting) -> Result<f64, BesideError> {
     let once = Setting {
         seconds: 1,

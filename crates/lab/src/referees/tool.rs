@@ -1,4 +1,4 @@
-//! The referees: what each is asked, and whether it is there.
+//! The tools: arguments, configuration, and whether they are installed.
 
 use std::process::{Command, Stdio};
 
@@ -9,55 +9,55 @@ use serde_json::{Value, json};
 
 use super::verdict::{self, Latencies};
 
-/// How often `cyclictest` wakes.
+/// Interval of the wake-ups of `cyclictest`, in microseconds.
 const INTERVAL_US: u64 = 1000;
-/// Latencies that its histogram tells apart, in microseconds.
+/// Size of the histogram of `cyclictest`, in bins of a microsecond.
 const HISTOGRAM_US: u64 = 20_000;
-/// Microseconds that `oslat` tells apart, as many as it can.
+/// Size of the histogram of `oslat`, in bins of a microsecond: its maximum.
 const BUCKETS: u64 = 1024;
-/// Above the hogs and everything of ours on the core but the probe, which does not run beside referees.
+/// Real-time priority of the measuring threads: above the load and all threads of ours on the core but the probe, which
+/// does not run beside referees.
 const PRIORITY: u8 = 80;
-/// Of `rt-app`: the shipped player's, 24 loops per second that compute for 36 % of their period.
+/// Period and computation of the loop of `rt-app`, in microseconds, like the shipped player: 24 loops per second that
+/// compute for 36 % of their period.
 const PERIOD_US: u64 = 41_666;
 const RUN_US: f64 = 15_000.0;
-/// What `rt-app` keeps of its log in memory, so that writing it disturbs nothing; a loop takes below a hundred bytes.
+/// Size of the log that `rt-app` keeps in memory, in MB, so that writing it does not disturb the loop; a loop takes
+/// below a hundred bytes.
 const LOG_MB: u64 = 16;
-/// The thread's name in the configuration of `rt-app`, and with it its log's.
+/// Name of the thread in the configuration of `rt-app`, and so in the name of its log.
 const THREAD: &str = "player";
-/// What its log is called before the thread's name.
+/// Base name of the log of `rt-app`; the thread's name follows.
 const LOG: &str = "rt-app";
 
-/// A tool.
+/// A tool that measures latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Referee {
-    /// How late a thread wakes.
+    /// Measures how late a thread wakes.
     Cyclictest,
-    /// Gaps in a loop.
+    /// Measures gaps in a loop that never sleeps.
     Oslat,
-    /// How late a thread wakes that computes in every period, and whether it is done by the next.
+    /// Measures how late a thread wakes that computes in every period, and whether it is done by the next.
     RtApp,
 }
 
-/// What a run of a referee needs to know.
+/// Parameters of a run of a tool.
 #[derive(Clone, Debug)]
 pub(super) struct Setting<'s> {
-    /// The core that is measured.
     pub(super) core: CoreId,
-    /// A core for what does not measure; the same where there is one only.
+    /// A core for threads that do not measure; the measured core where there is only one.
     pub(super) other: CoreId,
     pub(super) seconds: u32,
-    /// Where logs go.
     pub(super) folder: &'s std::path::Path,
-    /// Microseconds that a thousand turns of the loop of `rt-app` take on a core that nothing disturbs.
+    /// Time of a thousand turns of the loop of `rt-app` on an undisturbed core, in microseconds.
     pub(super) thousand_turns_us: f64,
 }
 
 impl Referee {
-    /// All of them.
     pub const ALL: [Referee; 3] = [Referee::Cyclictest, Referee::Oslat, Referee::RtApp];
 
-    /// The program's name.
+    /// Name of the program to run.
     pub const fn program(self) -> &'static str {
         match self {
             Referee::Cyclictest => "cyclictest",
@@ -66,7 +66,7 @@ impl Referee {
         }
     }
 
-    /// What its figures are, for people.
+    /// Description of the measured quantity, for the report.
     pub const fn measures(self) -> &'static str {
         match self {
             Referee::Cyclictest => "how late a thread wakes that sleeps for 1 ms",
@@ -75,7 +75,7 @@ impl Referee {
         }
     }
 
-    /// The package that has it.
+    /// Name of the Debian package.
     const fn package(self) -> &'static str {
         match self {
             Referee::Cyclictest | Referee::Oslat => "rt-tests",
@@ -83,8 +83,9 @@ impl Referee {
         }
     }
 
-    /// Its arguments. Every one measures at the same real-time priority, pinned to the core; its main thread, which
-    /// measures nothing, is pinned elsewhere. (`rt-app` has no option for that: the thread that starts it is.)
+    /// Arguments of the tool. Every tool measures at the same real-time priority, pinned to the core; its main thread,
+    /// which measures nothing, is pinned elsewhere. (`rt-app` has no option for that, so the thread that starts it is
+    /// pinned.)
     pub(super) fn arguments(self, setting: &Setting) -> Vec<String> {
         let Setting {
             core, other, seconds, ..
@@ -100,7 +101,7 @@ impl Referee {
         line.split(' ').map(Into::into).collect()
     }
 
-    /// What it reads from its standard input.
+    /// Text for the tool's standard input: the configuration of `rt-app`.
     pub(super) fn input(self, setting: &Setting) -> String {
         match self {
             Referee::Cyclictest | Referee::Oslat => String::new(),
@@ -108,7 +109,7 @@ impl Referee {
         }
     }
 
-    /// What it said, on its output or in its log.
+    /// Parses the results from the tool's output or its log.
     pub(super) fn verdict(self, setting: &Setting, output: &str) -> Result<Latencies, String> {
         match self {
             Referee::Cyclictest => verdict::cyclictest(output),
@@ -118,10 +119,10 @@ impl Referee {
     }
 }
 
-/// The configuration of `rt-app` for a thread that makes so many thousand turns of its loop in each period.
+/// The configuration of `rt-app` for a thread that makes `thousand_turns` thousand turns of its loop in each period.
 ///
-/// At a calibration of 1 ns a turn, "run" counts thousands of turns: its own calibration takes seconds, is rounded to
-/// whole nanoseconds, and would come out otherwise beside hogs than without.
+/// At a calibration of 1 ns a turn, "run" counts thousands of turns. The calibration of `rt-app` itself takes seconds,
+/// is rounded to whole nanoseconds, and would differ with and without the load.
 pub(super) fn rt_app(setting: &Setting, thousand_turns: u64) -> Value {
     json!({
         "global": {
@@ -131,21 +132,21 @@ pub(super) fn rt_app(setting: &Setting, thousand_turns: u64) -> Value {
         "tasks": {
             THREAD: {
                 "cpus": [setting.core.0], "priority": PRIORITY, "run": thousand_turns,
-                // The next period begins where the last one ended, however late that was noticed: slack is the time to
-                // the deadline.
+                // The next period begins at the nominal end of the last, even if the thread woke late: slack is the
+                // time to the deadline.
                 "timer": { "ref": "period", "period": PERIOD_US, "mode": "absolute" },
             },
         },
     })
 }
 
-/// What `rt-app` logged.
+/// Reads the log of `rt-app`.
 pub(super) fn log(setting: &Setting) -> Result<String, String> {
     let path = setting.folder.join(format!("{LOG}-{THREAD}-0.log"));
     std::fs::read_to_string(&path).map_err(|why| format!("no log at {}: {why}", path.display()))
 }
 
-/// Whether `referee` can be run.
+/// Checks that `referee` is installed.
 ///
 /// # Errors
 /// [`Refusal`] that says how to install it.

@@ -1,50 +1,46 @@
-//! What the referees print, read: text in, figures out.
+//! Parses the output of the tools. Pure: text in, figures out.
 //!
 //! `cyclictest` and `oslat` print a histogram in microseconds and three figures; `rt-app` writes a log with one line
-//! per loop, whose columns its first lines name (rt-app's tutorial.txt, "Log and gnuplot"). Text that is not of this
-//! form is refused with the line.
+//! per loop, whose columns its first lines name (rt-app's tutorial.txt, "Log and gnuplot"). Text of another form is
+//! refused, with the offending line.
 
 use serde::Serialize;
 
-/// What one run of a referee said, in microseconds.
+/// Latencies that one run of a tool reported, in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Latencies {
-    /// The least.
     pub min_us: f64,
-    /// The mean.
     pub average_us: f64,
-    /// 99 % are not above this; none where that lies beyond the histogram.
+    /// The 99th percentile; `None` where it lies beyond the histogram.
     pub p99_us: Option<f64>,
-    /// The largest.
     pub max_us: f64,
-    /// Of a referee that has deadlines.
+    /// Deadlines; `None` for a tool without deadlines.
     pub loops: Option<Loops>,
-    /// What was seen how often.
+    /// Number of observations of each latency.
     pub histogram: Histogram,
 }
 
 /// The loops of `rt-app`, whose deadline is the end of their period.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Loops {
-    /// How many there were.
     pub all: u64,
-    /// Of those, not done at the end of their period.
+    /// Number of loops that were not done at the end of their period.
     pub late: u64,
-    /// The least time left at the end of a loop; below 0 where one was late.
+    /// The least time left at the end of a loop, in microseconds; below 0 where a loop was late.
     pub slack_min_us: f64,
 }
 
-/// How often each latency was seen.
+/// Number of observations of each latency.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Histogram {
     /// Latencies in microseconds, ascending, and their counts.
     pub bins: Vec<(f64, u64)>,
-    /// How many were above all of these.
+    /// Number of latencies above all bins.
     pub beyond: u64,
 }
 
 impl Histogram {
-    /// Of latencies in any order.
+    /// Counts latencies, given in any order.
     pub fn of(latencies_us: impl IntoIterator<Item = f64>) -> Histogram {
         let mut sorted: Vec<f64> = latencies_us.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -55,7 +51,7 @@ impl Histogram {
         }
     }
 
-    /// Several together.
+    /// Adds up several histograms.
     pub fn merged<'h>(all: impl IntoIterator<Item = &'h Histogram>) -> Histogram {
         let mut merged = Histogram::default();
         for one in all {
@@ -71,12 +67,11 @@ impl Histogram {
         merged
     }
 
-    /// How many latencies there are.
     pub fn count(&self) -> u64 {
         self.bins.iter().map(|(_, count)| count).sum::<u64>() + self.beyond
     }
 
-    /// By nearest rank; none of nothing, and where it lies beyond the bins.
+    /// The quantile `q` (0 to 1) by nearest rank; `None` without latencies, and where it lies beyond the bins.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = ((q * self.count() as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -88,7 +83,7 @@ impl Histogram {
     }
 }
 
-/// What `cyclictest -q -h` prints: lines such as `000013 000123`, and `# Min Latencies: 00005`.
+/// Parses the output of `cyclictest -q -h`: lines such as `000013 000123`, and `# Min Latencies: 00005`.
 pub(super) fn cyclictest(text: &str) -> Result<Latencies, String> {
     let bin = |line: &str| {
         let (latency, count) = line.split_once(' ')?;
@@ -105,8 +100,8 @@ pub(super) fn cyclictest(text: &str) -> Result<Latencies, String> {
     )
 }
 
-/// What `oslat -q` prints for one core: lines such as `013 (us): 123`, the last one "(including overflows)", and
-/// `Minimum: 1 (us)`.
+/// Parses the output of `oslat -q` for one core: lines such as `013 (us): 123`, the last with "(including overflows)",
+/// and `Minimum: 1 (us)`.
 pub(super) fn oslat(text: &str) -> Result<Latencies, String> {
     let bin = |line: &str| {
         let (latency, count) = line.trim().split_once("(us):")?;
@@ -123,7 +118,7 @@ pub(super) fn oslat(text: &str) -> Result<Latencies, String> {
     summary(text, ["Minimum", "Average", "Maximum"], histogram)
 }
 
-/// The number after `name:` on the first line that begins so.
+/// The number after `name:` on the first line that begins with `name`.
 fn figure(text: &str, name: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.trim().strip_prefix(name))?;
     let figure = rest.trim_start().strip_prefix(':')?.split_whitespace().next()?;
@@ -143,10 +138,11 @@ fn summary(text: &str, names: [&str; 3], histogram: Histogram) -> Result<Latenci
     })
 }
 
-/// What `rt-app` logs of one thread: wake-up latencies of the loops that slept (`wu_lat`), and the slack of each.
+/// Parses the log of one thread of `rt-app`: wake-up latencies of the loops that slept (`wu_lat`), and the slack of
+/// each.
 ///
-/// A loop that the end of the run cut off before its timer has a `c_period` of 0 and says nothing. One whose slack is
-/// negative ended after its period; then there was nothing to sleep for, and its `wu_lat` of 0 is none.
+/// A loop that the end of the run cut off before its timer has a `c_period` of 0 and is skipped. A loop with negative
+/// slack ended after its period; it did not sleep, so its `wu_lat` of 0 is not a latency.
 pub(super) fn rt_app(log: &str) -> Result<Latencies, String> {
     let (mut latencies, mut slacks) = (Vec::new(), Vec::new());
     let mut columns = None;
@@ -201,7 +197,7 @@ pub(super) fn rt_app(log: &str) -> Result<Latencies, String> {
     })
 }
 
-/// The shortest time that the `run` of a loop took, in microseconds, and how many turns of its inner loop it made.
+/// The fastest `run` of a loop: its time in microseconds, and the number of turns of its inner loop.
 pub(super) fn rt_app_run(log: &str) -> Option<(f64, f64)> {
     let runs = log.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut cells = line.split_whitespace().skip(1);

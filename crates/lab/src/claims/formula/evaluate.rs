@@ -1,27 +1,27 @@
-//! From samples to a number.
+//! Evaluates a formula on samples.
 
 use super::{Aggregate, Formula, Function, Node, Operator, Query, STEADY};
 use crate::samples::Run;
 use crate::stats::{greatest, least, mean, median};
 
-/// Samples that a formula asks for and that there are none of: a run failed, or measured nothing.
+/// The samples that a formula asks for and that do not exist: a run failed, or measured nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no samples of {0}")]
 pub struct Missing(pub String);
 
 impl Formula {
-    /// The formula's value on these runs; of a comparison, 1 where it holds and 0 where not.
+    /// The formula's value on these runs; 1 or 0 for a comparison that holds or not.
     ///
     /// # Errors
-    /// [`Missing`] names samples that there are none of.
+    /// [`Missing`] names samples that do not exist.
     pub fn evaluate(&self, runs: &[Run]) -> Result<f64, Missing> {
         self.root.value(runs)
     }
 
-    /// What a comparison compares, left and right; of any other formula, its value and nothing.
+    /// The left and right side of a comparison; for any other formula, its value and `None`.
     ///
     /// # Errors
-    /// [`Missing`] names samples that there are none of.
+    /// [`Missing`] names samples that do not exist.
     pub fn sides(&self, runs: &[Run]) -> Result<(f64, Option<f64>), Missing> {
         match &self.root {
             Node::Two(operator, left, right) if operator.compares() => {
@@ -66,7 +66,7 @@ impl Operator {
 }
 
 impl Function {
-    /// The parser gives every function at least one value.
+    /// Applies the function to `values`, which the parser guarantees not to be empty.
     fn apply(self, values: &[f64]) -> f64 {
         let value = match self {
             Function::Abs => values.first().map(|value| value.abs()),
@@ -123,7 +123,7 @@ impl Query {
         (value - self.goal()).abs() <= self.band.unwrap_or(0.0) * self.goal().abs()
     }
 
-    /// The parser gives a goal to every aggregate that has one.
+    /// The goal; the parser requires one for every aggregate that needs it.
     fn goal(&self) -> f64 {
         self.goal.unwrap_or(f64::NAN)
     }

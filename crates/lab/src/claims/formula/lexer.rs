@@ -1,4 +1,4 @@
-//! Formulas as tokens.
+//! Splits formulas into tokens.
 
 use super::FormulaError;
 
@@ -7,15 +7,15 @@ pub(super) const LENGTH_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
-    /// A name, a number or a label's value, as written: which of them, its place decides.
+    /// A name, a number or a label's value, as written; the parser decides by position.
     Word(String),
-    /// One of `+ - * / ( ) , = < <= > >=`.
+    /// An operator or a separator: `+ - * / ( ) , = < <= > >=`.
     Sign(&'static str),
 }
 
 const SIGNS: [&str; 12] = ["<=", ">=", "<", ">", "+", "-", "*", "/", "(", ")", ",", "="];
 
-/// The tokens of `text`, each with its place in characters.
+/// The tokens of `text`, each with its position in characters.
 ///
 /// A word that begins with a letter may hold `-` (`c90-d10`), so a minus sign needs a space in front of it there.
 pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, FormulaError> {

@@ -8,11 +8,11 @@
 //!             | aggregate "(" series {"," key "=" word} ")"
 //! ```
 //!
-//! A *function* combines numbers: `abs(x)`, `least(x, ...)`, `greatest(x, ...)`. An *aggregate* makes a number of the
-//! samples called `series`, of every run that has the given labels (`approach=mimo, cores=3`); see [`Aggregate`]. The
-//! keys `from`, `to`, `goal` and `band` are no labels but numbers. Samples count from number `from` up to but without
-//! `to`, else from where the run has settled to its end. `goal` and `band` belong to the aggregates that compare with a
-//! goal.
+//! A *function* combines numbers: `abs(x)`, `least(x, ...)`, `greatest(x, ...)`. An *aggregate* reduces the samples
+//! called `series`, of every run that has the given labels (`approach=mimo, cores=3`), to a number; see [`Aggregate`].
+//! The keys `from`, `to`, `goal` and `band` are not labels but numbers. Samples count from number `from` (default:
+//! where the run has settled) up to, not including, number `to` (default: the end). `goal` and `band` belong to the
+//! aggregates that compare with a goal.
 //!
 //! ```
 //! use punctual_lab::claims::Formula;
@@ -41,20 +41,20 @@ use crate::samples::Labels;
 
 pub use evaluate::Missing;
 
-/// A formula, ready to be evaluated.
+/// A parsed formula with its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
     root: Node,
     text: String,
 }
 
-/// A text that is no formula.
+/// A syntax error, or an unknown name, in a formula.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at character {}: {what}", .at + 1)]
 pub struct FormulaError {
-    /// Where, in characters from 0.
+    /// Position of the error, in characters from 0.
     pub at: usize,
-    /// What is wrong, and what is expected.
+    /// The error, and what is expected.
     pub what: String,
 }
 
@@ -86,7 +86,7 @@ enum Function {
     Greatest,
 }
 
-/// How samples become a number.
+/// Method of reducing samples to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregate {
     /// `mean`: of all samples.
@@ -105,48 +105,47 @@ pub enum Aggregate {
     Off,
     /// `overshoot`: the largest excess of a sample over `goal`, as a share of `goal`; never negative.
     Overshoot,
-    /// `settling`: samples until [`STEADY`] in a row lie within `band` times `goal` of `goal`, counted from `from`; all
-    /// of them where that never happens. Of several runs, the slowest.
+    /// `settling`: number of samples, counted from `from`, before [`STEADY`] in a row lie within `band` times `goal` of
+    /// `goal`; all samples where that never happens. Of several runs, the slowest.
     Settling,
 }
 
 /// Successive samples within the band that count as settled.
 pub const STEADY: usize = 3;
 
-/// A question to the samples.
+/// One aggregate of a formula: selects samples and reduces them to a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// How samples become a number.
     pub aggregate: Aggregate,
-    /// Which samples.
+    /// Name of the samples.
     pub series: String,
-    /// Of which runs.
+    /// Labels that a run must have for its samples to count.
     pub labels: Labels,
     from: Option<usize>,
     to: Option<usize>,
     goal: Option<f64>,
     band: Option<f64>,
-    /// Where it stands in the formula.
+    /// Position in the formula, in characters from 0.
     at: usize,
 }
 
 impl Formula {
-    /// Whether this is a comparison, which holds or does not.
+    /// Whether the formula is a comparison, which holds or does not.
     pub fn is_comparison(&self) -> bool {
         matches!(&self.root, Node::Two(operator, ..) if operator.compares())
     }
 
-    /// Every question that the formula puts to the samples, in order.
+    /// Every query in the formula, in order.
     pub fn queries(&self) -> Vec<&Query> {
         let mut found = Vec::new();
         self.root.collect(&mut found);
         found
     }
 
-    /// Refuses names that no run of the plan has: a series, or labels that select none.
+    /// Refuses names that no planned run has: a series, or labels that select no run.
     ///
     /// # Errors
-    /// [`FormulaError`] with the name and those that there are.
+    /// [`FormulaError`] with the name and the known names.
     pub fn check(&self, series: &[&str], planned: &[Labels]) -> Result<(), FormulaError> {
         self.queries()
             .into_iter()
@@ -241,7 +240,7 @@ impl Query {
     }
 }
 
-/// The values that runs have for `key`, or the keys that there are.
+/// The values that planned runs have for `key`; where no run has the key, all known keys.
 fn values(key: &str, planned: &[Labels]) -> String {
     let mut known: Vec<&str> = planned
         .iter()

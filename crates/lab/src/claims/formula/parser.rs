@@ -1,17 +1,17 @@
-//! From tokens to a formula, by recursive descent: one function per rule of the grammar.
+//! Parses tokens into a formula by recursive descent: one function per rule of the grammar.
 
 use super::lexer::{Token, tokens};
 use super::{Aggregate, Formula, FormulaError, Function, Node, Operator, Query};
 use crate::samples::Labels;
 
-/// How deep parentheses may nest: bounds the stack of parser and evaluation.
+/// Limit of nested parentheses: bounds the stack of the parser and of the evaluation.
 const DEPTH_MAX: usize = 32;
 
 impl Formula {
-    /// Reads a formula.
+    /// Parses a formula.
     ///
     /// # Errors
-    /// [`FormulaError`] with the place of the first character that does not fit.
+    /// [`FormulaError`] with the position of the first character that does not fit.
     pub fn parse(text: &str) -> Result<Formula, FormulaError> {
         let mut parser = Parser {
             tokens: tokens(text)?,
@@ -168,7 +168,7 @@ impl Parser {
         self.tokens.get(self.next).map(|(_, token)| token)
     }
 
-    /// Where the next token stands.
+    /// Position of the next token, in characters from 0.
     fn place(&self) -> usize {
         self.tokens.get(self.next).map_or(self.end, |(at, _)| *at)
     }
@@ -207,7 +207,7 @@ impl Parser {
 }
 
 impl Query {
-    /// Refuses a question without the numbers that its aggregate needs.
+    /// Refuses a query without the numbers that its aggregate needs.
     fn complete(self) -> Parsed<Query> {
         let needs: &[(&str, bool)] = match self.aggregate {
             Aggregate::Off => &[("goal", self.goal.is_some()), ("band", self.band.is_some())],

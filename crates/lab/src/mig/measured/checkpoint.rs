@@ -1,10 +1,10 @@
-//! Fig. 16 on this machine: what it takes that each task of the radio can be moved after each frame, in instructions.
+//! Fig. 16 on this machine: the cost of making each task of the radio movable after each frame, in instructions.
 //! Labels: `task`.
 //!
-//! Instructions do not depend on what else the machine does. A step with its commit is counted on the heap, and the
-//! look at the words that say whether another process is to have the stage; a whole frame in the process of a running
-//! pipeline. What that has more is all that a process of its own takes: looking, reading clocks, ringing the
-//! neighbours, going to sleep and waking up.
+//! Instructions do not depend on the machine's other load. Two counts use a pipeline on the heap: a step with its
+//! commit, and a read of the words that say whether another process should get the stage. A third counts a whole frame
+//! in a process of a running pipeline. Its excess over the step is the cost of a process of its own: reading these
+//! words, reading clocks, ringing the neighbours, sleeping and waking up.
 
 use std::hint::black_box;
 use std::io::{Read, Repeat};
@@ -20,17 +20,18 @@ use crate::instructions::{of_process, of_work};
 use crate::mig::single;
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// What tells the processes of this pipeline.
+/// Tag that marks the processes of this pipeline.
 pub const TAG: &str = "mig-checkpoint";
 const TASKS: [&str; 4] = ["low-pass", "demodulator", "band-1", "sum"];
-/// Instructions of a frame: the step and its commit (`step`), of it saving the state (`save`), looking whether another
-/// process is to have the stage (`look`), and all that the process of a stage carries out (`process`). Shares of the
-/// step: that look (`look-share`), and all that the process has more than the step (`check`).
+/// Instructions of a frame: the step and its commit (`step`), saving the state, which is part of it (`save`), reading
+/// the words that say whether another process should get the stage (`look`), and everything that the process of a stage
+/// executes (`process`). Shares of the step: that read (`look-share`), and the excess of the process over the step
+/// (`check`).
 pub const SERIES: [&str; 6] = ["step", "save", "look", "process", "look-share", "check"];
-/// Frames before the one that is counted, and frames that are counted of a running process.
+/// Frames before the counted frame, and counted frames of a running process.
 const BEFORE: u64 = 40;
 const FRAMES: u64 = 4;
-/// Between two frames that a running pipeline gets: long enough for single steps.
+/// Time between two frames that a running pipeline gets: long enough for single steps.
 const PERIOD: std::time::Duration = std::time::Duration::from_millis(2);
 
 fn labels_of(task: &str) -> Labels {
@@ -53,7 +54,7 @@ pub fn runs(tell: &dyn Fn(&str)) -> Vec<Result<Run, String>> {
     TASKS.into_iter().map(run).collect()
 }
 
-/// Serves in a process that such a pipeline has started.
+/// Serves as a stage in a process that this pipeline has started; does nothing if `tag` belongs to another.
 pub fn serve(tag: &str) -> Result<(), String> {
     if tag == TAG { start().map(drop) } else { Ok(()) }
 }
@@ -62,7 +63,7 @@ fn radio() -> Result<Graph, String> {
     graph(&Options::default()).map_err(|why| why.to_string())
 }
 
-/// The stage of that name; the source makes noise for ever.
+/// The stage `name`; the source produces noise without end.
 fn body(name: &str) -> Option<Box<dyn AnyStage>> {
     let options = Options::default();
     match name {
@@ -80,8 +81,8 @@ fn body(name: &str) -> Option<Box<dyn AnyStage>> {
     }
 }
 
-/// Instructions of a step of `task` with its commit, of saving its state, and of looking at the words that a process
-/// looks at between two frames.
+/// Instructions of a step of `task` with its commit, of saving its state, and of reading the words that a process
+/// checks between two frames.
 fn alone(task: &str) -> Result<[f64; 3], String> {
     let graph = radio()?;
     let layout = Arc::new(Layout::new(&graph));
@@ -125,14 +126,14 @@ fn alone(task: &str) -> Result<[f64; 3], String> {
 fn start() -> Result<Pipeline, String> {
     let options = PipelineOptions {
         tag: TAG.into(),
-        // A process that is stepped through is slow, and does not hang.
+        // A single-stepped process is slow, but must not count as hung.
         step_max: Some(Nanos::from_secs(600)),
         ..PipelineOptions::default()
     };
     Pipeline::start(radio()?, &options, Arc::new(body)).map_err(|why| why.to_string())
 }
 
-/// Instructions for each frame of the process that has `task`.
+/// Number of instructions per frame of the process that runs `task`.
 fn of_running(task: &str) -> Result<f64, String> {
     let pipeline = start()?;
     let failed = |why: punctual_runtime::linux::pipeline::PipelineError| why.to_string();
@@ -178,7 +179,7 @@ fn counted(supervisor: &Supervisor, task: &str) -> Result<f64, String> {
     Ok(count as f64 / FRAMES as f64)
 }
 
-/// Bytes that a generator makes (Marsaglia's xorshift): noise, as a receiver without a station has it.
+/// Source of bytes from a generator (Marsaglia's xorshift): noise, like that of a receiver without a station.
 struct Noise(Repeat, u64);
 
 impl Read for Noise {

@@ -1,12 +1,12 @@
-//! Figs. 2 and 7 on this machine: what a move takes, by the size of the state. Labels: `mechanism`, `kib`.
+//! Figs. 2 and 7 on this machine: the time of a move by the size of the state. Labels: `mechanism`, `kib`.
 
 use crate::mig::single;
 use crate::migration::{MigrationPlan, measure};
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// Sizes of the state, in KiB: even steps, so that a straight line shows.
+/// Sizes of the state, in KiB, in even steps, so that a linear relation shows as a straight line.
 const KIB: [usize; 8] = [64, 128, 192, 256, 288, 384, 448, 512];
-/// What is moved by, the paper's two first.
+/// Mechanisms of migration, the paper's two first.
 const MECHANISMS: [&str; 6] = [
     "replica",
     "recreate",
@@ -15,9 +15,10 @@ const MECHANISMS: [&str; 6] = [
     "recreate-ahead",
     "control",
 ];
-/// Microseconds of the blackout: its median (`us`), of it reading the state (`copy`), and the 99th percentile.
+/// Microseconds: the blackout's median (`us`), the part of it that reads the state (`copy`), and the blackout's 99th
+/// percentile (`p99`).
 pub const SERIES: [&str; 3] = ["us", "copy", "p99"];
-/// Moves by each mechanism.
+/// Number of moves by each mechanism.
 const MOVES: u32 = 40;
 
 fn labels_of(mechanism: &str, kib: usize) -> Labels {

@@ -1,8 +1,8 @@
-//! Fig. 6 on this machine: what workers (the paper's slave daemons) and the coordinator (its master) take of a core.
-//! Labels: `tasks`.
+//! Fig. 6 on this machine: shares of a core that a worker (the paper's slave daemon) and the coordinator (its master)
+//! use. Labels: `tasks`.
 //!
 //! All stages are on the core of one worker, which measures them a hundred times a second; the other worker
-//! coordinates. A thread that is woken as often and does nothing tells what being woken takes by itself.
+//! coordinates. As a control, a thread that wakes up as often and does nothing shows the cost of the wake-ups alone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,18 +14,18 @@ use punctual_runtime::linux::pipeline::{Mechanism, Pipeline, PipelineOptions, Su
 use crate::mig::single;
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// What tells the processes of these pipelines, before the number of tasks.
+/// Tag that marks the processes of these pipelines; the number of tasks follows.
 pub const TAG: &str = "mig-daemons ";
 const TASKS: [usize; 2] = [8, 16];
-/// Shares of a core: of the worker that measures all stages (`slave`), of the one that coordinates (`master`), and of a
-/// thread that is woken as often (`woken`).
+/// Shares of a core, 0 to 1: of the worker that measures all stages (`slave`), of the worker that coordinates
+/// (`master`), and of the control thread that wakes up as often (`woken`).
 pub const SERIES: [&str; 3] = ["slave", "master", "woken"];
-/// Between two frames, and between two wake-ups of the thread beside.
+/// Time between two frames, and between two wake-ups of the control thread.
 const PERIOD: Duration = Duration::from_millis(10);
 const SETTLES: Duration = Duration::from_secs(2);
 const SPAN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Workers measure for three seconds after they were asked.
+/// Interval of queries for statistics: workers measure for three seconds after a query.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
 
 fn labels_of(tasks: usize) -> Labels {
@@ -45,7 +45,7 @@ pub fn runs(tell: &dyn Fn(&str)) -> Vec<Result<Run, String>> {
     TASKS.into_iter().map(run).collect()
 }
 
-/// Serves in a process that such a pipeline has started.
+/// Serves as a stage in a process that such a pipeline has started; does nothing if `tag` belongs to another.
 pub fn serve(tag: &str) -> Result<(), String> {
     match tag.strip_prefix(TAG).and_then(|tasks| tasks.parse().ok()) {
         Some(tasks) => start(tasks).map(drop),
@@ -121,14 +121,14 @@ fn shares(supervisor: &Supervisor, tasks: usize) -> Result<[f64; 3], String> {
     Ok([(after.0 - before.0) / span, (after.1 - before.1) / span, woken])
 }
 
-/// Moves all stages off the core of the coordinator, and answers its process.
+/// Moves all stages off the coordinator's core. Returns the process id of the coordinator.
 fn gather(supervisor: &Supervisor, tasks: usize) -> Result<i32, String> {
     if supervisor.cores().len() < 2 {
         return Err("this process may use one core only: let it use two (taskset, cpuset)".into());
     }
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
-        // There is a coordinator once something asks.
+        // A coordinator exists only after a query for statistics.
         drop(supervisor.statistics());
         if let Some(now) = supervisor.coordinator().filter(|it| it.pid != 0) {
             let elsewhere = supervisor.cores()[usize::from(now.number == 0)];
@@ -149,21 +149,21 @@ fn gather(supervisor: &Supervisor, tasks: usize) -> Result<i32, String> {
     Err("the stages do not get to one core".into())
 }
 
-/// The children of this process.
+/// Process ids of the children of this process.
 fn workers() -> Result<Vec<i32>, String> {
     let mut workers = Vec::new();
     for thread in std::fs::read_dir("/proc/self/task")
         .map_err(|why| why.to_string())?
         .flatten()
     {
-        // A thread may end meanwhile.
+        // A thread may end between the listing and the read.
         let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
         workers.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
     }
     Ok(workers)
 }
 
-/// The share of a core that this thread takes, if it is woken every period and does nothing.
+/// The share of a core that this thread uses while it wakes up in every period and does nothing.
 fn woken() -> Result<f64, String> {
     let ran = || {
         let thread = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
@@ -177,7 +177,7 @@ fn woken() -> Result<f64, String> {
     Ok((ran()? - before) * 1e-9 / begin.elapsed().as_secs_f64())
 }
 
-/// Hands frames on; the first makes them.
+/// Forwards frames; the first relay makes them.
 struct Relay {
     hands_on: bool,
 }

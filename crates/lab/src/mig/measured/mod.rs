@@ -1,6 +1,6 @@
-//! The fourth paper's evaluation on this machine: its Figs. 2, 6, 7, 15 and 16, measured by a running pipeline.
+//! The fourth paper's evaluation on this machine: its Figs. 2, 6, 7, 15 and 16, measured in a running pipeline.
 //!
-//! What depends on clocks of cores and on power (`mig-map`) is simulated only.
+//! The part that depends on clocks of cores and on power (`mig-map`) is simulated only.
 
 mod checkpoint;
 mod cost;
@@ -15,18 +15,18 @@ use crate::qedb::{means, of_first_seed};
 use crate::samples::{Labels, Replication, Run, failures};
 use crate::{ExperimentError, Outcome, Progress, Settings, Testbed};
 
-/// The claims as they are judged here, written before the first run.
+/// The claims in the form in which they are judged here, written before the first run.
 pub const CLAIMS: &str = include_str!("../../../data/mig-linux-claims.toml");
-/// Why some do not hold, as far as known.
+/// Reasons why some claims do not hold, as far as known.
 pub const REASONS: &str = include_str!("../../../data/mig-linux-reasons.toml");
 
 /// The parts that can be measured.
 pub const PARTS: [Part; 4] = [Part::Cost, Part::Daemons, Part::Queues, Part::Checkpoint];
 
-/// Serves, in a process that a measurement has started; it does not return then.
+/// Serves as a stage if a measurement has started this process; in that case it does not return.
 ///
 /// # Errors
-/// Why the pipeline is not to be had.
+/// A message that says why the pipeline cannot be opened.
 pub fn serve_if_told() -> Result<(), String> {
     let Some(tag) = told() else { return Ok(()) };
     crate::migration::serve_if_told().map_err(|why| why.to_string())?;
@@ -35,10 +35,10 @@ pub fn serve_if_told() -> Result<(), String> {
     checkpoint::serve(&tag)
 }
 
-/// Measures `parts` as often as `settings` has seeds.
+/// Measures `parts` once for each seed of `settings`.
 ///
 /// # Errors
-/// [`ExperimentError`] before anything runs. What cannot be measured is part of the outcome.
+/// [`ExperimentError`] before any measurement starts. A measurement that fails is part of the outcome.
 pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
     settings.claims.check_experiments(&PARTS.map(Part::name))?;
     for part in PARTS {

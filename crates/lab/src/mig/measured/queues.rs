@@ -1,9 +1,9 @@
-//! Fig. 15 on this machine: frames that are late because a stage moves, by the size of the queues. Labels: `mechanism`,
-//! `slots`.
+//! Fig. 15 on this machine: number of frames that are late because a stage moves, by the size of the queues. Labels:
+//! `mechanism`, `slots`.
 //!
-//! A source that makes frames whenever there is room, a stage with the paper's 64 KiB, and a sink that takes a frame
-//! each period. A frame is late if none is there when it is due. Each run is carried out with moves and, as a control,
-//! without.
+//! The pipeline has a source that makes frames whenever there is room, a stage with the paper's 64 KiB, and a sink that
+//! takes a frame each period. A frame is late if the last queue is empty when the frame is due. Each run is repeated
+//! without moves as a control.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use punctual_units::{Clock, Nanos};
 use crate::mig::single;
 use crate::samples::{Labels, Run, labels as labelled};
 
-/// What tells the processes of these pipelines, before the number of frames of a queue.
+/// Tag that marks the processes of these pipelines; the number of slots of a queue follows.
 pub const TAG: &str = "mig-queues ";
 const SLOTS: [u32; 8] = [1, 2, 3, 4, 6, 8, 10, 14];
 const MECHANISMS: [Mechanism; 2] = [Mechanism::Replica, Mechanism::Recreate];
-/// Frames that were late with moves and without (`control`), the least level of the last queue when a frame was due,
-/// with moves, and how many moves there were.
+/// Number of late frames with moves (`late`) and without (`control`), the least level of the last queue at an instant
+/// when a frame was due, with moves, and the number of moves.
 pub const SERIES: [&str; 4] = ["late", "control", "least", "moves"];
 const PERIOD: Nanos = Nanos::from_millis(1);
-/// Frames of a run, and before those that count.
+/// Number of frames of a run, and of those at its start that do not count.
 const FRAMES: u64 = 800;
 const BEFORE: u64 = 100;
-/// Frames between two moves.
+/// Number of frames between two moves.
 const MOVED_EVERY: u64 = 40;
 const STATE_BYTES: usize = 64 * 1024;
-/// Multiply-adds of a step: a good part of a period.
+/// Multiply-adds of a step: a considerable part of a period.
 const WORK: u64 = 20_000;
 const MOVED: &str = "work";
 
@@ -64,7 +64,7 @@ pub fn runs(tell: &dyn Fn(&str)) -> Vec<Result<Run, String>> {
     planned().map(run).collect()
 }
 
-/// Serves in a process that such a pipeline has started.
+/// Serves as a stage in a process that such a pipeline has started; does nothing if `tag` belongs to another.
 pub fn serve(tag: &str) -> Result<(), String> {
     match tag.strip_prefix(TAG).and_then(|slots| slots.parse().ok()) {
         Some(slots) => start(slots).map(drop),
@@ -96,7 +96,7 @@ fn start(slots: u32) -> Result<Pipeline, String> {
     Pipeline::start(graph, &options, Arc::new(body)).map_err(|why| why.to_string())
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Default)]
 struct Played {
     late: u64,
@@ -110,7 +110,7 @@ fn played(slots: u32, mechanism: Option<Mechanism>) -> Result<Played, String> {
     let mut source = pipeline.pinned("source").map_err(failed)?;
     let mut sink = pipeline.pinned("sink").map_err(failed)?;
     let feeding = std::thread::spawn(move || source.run(erase(Numbers).as_mut()));
-    // In a thread of its own, because it becomes a real-time one.
+    // The sink runs in a thread of its own, because it becomes real-time.
     let taking = std::thread::scope(|scope| scope.spawn(|| taken(&pipeline, &mut sink, mechanism)).join());
     let played = taking.map_err(|_| "the sink panicked".to_string())?;
     pipeline.end().map_err(failed)?;
@@ -125,7 +125,7 @@ fn taken(pipeline: &Pipeline, sink: &mut Pinned, mechanism: Option<Mechanism>) -
     if cores.len() < 2 {
         return Err("this process may use one core only: let it use two (taskset, cpuset)".into());
     }
-    // Where that is not allowed, it runs as it is, and so do the processes of the stages.
+    // Where real-time priority is not allowed, this thread stays ordinary, like the processes of the stages.
     let _ = punctual_os::linux::thread::real_time(40);
     let mut body = erase(Taken);
     let mut played = Played {
@@ -149,7 +149,7 @@ fn taken(pipeline: &Pipeline, sink: &mut Pinned, mechanism: Option<Mechanism>) -
         if frame >= BEFORE && frame % MOVED_EVERY == 0 {
             wanted = mechanism;
         }
-        // Refused while the target gets ready: asked for again with the next frame.
+        // A move is refused while the target gets ready: it is requested again with the next frame.
         if let Some(mechanism) = wanted {
             let mut stages = supervisor.stages().into_iter();
             let now = stages.find(|stage| stage.name == MOVED).and_then(|stage| stage.core);
@@ -163,7 +163,7 @@ fn taken(pipeline: &Pipeline, sink: &mut Pinned, mechanism: Option<Mechanism>) -
     Ok(played)
 }
 
-/// Makes frames as fast as there is room.
+/// A source that makes frames as fast as there is room.
 struct Numbers;
 
 impl Stage for Numbers {
