@@ -1,83 +1,83 @@
-//! `punctual store ...`
+//! Command line of `punctual store`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use punctual_units::Share;
 
-/// What to do with a store.
+/// Commands of `punctual store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
     /// Show format, sizes, records, temporal objects with their ages, and readers
     Inspect(Inspect),
-    /// Read every page and every record, and check them
+    /// Read and check every page and every record
     ///
-    /// Ends with 0 if the store is sound, with 1 if it is damaged (and says what was found first), with 2 if it is no
-    /// store, of a newer format, or cannot be read.
+    /// Exits with 0 if the store is sound, with 1 if it is damaged (and prints the first damage found), with 2 if there
+    /// is no store, it has a newer format, or it cannot be read.
     Verify(Verify),
-    /// Write all records as text, with their number, length and checksum at the end
+    /// Write all records as text; the last line has their number, length and checksum
     Export(Export),
-    /// Make a new store of what `export` has written
+    /// Create a store from the output of `export`
     ///
-    /// An export that was cut off or changed is refused, and nothing is left of the new store then.
+    /// A truncated or modified export is refused, and the new store is removed.
     Import(Import),
-    /// Make a copy of the store as it is now
+    /// Copy the store as it is now
     ///
-    /// The copy holds no free pages. It is synced, and gets its name when it is whole.
+    /// The copy has no free pages. It is synced, and gets its name once it is complete.
     Backup(Backup),
-    /// Write the store anew without the pages that are free in it; no program may have it open
+    /// Rewrite the store without its free pages; no program may have it open
     Compact(Compact),
 }
 
-/// `store inspect`
+/// Arguments of `punctual store inspect`.
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// The folder of the store
+    /// Folder of the store
     pub store: PathBuf,
-    /// Print JSON, for programs
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
 
-/// `store verify`
+/// Arguments of `punctual store verify`.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// The folder of the store
+    /// Folder of the store
     pub store: PathBuf,
-    /// Check the structure of all pages only, not each record's checksum
+    /// Check only the structure of the pages, not the checksum of each record
     #[arg(long)]
     pub structure: bool,
 }
 
-/// `store export`
+/// Arguments of `punctual store export`.
 #[derive(Debug, Args)]
 pub struct Export {
-    /// The folder of the store
+    /// Folder of the store
     pub store: PathBuf,
-    /// Where to write to; "-" is standard output
+    /// File to write to; "-" is standard output
     #[arg(default_value = "-")]
     pub to: PathBuf,
 }
 
-/// `store import`
+/// Arguments of `punctual store import`.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// The folder of the new store: one that is not there, or an empty one
+    /// Folder of the new store; must be missing or empty
     pub store: PathBuf,
-    /// What `export` has written; "-" is standard input
+    /// File that `export` wrote; "-" is standard input
     #[arg(default_value = "-")]
     pub from: PathBuf,
 }
 
-/// `store backup`
+/// Arguments of `punctual store backup`.
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// The folder of the store
+    /// Folder of the store
     pub store: PathBuf,
-    /// The folder of the copy: one that is not there, or an empty one
+    /// Folder of the copy; must be missing or empty
     pub to: PathBuf,
-    /// While a program has the store open: write for so much of the time, so that its own writes seldom wait for the
-    /// medium, or for more, so that 2 MB a second are copied; 100 makes no pauses
+    /// Share of time spent copying while a program has the store open, in percent, 0.01 to 100; at least 2 MB/s are
+    /// copied; 100: no pauses
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = percent)]
     pub share: Share,
 }
@@ -89,9 +89,9 @@ fn percent(text: &str) -> Result<Share, String> {
         .ok_or_else(|| "expected a number of percent, 0.01 to 100".to_owned())
 }
 
-/// `store compact`
+/// Arguments of `punctual store compact`.
 #[derive(Debug, Args)]
 pub struct Compact {
-    /// The folder of the store
+    /// Folder of the store
     pub store: PathBuf,
 }

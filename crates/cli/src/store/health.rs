@@ -1,4 +1,4 @@
-//! How a store is: the rows of `punctual doctor` for it.
+//! Health of a store: its rows in `punctual doctor`.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -9,10 +9,10 @@ use punctual_store::engine::{EngineError, Space};
 
 use crate::size::shown;
 
-/// From this share of its quota on, in percent, a store is told to be nearly full.
+/// Share of its quota, in percent, from which a store is reported as nearly full.
 const NEARLY_FULL: u128 = 80;
 
-/// Examines the store in `folder`, which another process may have open. Nothing is checked that takes long.
+/// Examines the store in `folder`, which another process may have open. Skips checks that take long.
 pub fn examine(folder: &Path) -> Finding {
     // Errors name the folder themselves.
     let (status, detail, remedy) = match look(folder) {
@@ -44,7 +44,7 @@ pub fn examine(folder: &Path) -> Finding {
     }
 }
 
-/// What there is, and what would help.
+/// Description of the store, and remedies for its problems.
 fn look(folder: &Path) -> Result<(String, Vec<String>), EngineError> {
     let visitor = Visitor::open(folder)?;
     let space = visitor.space()?;
@@ -79,7 +79,7 @@ fn look(folder: &Path) -> Result<(String, Vec<String>), EngineError> {
     Ok((told.join(", "), remedies))
 }
 
-/// Pages that no later transaction may take, in bytes.
+/// Bytes in pages that no later transaction may take.
 fn used(space: &Space) -> u64 {
     let free: u64 = space.freed.iter().map(|(_, bytes)| bytes).sum();
     space.taken.saturating_sub(free)
@@ -94,7 +94,7 @@ fn readers(visitor: &Visitor, space: &Space) -> String {
     }
 }
 
-/// When all of it was read last; whether that is to be done.
+/// Time of the last full check in words, and whether a new check is due.
 fn checked(last: Option<Checked>) -> (String, bool) {
     let Some(Checked { verify, commit, at }) = last else {
         return ("never checked".into(), true);

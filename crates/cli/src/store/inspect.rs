@@ -1,4 +1,4 @@
-//! `punctual store inspect`: what is in a store.
+//! `punctual store inspect`: prints the contents and sizes of a store.
 
 use std::fmt::Write;
 
@@ -17,21 +17,21 @@ use crate::commands::print;
 use crate::failure::Failure;
 use crate::size::shown;
 
-/// How many temporal objects are listed for people; JSON has all.
+/// Most temporal objects in the text; JSON lists all.
 const LISTED_MAX: usize = 100;
 
-/// What is known of a store.
+/// Result of the inspection, as JSON prints it.
 #[derive(Debug, Serialize)]
 struct Inspection {
     store: String,
     format: u32,
     commit: u64,
     checksums: bool,
-    /// The process that has it open.
+    /// Process that has the store open.
     owner: Option<u32>,
-    /// Whether it is open, or was left, with durability `volatile` in this boot.
+    /// Whether the store is open, or was left open in this boot, with durability `volatile`.
     volatile: bool,
-    /// Those of its owner; `None` where an earlier version had it open last.
+    /// Quota and reserve set by the last owner; `None` if that was an earlier version, which recorded none.
     quota_bytes: Option<u64>,
     reserve_bytes: Option<u64>,
     file_bytes: u64,
@@ -40,9 +40,9 @@ struct Inspection {
     medium_bytes: u64,
     records: u64,
     readers: Vec<Reader>,
-    /// The last entry of a federation's log that is in it; `None` where it is no node's.
+    /// Last entry of a federation's log in the store; `None` if the store is not a node's.
     revision: Option<u64>,
-    /// Whether it is a part of a node's records, because its copy from another node has not ended.
+    /// Whether the store holds only a part of a node's records, because its copy from another node has not ended.
     part: bool,
     temporal: Vec<Object>,
 }
@@ -50,7 +50,7 @@ struct Inspection {
 #[derive(Debug, Serialize)]
 struct Reader {
     process: u32,
-    /// How many commits there were after its snapshot was taken.
+    /// Number of commits since its snapshot was taken.
     commits_behind: u64,
     held_bytes: u64,
 }
@@ -59,7 +59,7 @@ struct Reader {
 struct Object {
     key: String,
     bytes: usize,
-    /// `None` where the age is not known: from before a restart of the machine, or of another time namespace.
+    /// `None` if the age is unknown: from before a restart of the machine, or from another time namespace.
     age_ns: Option<u64>,
 }
 

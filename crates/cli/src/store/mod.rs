@@ -1,4 +1,4 @@
-//! `punctual store`: look at a store, check it and copy it, also while a program has it open.
+//! `punctual store`: inspects, checks and copies a store, even while a program has it open.
 
 pub mod args;
 pub mod health;
@@ -28,7 +28,7 @@ pub fn store(what: &StoreCommand) -> Result<(), Failure> {
         StoreCommand::Verify(verify) => self::verify(verify),
         StoreCommand::Export(export) => {
             step_back();
-            // Before the first record: where it goes.
+            // Opened before the first record is read, so that a bad destination fails early.
             let output = Output::prepare(&export.to)?;
             let mut answer = Ok(Transferred::default());
             let written = output.write(|out| {
@@ -102,7 +102,7 @@ fn verify(arguments: &args::Verify) -> Result<(), Failure> {
     ))
 }
 
-/// Damage is what was to be found; all else is the user's to mend.
+/// Maps damage to exit code 1, because a check is meant to find it; every other error is for the user to fix.
 fn refused(error: TransferError) -> Failure {
     match error {
         TransferError::Engine(corrupt @ EngineError::Corrupt { .. }) => Failure::Refuted(corrupt.to_string()),
@@ -110,11 +110,11 @@ fn refused(error: TransferError) -> Failure {
     }
 }
 
-/// Other work of the machine comes first: what has the store open, above all. Not as far as `SCHED_IDLE`: on a busy
-/// machine a snapshot would be kept for long. A machine that refuses that is no reason to fail.
+/// Lowers this process's priority, so that other programs go first, above all the owner of the store. Not to
+/// `SCHED_IDLE`: on a busy machine the snapshot would be held for long. A kernel that refuses is no reason to fail.
 fn step_back() {
     let _ = set_scheduling(Tid::current(), Scheduling::Batch { nice: 10 });
-    /// This process, and idle input and output (ioprio_set(2)).
+    /// `IOPRIO_WHO_PROCESS` with process 0, this one, and the idle class of input and output (ioprio_set(2)).
     const THIS_PROCESS: libc::c_int = 1;
     const IDLE: libc::c_int = 3 << 13;
     // SAFETY: plain numbers.
@@ -126,7 +126,8 @@ fn on_medium(store: &Path) -> Result<u64, Failure> {
     Ok(visitor.on_medium().map_err(|error| refused(error.into()))?.0)
 }
 
-/// An export to be read: an ordinary file, or standard input. A pipe that no program writes to would never open.
+/// Opens an export for reading: an ordinary file, or standard input. A pipe is refused, because opening one without a
+/// writer would block without limit.
 fn source(path: &Path) -> Result<(Box<dyn BufRead>, String), Failure> {
     if path == Path::new("-") {
         return Ok((Box::new(std::io::stdin().lock()), "standard input".to_owned()));
@@ -151,7 +152,7 @@ fn summary(done: &str, what: Transferred, store: &Path) -> String {
     )
 }
 
-/// Does something, and shows how far it is.
+/// Runs `work` and shows its progress on a terminal.
 fn told<T>(work: impl FnOnce(&mut dyn FnMut(Transferred)) -> T) -> T {
     let mut shown = Shown::default();
     let answer = work(&mut |Transferred { records, bytes }| {
@@ -161,7 +162,7 @@ fn told<T>(work: impl FnOnce(&mut dyn FnMut(Transferred)) -> T) -> T {
     answer
 }
 
-/// A line on a terminal that changes; nothing elsewhere.
+/// Progress line that is overwritten on a terminal; prints nothing elsewhere.
 #[derive(Default)]
 struct Shown {
     len: usize,
