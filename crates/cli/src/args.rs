@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, in the words of `punctual --help`.
+//! The command line: commands and options as `punctual --help` shows them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 use crate::size;
 use crate::store::args::StoreCommand;
 
-/// Where `--json` writes to: a file, or "-" for standard output.
+/// Destination of `--json`: a file, or "-" for standard output.
 ///
 /// # Errors
-/// In words, for the name of a scenario: `--json` without FILE may stand before one, and would write over it.
+/// The name of a scenario: `--json` without FILE may stand before one, and would overwrite it.
 pub fn json_file(name: &str) -> Result<PathBuf, String> {
     if name.ends_with(".toml") {
         return Err("JSON would be written over this scenario: name the scenario before --json".into());
@@ -42,54 +42,54 @@ pub fn json_file(name: &str) -> Result<PathBuf, String> {
     after_help = "Without a command, `punctual` runs the shipped scenario: `punctual run`."
 )]
 pub struct Arguments {
-    /// What to do; `run` if left out.
+    /// Command; `run` if left out.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What can be asked for.
+/// Commands of the `punctual` program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a scenario and show how well its deadlines are held
+    /// Run a scenario and report how well its tasks meet their deadlines
     Run(Run),
     /// List or show the built-in scenarios
     #[command(subcommand)]
     Scenario(ScenarioCommand),
-    /// Move the knobs on the running system and learn a model from what they do
+    /// Vary the knobs (processor clock, admitted updates) of the running system, and fit a model to the response
     Identify(Identify),
-    /// Work out a controller's gains from a model
+    /// Compute a controller's gains from a model
     Design(Design),
-    /// Take the decisions of a recorded run again, and compare
+    /// Repeat the decisions of a recorded run, and compare
     ///
-    /// Reads a log that `punctual run --record` wrote, and feeds its events to fresh policies. Ends with 1 if a
-    /// decision differs, with 2 if the log is damaged or of another version.
+    /// Feeds the events of a log that `punctual run --record` wrote to fresh policies. Exits with 1 if a decision
+    /// differs, with 2 if the log is damaged or of another version.
     Replay(Replay),
-    /// Say what this machine offers, what is missing, and how to get it
+    /// Report what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
-    /// Put back what dead programs of punctual have left changed on this machine
+    /// Restore the settings of this machine that dead processes of punctual left changed
     ///
-    /// What a living program wants stays. Ends with 2 if something could not be put back, and says how to do it by
-    /// hand.
+    /// Settings that a living process holds stay. Exits with 2 if a setting could not be restored, and prints how to
+    /// restore it by hand.
     Restore(Restore),
-    /// See the pipelines that run, and move, replace or kill their stages
+    /// List running pipelines; move, replace or kill their stages
     Pipeline(Pipeline),
-    /// Look at a store, check it and copy it, also while a program has it open
+    /// Inspect, check and copy a store, even while a program has it open
     ///
-    /// A store is a folder with a file data.mdb. inspect, verify, export and backup read a snapshot and leave the
-    /// program alone that has the store open; it may end the snapshot of a reader that keeps too much (docs/store.md).
-    /// All of them end with 2 for what is no store or cannot be read, with 1 for a store that is damaged.
+    /// A store is a folder with a file data.mdb. inspect, verify, export and backup read a snapshot and do not disturb
+    /// the program that has the store open; that program may end the snapshot of a reader that pins too many pages
+    /// (docs/store.md). All exit with 2 if there is no store or it cannot be read, with 1 if it is damaged.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Receive FM radio by a pipeline of processes, whose stages move and start again while it plays
+    /// Receive FM radio in a pipeline of processes, whose stages move and restart while it plays
     ///
-    /// Without a recording it plays the shipped one. A radio: rtl_sdr -f 100.7M -s 250000 - | punctual radio - --wav -
-    /// | aplay
+    /// Without a recording it plays the shipped one. With a receiver: rtl_sdr -f 100.7M -s 250000 - | punctual radio -
+    /// --wav - | aplay
     Radio(Radio),
-    /// Run a federation of nodes on this machine, or simulate one under every fault, and check what it promised
+    /// Run a federation of nodes on this machine, or simulate one under every fault, and check its guarantees
     Federation(Federation),
     /// Serve one store to any client of Redis, on this machine
     ///
-    /// docs/commands.md names the commands and what differs from Redis. Ctrl-C ends it in order. Ends with 2 where it
+    /// docs/commands.md lists the commands and the differences from Redis. Ctrl-C ends it in order. Exits with 2 if it
     /// cannot start.
     Serve(Serve),
     /// Measure parts of `punctual` on this machine
@@ -99,111 +99,111 @@ pub enum Command {
     /// Measure parts of `punctual` on this machine (not in this build)
     #[cfg(not(feature = "lab"))]
     Bench(Absent),
-    /// Repeat a paper's evaluation on simulated machines, and hold it against the paper's claims
+    /// Repeat a paper's evaluation on simulated machines, and compare with the paper's claims
     #[cfg(feature = "lab")]
     Experiment(Experiment),
     /// Repeat a paper's evaluation (not in this build)
     #[cfg(not(feature = "lab"))]
     Experiment(Absent),
-    /// Find what cache ways are worth to a program, along its execution
+    /// Measure a program's cache misses for each number of cache ways, phase by phase
     ///
     /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of
-    /// instructions, the requests to the last-level cache (LLC) and how many of them miss with 1, 2, ... ways. Its
-    /// input and output are its own.
+    /// instructions, the requests to the last-level cache (LLC) and their misses with 1, 2, ... ways. PROGRAM has the
+    /// terminal's input and output.
     Profile(Profile),
 }
 
-/// A command of the lab in a build without it: takes any arguments, to say where it is.
+/// Arguments of a command of the lab in a build without it: any, so that the error can name the missing feature.
 #[cfg(not(feature = "lab"))]
 #[derive(Debug, Args)]
 pub struct Absent {
-    /// Not looked at.
+    /// Ignored arguments of the absent command.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     pub rest: Vec<std::ffi::OsString>,
 }
 
-/// `run`
+/// Arguments of `punctual run`.
 #[derive(Debug, Default, Args)]
 pub struct Run {
-    /// The scenario file, or the name of a built-in one [default: scenarios/fire-rescue.toml]
+    /// Scenario file, or the name of a built-in scenario [default: scenarios/fire-rescue.toml]
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
-    /// The law that decides: the scenario's control.controller
+    /// Controller, in place of the scenario's control.controller
     #[arg(long, value_enum)]
     pub controller: Option<Controller>,
-    /// A model (from `identify`) or controller (from `design`) to run with, in place of the scenario's
+    /// Model (from `identify`) or controller (from `design`), in place of the scenario's
     #[arg(long, value_name = "FILE", conflicts_with = "identify")]
     pub model: Option<PathBuf>,
-    /// Learn a model on this machine first, then run with it; where nothing useful is learnt, with the scenario's, else
-    /// open
+    /// Learn a model on this machine first and run with it; if none is usable, run with the scenario's model, else
+    /// without control
     #[arg(long)]
     pub identify: bool,
-    /// Run all the same if the loop is unstable, or a knob of the model works backwards; the report says so
+    /// Run even if the control loop is unstable or a knob of the model acts in the wrong direction; the report says so
     #[arg(long)]
     pub force: bool,
-    /// Write everything about the run as JSON; without FILE to standard output, and the text to standard error
+    /// Write the full report as JSON; without FILE to standard output, and the text to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// Write a page with the curves, for any browser
+    /// Write an HTML page with the curves
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write the log of the run's events, which replays to the same decisions
+    /// Write the log of the run's events, for `punctual replay`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// One line per second in place of the live view
+    /// Print one line a second instead of the live view
     #[arg(long)]
     pub plain: bool,
-    /// Exit with 1 unless every task holds its goal, for scripts
+    /// Exit with 1 unless every task meets its goal
     #[arg(long)]
     pub check: bool,
 }
 
-/// `serve`
+/// Arguments of `punctual serve`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Serve {
-    /// What else it can do
+    /// Command, in place of serving a store.
     #[command(subcommand)]
     pub command: Option<ServeCommand>,
-    /// The file of the node, in TOML; docs/commands.md names the keys [default: a store in punctual.store]
+    /// Configuration of the node, in TOML; docs/commands.md lists the keys [default: a store in punctual.store]
     #[arg(value_name = "NODE.toml")]
     pub file: Option<PathBuf>,
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:6379]
+    /// Address to listen on; port 0 takes a free port [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// The folder of the store, which is made if it is not there [default: punctual.store]
+    /// Folder of the store, created if missing [default: punctual.store]
     #[arg(long, value_name = "FOLDER")]
     pub store: Option<PathBuf>,
-    /// What a write that is acknowledged survives [default: durable]
+    /// Failure that an acknowledged write survives [default: durable]
     #[arg(long, value_enum)]
     pub durability: Option<StoreDurability>,
 }
 
-/// `serve ...`
+/// Commands of `punctual serve`.
 #[derive(Debug, Subcommand)]
 pub enum ServeCommand {
-    /// Read a password from standard input, and print what a node's file keeps of it
+    /// Hash a password from standard input, and print the line for a node's configuration
     Hash {
-        /// How often it is hashed: more make each guess dearer, and each check
+        /// PBKDF2 rounds, 1000 to 10000000; more make guessing and each login slower
         #[arg(long, value_name = "N", default_value_t = punctual_server::users::ROUNDS)]
         rounds: u32,
     },
 }
 
-/// `serve --durability`
+/// Values of `serve --durability`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StoreDurability {
-    /// A power cut
+    /// Power cut: each commit is synced
     Durable,
-    /// A power cut, but for the newest commit
+    /// Power cut, but the newest commit may be lost
     NoMetaSync,
-    /// The end of the program, not a power cut
+    /// End of the program, but no power cut
     Volatile,
 }
 
 impl StoreDurability {
-    /// As the store has it.
+    /// Converts to the store's type.
     pub fn durability(self) -> Durability {
         match self {
             StoreDurability::Durable => Durability::Durable,
@@ -213,237 +213,240 @@ impl StoreDurability {
     }
 }
 
-/// `federation ...`
+/// Arguments of `punctual federation`.
 #[derive(Debug, Args)]
 pub struct Federation {
-    /// What to do
+    /// Command to carry out.
     #[command(subcommand)]
     pub what: FederationCommand,
 }
 
-/// `federation sim`
+/// Commands of `punctual federation`.
 #[derive(Debug, Subcommand)]
 pub enum FederationCommand {
     /// Simulate nodes, network, clocks and log, seed by seed, and check every answer
     ///
-    /// Ends with 1 at the first seed that breaks a promise, and shows what led to it as a message chart: a column for
-    /// each node, time downwards. The same settings and seed give the same run.
+    /// Exits with 1 at the first seed that breaks a guarantee, and prints the events before it as a message chart: a
+    /// column for each node, time downwards. The same settings and seed give the same run.
     Sim(FederationSim),
-    /// Run balancers and nodes as processes of this machine, offer twice the load that they can serve, kill the master
-    /// half-way, and show the outage part by part
+    /// Run balancers and nodes as local processes under twice their capacity, kill the master half-way, and time each
+    /// part of the outage
     ///
-    /// The log is one file of this machine, behind this process: it is not replicated. At the end, what clients were
-    /// told is held against the log; ends with 1 where the two do not agree. Nothing is left behind.
+    /// The log is one file of this machine, served by this process; it is not replicated. At the end the answers to
+    /// clients are compared with the log; exits with 1 if they disagree. All files of the run are removed.
     Run(FederationRun),
-    /// Show what nodes tell of themselves: roles, lag, requests done and late, why and where, ages of readings
+    /// Show what nodes report: roles, lag, requests done and late, reasons and stages of lateness, ages of readings
     ///
-    /// A live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Ends with 2 where
-    /// no node answers.
+    /// Live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Exits with 2 if no
+    /// node answers.
     Watch(FederationWatch),
-    /// Pass requests of any client of Redis on to the nodes of a federation
+    /// Forward requests of any client of Redis to the nodes of a federation
     ///
-    /// Queries go where a balancer says, transactions to the master, so a client needs this one address. It keeps
-    /// nothing: run several. Ctrl-C ends it.
+    /// Queries go to the node that the balancer chooses, transactions to the master, so a client needs this one
+    /// address. A balancer keeps no state: run several. Ctrl-C ends it.
     Balance(FederationBalance),
-    /// Offer requests at random instants (Poisson) to balancers or nodes, each timed from when it was to be sent
+    /// Send requests at random instants (Poisson arrivals) to balancers or nodes; response time counts from the
+    /// scheduled instant
     ///
-    /// Each client has a session and a counter of its own; ends with 1 where an answer is not what it has counted.
+    /// Each client has its own session and counter; exits with 1 if an answer differs from the expected count.
     Load(FederationLoad),
-    /// Keep a log in one file, for nodes of this machine that `punctual serve NODE.toml` starts
+    /// Keep the log in one file, for nodes of this machine that `punctual serve NODE.toml` starts
     ///
-    /// It is not replicated: with the machine the log is gone.
+    /// The log is not replicated: if the machine is lost, so is the log.
     Log {
-        /// The log; it is made where there is none
+        /// File of the log, created if missing
         file: PathBuf,
-        /// The socket at which nodes find it, as their files name it: log = "unix:PATH"
+        /// Unix socket to listen on; nodes name it in their configuration as log = "unix:PATH"
         #[arg(long, value_name = "PATH")]
         listen: PathBuf,
     },
-    /// Make a place in etcd the log of a federation, before its first node starts; or begin anew from a backup
+    /// Create a federation's log in etcd, before its first node starts, or start a new log from a backup
     ///
-    /// Nodes never do: to a node, a place that is empty is a log that has lost its entries. Done twice, it changes
-    /// nothing. With --from, the log begins where that store ends, in a file that `federation log` keeps, or in etcd.
+    /// Nodes never create a log: to them, an empty one has lost its entries. Repeating the command changes nothing.
+    /// With --from, the log begins where that store ends, in etcd or in a file for `federation log`.
     Found {
-        /// The federation's name, as in the files of its nodes
+        /// Name of the federation, as in its nodes' configuration
         name: String,
-        /// The place, as in the files of its nodes; or the file of a log on this machine
+        /// Address of the log in etcd, as in the nodes' configuration; or a log file on this machine
         #[arg(long, value_name = "etcd://HOST:PORT,../NAME|FILE")]
         log: String,
-        /// A node's store, or a backup of one: one node is to start with it, and all others with empty folders
+        /// A node's store or its backup: start one node with it, and all others with empty folders
         #[arg(long, value_name = "STORE")]
         from: Option<PathBuf>,
     },
-    /// One node, for the process that started it
+    /// Run one node on behalf of `federation run`
     #[command(hide = true)]
     Node,
-    /// A member of etcd, which ends with the process that started it
+    /// Run a member of etcd that ends with the process that started it
     #[command(hide = true)]
     Member {
-        /// That process.
+        /// Process id of the parent.
         parent: i32,
-        /// The program.
+        /// Program file of etcd.
         program: PathBuf,
-        /// Its arguments.
+        /// Arguments of that program.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Removes the folder of a run that was killed
+    /// Remove the folder of a run that was killed
     #[command(hide = true)]
     Sweep {
-        /// The folder.
+        /// Folder of that run.
         folder: PathBuf,
     },
 }
 
-/// `federation run`
+/// Arguments of `punctual federation run`.
 #[derive(Debug, Args)]
 pub struct FederationRun {
-    /// Settings in TOML; docs/federation.md names the keys [default: two balancers, three nodes, twice their capacity,
-    /// 10 s]
+    /// Settings in TOML; docs/federation.md lists the keys [default: two balancers, three nodes, load of twice their
+    /// capacity, 10 s]
     pub file: Option<PathBuf>,
-    /// How many nodes, 1 to 16
+    /// Number of nodes, 1 to 16
     #[arg(long, value_name = "N")]
     pub nodes: Option<u32>,
-    /// How many balancers, 1 to 8
+    /// Number of balancers, 1 to 8
     #[arg(long, value_name = "N")]
     pub balancers: Option<u32>,
-    /// Where the order of commits is kept: local is one file of this machine; etcd://HOST:PORT,HOST:PORT/NAME is an
-    /// etcd that runs; etcd starts one of three members here
+    /// Log that orders commits: local (one file of this machine), etcd (starts three members here), or the address of a
+    /// running etcd, etcd://HOST:PORT,HOST:PORT/NAME
     #[arg(long, value_name = "LOG", default_value = "local")]
     pub log: LogKind,
-    /// What happens half-way
+    /// Fault to inject half-way
     #[arg(long, value_enum, default_value = "kill")]
     pub fault: FederationFault,
-    /// A fault of a kind drawn at random each so often (such as 5s), in place of the one half-way
+    /// Inject a random fault every TIME (such as 5s) instead of the one half-way
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub fault_every: Option<Nanos>,
-    /// For how long the load is offered, in seconds
+    /// Duration of the load in seconds, 1 to 86400 [default: 10, or the file's]
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
-    /// Requests a second [default: twice what was served as fast as it could be, measured first]
+    /// Requests a second, 1 to 50000 [default: twice the measured capacity]
     #[arg(long, value_name = "R")]
     pub rate: Option<f64>,
-    /// The processor time that a node spends on each request, besides what it needs (such as 0.3ms) [default: 1ms]
+    /// Extra processor time for each request at a node, such as 0.3ms, at most 1s [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub work: Option<Nanos>,
     /// Write the result as JSON; without FILE to standard output, and no text
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// Write what the nodes were along the run as a page
+    /// Write an HTML page with the state of the nodes over time
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// No live view
+    /// Print lines instead of the live view
     #[arg(long)]
     pub plain: bool,
 }
 
-/// `federation watch`
+/// Arguments of `punctual federation watch`.
 #[derive(Debug, Args)]
 pub struct FederationWatch {
-    /// Where the nodes are, as clients reach them: HOST:PORT
+    /// Client addresses of 1 to 64 nodes, HOST:PORT
     #[arg(required = true, num_args = 1..=64, value_name = "ADDRESS")]
     pub places: Vec<Place>,
     #[command(flatten)]
     pub dialling: Dialling,
-    /// For how long, in seconds [default: until Ctrl-C]
+    /// Duration in seconds [default: until Ctrl-C]
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
-    /// Lines in place of the live view
+    /// Print lines instead of the live view
     #[arg(long)]
     pub plain: bool,
-    /// Write what was told as JSON at the end; "-" is standard output
+    /// Write the nodes' reports as JSON at the end; "-" is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write what was told as a page at the end
+    /// Write the nodes' reports as an HTML page at the end
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
-/// How a client comes to nodes and balancers that want TLS, or a user.
+/// TLS and login options of a client of nodes and balancers.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Dialling {
-    /// Speak TLS, and believe certificates of the authority in this file (PEM)
+    /// Use TLS, and trust certificates signed by the authority in FILE (PEM)
     #[arg(long, value_name = "FILE")]
     pub authority: Option<PathBuf>,
-    /// Show this certificate (PEM), where clients need one
+    /// Client certificate to present (PEM), where servers require one
     #[arg(long, value_name = "FILE", requires_all = ["key", "authority"])]
     pub certificate: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of --certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub key: Option<PathBuf>,
-    /// Come as this user; the password is the first line of --password-file
+    /// User name to log in with; --password-file holds the password
     #[arg(long, value_name = "NAME", requires = "password_file")]
     pub user: Option<String>,
-    /// The user's password, in a file that no other user of this machine may read
+    /// File with the user's password as its first line; no other user of this machine may be able to read it
     #[arg(long, value_name = "FILE", requires = "user")]
     pub password_file: Option<PathBuf>,
 }
 
-/// `federation balance`
+/// Arguments of `punctual federation balance`.
 #[derive(Debug, Args)]
 pub struct FederationBalance {
-    /// Where the nodes hear their peers, as `federation run` prints it
+    /// Addresses on which the nodes listen for each other, as `federation run` prints them
     #[arg(value_name = "NODE", required_unless_present = "file")]
     pub nodes: Vec<SocketAddr>,
-    /// Where clients of Redis reach it: an address of this machine; port 0 takes a free one
+    /// Address to listen on for clients of Redis; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value_t = crate::federation::balance::LISTEN)]
     pub listen: SocketAddr,
-    /// A file that says all of that: nodes, address, users and certificates; docs/federation.md
+    /// Configuration instead of these arguments: nodes, address, users and certificates; docs/federation.md lists the
+    /// keys
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "listen", "metrics"])]
     pub file: Option<PathBuf>,
-    /// Have figures for Prometheus there, at /metrics: an address of this machine; port 0 takes a free one
+    /// Serve Prometheus metrics at http://ADDRESS/metrics, on an address of this machine; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", value_parser = crate::serve::file::of_this_machine)]
     pub metrics: Option<SocketAddr>,
-    /// The process that starts it: it ends with that.
+    /// Process id of the parent; the balancer ends with it
     #[arg(long, hide = true)]
     pub parent: Option<i32>,
 }
 
-/// `federation load`
+/// Arguments of `punctual federation load`.
 #[derive(Debug, Args)]
 pub struct FederationLoad {
-    /// Balancers or nodes, HOST:PORT: clients are shared out evenly, and go to the next where a connection ends
+    /// Addresses of 1 to 255 balancers or nodes, HOST:PORT; clients are spread evenly, and reconnect to the next
+    /// address
     #[arg(value_name = "ADDRESS", required = true)]
     pub places: Vec<Place>,
     #[command(flatten)]
     pub dialling: Dialling,
-    /// Requests a second [default: --times what was served as fast as it could be, measured first]
+    /// Requests a second, 1 to 50000 [default: --times the measured capacity]
     #[arg(long, value_name = "R")]
     pub rate: Option<f64>,
-    /// How many times of what is served are offered
+    /// Load as a multiple of the measured capacity, 0.1 to 100
     #[arg(long, value_name = "X", default_value_t = 2.0, conflicts_with = "rate")]
     pub times: f64,
-    /// The share of requests that count (INCR), 0 to 1; the others read (GET)
+    /// Share of requests that write (INCR), 0 to 1; the others read (GET)
     #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
     pub writes: f64,
-    /// Clients, each with one request at a time
+    /// Clients, 1 to 10000, each with one request at a time
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
-    /// The time that each request has, from when it was to be sent
+    /// Deadline of each request in ms, 5 to 60000, counted from its scheduled instant
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(5..=60_000))]
     pub deadline_ms: u64,
-    /// For how long, in seconds
+    /// Duration in seconds, 1 to 86400
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
-    /// Of the random instants
+    /// Seed of the random instants
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Write the result as JSON; without FILE to standard output, and no text
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// The process that starts it, reads what this one prints, and with which this one ends
+    /// Process id of the parent, which reads this program's output; the load ends with it
     #[arg(long, hide = true)]
     pub parent: Option<i32>,
 }
 
-/// Where a federation's log is.
+/// Storage of a federation's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogKind {
-    /// One file of this machine, not replicated
+    /// A file of this machine, not replicated.
     Local,
-    /// Three members of etcd, which the run starts
+    /// Three members of etcd, which the run starts.
     Members,
-    /// An etcd that runs, by its address
+    /// A running etcd, by its address.
     Etcd(String),
 }
 
@@ -460,240 +463,245 @@ impl std::str::FromStr for LogKind {
     }
 }
 
-/// `federation sim`
+/// Arguments of `punctual federation sim`.
 #[derive(Debug, Args)]
 pub struct FederationSim {
-    /// Settings of the cluster, in TOML; docs/federation.md names the keys [default: three nodes, one that joins, two
-    /// fronts, four clients, 2.5 s with faults]
+    /// Settings of the cluster, in TOML; docs/federation.md lists the keys [default: three nodes, one that joins, two
+    /// balancers, four clients, 2.5 s with faults]
     pub file: Option<PathBuf>,
-    /// How many seeds to simulate
+    /// Number of seeds to simulate, at least 1
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
-    /// The first seed
+    /// First seed; the others follow by one
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// Break a promise on purpose, to see the check find it; a wrong name lists those that there are
+    /// Break a guarantee on purpose, to test the check; an unknown name lists the faults
     #[arg(long, value_name = "FAULT")]
     pub plant: Option<String>,
     /// Write the result as JSON; without FILE to standard output, and the text to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// Write a page, with the message chart of a seed that fails
+    /// Write an HTML page, with the message chart of a failing seed
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write what clients did and were told, for other checkers
+    /// Write the clients' requests and answers, for external checkers
     #[arg(long, value_enum, value_name = "KIND")]
     pub export: Option<Export>,
-    /// Where to write it; "-" is standard output, and the text goes to standard error
+    /// Destination of --export; "-" is standard output, and the text goes to standard error
     #[arg(long, value_name = "FILE", default_value = "-", requires = "export")]
     pub to: PathBuf,
 }
 
-/// What other checkers read.
+/// Formats of external checkers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Export {
-    /// One history of lists in EDN, as Elle reads it
+    /// EDN history of list appends, for Elle
     ListAppend,
-    /// Every request as a JSON object a line, for `.ci/linearizable`
+    /// A JSON object a line for each request, for `.ci/linearizable`
     Requests,
 }
 
-/// `scenario ...`
+/// Commands of `punctual scenario`.
 #[derive(Debug, Subcommand)]
 pub enum ScenarioCommand {
-    /// Name the built-in scenarios, each with what it is about
+    /// List the built-in scenarios, each with its topic
     List,
-    /// Print a built-in scenario, for a file to start your own from
+    /// Print a built-in scenario, as a start for your own file
     Show {
-        /// Its name, such as robot
+        /// Name of the scenario, such as robot
         name: PathBuf,
     },
 }
 
-/// `identify`
+/// Arguments of `punctual identify`.
 #[derive(Debug, Args)]
 pub struct Identify {
-    /// The scenario file
+    /// Scenario file to run during the measurement
     pub scenario: PathBuf,
-    /// Where to write the model
+    /// File to write the model to
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     #[command(flatten)]
     pub change: Change,
-    /// Write what was recorded as JSON, also where the model is not accepted; without FILE to standard output, and the
-    /// text to standard error
+    /// Write the recorded signals as JSON, even if the model is rejected; without FILE to standard output, and the text
+    /// to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// One line per second in place of the live view
+    /// Print one line a second instead of the live view
     #[arg(long)]
     pub plain: bool,
 }
 
-/// `design`
+/// Arguments of `punctual design`.
 #[derive(Debug, Args)]
 pub struct Design {
-    /// The model, from `identify`
+    /// Model file, from `identify`
     pub model: PathBuf,
-    /// Where to write the controller
+    /// File to write the controller to
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Write it all the same if a loop is unstable, or a knob of the model works backwards
+    /// Write the controller even if a loop is unstable or a knob of the model acts in the wrong direction
     #[arg(long)]
     pub force: bool,
 }
 
-/// `replay`
+/// Arguments of `punctual replay`.
 #[derive(Debug, Args)]
 pub struct Replay {
-    /// The log, from `run --record`
+    /// Log file, from `run --record`
     pub log: PathBuf,
 }
 
-/// `doctor`
+/// Arguments of `punctual doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// The folder of a store to look at, may be given several times; those that scenarios and nodes (*.toml) in this
-    /// folder name are looked at anyway
+    /// Folder of a store to examine, repeatable; stores named by scenarios and nodes (*.toml) in the current folder are
+    /// examined anyway
     #[arg(long, value_name = "DIR")]
     pub store: Vec<PathBuf>,
-    /// Print JSON, for programs
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
 
-/// `restore`
+/// Arguments of `punctual restore`.
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// Print JSON, for programs
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
 
-/// `pipeline`
+/// Arguments of `punctual pipeline`.
 #[derive(Debug, Args)]
 pub struct Pipeline {
-    /// What is to be done.
+    /// Command to carry out.
     #[command(subcommand)]
     pub what: PipelineCommand,
-    /// Which one, where several run: the process that started it
+    /// Process that started the pipeline; needed if several pipelines run
     #[arg(long, global = true, value_name = "PID")]
     pub process: Option<i32>,
 }
 
-/// `pipeline ...`
+/// Commands of `punctual pipeline`.
 #[derive(Debug, Subcommand)]
 pub enum PipelineCommand {
-    /// The pipelines that run, and their stages
+    /// List the running pipelines and their stages
     List {
-        /// Print JSON, for programs
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
     /// Move a stage to another core
     Move {
-        /// The stage
+        /// Name of the stage
         stage: String,
-        /// The core
+        /// Number of the core to move to
         core: u32,
-        /// How: affinity, replica, announced, recreate, recreate-ahead
+        /// Mechanism: affinity (pin the same process), replica (a waiting process takes over), announced (the same,
+        /// woken ahead), recreate (start a new process afterwards), recreate-ahead (start it before)
         #[arg(long, default_value = "announced", value_parser = mechanism)]
         mechanism: Mechanism,
     },
-    /// Have a process of another program take a stage over; until it has read the stage's state, the old one goes on
+    /// Let a process of another program take over a stage; the old one continues until the new one has read the stage's
+    /// state
     Upgrade {
-        /// The stage
+        /// Name of the stage
         stage: String,
-        /// The program, which is started with the arguments of the running one
+        /// Program to start, with the arguments of the running one
         program: PathBuf,
     },
-    /// Kill the process that has a stage; another one goes on
+    /// Kill the process that runs a stage; another process takes over
     Kill {
-        /// The stage
+        /// Name of the stage
         stage: String,
     },
-    /// Set what decides where stages run: policy, rate, hold or period
+    /// Change a setting of the mapping of stages to cores: policy, rate, hold or period
     Set {
-        /// policy (none, balance, table, table-off, thermal, alone), rate (frames per second, for a source that looks),
-        /// hold (how long a user's move holds, such as 10s), or period (how often the policy is asked, such as 100ms)
+        /// policy (none, balance, table, table-off, thermal, alone), rate (frames per second, for a source that follows
+        /// it), hold (time that a stage stays where a user moved it, such as 10s), or period (interval between
+        /// decisions of the policy, such as 100ms)
         key: String,
-        /// Its value
+        /// New value of KEY
         value: String,
     },
 }
 
-/// `radio`
+/// Arguments of `punctual radio`.
 #[derive(Debug, Args)]
 pub struct Radio {
-    /// IQ samples as rtl_sdr writes them, 250,000 a second, plain or packed (.zst); - is the standard input
+    /// IQ samples in the format of rtl_sdr, 250000 a second, plain or zstd (.zst); - is standard input
     pub recording: Option<PathBuf>,
     /// Bands of the equalizer, 1 to 16 [default: 4]
     #[arg(long, value_name = "N")]
     pub bands: Option<usize>,
-    /// Gains of the bands in decibels, the lowest band's first
+    /// Gain of each band in dB, -40 to 40, lowest band first
     #[arg(long, value_name = "dB,..", value_delimiter = ',', allow_hyphen_values = true)]
     pub gains: Option<Vec<f64>>,
-    /// Frames per second: real (as they were received), max (as fast as possible), or a number
+    /// Frames per second: real (as received), max (no pacing), or a number up to 100000
     #[arg(long, default_value = "real", allow_hyphen_values = true)]
     pub rate: String,
-    /// IQ samples of a frame, a multiple of 10
+    /// IQ samples per frame, a multiple of 10, at most 2500000
     #[arg(long, default_value_t = 250, value_name = "SAMPLES")]
     pub frame: usize,
-    /// Frames of each queue
+    /// Capacity of each queue in frames
     #[arg(long, default_value_t = 14)]
     pub slots: u32,
-    /// What becomes of samples that come while the first queue is full, where the input is a pipe: wait (the pipe's
-    /// writer waits), drop-oldest, drop-late
+    /// Action for samples that arrive from a pipe while the first queue is full: wait (the pipe's writer waits),
+    /// drop-oldest, drop-late (drop frames past their due time)
     #[arg(long, default_value = "wait", value_parser = when_full)]
     pub when_full: WhenFull,
-    /// Cores of the stages, such as 0,2-3, or auto
+    /// Cores for the stages, such as 0,2-3, or auto
     #[arg(long, default_value = "auto", value_parser = core_list)]
     pub cores: CoreList,
-    /// How stages move: affinity, replica, announced, recreate, recreate-ahead
+    /// Mechanism of moves: affinity (pin the same process), replica (a waiting process takes over), announced (the
+    /// same, woken ahead), recreate (start a new process afterwards), recreate-ahead (start it before)
     #[arg(long, default_value = "announced", value_parser = mechanism)]
     pub mechanism: Mechanism,
-    /// What decides where stages run: none, balance, table, table-off, thermal, alone
+    /// Policy that maps stages to cores: none, balance (level loads), table (least power, cores always on), table-off
+    /// (least power, idle cores off), thermal (cool the hottest core), alone (each core levels loads by itself)
     #[arg(long, default_value = "none", value_parser = mapping_policy)]
     pub policy: MappingPolicy,
-    /// Write what the policy saw and answered, for `punctual replay`
+    /// Write the policy's inputs and decisions, for `punctual replay`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Where the kernel's files about clocks are: a recorded or emulated tree
+    /// Root of the kernel's files about clocks: a recorded or emulated tree
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub kernel_tree: Option<PathBuf>,
-    /// Move a stage so often, such as 1ms
+    /// Move a random stage every TIME, such as 1ms
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub migrate_every: Option<Duration>,
-    /// Kill a stage's process so often, such as 20ms
+    /// Kill a random stage's process every TIME, such as 20ms
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub kill_every: Option<Duration>,
-    /// Have a new process take every stage over at this time, such as 3s
+    /// Replace the process of every stage by a new one at TIME, such as 3s
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub upgrade_at: Option<Duration>,
-    /// The program of these processes [default: this one]
+    /// Program of the new processes [default: this one]
     #[arg(long, value_name = "PROGRAM", requires = "upgrade_at")]
     pub upgrade_to: Option<PathBuf>,
-    /// Play so many frames
+    /// Stop after N frames
     #[arg(long, value_name = "N")]
     pub frames: Option<u64>,
-    /// Write the sound to this file; - is the standard output
+    /// Write the sound to FILE (WAV); - is standard output
     #[arg(long, value_name = "FILE")]
     pub wav: Option<PathBuf>,
-    /// The true sound (WAV, 25 kHz), to compare with
+    /// True sound to compare with (WAV, 25 kHz)
     #[arg(long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Draws which stage is moved or killed
+    /// Seed of the random moves and kills
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Write the report as JSON; without FILE to standard output, and the text to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// Write a page with the sound, spectra, cores, queues and hand-overs, for any browser
+    /// Write an HTML page with the sound, spectra, cores, queues and handovers
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// No live view
+    /// No live view, only the report at the end
     #[arg(long)]
     pub plain: bool,
-    /// End with 1 where a frame is lost, twice or late, or the sound differs from that of one thread
+    /// Exit with 1 if a frame is lost, repeated or late, or the sound differs from that of a single thread
     #[arg(long)]
     pub check: bool,
 }
@@ -707,7 +715,7 @@ fn when_full(text: &str) -> Result<WhenFull, String> {
     }
 }
 
-/// Cores; none: auto.
+/// List of cores; empty: chosen automatically.
 #[derive(Clone, Debug)]
 pub struct CoreList(pub Vec<CoreId>);
 
@@ -726,7 +734,7 @@ fn mechanism(text: &str) -> Result<Mechanism, String> {
     found.ok_or_else(|| format!("give one of {names}"))
 }
 
-/// A policy, as users write it.
+/// Mapping policy of that name; the error lists the names.
 pub fn mapping_policy(text: &str) -> Result<MappingPolicy, String> {
     let names = MappingPolicy::ALL.map(MappingPolicy::name).join(", ");
     let found = MappingPolicy::ALL.into_iter().find(|policy| policy.name() == text);
@@ -737,138 +745,138 @@ fn span(text: &str) -> Result<Duration, String> {
     parse_time(text).map(Duration::from)
 }
 
-/// `profile`
+/// Arguments of `punctual profile`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Profile {
-    /// What else is asked for.
+    /// Command; `trace` if left out.
     #[command(subcommand)]
     pub what: Option<ProfileCommand>,
     #[command(flatten)]
     pub trace: Trace,
 }
 
-/// `profile ...`
+/// Commands of `punctual profile`.
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
-    /// Profile a program; the word may be left out
+    /// Profile a program; the default command
     Trace(Trace),
-    /// Draw rate, misses and phases of a profile, and tell what it costs to keep few phases
+    /// Draw rate, misses and phases of a profile, and report the error of fewer phases
     Show(Show),
 }
 
-/// `profile trace`
+/// Arguments of `punctual profile trace`.
 #[derive(Debug, Args)]
 pub struct Trace {
-    /// Ways of the LLC, 1 to 64
+    /// Ways of the last-level cache, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub ways: u8,
-    /// Size of each way
+    /// Size of each way of the last-level cache
     #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size::parse)]
     pub way_size: u64,
-    /// Size of the first level, for instructions and for data each: 8 ways
+    /// Size of each first-level cache (instructions, data), 8 ways
     #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = size::parse)]
     pub l1: u64,
-    /// Size of the second level: 8 ways; 0 for none
+    /// Size of the second-level cache, 8 ways; 0: none
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
     pub l2: u64,
-    /// Instructions of a window; it ends with the block of instructions in which it gets full
+    /// Instructions per window, at least 10000; a window ends with the block of instructions that fills it
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
     pub window: u64,
-    /// Where to write the profile [default: PROGRAM.profile.csv]
+    /// File to write the profile to [default: PROGRAM.profile.csv]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// The program, and what to give it
+    /// Program to profile, and its arguments
     #[arg(last = true, required = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// `profile show`
+/// Arguments of `punctual profile show`.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The profile: measured (cache_ways,bandwidth_partitions,...), or by window (window_index,instr_start,...)
+    /// Profile: measured (cache_ways,bandwidth_partitions,...) or traced in windows (window_index,instr_start,...)
     pub file: PathBuf,
-    /// Phases to keep, over all shares
+    /// Number of phases to keep, 1 to 64, common to all shares of the cache and the memory bandwidth
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub phases: usize,
-    /// Make more of a resource never slower
+    /// Correct rates that fall with more of a resource
     #[arg(long, value_enum, default_value_t = Smooth::None)]
     pub smooth: Smooth,
-    /// Ways of the machine, which the profile must be for [default: those of the profile]
+    /// Cache ways of the machine, 1 to 64; must match the profile [default: the profile's]
     #[arg(long, value_name = "N", requires = "partitions", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub ways: Option<u8>,
-    /// Bandwidth partitions of the machine [default: those of the profile; 20 for one by window]
+    /// Bandwidth partitions of the machine, 1 to 64 [default: the profile's; 20 if traced in windows]
     #[arg(long, value_name = "N", requires = "ways", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub partitions: Option<u8>,
     /// Write phases, rates and errors as JSON; without FILE to standard output, and the text to standard error
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// Write a page with the curves, for any browser
+    /// Write an HTML page with the curves
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
-/// What is made of rates that fall with more of a resource.
+/// Corrections of rates that fall with more of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Smooth {
-    /// Nothing.
+    /// No correction
     #[default]
     None,
-    /// The best rate within each share: what a core reaches that leaves partitions unused, if rates were exact.
+    /// Best rate within each share: as if cores could leave partitions unused; assumes exact rates
     Best,
-    /// The nearest rates that do not fall: averages noise.
+    /// Nearest rates that never fall: averages noise
     Nearest,
 }
 
-/// Where a scenario runs, and what is different this time.
+/// Machine of a scenario, and changes of its keys for this run.
 #[derive(Debug, Default, Args)]
 pub struct Change {
-    /// This machine, or the simulated one
+    /// Machine: this one, or a simulated one
     #[arg(long, value_enum, default_value_t = Platform::Linux)]
     pub platform: Platform,
-    /// How long, warm-up included, such as 60s
+    /// Duration of the run, warm-up included, such as 60s
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub duration: Option<String>,
-    /// The seed of everything that is drawn
+    /// Seed of all random values
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub seed: Option<String>,
-    /// Change a key of the scenario for this run, such as goal.tardiness=0.9 or task.analysis.period=80ms
+    /// Change a key of the scenario for this run, such as goal.tardiness=0.9 or task.analysis.period=80ms; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
     pub set: Vec<Override>,
     #[command(flatten)]
     pub simulated: Simulated,
 }
 
-/// What only the simulated machine has.
+/// Options of the simulated machine.
 #[derive(Debug, Default, Args)]
 pub struct Simulated {
-    /// The machine to simulate [default: the built-in machines/exynos5422-a15.toml]
+    /// Machine to simulate [default: the built-in machines/exynos5422-a15.toml]
     #[arg(long, value_name = "FILE")]
     pub machine: Option<PathBuf>,
-    /// The kernel's governor that sets the simulated clock while no controller does: performance, userspace:1000MHz,
+    /// Kernel governor of the simulated clock while no controller sets it: performance, userspace:1000MHz,
     /// ondemand-old, ondemand-old:20..90 (thresholds in percent), ondemand or schedutil
     #[arg(long, value_name = "NAME")]
     pub governor: Option<Governor>,
-    /// Let a knob or a meter fail: stuck:clock@10s..20s, refuse:clock@10s..20s, late:METER@10s..20s=500ms,
+    /// Make a knob or a meter fail, repeatable: stuck:clock@10s..20s, refuse:clock@10s..20s, late:METER@10s..20s=500ms,
     /// freeze:METER@10s..20s, wrong:METER@10s..20s=0.5 (a factor), lose:METER@10s..20s=0.3 (a probability); METER is
     /// clock, busy, energy or response
     #[arg(long, value_name = "SPEC", value_parser = fault::parse)]
     pub fault: Vec<Fault>,
-    /// A task's execution profile, in place of the scenario's: what it does, and how fast with so many cache ways and
-    /// so much bandwidth
+    /// Execution profile of a task, in place of the scenario's: its instructions, and their rate for each number of
+    /// cache ways and each share of memory bandwidth
     #[arg(long, value_name = "TASK=FILE", value_parser = profile_of)]
     pub profile: Vec<(String, String)>,
-    /// The policy that splits ways and bandwidth among tasks with profiles, in place of the scenario's
+    /// Policy that splits cache ways and bandwidth among tasks with profiles, in place of the scenario's
     /// allocation.policy
     #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
     pub allocate: Option<Policy>,
-    /// Size of a cache way in KiB, in place of the scenario's allocation.way_kib: a core that gains one must fill it,
-    /// through partitions of 72 MB/s; 0 makes it free
+    /// Size of a cache way in KiB, 0 to 1048576, in place of the scenario's allocation.way_kib: a core that gains a way
+    /// fills it first, at 72 MB/s per bandwidth partition; 0: gained ways are full at once
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(0..=i64::from(WAY_KIB_MAX)))]
     pub way_kib: Option<u32>,
 }
 
-/// `TASK=FILE`.
+/// Task name and file from `TASK=FILE`.
 fn profile_of(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((task, file)) if !task.is_empty() && !file.is_empty() => Ok((task.into(), file.into())),
@@ -877,17 +885,17 @@ fn profile_of(text: &str) -> Result<(String, String), String> {
 }
 
 impl Simulated {
-    /// Whether anything is asked for.
+    /// Whether any option of the simulated machine was given.
     pub fn is_some(&self) -> bool {
         self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty() || !self.overrides().is_empty()
     }
 
-    /// What differs from the scenario file, as overrides of its keys.
+    /// Overrides of the scenario's keys by these options.
     fn overrides(&self) -> Vec<Override> {
         let profile = |(task, file): &(String, String)| Override {
             written: format!("--profile {task}={file}"),
             key: format!("task.{task}.profile"),
-            // In quotes: a file may be called 1.5.
+            // Quoted: a file may be called 1.5.
             value: toml::Value::from(file.as_str()).to_string(),
         };
         let policy = |policy: Policy| Override::of_option("--allocate", "allocation.policy", policy.name());
@@ -900,32 +908,32 @@ impl Simulated {
     }
 }
 
-/// Which machine.
+/// Machine to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Platform {
-    /// This one.
+    /// This machine
     #[default]
     Linux,
-    /// The simulated one.
+    /// Simulated machine
     Sim,
 }
 
-/// Which controller.
+/// Values of the option `--controller`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Controller {
-    /// No control.
+    /// No control: all updates are admitted, and the clock stays as found
     Open,
-    /// The admitted share of updates.
+    /// Controls the admitted share of sensor updates
     Qod,
-    /// The clock.
+    /// Controls the processor clock
     Clock,
-    /// Both.
+    /// Controls both, by one model with several inputs and outputs
     Mimo,
 }
 
 #[cfg(feature = "lab")]
 impl Controller {
-    /// The controller that is meant.
+    /// Converts to the scenario's type.
     pub const fn kind(self) -> ControllerKind {
         match self {
             Controller::Open => ControllerKind::Open,
@@ -937,7 +945,7 @@ impl Controller {
 }
 
 impl Change {
-    /// Everything that differs from the scenario file, as overrides of its keys. An option of its own outranks `--set`.
+    /// Overrides of the scenario's keys by these options, `--set` first, so that a dedicated option wins.
     pub fn overrides(&self, controller: Option<Controller>) -> Vec<Override> {
         let controller = controller.and_then(|controller| controller.to_possible_value());
         let controller = controller.map(|value| value.get_name().to_string());
@@ -949,7 +957,7 @@ impl Change {
         let options = options
             .into_iter()
             .filter_map(|(option, key, value)| Some(Override::of_option(option, key, &value?)));
-        // On another machine they are refused, not looked at.
+        // On Linux these options are refused elsewhere, not ignored.
         let simulated = match self.platform {
             Platform::Linux => Vec::new(),
             Platform::Sim => self.simulated.overrides(),

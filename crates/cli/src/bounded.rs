@@ -1,9 +1,9 @@
 //! Files that a user names, read in bounded time and memory.
 //!
-//! **Problem.** A path may lead to a pipe that no program writes to, or to a device that never ends.
+//! **Problem.** A path may lead to a pipe without a writer, or to a device that never ends.
 //!
-//! **Method.** An ordinary file ends by itself; one beyond [`FILE_MAX`] is refused. Anything else (a pipe such as the
-//! shell's `<(...)`, a terminal) is read for [`TIME_MAX`] and up to [`STREAM_MAX`] bytes.
+//! **Method.** An ordinary file ends by itself; one beyond [`FILE_MAX`] is refused. Any other file (a pipe such as the
+//! shell's `<(...)`, a terminal) is read for at most [`TIME_MAX`] and [`STREAM_MAX`] bytes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -12,19 +12,19 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The longest file, in bytes.
+/// Greatest length of an ordinary file, in bytes.
 const FILE_MAX: u64 = 1 << 30;
-/// The most that a pipe or a device may bring, in bytes, and for how long it is waited for.
+/// Most bytes that are read from a pipe or a device, and the longest time spent on it.
 const STREAM_MAX: u64 = 64 << 20;
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A file that is read within its bounds; beyond them a read fails.
+/// File that is read within these bounds; a read beyond them fails.
 #[derive(Debug)]
 pub struct Bounded {
     file: File,
     left: u64,
     max: u64,
-    /// None for an ordinary file, which never keeps a reader waiting.
+    /// Deadline of reads; `None` for an ordinary file, which never blocks.
     until: Option<Instant>,
 }
 
@@ -33,7 +33,7 @@ pub struct Bounded {
 /// # Errors
 /// As [`File::open`].
 pub fn open(path: &Path) -> io::Result<Bounded> {
-    // A pipe without a writer would never open.
+    // Without `O_NONBLOCK`, opening a pipe without a writer would block without limit.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -48,25 +48,25 @@ pub fn open(path: &Path) -> io::Result<Bounded> {
     })
 }
 
-/// What is in the file at `path`.
+/// Reads the whole file at `path`.
 ///
 /// # Errors
-/// As [`File::open`]; of another kind, and in words, where a bound is met.
+/// As [`File::open`]; where a bound is met, another kind, with a sentence as its message.
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The text in the file at `path`.
+/// Reads the whole file at `path` as text.
 ///
 /// # Errors
-/// As [`bytes`]; [`ErrorKind::InvalidData`] for what is no text.
+/// As [`bytes`]; [`ErrorKind::InvalidData`] if the file is not UTF-8.
 pub fn text(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes(path)?).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// Why a file cannot be read, in few words.
+/// Reason why a file cannot be read, in a few words.
 pub fn why(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::Other | ErrorKind::TimedOut | ErrorKind::FileTooLarge => error.to_string(),
@@ -75,7 +75,7 @@ pub fn why(error: &io::Error) -> String {
 }
 
 impl Bounded {
-    /// Waits until there is something to read.
+    /// Waits until input is available, at most until `until`.
     fn wait(&self, until: Instant) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         let mut asked = libc::pollfd {
@@ -87,7 +87,7 @@ impl Bounded {
         // SAFETY: one entry, valid for the call.
         match unsafe { libc::poll(&mut asked, 1, millis) } {
             0 => Err(silent()),
-            _ => Ok(()), // what is wrong the next read tells
+            _ => Ok(()), // an error of poll(2) shows at the next read
         }
     }
 }

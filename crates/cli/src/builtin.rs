@@ -1,7 +1,7 @@
-//! Files of the project's folder that the program carries, so that an installed one runs the shipped scenarios
+//! Files of the project's folder that the program contains, so that an installed one runs the shipped scenarios
 //! anywhere.
 //!
-//! A file of the user always wins: the program looks here only for what it has not found on disk.
+//! A file of the user always wins: the program uses these only for a file that is missing on disk.
 
 use std::path::Path;
 
@@ -29,12 +29,12 @@ const FILES: &[(&str, &[u8])] = built_in![
     "data/fm/reference.wav",
 ];
 
-/// The content of a built-in file by its path in the project's folder.
+/// Content of a built-in file, by its path in the project's folder.
 pub fn file(path: &str) -> Option<&'static [u8]> {
     FILES.iter().find(|(at, _)| *at == path).map(|(_, content)| *content)
 }
 
-/// The scenarios, by path.
+/// Paths of the built-in scenarios.
 pub fn scenarios() -> impl Iterator<Item = &'static str> {
     let paths = FILES.iter().map(|(path, _)| *path);
     paths.filter(|path| path.starts_with("scenarios/") && path.ends_with(".toml"))
@@ -49,12 +49,12 @@ pub fn scenario(asked: &Path) -> Option<&'static str> {
     })
 }
 
-/// The text of a built-in file.
+/// Text of a built-in file.
 pub fn text(path: &str) -> Option<&'static str> {
     std::str::from_utf8(file(path)?).ok()
 }
 
-/// Whether this is the text of a built-in scenario, which may be read anywhere.
+/// Whether this is the text of a built-in scenario, which may be read from anywhere.
 pub fn is_text(of: &str) -> bool {
     scenarios().any(|path| text(path) == Some(of))
 }

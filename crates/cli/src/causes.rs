@@ -1,4 +1,4 @@
-//! Why late jobs were late, in words: the same in the summary, the verdict, the live view and on the page.
+//! Sentences on why late jobs were late, shared by the summary, the verdict, the live view and the page.
 
 use punctual_runtime::report::{CauseReport, Culprit, Doing, TaskReport};
 use punctual_workload::{Cause, ControllerKind};
@@ -6,10 +6,10 @@ use punctual_workload::{Cause, ControllerKind};
 use crate::summary::count;
 use crate::tasks::time;
 
-/// Causes of one task that are told; the report has all.
+/// Most causes that are printed per task; the report has all.
 const TOLD: usize = 3;
 
-/// The most frequent causes of a task's late jobs, a clause each; none without a late job.
+/// Clauses on the most frequent causes of a task's late jobs, one each; empty without a late job.
 pub fn told(task: &TaskReport) -> impl Iterator<Item = String> {
     task.causes.iter().take(TOLD).map(|cause| clause(task, cause))
 }
@@ -35,7 +35,7 @@ fn clause(task: &TaskReport, it: &CauseReport) -> String {
     format!("{what}, for {}{on_average}{usual}", time(it.us_mean))
 }
 
-/// What a cause does to jobs.
+/// Effect of a cause on jobs, as a predicate in the plural.
 const fn happened(cause: Cause) -> &'static str {
     match cause {
         Cause::Skipped => "never began, because too many jobs of the task were waiting",
@@ -53,7 +53,7 @@ const fn happened(cause: Cause) -> &'static str {
     }
 }
 
-/// The thread that is to blame for most of these jobs.
+/// Clause on the thread that caused most of these delays.
 fn by(it: &CauseReport) -> String {
     let Some(first) = it.by.first() else {
         return match it.cause {
@@ -107,7 +107,7 @@ fn thread(culprit: &Culprit) -> String {
     }
 }
 
-/// What a user can do about a cause.
+/// Advice against a cause.
 pub fn remedy(cause: Cause, controller: ControllerKind) -> &'static str {
     match cause {
         Cause::Skipped | Cause::Queue => "release them less often, or ask for less of each",

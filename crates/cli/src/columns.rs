@@ -1,10 +1,10 @@
 //! Text in columns: names on the left, figures aligned on the right.
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 3;
 
-/// Lines of `rows`, each cell as wide as its column's widest; the first column to the left, the others to the right.
-/// Rows may be of different lengths.
+/// Lines of `rows`, each cell as wide as the widest of its column; the first column left-aligned, the others
+/// right-aligned. Rows may differ in length.
 pub fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

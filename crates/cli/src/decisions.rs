@@ -1,4 +1,4 @@
-//! What the policy of a pipeline saw and answered, and what was decided on the clocks beneath, for `punctual replay`.
+//! Recording of a pipeline's mapping policy (inputs and answers) and of the clock decisions, for `punctual replay`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,12 @@ use crate::commands::replay::LogFile;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How often decisions are fetched: the pipeline keeps the last 64, of 0.64 s at the shortest period.
+/// Interval between fetches: the pipeline keeps its last 64 decisions, which are 0.64 s at the shortest period.
 const FETCH: Duration = Duration::from_millis(200);
-/// Decisions that are kept, the first ones: of a day at the usual period.
+/// Most decisions that are kept, the first ones: a day at the usual period.
 const DECISIONS_MAX: usize = 24 * 3600 * 10;
 
-/// Fetches decisions, until it is asked for them.
+/// Thread that fetches decisions until the recording ends.
 pub struct Recorder {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<MappingLog>,
@@ -27,7 +27,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins to record the decisions of a pipeline for `output`.
+    /// Starts to record the decisions of a pipeline for `output`.
     pub fn start(pipeline: &Pipeline, output: Output) -> Recorder {
         let ends = Arc::new(AtomicBool::new(false));
         let (panel, told) = (pipeline.panel(), Arc::clone(&ends));
@@ -45,10 +45,10 @@ impl Recorder {
         }
     }
 
-    /// Writes what was recorded.
+    /// Stops, and writes the recorded decisions.
     ///
     /// # Errors
-    /// [`Failure`] where the file cannot be written.
+    /// [`Failure`] if the file cannot be written.
     pub fn write(self) -> Result<(), Failure> {
         self.ends.store(true, Ordering::Release);
         let panicked = || Failure::Internal("the thread that records decisions panicked".into());
@@ -61,7 +61,7 @@ impl Recorder {
 fn record(panel: &Panel, mut log: MappingLog, ends: &AtomicBool) -> MappingLog {
     let mut from = 0;
     loop {
-        // Asked before: what is decided until then is fetched below.
+        // Read before the fetch, so that the last fetch has every decision made before the end.
         let last = ends.load(Ordering::Acquire);
         let (fetched, next) = panel.decisions(from);
         let room = DECISIONS_MAX - log.decisions.len();

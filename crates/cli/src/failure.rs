@@ -1,28 +1,28 @@
-//! What ends a command early, and the exit code that tells scripts whose turn it is.
+//! Errors that end a command early, and their exit codes, which let scripts tell a user's error from a refuted check.
 
 use std::fmt;
 
-/// Why a command did not do what was asked.
+/// Reason why a command did not do what was asked.
 #[derive(Debug)]
 pub enum Failure {
-    /// The input or the surroundings are at fault; the user can mend it. One message per line.
+    /// Fault of the input or the environment, which the user can fix. One message per line.
     Input(Vec<String>),
-    /// What was to be confirmed is not so: a goal that was not held, a replay that differs.
+    /// The claim that the command checked does not hold: a missed goal, a replay that differs.
     Refuted(String),
-    /// This program is at fault.
+    /// Defect of this program.
     Internal(String),
 }
 
 impl Failure {
-    /// What the user has to mend.
+    /// Failure that the user can fix, one message per line.
     pub fn input<S: Into<String>>(lines: impl IntoIterator<Item = S>) -> Failure {
         Failure::Input(lines.into_iter().map(Into::into).collect())
     }
 
-    /// All failures among `results` as one.
+    /// Combines all failures among `results` into one.
     ///
     /// # Errors
-    /// Where there is one; an internal one comes before what the user can mend, and what is refuted last.
+    /// If any result is an error: an internal one first, then those that the user can fix, then a refuted check.
     pub fn all(results: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
         let (mut lines, mut refuted) = (Vec::new(), None);
         for failure in results.into_iter().filter_map(Result::err) {
@@ -39,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// 2 for what the user can mend (as for a wrong command line), 1 otherwise.
+    /// 2 for errors that the user can fix (as for a wrong command line), 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Input(_) => 2,

@@ -8,10 +8,10 @@ use crate::scenario::parse_time;
 const FORM: &str = "write KIND:METER@FROM..UNTIL[=VALUE], such as stuck:clock@10s..20s, late:response@10s..20s=500ms or \
                     lose:clock@10s..20s=0.3";
 
-/// Reads one fault.
+/// Parses one fault.
 ///
 /// # Errors
-/// What is wrong, and the form that is expected.
+/// The mistake, and the expected form.
 pub fn parse(text: &str) -> Result<Fault, String> {
     let (spec, value) = text
         .split_once('=')

@@ -1,4 +1,4 @@
-//! A made-up run for tests of everything that shows one: 60 s at 0.2 s, disturbed from 25 s to 40 s.
+//! Synthetic run for tests of all views: 60 s with a period of 0.2 s, disturbed from 25 s to 40 s.
 
 use punctual_loop::ModeName;
 use punctual_platform::{KnobId, Provenance, Refusal};
@@ -9,7 +9,7 @@ use punctual_runtime::report::{
 use punctual_units::{Hertz, Share};
 use punctual_workload::{Cause, ControllerKind, Goal, TaskGoal, UpdateMode};
 
-/// What ran where.
+/// Header of the run.
 pub fn header() -> RunHeader {
     let knob = |knob, offered, used, range: &str| KnobReport {
         knob,
@@ -67,7 +67,7 @@ pub fn header() -> RunHeader {
     }
 }
 
-/// One step, `k` from 0 to 299.
+/// Sample of step `k`, 0 to 299.
 pub fn sample(k: u64) -> Sample {
     let t_s = 0.2 * (k + 1) as f64;
     // A fixed irregular sequence stands in for noise.
@@ -249,7 +249,7 @@ fn bins(deadline_us: f64, first: i32, jobs: &[u64]) -> Vec<Bin> {
     (first..).zip(jobs).map(bin).collect()
 }
 
-/// The whole run.
+/// The whole run with all its parts.
 pub fn report() -> RunReport {
     RunReport {
         header: header(),

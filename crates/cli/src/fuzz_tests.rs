@@ -1,9 +1,9 @@
-//! What fuzz targets check (`fuzz/checks`), without a fuzzer: seeds of `fuzz/seeds`, changed at random, by the stable
-//! compiler. `FUZZ_TIMES` says how many times as many cases each target has (`.ci/run` has a minute's), `FUZZ_SEED`
-//! which ones; a failure names what replays it.
+//! Fuzz targets (`fuzz/checks`) without a fuzzer: seeds of `fuzz/seeds`, mutated at random, by the stable compiler.
+//! `FUZZ_TIMES` multiplies the number of cases of each target (`.ci/run` sets a minute's), `FUZZ_SEED` selects them; a
+//! failure prints how to replay it.
 //!
-//! Nothing here learns which change leads further. So each test says what its cases must come to: one that only ever
-//! sees refusals shows nothing. `.ci/nightly fuzz` learns, for an hour a target.
+//! These tests do not learn which mutation reaches new code. So each test lists outcomes that its cases must reach: a
+//! test that sees only refusals shows nothing. `.ci/nightly fuzz` learns, for an hour per target.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ mod checks;
 #[path = "../../../fuzz/checks/node.rs"]
 mod node;
 
-/// Checks a case, and says what it came to.
+/// Checks a case, and returns its outcome.
 type Check<'c> = &'c dyn Fn(&[u8]) -> &'static str;
 
 /// The longest case in bytes.
@@ -46,14 +46,14 @@ impl Random {
 struct Target<'c> {
     name: &'c str,
     seeds: Vec<Vec<u8>>,
-    /// Words that mean something there.
+    /// Words with a meaning in the target's input.
     tokens: &'c [&'c [u8]],
-    /// How many cases it has: as many as take it some tenths of a second.
+    /// Number of cases: as many as run in some tenths of a second.
     cases: u64,
     check: Check<'c>,
 }
 
-/// A case that broke a promise.
+/// A case that failed its check.
 #[derive(Debug, PartialEq)]
 struct Found {
     case: u64,
@@ -82,7 +82,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 }
 
 impl Target<'_> {
-    /// The case of that number: each stands alone, so that one replays.
+    /// The case of that number; it depends on no other case, so it can be replayed alone.
     fn case(&self, seed: u64, case: u64) -> Vec<u8> {
         // The seeds themselves come first.
         if let Some(seed) = usize::try_from(case).ok().and_then(|case| self.seeds.get(case)) {
@@ -134,7 +134,7 @@ impl Target<'_> {
         }
     }
 
-    /// How often cases came to what; the first one that breaks a promise.
+    /// Counts of cases by outcome; or the first case that fails.
     fn run(&self, seed: u64, cases: std::ops::Range<u64>) -> Result<BTreeMap<&'static str, u64>, Found> {
         let mut came_to = BTreeMap::new();
         for case in cases {
@@ -147,8 +147,8 @@ impl Target<'_> {
         Ok(came_to)
     }
 
-    /// Cases must come to all of `wanted`. A fault that is planted where cases that are no seed come to the last of
-    /// these is found, and replayed by its number.
+    /// Checks that the cases reach all of `wanted`. A fault planted where a mutated case reaches the last of these
+    /// outcomes is found, and replayed by its number.
     fn holds(&self, wanted: &[&str]) {
         let (seed, count) = (number("FUZZ_SEED", 1), self.cases * number("FUZZ_TIMES", 1));
         let cases = match std::env::var_os("FUZZ_CASE") {

@@ -1,4 +1,4 @@
-//! What does a person see and type? The `punctual` command: terminals, files and exit codes around the runtime.
+//! The `punctual` command: terminals, files and exit codes around the runtime.
 
 mod args;
 mod bounded;
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     match perform(arguments.command.unwrap_or_else(|| Command::Run(args::Run::default()))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Where standard error is closed, the exit code alone has to tell.
+            // If standard error is closed, only the exit code reports the failure.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{failure}\n").as_bytes());
             ExitCode::from(failure.exit_code())
         }
@@ -80,7 +80,7 @@ fn perform(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Where to find a command that this build leaves out.
+/// Error with instructions for a command that this build leaves out.
 #[cfg(not(feature = "lab"))]
 fn absent(command: &str) -> Failure {
     Failure::input([format!(
@@ -89,7 +89,7 @@ fn absent(command: &str) -> Failure {
     )])
 }
 
-/// What was typed, quoted where a shell needs it, for the report to repeat.
+/// Command line as typed, quoted where a shell needs it, for reports.
 fn command_line() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
     let quoted = |word: std::ffi::OsString| {

@@ -1,7 +1,7 @@
 //! Files that a command writes at its end, checked at its beginning.
 //!
-//! A run takes a minute; that its report cannot be written should be said before it. The file appears complete or not
-//! at all: it is written beside its place and then renamed.
+//! A run takes a minute, so an error about its report should come before it. The file appears complete or not at all:
+//! the command writes a temporary file in the same folder and renames it.
 
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 
-/// A file to be written.
+/// File to be written at the end of the command.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
@@ -23,15 +23,15 @@ pub struct Output {
 
 #[derive(Debug)]
 enum Place {
-    /// Renamed to its name at the end.
+    /// Temporary file in the same folder, renamed at the end.
     Beside(NamedTempFile),
-    /// What standard output was at the beginning.
+    /// Descriptor that standard output had at the beginning.
     StandardOutput(File),
-    /// Not a regular file (a terminal, a pipe, /dev/null): opened and written as it is.
+    /// Not a regular file (a terminal, a pipe, /dev/null): opened and written in place.
     AsItIs,
 }
 
-/// Refuses a file that is named twice: what is written last would be all that is left.
+/// Refuses a file that is named twice, because the last one written would replace the others.
 ///
 /// # Errors
 /// [`Failure::Input`] naming both places.
@@ -68,8 +68,8 @@ pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
 }
 
 impl Output {
-    /// Makes sure that `path` can be written; nothing is there yet. "-" is standard output: what is printed there goes
-    /// to standard error from now on, so that a program can read what is written.
+    /// Checks that `path` can be written, but creates no file there yet. "-" is standard output: from now on, printed
+    /// text goes to standard error, so that a program can parse the output.
     ///
     /// # Errors
     /// [`Failure::Input`] naming the path.
@@ -81,7 +81,7 @@ impl Output {
                 place: Place::StandardOutput(place),
             });
         }
-        // A link stays a link: what it leads to is replaced.
+        // A symbolic link stays; its target is replaced.
         let followed = path.canonicalize();
         let path = followed.as_deref().unwrap_or(path);
         let special = path.metadata().is_ok_and(|meta| !meta.is_file());
@@ -117,17 +117,17 @@ impl Output {
         })
     }
 
-    /// [`Output::prepare`] for an option that may be left out.
+    /// [`Output::prepare`] for an optional path.
     pub fn prepare_some(path: Option<&PathBuf>) -> Result<Option<Output>, Failure> {
         path.map(|path| Output::prepare(path)).transpose()
     }
 
-    /// Writes `text` and puts the file in its place.
+    /// Writes `text` and renames the file into place.
     pub fn text(self, text: &str) -> Result<(), Failure> {
         self.write(|file| file.write_all(text.as_bytes()))
     }
 
-    /// Writes `value` as JSON for people and programs, and puts the file in its place.
+    /// Writes `value` as indented JSON and renames the file into place.
     pub fn json(self, value: &impl Serialize) -> Result<(), Failure> {
         self.write(|file| {
             serde_json::to_writer_pretty(&mut *file, value)?;
@@ -135,7 +135,7 @@ impl Output {
         })
     }
 
-    /// Has `fill` write it, syncs it and puts the file in its place.
+    /// Lets `fill` write the file, syncs it and renames it into place.
     pub fn write(self, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
         let failed = |error: std::io::Error| {
             refused(
@@ -145,7 +145,7 @@ impl Output {
         };
         match self.place {
             Place::StandardOutput(file) => match fill_buffered(file, fill) {
-                // A reader that has gone away (`| head`) is no failure.
+                // A reader that closed the pipe (`| head`) is no failure.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
                 written => written.map_err(failed),
             },
@@ -166,7 +166,7 @@ impl Output {
     }
 }
 
-/// What standard output leads to; from now on it leads to standard error.
+/// Duplicates standard output, then redirects it to standard error.
 fn standard_output() -> std::io::Result<File> {
     let before = std::io::stdout().as_fd().try_clone_to_owned()?;
     // SAFETY: `dup2` touches no memory, and both descriptors stay open for the life of the process.

@@ -1,4 +1,4 @@
-//! The live view where there is no terminal: a line per second, two lines per task and ten seconds, and one per stage.
+//! Progress without a terminal: a line per second, two lines per task every ten seconds, and one per stage.
 
 use punctual_platform::KnobId;
 use punctual_runtime::report::{RunHeader, Sample, TaskReport};
@@ -6,23 +6,23 @@ use punctual_runtime::report::{RunHeader, Sample, TaskReport};
 use crate::summary::figure;
 use crate::tasks;
 
-/// Seconds of the run between two tellings of every task.
+/// Seconds of the run between two prints of all tasks.
 const TASKS_EVERY_S: u64 = 10;
 
 /// Gathers the samples of a second into a line.
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// The clock's provenance in brackets, or nothing.
+    /// Provenance of the clock knob in brackets; empty without such a knob.
     clock_note: String,
-    /// Whole seconds of the run that have been told.
+    /// Whole seconds of the run that were printed.
     told: u64,
-    /// Whole tens of seconds after which every task was printed.
+    /// Multiples of ten seconds at which all tasks were printed.
     tasks_told: u64,
     gathered: Vec<Sample>,
 }
 
 impl Plain {
-    /// The run proper begins: the line that says so.
+    /// Starts the run proper, and returns its headline.
     pub fn started(&mut self, header: &RunHeader) -> String {
         let clock = header.offered(KnobId::CLOCK);
         *self = Plain {
@@ -39,10 +39,10 @@ impl Plain {
         )
     }
 
-    /// Takes a sample; returns the line of the second that it completes, if it does.
+    /// Takes a sample; returns the line of a second once it is complete.
     pub fn sample(&mut self, sample: &Sample) -> Option<String> {
         self.gathered.push(sample.clone());
-        // Steps come a little after their time, or, summed in floating point, before it.
+        // Steps come slightly after their due time or, because of rounding in sums, before it.
         let seconds = (sample.t_s + 1e-3) as u64;
         if seconds == self.told {
             return None;
@@ -51,7 +51,7 @@ impl Plain {
         self.flush()
     }
 
-    /// Every task, if ten seconds have passed since the last time.
+    /// Lines of all tasks, if ten seconds have passed since the last print.
     pub fn tasks(&mut self, tasks: &[TaskReport]) -> Option<String> {
         let tens = self.told / TASKS_EVERY_S;
         if tens == self.tasks_told {
@@ -65,7 +65,7 @@ impl Plain {
         Some(lines.join("\n"))
     }
 
-    /// The line of what was gathered since the last one, if anything was.
+    /// Line of the samples since the last one, if there are any.
     pub fn flush(&mut self) -> Option<String> {
         let gathered = std::mem::take(&mut self.gathered);
         let last = gathered.last()?;

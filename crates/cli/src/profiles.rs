@@ -1,4 +1,4 @@
-//! Files of execution profiles, read alike by all that name one: `profile show`, tasks of a scenario, folders of them.
+//! Files of execution profiles, shared by all readers: `profile show`, tasks of a scenario, folders of profiles.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use punctual_allocation::{Grid, Profile};
 
 use crate::bounded;
 
-/// What is in the file of a profile.
+/// Content of a profile's file.
 ///
 /// # Errors
-/// A line that names the file and says why it cannot be read.
+/// A line that names the file and the reason why it cannot be read.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     bounded::bytes(path).map_err(|error| {
         format!(
@@ -21,15 +21,15 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     })
 }
 
-/// The profile in this file, for a machine that splits `grid`: the phases that `punctual profile show` tells.
+/// The profile in this file, for a machine that splits `grid`: its phases as `punctual profile show` prints them.
 ///
 /// # Errors
-/// A line that names the file, where there is one the line of it, and what is wrong.
+/// A line that names the file, its line if known, and the mistake.
 pub fn file(path: &Path, grid: Grid) -> Result<Profile, String> {
     of_bytes(&path.display().to_string(), &bytes(path)?, grid)
 }
 
-/// As [`file`], of a built-in file; `shown` stands for it in messages.
+/// As [`file`], for a built-in file; messages call it `shown`.
 pub fn of_bytes(shown: &str, content: &[u8], grid: Grid) -> Result<Profile, String> {
     let options = Options {
         grid: Some(grid),

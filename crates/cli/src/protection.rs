@@ -1,18 +1,17 @@
-//! What protection a run obtained, for people: a right that was refused to many threads is printed once.
+//! Protections that a run obtained, as text; a right that was refused to many threads is printed once.
 
 use punctual_runtime::report::Protection;
 
-/// One line: what was asked for, and, where it was refused, why and what to do.
+/// Line on requested protections with the same answer; for a refusal, with reason and remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Told<'p> {
-    /// Everything that was asked for and had this answer, in order.
+    /// All requests with this answer, in order.
     pub what: Vec<&'p str>,
-    /// Why it was refused, and what to do; `None` where it was obtained.
+    /// Reason of the refusal, and its remedy; `None` if obtained.
     pub refused: Option<(&'p str, &'p str)>,
 }
 
-/// What was obtained, one by one, and what was refused, once for each reason; in the order in which they were asked
-/// for.
+/// A line for each obtained protection, and one for each reason of refusal, in the order of the requests.
 pub fn told(protections: &[Protection]) -> Vec<Told<'_>> {
     let mut told: Vec<Told<'_>> = Vec::new();
     for protection in protections {

@@ -1,6 +1,6 @@
-//! Sizes of caches, as people write them.
+//! Sizes of caches and files in binary units.
 
-/// Units, as `lscpu` and the data sheets mean them.
+/// Units and their powers of two, as in `lscpu` and data sheets.
 const UNITS: [(&str, u32); 7] = [
     ("KiB", 10),
     ("MiB", 20),
@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "write a whole number of bytes, KiB, MiB or GiB, such as 64KiB".to_string())
 }
 
-/// A size for people.
+/// Formats a size with its unit.
 pub fn shown(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),

@@ -1,4 +1,4 @@
-//! What became of each stage of a scenario, as the summary and the page tell it.
+//! Results of a scenario's stages, as the summary and the page show them.
 
 use punctual_runtime::report::StageReport;
 use punctual_workload::TaskGoal;
@@ -6,7 +6,7 @@ use punctual_workload::TaskGoal;
 use crate::summary::{count, percent};
 use crate::verdict::{Standing, TOLERANCE};
 
-/// The columns of the table: head, and whether it is of figures.
+/// Heads of the table's columns, and whether the column holds figures.
 const COLUMNS: [(&str, bool); 10] = [
     ("stage", false),
     ("goal", false),
@@ -20,7 +20,7 @@ const COLUMNS: [(&str, bool); 10] = [
     ("core", true),
 ];
 
-/// How a stage stands to its goal; `None` where nothing is asked of it.
+/// Standing of a stage against its goal; `None` without a goal.
 pub fn standing(stage: &StageReport) -> Option<Standing> {
     Some(standing_of(
         stage.goal()?,
@@ -29,7 +29,8 @@ pub fn standing(stage: &StageReport) -> Option<Standing> {
     ))
 }
 
-/// How a stage stands to `goal` that was late for so many frames of so many with a due time.
+/// Standing of a stage against `goal`, from its late frames, its frames with a due time, and its mean tardiness
+/// (response time / deadline).
 pub fn standing_of(goal: TaskGoal, (late, timed): (u64, u64), mean: f64) -> Standing {
     let share = late as f64 / timed.max(1) as f64;
     match goal {
@@ -44,7 +45,7 @@ pub fn standing_of(goal: TaskGoal, (late, timed): (u64, u64), mean: f64) -> Stan
     }
 }
 
-/// Whether every stage that has a goal holds it.
+/// Whether every stage with a goal meets it.
 pub fn is_good(stages: &[StageReport]) -> bool {
     stages
         .iter()
@@ -52,7 +53,7 @@ pub fn is_good(stages: &[StageReport]) -> bool {
         .all(|standing| standing == Standing::Held)
 }
 
-/// The cells of a stage's row.
+/// Cells of a stage's row.
 pub fn cells(stage: &StageReport) -> [String; 10] {
     let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
     let tardiness = stage.tardiness;
@@ -70,14 +71,14 @@ pub fn cells(stage: &StageReport) -> [String; 10] {
     ]
 }
 
-/// Frames that it took; of a source, frames that it made.
+/// Frames that a stage took; for a source, frames that it made.
 fn frames(stage: &StageReport) -> u64 {
     stage
         .frames_taken
         .max(if stage.frames_taken == 0 { stage.frames_made } else { 0 })
 }
 
-/// Late frames of those with a due time.
+/// Late frames as a count and a share of the frames with a due time.
 pub fn late_of(late: u64, timed: u64) -> String {
     if timed == 0 {
         return "-".into();
@@ -86,7 +87,7 @@ pub fn late_of(late: u64, timed: u64) -> String {
     format!("{} of {} ({share})", count(late), count(timed))
 }
 
-/// A line for each stage below a head.
+/// Table as lines: the head, then a line per stage.
 pub fn table(stages: &[StageReport]) -> Vec<String> {
     let head = COLUMNS.map(|(name, _)| name.to_string());
     let rows: Vec<[String; 10]> = std::iter::once(head).chain(stages.iter().map(cells)).collect();
@@ -102,12 +103,12 @@ pub fn table(stages: &[StageReport]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// The heads of the table's columns.
+/// Heads of the table's columns.
 pub fn heads() -> [&'static str; 10] {
     COLUMNS.map(|(name, _)| name)
 }
 
-/// What frames were lost to, stage by stage.
+/// Sentences on lost frames and killed programs, stage by stage.
 pub fn notes(stages: &[StageReport]) -> Vec<String> {
     let note = |stage: &StageReport| {
         let name = &stage.name;
@@ -127,7 +128,7 @@ pub fn notes(stages: &[StageReport]) -> Vec<String> {
     stages.iter().flat_map(note).collect()
 }
 
-/// The verdict on all stages in a sentence.
+/// Verdict on all stages in a sentence.
 pub fn sentence(stages: &[StageReport]) -> String {
     let judged: Vec<(&StageReport, Standing)> = stages
         .iter()
@@ -156,7 +157,7 @@ pub fn sentence(stages: &[StageReport]) -> String {
     }
 }
 
-/// The figure by which a stage is judged, and its goal.
+/// Figure by which a stage is judged, and its goal.
 fn stands(stage: &StageReport) -> String {
     match stage.goal() {
         Some(goal @ TaskGoal::Late(_)) => format!("{} frames late, goal {goal}", late_of(stage.late, stage.timed)),
@@ -168,7 +169,7 @@ fn stands(stage: &StageReport) -> String {
     }
 }
 
-/// The summary of a run of stages only, lines ended.
+/// Summary of a run without tasks; every line ends in a newline.
 pub fn summary(scenario: &str, seconds: f64, stages: &[StageReport]) -> String {
     let mut text = format!("\n{scenario} on linux, {seconds:.1} s\n{}\n\n", sentence(stages));
     let lines = table(stages)

@@ -1,4 +1,4 @@
-//! The closing summary for people: was the goal reached, at what cost, and what stood in the way.
+//! Summary at the end of a run: whether the goal was met, at what cost, and what stood in the way.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::{stages, tasks};
 /// Column at which the text of a row begins.
 const INDENT: usize = 14;
 
-/// The summary of `report`, lines ended.
+/// Summary of `report`; every line ends in a newline.
 pub fn summary(report: &RunReport) -> String {
     let mut text = String::new();
     let header = &report.header;
@@ -58,7 +58,7 @@ pub fn summary(report: &RunReport) -> String {
     text
 }
 
-/// Name and text of each figure that the summary and the page both show.
+/// Names and texts of the figures that the summary and the page both show.
 pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
     let (header, summary) = (&report.header, &report.summary);
     let load = &header.load;
@@ -219,7 +219,7 @@ fn clock(report: &RunReport) -> String {
     }
 }
 
-/// How real a knob is, in a word; `None` where it is not offered.
+/// Provenance of a knob in a word (such as simulated); `None` if the machine has no such knob.
 pub fn provenance(report: &RunReport, knob: KnobId) -> Option<String> {
     Some(report.header.offered(knob)?.to_string())
 }
@@ -255,7 +255,7 @@ pub fn figure(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.2}"))
 }
 
-/// What a meter said, or that there is none.
+/// Reading of a meter, or a note that the machine has none.
 fn metered(value: Option<f64>, told: impl Fn(f64) -> String) -> String {
     value.map_or("no meter on this machine".into(), told)
 }
@@ -265,7 +265,7 @@ pub fn share(value: Option<f64>) -> String {
     value.map_or("-".into(), percent)
 }
 
-/// How updates reach the store, as scenarios write it.
+/// Name of an update mode, as scenarios spell it.
 pub const fn update_mode(mode: UpdateMode) -> &'static str {
     match mode {
         UpdateMode::MemoryFirst => "memory-first",
@@ -273,12 +273,12 @@ pub const fn update_mode(mode: UpdateMode) -> &'static str {
     }
 }
 
-/// `part` of 1 in percent.
+/// A share of 1 in percent, to one decimal.
 pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
-/// A number with its thousands apart.
+/// A number with its thousands separated.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! What became of each task, as the summary, the plain lines, the live view and the page all tell it: pure, without
-//! colours and without layout.
+//! Results of each task, as the summary, the plain lines, the live view and the page show them: pure, without colours
+//! and layout.
 
 use punctual_runtime::report::{Bin, TaskReport, WhereTimeWent};
 use punctual_workload::Part;
@@ -7,16 +7,16 @@ use punctual_workload::Part;
 use crate::causes;
 use crate::summary::{count, percent};
 
-/// Parts of a job's time that are named in words: the rest is small.
+/// Most parts of a job's time that are named in words; the others are small.
 const PARTS_TOLD: usize = 3;
 
-/// Columns of a histogram between lines of text.
+/// Width of a histogram within lines of text, in columns.
 const SPARK_WIDTH: usize = 24;
 
-/// A part below this share of a job's time is not told.
+/// Parts below this share of a job's time are left out.
 const PART_LEAST: f64 = 0.01;
 
-/// The letters of the parts, where there is no room for words.
+/// Letters of the parts, where words do not fit.
 pub const LETTERS: [(char, Part); 6] = [
     ('w', Part::ReleasedLate),
     ('p', Part::Preempted),
@@ -26,7 +26,7 @@ pub const LETTERS: [(char, Part); 6] = [
     ('k', Part::Commit),
 ];
 
-/// Microseconds for people, to three digits.
+/// Formats microseconds with a unit, to three digits.
 pub fn time(us: f64) -> String {
     let (value, unit) = match us {
         ..1e3 => (us, "us"),
@@ -41,7 +41,7 @@ pub fn time(us: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// `4 of 530 (0.8 %)`, and what failed; a dash without a job.
+/// Late jobs such as `4 of 530 (0.8 %)`, and failed ones; a dash without a job.
 pub fn late(task: &TaskReport) -> String {
     if task.jobs + task.failed == 0 {
         return "-".into();
@@ -64,14 +64,14 @@ pub fn responses(task: &TaskReport) -> [String; 3] {
     }
 }
 
-/// Each part's share of the whole, 0 to 1, in the order of a job's life.
+/// Share of each part of the job's time, 0 to 1, in the order of a job's life.
 pub fn shares(parts: &WhereTimeWent) -> [(Part, f64); 6] {
     let whole: f64 = Part::ALL.iter().map(|part| parts.part(*part)).sum();
     let share = |part| if whole > 0.0 { parts.part(part) / whole } else { 0.0 };
     Part::ALL.map(|part| (part, share(part)))
 }
 
-/// The largest parts of a usual job's time, the largest first.
+/// Largest parts of an average job's time, in descending order.
 pub fn where_time_goes(task: &TaskReport) -> String {
     let Some(parts) = &task.where_us else { return "-".into() };
     let mut shares = shares(parts);
@@ -83,10 +83,9 @@ pub fn where_time_goes(task: &TaskReport) -> String {
     told.join(", ")
 }
 
-/// The parts of a usual job's time as letters, `width` of them in all; none without a job.
+/// Parts of an average job's time as letters, `width` of them in all; empty without a job.
 ///
-/// Each part has the letters of its share, rounded so that they add up: the part whose share is cut most gets the next
-/// one.
+/// Each part gets its share of the letters, rounded down; the missing letters go to the parts that rounding cut most.
 pub fn letters(task: &TaskReport, width: usize) -> Vec<(char, Part, usize)> {
     let Some(parts) = &task.where_us else { return Vec::new() };
     let exact = shares(parts).map(|(_, share)| share * width as f64);
@@ -102,8 +101,8 @@ pub fn letters(task: &TaskReport, width: usize) -> Vec<(char, Part, usize)> {
     lettered.filter(|(_, _, columns)| *columns > 0).collect()
 }
 
-/// Every task in two lines below a head: figures, then the histogram and where the time goes; below them, why its jobs
-/// were late, a line for each cause.
+/// Lines of a table: a head, then per task a line of figures, a line with histogram and parts of the time, and a line
+/// for each cause of lateness.
 pub fn table(tasks: &[TaskReport]) -> Vec<String> {
     let head = ["task", "goal", "late", "p50", "p99", "max", "deadline"].map(String::from);
     let row = |task: &TaskReport| {
@@ -136,7 +135,7 @@ pub fn table(tasks: &[TaskReport]) -> Vec<String> {
     table
 }
 
-/// Columns as wide as their widest cell; the last three figures end at the same place.
+/// Pads columns to their widest cell; the last three columns are right-aligned.
 fn aligned(rows: &[[String; 7]]) -> Vec<String> {
     const FIGURES_FROM: usize = 3;
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -151,22 +150,22 @@ fn aligned(rows: &[[String; 7]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// One column of a histogram.
+/// Column of a histogram of response times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Column {
-    /// Height from 0 (no job) to 8, and whether its jobs are late.
+    /// Jobs of this column.
     Jobs {
-        /// Of the logarithm of the count, so that one job in a thousand is seen.
+        /// Height from 0 (no job) to 8, logarithmic, so that one job in a thousand is visible.
         height: u8,
-        /// To the right of the deadline.
+        /// Whether the column lies beyond the deadline.
         late: bool,
     },
-    /// The deadline.
+    /// The line at the deadline.
     Deadline,
 }
 
 impl Column {
-    /// The column as a character.
+    /// Character for this column.
     pub const fn symbol(self) -> char {
         match self {
             Column::Jobs { height, .. } => [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][height as usize],
@@ -175,8 +174,8 @@ impl Column {
     }
 }
 
-/// The response times of a task in `width` columns, on a logarithmic axis on which the deadline is one; none without a
-/// job.
+/// Histogram of a task's response times in `width` columns, on a logarithmic axis that includes the deadline as a
+/// column; empty without a job, or if `width` is below 3.
 pub fn histogram(task: &TaskReport, width: usize) -> Vec<Column> {
     let (Some(first), Some(last)) = (task.histogram.first(), task.histogram.last()) else {
         return Vec::new();
@@ -184,14 +183,14 @@ pub fn histogram(task: &TaskReport, width: usize) -> Vec<Column> {
     if width < 3 {
         return Vec::new();
     }
-    // A little of the axis on either side of the deadline, wherever the jobs are.
+    // The axis includes half and twice the deadline, wherever the jobs are.
     let low = first.from_us.min(task.deadline_us / 2.0).ln();
     let high = last.to_us.max(task.deadline_us * 2.0).ln();
     let at = |us: f64| ((us.ln() - low) / (high - low) * width as f64).clamp(0.0, width as f64 - 1.0) as usize;
     let deadline = at(task.deadline_us).clamp(1, width - 2);
     let mut jobs = vec![0u64; width];
     for bin in &task.histogram {
-        // A bin may be wider than a column, or narrower.
+        // A bin may be wider or narrower than a column.
         let side = if is_late(bin, task) {
             deadline + 1..width
         } else {
@@ -216,12 +215,12 @@ pub fn histogram(task: &TaskReport, width: usize) -> Vec<Column> {
     jobs.iter().enumerate().map(column).collect()
 }
 
-/// Whether the jobs in this bin were late: the deadline is an edge.
+/// Whether the jobs in this bin were late; the deadline is an edge between bins.
 pub fn is_late(bin: &Bin, task: &TaskReport) -> bool {
     (bin.from_us * bin.to_us).sqrt() > task.deadline_us
 }
 
-/// [`histogram`] as text.
+/// Histogram ([`histogram`]) as one line of characters.
 pub fn sparkline(task: &TaskReport, width: usize) -> String {
     histogram(task, width).into_iter().map(Column::symbol).collect()
 }

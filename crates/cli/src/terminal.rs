@@ -1,4 +1,4 @@
-//! The terminal, and how a user asks for the end: what every live view shares.
+//! Terminal and stop requests, shared by all live views.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -18,29 +18,29 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// How often keys and signals are looked at, and the most that news wait to be shown.
+/// Interval between looks at keys and signals, and the longest delay of news on the screen.
 pub const TICK: Duration = Duration::from_millis(50);
-/// Between two frames: a picture 10 times a second looks alive and costs little.
+/// Least interval between two frames: ten a second look fluent and cost little.
 pub const FRAME: Duration = Duration::from_millis(100);
-/// Keys that are looked at in one tick: a terminal that sends more is not a person's.
+/// Most keys read in one tick; more do not come from a person.
 const KEYS_MAX: usize = 64;
-/// What a shell reports for a program ended by Ctrl-C.
+/// Exit code that a shell reports for a program ended by Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// The terminal while a live view has it.
+/// Terminal while a live view owns it.
 pub struct Live {
     terminal: Terminal<CrosstermBackend<File>>,
-    /// A thread has panicked, and its message is on the terminal that was given back.
+    /// Set once a thread panicked: the terminal was restored, and shows the panic's message.
     panicked: Arc<AtomicBool>,
-    /// When the last frame was drawn.
+    /// Instant of the last frame.
     drawn: Option<Instant>,
 }
 
 impl Live {
-    /// Takes the terminal; a panic gives it back before its message.
+    /// Takes the terminal; a panic restores it before the message is printed.
     ///
     /// # Errors
-    /// [`Failure::Input`] where the terminal cannot be used.
+    /// [`Failure::Input`] if the terminal cannot be used.
     pub fn take() -> Result<Live, Failure> {
         let panicked = Arc::new(AtomicBool::new(false));
         let (usual, seen) = (std::panic::take_hook(), panicked.clone());
@@ -59,23 +59,23 @@ impl Live {
         })
     }
 
-    /// Draws, unless it has just drawn. Where the picture panics there is none from then on, and the thread goes on: it
-    /// is the one that hears when the user wants the end.
+    /// Draws a frame, at most every `FRAME`. If the picture panics, later frames are skipped and the thread goes on,
+    /// because it also listens for the user's stop request.
     pub fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) {
         let fresh = self.drawn.is_some_and(|drawn| drawn.elapsed() < FRAME);
         if fresh || self.panicked.load(Ordering::Acquire) {
             return;
         }
         let terminal = &mut self.terminal;
-        // A terminal that fails now (closed, say) must not end the run.
+        // A terminal that fails now (closed, for example) must not end the run.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(terminal.draw(picture))));
         self.drawn = Some(Instant::now());
     }
 
-    /// The keys that were pressed since the last call.
+    /// Keys pressed since the last call.
     pub fn keys(&mut self) -> Vec<KeyEvent> {
         let mut keys = Vec::new();
-        // After a panic, keys are the shell's.
+        // After a panic, keys belong to the shell.
         while keys.len() < KEYS_MAX
             && !self.panicked.load(Ordering::Acquire)
             && event::poll(Duration::ZERO).unwrap_or(false)
@@ -89,21 +89,21 @@ impl Live {
         keys
     }
 
-    /// Gives the terminal back.
+    /// Restores the terminal to its state before the view.
     pub fn leave(&self) {
-        // A panic has given the terminal back already; once more would move the cursor over its message.
+        // A panic has restored it already; a second time would move the cursor over the message.
         if !self.panicked.load(Ordering::Acquire) {
             give_back();
         }
     }
 }
 
-/// Whether there is a terminal that can be taken.
+/// Whether the process has a terminal that a view can take.
 pub fn is_there() -> bool {
     device().is_ok()
 }
 
-/// The terminal itself: standard output may lead to a player.
+/// Opens the terminal device itself, because standard output may lead to a player.
 fn device() -> io::Result<File> {
     OpenOptions::new().write(true).open("/dev/tty")
 }
@@ -115,14 +115,14 @@ fn taken() -> io::Result<Terminal<CrosstermBackend<File>>> {
     Terminal::new(CrosstermBackend::new(device))
 }
 
-/// Has the terminal be as it was. One that fails now is no use to tell it on.
+/// Restores the terminal. Ignores errors: a failing terminal is no place to report them.
 fn give_back() {
     let _ = disable_raw_mode();
     let _ = device().and_then(|mut device| execute!(device, LeaveAlternateScreen, Show));
 }
 
-/// Hears that a user wants the end: the first Ctrl-C, SIGTERM or `q` asks for it in order, the second Ctrl-C or SIGTERM
-/// ends the program at once with exit code 130.
+/// Listens for stop requests: the first Ctrl-C, SIGTERM or `q` stops in order, the second Ctrl-C or SIGTERM ends the
+/// program at once with exit code 130.
 #[derive(Debug)]
 pub struct Stop {
     asked: Arc<AtomicBool>,
@@ -130,17 +130,18 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Begins to listen; `asked` tells from then on whether the user has asked.
+    /// Starts to listen; sets `asked` at the first request.
     ///
     /// # Errors
-    /// [`Failure::Internal`] where signals cannot be heard.
+    /// [`Failure::Internal`] if signal handlers cannot be installed.
     pub fn listen(asked: Arc<AtomicBool>) -> Result<Stop, Failure> {
         let signals = Signals::new([SIGINT, SIGTERM]);
         let signals = signals.map_err(|error| Failure::Internal(format!("signals: {error}")))?;
         Ok(Stop { asked, signals })
     }
 
-    /// Takes signals and these keys in; whether the user has asked by now. `leave` gives the terminal back.
+    /// Handles pending signals and these keys; returns whether the user has asked to stop. `leave` restores the
+    /// terminal before an immediate exit.
     pub fn hear(&mut self, keys: &[KeyEvent], leave: impl Fn()) -> bool {
         let interrupts = self.signals.pending().count() + keys.iter().filter(|key| is_interrupt(key)).count();
         for _ in 0..interrupts {
@@ -160,10 +161,10 @@ fn is_interrupt(key: &KeyEvent) -> bool {
     key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
 }
 
-/// What a user is told after the first Ctrl-C.
+/// Message after the first Ctrl-C.
 pub const STOPPING: &str = "stopping in order; Ctrl-C again leaves at once without a report";
 
-/// Tells the user something on standard error. A closed one is no reason to end a run.
+/// Prints a line on standard error; a closed one is no reason to end a run.
 pub fn say(line: Option<String>) {
     if let Some(line) = line {
         let _ = writeln!(std::io::stderr(), "{line}");

@@ -10,19 +10,19 @@ use crate::builtin;
 use crate::failure::Failure;
 
 const SENSORS: &str = "sensors.csv";
-/// The folder of the trace that the program carries.
+/// Folder of the built-in trace.
 const BUILT_IN: &str = "data/fire";
 
 const READINGS: &str = "readings.csv";
 const READINGS_PACKED: &str = "readings.csv.zst";
 
-/// Made-up readings kept in memory (24 MB), unless two of each sensor are more; a longer run replays them.
+/// Most synthetic readings kept in memory (24 MB), but at least two per sensor; a longer run replays them.
 const READINGS_MAX: f64 = 1e6;
 
-/// The readings of `scenario`: loaded from its folder, or drawn from its seed. `file` is where the scenario lies.
+/// Readings of `scenario`: loaded from its folder, or drawn from its seed. `file` is the scenario's path.
 ///
 /// # Errors
-/// [`Failure::Input`] naming the folder that was looked for, or the file and line at fault.
+/// [`Failure::Input`] naming the folder that was searched, or the faulty file and line.
 pub fn load(scenario: &Scenario, file: Option<&Path>) -> Result<Trace, Failure> {
     match &scenario.sensors.source {
         SensorSource::Synthetic {
@@ -54,8 +54,8 @@ pub fn load(scenario: &Scenario, file: Option<&Path>) -> Result<Trace, Failure> 
     }
 }
 
-/// Where a relative folder may lie: the current directory, the scenario file's folder and the folders above it, and
-/// the folders above the program, so that a build in the project's folder finds the shipped trace from anywhere.
+/// Folders that a relative path may start from: the current folder, the scenario file's folder and its parents, and the
+/// parents of the program, so that a build in the project's folder finds the shipped trace from anywhere.
 fn bases(file: Option<&Path>) -> Vec<PathBuf> {
     let mut bases = vec![PathBuf::new()];
     let program = std::env::current_exe().ok();
@@ -91,7 +91,7 @@ fn read_folder(folder: &Path) -> Result<Trace, Failure> {
     unpack(parsed, open(&packed)?, &packed)
 }
 
-/// The trace that the program carries.
+/// Loads the built-in trace.
 fn built_in() -> Result<Trace, Failure> {
     let folder = Path::new(BUILT_IN);
     let [sensors, readings] = [SENSORS, READINGS_PACKED].map(|name| folder.join(name));
@@ -100,14 +100,14 @@ fn built_in() -> Result<Trace, Failure> {
     unpack(parsed, content(&readings), &readings)
 }
 
-/// The readings in `file`, which is called `packed`.
+/// Decompresses and parses the readings in `file`; messages call it `packed`.
 fn unpack(parsed: Vec<Sensor>, file: impl Read, packed: &Path) -> Result<Trace, Failure> {
     let decoder = StreamingDecoder::new(file)
         .map_err(|_| unusable(packed, "is not packed by zstd, or its beginning is damaged"))?;
     let mut unpacked = Unpacked { decoder, failed: false };
     let trace = Trace::parse_readings(parsed, &mut unpacked);
-    // The error for a damaged file says so, and does not blame the row that the damage happens to make: so read on to
-    // the checksum.
+    // A damaged file gets an error about the damage, not about the row that it garbles: so read to the end, where the
+    // checksum is.
     let _rest = std::io::copy(&mut unpacked, &mut std::io::sink());
     if unpacked.failed {
         return Err(unusable(
@@ -123,7 +123,8 @@ fn unpack(parsed: Vec<Sensor>, file: impl Read, packed: &Path) -> Result<Trace, 
     trace.map_err(|error| at_line(packed, &error))
 }
 
-/// What a packed file holds, and whether unpacking failed on the way: a reader of rows would take that for a bad row.
+/// Reader of a compressed file that records whether decompression failed: a parser of rows would report a bad row
+/// instead.
 struct Unpacked<R: Read> {
     decoder: StreamingDecoder<R, FrameDecoder>,
     failed: bool,

@@ -1,4 +1,4 @@
-//! What a finished run says about its goals: computed once, told by the summary, by the page and by the exit code.
+//! Verdict on a finished run against its goals: computed once, used by the summary, the page and the exit code.
 
 use punctual_runtime::report::{RunReport, TaskReport};
 use punctual_workload::{ControllerKind, TaskGoal};
@@ -6,27 +6,27 @@ use punctual_workload::{ControllerKind, TaskGoal};
 use crate::causes;
 use crate::summary::{count, percent};
 
-/// Distance from a set point of mean tardiness within which the mean counts as on it.
+/// Distance from a set point of mean tardiness (response time / deadline) within which the goal counts as met.
 pub const TOLERANCE: f64 = 0.05;
 
-/// How a task stands to its goal.
+/// Standing of a task against its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// No job ended after the start-up.
     NoJob,
-    /// So few jobs that not even one may be late, and none was: the share is not known.
+    /// Too few jobs to estimate the share: even one late job would miss the goal, and none was late.
     TooFew {
-        /// Jobs of which one may be late.
+        /// Number of jobs of which one may be late.
         needed: u64,
     },
-    /// It holds its goal.
+    /// The task meets its goal.
     Held,
-    /// It does not.
+    /// The task misses its goal.
     Missed,
 }
 
 impl Standing {
-    /// The standing of `task`: by its own share of late and failed jobs, or by its own mean tardiness.
+    /// Standing of `task`: by its own share of late and failed jobs, or by its own mean tardiness.
     pub fn of(task: &TaskReport) -> Standing {
         match (task.goal(), task.missed_share(), task.tardiness_mean) {
             (_, None, _) => Standing::NoJob,
@@ -45,16 +45,16 @@ impl Standing {
     }
 }
 
-/// What a finished run says.
+/// Verdict on a finished run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// How each task stands to its goal, in the order of the report.
+    /// Standing of each task, in the order of the report.
     pub tasks: Vec<Standing>,
-    /// The fresh share never fell under the user's minimum after the start-up.
+    /// Whether the fresh share never fell below the user's minimum after the start-up.
     pub fresh_kept: bool,
-    /// Every update is accounted for, sensor by sensor.
+    /// Whether every update is accounted for, sensor by sensor.
     pub accounted: bool,
-    /// The machine was too disturbed to conclude anything.
+    /// Whether the machine was too disturbed for a conclusion.
     pub inconclusive: bool,
 }
 
@@ -71,7 +71,7 @@ impl Verdict {
         }
     }
 
-    /// Every task holds its goal, and everything else that was asked for was achieved.
+    /// Whether every task meets its goal, and everything else that was asked for was achieved.
     pub fn is_good(&self) -> bool {
         self.tasks.iter().all(|standing| *standing == Standing::Held)
             && self.fresh_kept
@@ -79,7 +79,7 @@ impl Verdict {
             && !self.inconclusive
     }
 
-    /// How many tasks hold their goals.
+    /// Number of tasks that meet their goals.
     pub fn held(&self) -> usize {
         self.tasks
             .iter()
@@ -87,18 +87,18 @@ impl Verdict {
             .count()
     }
 
-    /// Nothing is missed, but not everything is known either.
+    /// Whether nothing is missed, but not everything is known either.
     pub fn is_open(&self) -> bool {
         let missed = self.tasks.contains(&Standing::Missed) || !self.fresh_kept || !self.accounted;
         !self.is_good() && (!missed || self.inconclusive)
     }
 
-    /// The verdict in words, for `report`.
+    /// Verdict in words, for `report`.
     pub fn sentence(&self, report: &RunReport) -> String {
         self.sentences(report).join(" ")
     }
 
-    /// The verdict sentence by sentence: which task misses its goal and by how much; then why, what to do, and what
+    /// Verdict sentence by sentence: which task misses its goal and by how much; then the reason, the remedy, and what
     /// else was missed.
     pub fn sentences(&self, report: &RunReport) -> Vec<String> {
         if report.summary.fresh_share_min.is_none() {
@@ -156,7 +156,7 @@ impl Verdict {
     }
 }
 
-/// Seconds that a run takes for `needed` jobs of `task`, if they come as often as in `report`.
+/// Seconds that a run needs for `needed` jobs of `task`, at the job rate of `report`.
 fn duration_for(report: &RunReport, task: &TaskReport, needed: u64) -> f64 {
     let start_up = report.header.settle_s;
     let counted = report.samples.last().map_or(0.0, |last| last.t_s - start_up);
@@ -189,7 +189,7 @@ fn held(tasks: &[TaskReport]) -> String {
     }
 }
 
-/// How far a task is from its goal: 1 is on it.
+/// Ratio of a task's figure to its goal; above 1, the goal is missed.
 fn excess(task: &TaskReport) -> f64 {
     match task.goal() {
         TaskGoal::Late(goal) => task.missed_share().unwrap_or(0.0) / goal.get(),
@@ -197,7 +197,7 @@ fn excess(task: &TaskReport) -> f64 {
     }
 }
 
-/// The figure by which a task is judged, and its goal.
+/// Figure by which a task is judged, and its goal.
 fn stands(task: &TaskReport) -> String {
     let failed = match task.failed {
         0 => String::new(),

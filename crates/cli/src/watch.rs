@@ -1,10 +1,10 @@
-//! Shows a run while it goes on, and hears when the user wants it to end.
+//! Shows a run while it goes on, and listens for the user's stop request.
 //!
-//! The run must not wait for a terminal, so that the thread that tells ([`Watcher::see`]) only puts news into a
-//! bounded queue. A thread of its own draws, reads keys and signals, and asks for the end through a flag that the next
-//! `see` answers with `Break`. The first Ctrl-C (or `q`, or SIGTERM) ends the run in order, with a report; the second
-//! Ctrl-C leaves at once with exit code 130. What a run has changed on the machine is put back in either case: by the
-//! run itself, or by its guardian process.
+//! The run must not wait for a terminal, so the run's thread ([`Watcher::see`]) only puts news into a bounded queue. A
+//! separate thread draws, reads keys and signals, and requests the stop through a flag, to which the next `see` answers
+//! `Break`. The first Ctrl-C (or `q`, or SIGTERM) ends the run in order, with a report; the second Ctrl-C exits at once
+//! with code 130. Changes to the machine are restored in either case: by the run itself, or by its guardian (cleanup)
+//! process.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::plain::Plain;
 use crate::terminal::{Live, STOPPING, Stop, TICK, say};
 use crate::view::{self, News, ViewState};
 
-/// News that may wait to be shown: a minute of a loop that steps every 10 ms. What does not fit is not shown.
+/// Capacity of the queue of news: a minute of a loop that steps every 10 ms. News beyond it are not shown.
 const NEWS_MAX: usize = 6000;
 
 /// Shows one run after another until it is dropped.
@@ -33,17 +33,17 @@ pub struct Watcher {
 
 #[derive(Debug)]
 enum Notice {
-    /// The next run begins and lasts so many seconds.
+    /// The next run begins; its length in seconds.
     Run(f64),
     News(News),
 }
 
 impl Watcher {
-    /// Begins to show: the live view where standard output and error are a terminal and `plain` is not asked for, else
-    /// a line per second on standard error.
+    /// Starts to show: a live view if standard output and input are a terminal and `plain` is false, else a line per
+    /// second on standard error.
     ///
     /// # Errors
-    /// [`Failure::Input`] where the terminal cannot be used, [`Failure::Internal`] where signals cannot be heard.
+    /// [`Failure::Input`] if the terminal cannot be used, [`Failure::Internal`] if signal handlers cannot be installed.
     pub fn start(plain: bool) -> Result<Watcher, Failure> {
         let live = !plain && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
         let stop = Arc::new(AtomicBool::new(false));
@@ -75,7 +75,7 @@ impl Watcher {
         self.tell(Notice::Run(duration_s));
     }
 
-    /// Takes what a run tells; `Break` once the user asked for the end.
+    /// Takes news of a run; returns `Break` once the user asked to stop.
     pub fn see(&self, progress: Progress<'_>) -> ControlFlow<()> {
         if let Some(news) = News::of(progress) {
             self.tell(Notice::News(news));
@@ -87,26 +87,26 @@ impl Watcher {
         }
     }
 
-    /// Shows what came to the sinks of a scenario's stages.
+    /// Shows the counts at the sinks of a scenario's stages.
     pub fn sinks(&self, told: String) {
         self.tell(Notice::News(News::Sinks(told)));
     }
 
-    /// Whether the user asked for the end.
+    /// Whether the user asked to stop.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
     fn tell(&self, notice: Notice) {
         if let Some(news) = &self.news {
-            // Full, because the terminal is stuck: the run goes on unseen.
+            // Full if the terminal is stuck: the run goes on without display.
             let _ = news.try_send(notice);
         }
     }
 }
 
 impl Drop for Watcher {
-    /// Gives the terminal back, so that what follows (a report, an error) can be read.
+    /// Restores the terminal, so that later output (a report, an error) is readable.
     fn drop(&mut self) {
         self.news = None;
         if let Some(thread) = self.thread.take() {
