@@ -1,4 +1,4 @@
-//! The file of a node whose backlog's bound is turned: the model that it has learned.
+//! File of the learned model with which a node controls the bound of its backlog.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,21 +12,21 @@ use super::membership::BacklogFile;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// What a file of a model says first.
+/// Value of `kind` in a model's file.
 const KIND: &str = "punctual-backlog-model";
-/// Of what such a file holds.
+/// Version of the file's format.
 const VERSION: u32 = 1;
 
-/// A model as it lies in a file.
+/// Content of a model's file.
 #[derive(Serialize, Deserialize)]
 struct ModelFile {
     kind: String,
     version: u32,
-    /// The mean delay of a period in seconds, by the bound in thousands of items.
+    /// Model from the bound, in thousands of items, to the mean delay of a period in seconds.
     model: ArxModel,
 }
 
-/// What turns the bound, and its files.
+/// Control of a backlog's bound: settings, the stored model, and the outcome that the node fills.
 #[derive(Clone)]
 pub struct Turns {
     file: BacklogFile,
@@ -35,10 +35,10 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Reads the model, if there is one.
+    /// Reads the stored model, if its file exists.
     ///
     /// # Errors
-    /// [`Failure::Input`] where there is a file that is no model.
+    /// [`Failure::Input`] if the file exists and holds no model.
     pub fn begin(file: &BacklogFile) -> Result<Turns, Failure> {
         let model = match &file.model {
             Some(path) if path.exists() => Some(read(path)?),
@@ -51,7 +51,7 @@ impl Turns {
         })
     }
 
-    /// What the node is asked for.
+    /// Settings for the node, and the shared place for its outcome.
     pub fn asked(&self) -> (Asked, Arc<Mutex<Outcome>>) {
         let asked = Asked {
             target: self.file.target,
@@ -61,7 +61,7 @@ impl Turns {
         (asked, Arc::clone(&self.outcome))
     }
 
-    /// Writes a model that was learned since the last call.
+    /// Writes the model learned since the last call, if there is one.
     pub fn keep(&self) {
         let learned = { self.outcome.lock() }
             .unwrap_or_else(PoisonError::into_inner)
@@ -80,11 +80,11 @@ impl Turns {
             Ok(()) => format!("the model of the backlog is in {}\n", path.display()),
             Err(why) => format!("the model of the backlog was not written: {why}\n"),
         };
-        // A closed standard output ends no node.
+        // A closed standard output must not end the node.
         drop(crate::commands::print(&told));
     }
 
-    /// What was decided.
+    /// Writes the last model, and returns the log of decisions.
     pub fn end(&self) -> Option<BacklogLog> {
         self.keep();
         let outcome = &mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner);

@@ -32,18 +32,18 @@ use crate::scenario::{Section, read_document};
 use crate::serve::file::{self, TlsPaths};
 use crate::serve::raise_descriptors;
 
-/// What a balancer is told, by its arguments or by its file.
+/// Settings of a balancer, from its arguments or its file.
 #[derive(Clone, Debug)]
 struct Settings {
     listen: SocketAddr,
-    /// Where figures for Prometheus are.
+    /// Address of the metrics for Prometheus.
     metrics: Option<SocketAddr>,
-    /// Where nodes hear their peers: host and port.
+    /// Addresses on which nodes listen for each other, as host and port.
     nodes: Vec<String>,
     users: Vec<User>,
-    /// What is shown to clients.
+    /// Certificate to present to clients.
     tls: Option<TlsPaths>,
-    /// What is shown to nodes, and the authority of their certificates: [`TlsPaths::clients`] is there.
+    /// Certificate to present to nodes, and the authority of theirs in [`TlsPaths::clients`].
     of_nodes: Option<TlsPaths>,
 }
 
@@ -69,7 +69,7 @@ fn settings(arguments: &FederationBalance) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// As the file of a node has them, as far as a balancer has the same.
+/// Reads the keys that a balancer shares with a node's file, in the same sections.
 fn read(top: &mut Section<'_, '_>) -> Settings {
     let tls = top.has("tls").then(|| top.table("tls", file::tls));
     let (nodes, of_nodes) = top.table("federation", |section| {
@@ -111,7 +111,7 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
             process::die_with(parent);
             process::leave_signals_to_parent();
             let end = Arc::clone(&ends);
-            // The end of the input is the end of the balancer.
+            // The end of standard input ends the balancer.
             thread::spawn(move || {
                 BufReader::new(std::io::stdin())
                     .lines()
@@ -128,11 +128,11 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
         }
         None => {
             for signal in [SIGINT, SIGTERM] {
-                // A signal ends the wait of the loop by itself. The second one ends the process.
+                // A signal by itself interrupts the loop's wait. The second one ends the process.
                 flag::register_conditional_default(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
                 flag::register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
             }
-            // Without certificates SIGHUP ends it, as it ends any program.
+            // Without certificates, SIGHUP ends the process, as usual.
             if settings.tls.is_some() || settings.of_nodes.is_some() {
                 let asked = Arc::new(AtomicBool::new(false));
                 flag::register(SIGHUP, Arc::clone(&asked)).map_err(|error| input(&error))?;
@@ -155,11 +155,11 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
     };
     let (found, nodes) = channel();
     {
-        // It ends with this process: a lookup may take long.
+        // Not joined, because a lookup may take long: the thread ends with the process.
         let (ends, waker) = (Arc::clone(&ends), balancing.waker());
         let tell = move |places: BTreeMap<u32, PeerAddress>| {
             let is_heard = found.send(places).is_ok();
-            // A waker that fails leaves the loop to its next look.
+            // If the waker fails, the loop finds the nodes at its next look.
             drop(waker.wake());
             is_heard
         };
@@ -171,7 +171,7 @@ pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
         .map_err(|error| input(&error))
 }
 
-/// Reads certificates again when their files change, and when a signal asks for it. It ends with the process.
+/// Reloads certificates when their files change, or at a signal. Runs until the process ends.
 fn renew(access: &Access, asked: &AtomicBool) {
     for round in 0u64.. {
         let is_asked = asked.swap(false, Ordering::SeqCst);
@@ -182,7 +182,7 @@ fn renew(access: &Access, asked: &AtomicBool) {
     }
 }
 
-/// A line for the process that started this one. Notes are rare, so the loop does not wait for a pipe that is full.
+/// Prints a line for the parent process. Notes are rare, so blocking on a full pipe does no harm.
 fn tell(told: &Told) {
     let mut line = serde_json::to_string(told).unwrap_or_default();
     line.push('\n');
@@ -190,5 +190,5 @@ fn tell(told: &Told) {
     drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Where a balancer listens unless an argument says otherwise.
+/// Default address to listen on.
 pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7400);

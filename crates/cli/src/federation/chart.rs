@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use punctual_sim::cluster::{Mark, Row, Trace, What};
 
-/// The most rows that are printed: those before the end, where the violation is.
+/// Most rows that are printed: the last ones, which end with the violation.
 const ROWS_MAX: usize = 80;
-/// What all columns together take, in characters: what happened is written to their right.
+/// Width of all columns together, in characters; the events are written to their right.
 const WIDTH: usize = 72;
-/// The instant at the beginning of each line.
+/// Width of the instant at the beginning of each line.
 const TIME_WIDTH: usize = 14;
-/// The narrowest column that still shows an arrow.
+/// Narrowest column that still shows an arrow.
 const COLUMN_MIN: usize = 7;
 const COLUMN_MAX: usize = 24;
 
@@ -40,7 +40,7 @@ fn head(columns: &[String], width: usize) -> String {
     head + "\n"
 }
 
-/// A name that fits into `width`, with its number whole: client 3 as cli. 3.
+/// Shortens a name to `width` but keeps its number whole, such as client 3 to cli. 3.
 fn shortened(name: &str, width: usize) -> String {
     match name.rsplit_once(' ') {
         Some((word, number)) if name.chars().count() > width => {
@@ -85,7 +85,7 @@ fn line(row: &Row, columns: usize, width: usize) -> String {
     format!("{:>12}  {drawn}{after}", instant(row.at.0))
 }
 
-/// Draws from one lifeline to another; an arrow that is lost ends on half of its way.
+/// Draws an arrow between two lifelines; one for a lost message ends half-way.
 fn arrow(line: &mut [char], from: usize, to: usize, arrives: bool) {
     if from >= line.len() || to >= line.len() {
         return;
@@ -123,7 +123,7 @@ fn sign(mark: Mark) -> char {
     }
 }
 
-/// In milliseconds, because that is the order of what happens in a cluster.
+/// Instant in milliseconds, because events in a cluster are milliseconds apart.
 pub fn instant(nanos: u64) -> String {
     format!("{}.{:03} ms", nanos / 1_000_000, nanos / 1_000 % 1_000)
 }

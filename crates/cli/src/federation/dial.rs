@@ -1,4 +1,4 @@
-//! How commands come to nodes and balancers as clients: by TLS where an authority is given, and as a user.
+//! Connections of commands to nodes and balancers as clients: with TLS if an authority is given, and with a login.
 
 use std::fmt;
 use std::io;
@@ -19,12 +19,12 @@ use punctual_server::users::PASSWORD_MAX;
 use crate::args::Dialling;
 use crate::failure::Failure;
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its socket, as its name was looked up.
+    /// Socket address found by the name lookup.
     pub socket: SocketAddr,
-    /// What its certificate is to name, where it speaks TLS: a host, or an address.
+    /// Name that its TLS certificate must have: a host, or an address.
     pub host: String,
 }
 
@@ -55,14 +55,14 @@ impl FromStr for Place {
     }
 }
 
-/// What a client speaks, and as which user it comes. Its password is shown by no `Debug`.
+/// Protocol and login of a client's connections. `Debug` does not print the password.
 #[derive(Clone, Default)]
 pub struct Dial {
-    /// The hosts of a load's addresses, in their order.
+    /// Hosts of a load's addresses, in the same order.
     pub hosts: Vec<String>,
     #[cfg(feature = "tls")]
     tls: Option<Dialler>,
-    /// AUTH, as it is sent.
+    /// AUTH request, encoded as sent.
     login: Option<Vec<u8>>,
 }
 
@@ -76,7 +76,7 @@ impl Dial {
     /// Reads the files that the arguments name.
     ///
     /// # Errors
-    /// [`Failure::Input`]: which file, and what to do.
+    /// [`Failure::Input`] with the file and a remedy.
     pub fn load(arguments: &Dialling) -> Result<Dial, Failure> {
         let mut dial = Dial::default();
         if let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) {
@@ -99,10 +99,10 @@ impl Dial {
         Ok(dial)
     }
 
-    /// What a connection to a host speaks.
+    /// Wraps a connection to `host` in TLS if there is an authority.
     ///
     /// # Errors
-    /// Where no certificate can name the host.
+    /// If `host` cannot be the name in a certificate.
     pub fn begin(&self, socket: TcpStream, host: &str) -> io::Result<Stream> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -112,13 +112,13 @@ impl Dial {
         Ok(Stream::Plain(socket))
     }
 
-    /// What is sent first, where the client comes as a user.
+    /// First request of a connection that logs in; `None` without a user.
     pub fn login(&self) -> Option<&[u8]> {
         self.login.as_deref()
     }
 }
 
-/// The first line of a file that this user alone may read.
+/// First line of a file that no other user may read.
 fn password(file: &Path) -> Result<Vec<u8>, Failure> {
     let shown = file.display();
     let refuse = |what: String| Failure::input([format!("--password-file {shown}: {what}")]);

@@ -1,6 +1,6 @@
 //! A trace as a message chart in SVG: a column for each node, time downwards, an arrow for each message.
 //!
-//! Rows have one height whatever the time between them: what happens in a cluster comes in crowds. A message that
+//! Rows have equal height whatever the time between them, because events in a cluster come in bursts. A message that
 //! arrives while later rows happen slants down to the first row after its arrival.
 
 use std::fmt::Write;
@@ -11,15 +11,15 @@ use punctual_units::Time;
 use super::chart::instant;
 use crate::page::escape;
 
-/// The height of a row, and the room above the first.
+/// Height of a row, and of the space above the first, in pixels.
 const ROW: f64 = 18.0;
 const TOP: f64 = 34.0;
-/// The room for instants, and that for what the rows say.
+/// Widths for instants (left) and for the rows' texts (right), in pixels.
 const LEFT: f64 = 92.0;
 const RIGHT: f64 = 320.0;
 const WIDTH: f64 = 1180.0;
 
-/// The chart of all rows that were kept.
+/// Chart of all rows in the trace.
 pub fn drawing(trace: &Trace) -> String {
     let rows: Vec<_> = trace.rows().collect();
     let instants: Vec<Time> = rows.iter().map(|row| row.at).collect();
@@ -94,7 +94,7 @@ fn line(row: usize) -> f64 {
     TOP + ROW * (row as f64 + 0.5)
 }
 
-/// From where it left to the row in which it arrives; one that is lost ends on half of its way.
+/// Draws an arrow from its start to the row of its arrival; one for a lost message ends half-way.
 fn arrow(svg: &mut String, (x1, y1): (f64, f64), to: f64, ends: Option<usize>) {
     let (class, x2, y2) = match ends {
         Some(row) => ("a", to, line(row)),
@@ -113,7 +113,7 @@ fn arrow(svg: &mut String, (x1, y1): (f64, f64), to: f64, ends: Option<usize>) {
         );
         return;
     }
-    // The tip: two strokes back from the end, at an angle to the line.
+    // Tip of the arrow: two strokes back from its end, at an angle to the line.
     let (dx, dy) = (x2 - x1, y2 - y1);
     let length = dx.hypot(dy).max(1.0);
     let (ux, uy) = (dx / length, dy / length);

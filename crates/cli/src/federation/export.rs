@@ -1,9 +1,9 @@
-//! A simulated history for checkers that are not ours.
+//! Export of a simulated history for external checkers.
 //!
-//! `list-append` is what Elle reads (K. Kingsbury and P. Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
-//! Observations", VLDB 2020): operations in EDN, each an invocation and a completion, over lists that are appended to.
-//! `requests` has a JSON object a line for each request with all of its operations; `.ci/linearizable` feeds it to
-//! porcupine.
+//! `list-append` is the format of Elle (K. Kingsbury and P. Alvaro, "Elle: Inferring Isolation Anomalies from
+//! Experimental Observations", VLDB 2020): operations in EDN, each an invocation and a completion, over lists that are
+//! appended to. `requests` has a JSON object a line for each request with all of its operations; `.ci/linearizable`
+//! feeds it to porcupine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -15,23 +15,23 @@ use punctual_sim::cluster::history::{Deed, History, is_sensor};
 use punctual_units::{Nanos, Time};
 use serde_json::{Value, json};
 
-/// The bytes of an item of a list: appends add whole items.
+/// Bytes of a list item; appends add whole items.
 const ITEM: usize = 8;
 
-/// How a request ended, as far as a checker may know.
+/// End of a request, as far as a checker may know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Executed; what its reads found.
+    /// Executed; with the values that its reads returned.
     Done(Time, Vec<Option<Vec<u8>>>),
-    /// Executed up to an expectation that did not hold, which undid it.
+    /// Executed up to an expectation that failed, then rolled back.
     Undone(Time),
-    /// Not executed, and it will not be.
+    /// Not executed, and never will be.
     Not(Time),
-    /// Maybe executed, now or later.
+    /// Possibly executed, now or later.
     Unknown,
 }
 
-/// What a client asked, perhaps several times under one name.
+/// Request of a client, which may have sent it several times under the same id.
 struct Asked<'d> {
     id: RequestId,
     client: u32,
@@ -56,8 +56,8 @@ fn ending(deed: &Deed) -> Ending {
     }
 }
 
-/// Transactions and queries, in the order in which they were asked first. What a client asks again under the same name
-/// is executed once at most, so it is one request.
+/// Transactions and queries, in the order of their first sending. Repetitions under the same id count as one request,
+/// because that is executed at most once.
 fn asked(deeds: &[Deed]) -> Vec<Asked<'_>> {
     let mut all: Vec<Asked<'_>> = Vec::new();
     let mut named: BTreeMap<RequestId, usize> = BTreeMap::new();
@@ -88,8 +88,8 @@ fn asked(deeds: &[Deed]) -> Vec<Asked<'_>> {
     all
 }
 
-/// What two endings of one request say together: one that was executed is, and a refusal of one try says nothing of
-/// another.
+/// Combines the endings of two tries of one request: if either was executed, the request was; a refusal of one try says
+/// nothing about the other.
 fn together(one: Ending, other: Ending) -> Ending {
     use Ending::{Done, Not, Undone, Unknown};
     match (one, other) {
@@ -99,7 +99,7 @@ fn together(one: Ending, other: Ending) -> Ending {
     }
 }
 
-/// The operations of a request: a query reads.
+/// Operations of a request; those of a query are reads.
 fn operations(work: &Work) -> Vec<Operation> {
     let read = |key: &Vec<u8>, max_age: Nanos| match is_sensor(key) {
         true => Operation::Fresh(key.clone(), max_age),
@@ -108,12 +108,12 @@ fn operations(work: &Work) -> Vec<Operation> {
     match work {
         Work::Transaction(operations) => operations.clone(),
         Work::Query { keys, max_age, .. } => keys.iter().map(|key| read(key, *max_age)).collect(),
-        _ => Vec::new(), // it reads no record
+        _ => Vec::new(), // reads no record
     }
 }
 
-/// Every request that the log has. A checker of requests without an answer needs it: there are too many orders of what
-/// may or may not have happened.
+/// Requests in the log. A checker needs this to decide requests without an answer: otherwise it would have to try too
+/// many orders of possible executions.
 fn logged(history: &History) -> BTreeMap<RequestId, &Logged> {
     let batches = history.log.iter().filter_map(|entry| match &entry.body {
         Body::Batch(transactions) => Some(transactions),
@@ -123,7 +123,7 @@ fn logged(history: &History) -> BTreeMap<RequestId, &Logged> {
     transactions.map(|logged| (logged.id, logged)).collect()
 }
 
-/// One JSON object a line for each request, and one that ends the history of `seed`.
+/// JSON object for each request, a line each; the last line ends the history of `seed`.
 pub fn requests(history: &History, seed: u64) -> String {
     let logged = logged(history);
     let mut text = String::new();
@@ -135,8 +135,8 @@ pub fn requests(history: &History, seed: u64) -> String {
         };
         let committed = logged.get(&asked.id).copied();
         let operations = operations(asked.work);
-        // What was saved of a reading is in the log or not known. So where a transaction was undone after that, it is
-        // not known what its expectations were compared with; it has changed nothing.
+        // A saved reading is known only from the log. So if a transaction with such a save was undone, the values that
+        // its expectations were compared with are unknown; it changed nothing.
         let is_told = committed.is_some() || !operations.iter().any(|it| matches!(it, Operation::Save { .. }));
         let (outcome, returned, mut seen) = match &asked.ending {
             Ending::Done(at, values) => ("answer", Some(at.0), values.iter()),
@@ -164,8 +164,8 @@ pub fn requests(history: &History, seed: u64) -> String {
     text
 }
 
-/// An operation on records. What temporal objects read is not of the log's order: a record that was set to a reading is
-/// one that was set to what the log says of it.
+/// An operation on records; `None` for one that reads temporal objects, which are outside of the log's order. Saving a
+/// reading to a record counts as a put of the value that the log has for it.
 fn described(
     operation: &Operation,
     seen: &mut std::slice::Iter<'_, Option<Vec<u8>>>,
@@ -203,11 +203,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The history of the lists, in Elle's words. Records that are no lists are left out.
+/// History of the lists, in the format of Elle. Leaves out records that are not lists.
 pub fn list_append(deeds: &[Deed]) -> String {
     let all = asked(deeds);
     let lists = lists(&all);
-    // An operation without a known end keeps its process busy for ever: its client goes on as another process.
+    // An operation without a known end occupies its process until the end of the history: its client continues as
+    // another process.
     let clients = all.iter().map(|asked| asked.client + 1).max().unwrap_or(0);
     let mut process: BTreeMap<u32, u32> = BTreeMap::new();
     let mut events: Vec<(Time, String)> = Vec::new();
@@ -239,7 +240,7 @@ pub fn list_append(deeds: &[Deed]) -> String {
             }
         }
     }
-    events.sort_by_key(|(at, _)| *at); // stable: an invocation stays before what ends it
+    events.sort_by_key(|(at, _)| *at); // stable: an invocation stays before its completion
     let mut text = String::new();
     for (index, (_, event)) in events.iter().enumerate() {
         let _ = writeln!(text, "{{:index {index} {event}}}");
@@ -258,7 +259,7 @@ fn lists(all: &[Asked<'_>]) -> BTreeSet<Vec<u8>> {
     let other = keys_of(|operation| match operation {
         Operation::Append(_, value) => value.len() != ITEM,
         Operation::Put(..) | Operation::Delete(_) | Operation::Add(..) | Operation::Save { .. } => true,
-        // No client here says commands.
+        // No client here sends commands.
         Operation::Get(_) | Operation::Expect(..) | Operation::Fresh(..) | Operation::Create(_) | Operation::Run(_) => {
             false
         }
@@ -295,14 +296,14 @@ fn micro_operations(work: &Work, lists: &BTreeSet<Vec<u8>>, seen: Option<&[Optio
     steps.join(" ")
 }
 
-/// Items as numbers.
+/// Items of a list, as decimal numbers.
 fn items(bytes: &[u8]) -> String {
     let (items, _) = bytes.as_chunks::<ITEM>();
     let numbers: Vec<String> = items.iter().map(|item| u64::from_be_bytes(*item).to_string()).collect();
     numbers.join(" ")
 }
 
-/// A key as a string of EDN.
+/// Key as an EDN string.
 fn name(key: &[u8]) -> String {
     format!(
         "\"{}\"",

@@ -1,5 +1,5 @@
-//! `punctual federation log`: a log in one file, for nodes of this machine that are programs of their own. And
-//! `punctual federation found`: a log that begins in etcd, or behind a backup.
+//! `punctual federation log`: a log in one file, for nodes of this machine that are separate programs. And `punctual
+//! federation found`: creates a log in etcd, or one that continues a backup.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -24,20 +24,20 @@ use super::run;
 use crate::commands::print;
 use crate::failure::Failure;
 
-/// How often it looks whether it is to end.
+/// Interval between looks for the end signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Carries out `punctual federation log`.
 ///
 /// # Errors
-/// Where the file is no log, or is in use, or the socket cannot be made; and once the medium fails.
+/// If the file is no log or is in use, or the socket cannot be made; and once the medium fails.
 pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
     }
-    // The file first: a second one of these is refused there, and leaves the first one's socket alone.
+    // The file first: a second instance on the same file is refused here, and leaves the first one's socket alone.
     let log = Local::open(file).map_err(|error| input(&error))?;
     let shown = listen.display();
     clear(listen)?;
@@ -68,7 +68,7 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
 /// Carries out `punctual federation found`: `place` is an address of etcd, or a file.
 ///
 /// # Errors
-/// Where the place has the log of another federation; with `from`, where it has a log at all, or that is no store of a
+/// If the place has the log of another federation; with `from`, if it has a log at all, or `from` is no store of a
 /// node.
 pub(super) fn found(name: &str, place: &str, from: Option<&Path>) -> Result<(), Failure> {
     let identity = Identity {
@@ -100,7 +100,7 @@ pub(super) fn found(name: &str, place: &str, from: Option<&Path>) -> Result<(), 
     })
 }
 
-/// The last entry of the log that is in a node's store.
+/// Revision of the last log entry in a node's store.
 fn last_of(store: &Path) -> Result<Revision, Failure> {
     let shown = store.display();
     let (mut found, mut is_part) = (None, false);
@@ -125,7 +125,7 @@ fn last_of(store: &Path) -> Result<Revision, Failure> {
     })
 }
 
-/// Removes the socket that a program of this kind has left, as kill -9 has it.
+/// Removes the socket that a killed (kill -9) instance left.
 fn clear(listen: &Path) -> Result<(), Failure> {
     let shown = listen.display();
     match fs::symlink_metadata(listen) {

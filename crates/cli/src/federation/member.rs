@@ -1,5 +1,5 @@
-//! `punctual serve NODE.toml` where the file has a section `[federation]`: one node of a federation, as a program of
-//! its own.
+//! `punctual serve NODE.toml` if the file has a section `[federation]`: one node of a federation, as a separate
+//! program.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -37,20 +37,20 @@ use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
 use crate::serve::{password, raise_descriptors, zenoh};
 
-/// The most lines that wait to be written; what comes on top is not.
+/// Capacity of the queue of lines to print; lines beyond it are dropped.
 const LINES_MAX: usize = 256;
-/// How often signals and the end of the node are looked for.
+/// Interval between looks for signals and for the end of the node.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// In how many looks certificates are looked at: each second.
+/// Looks between two checks of the certificate files: once a second.
 pub(super) const CERTIFICATES_EVERY: u64 = 50;
-/// How often the names of nodes are looked up: soon again where one has no address yet.
+/// Interval between lookups of nodes' names; the shorter one applies while a name has no address yet.
 const RESOLVE_EVERY: Duration = Duration::from_secs(60);
 const RESOLVE_AGAIN: Duration = Duration::from_secs(2);
 
-/// Runs the node until a signal asks it to leave; a second signal ends it at once.
+/// Runs the node until a signal tells it to leave; a second signal ends it at once.
 ///
 /// # Errors
-/// [`Failure::Input`] where it cannot start, or must stop.
+/// [`Failure::Input`] if it cannot start, or must stop.
 pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     raise_descriptors();
@@ -62,7 +62,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
             .and_then(|_| register(signal, Arc::clone(&asked)))
             .map_err(untaken)?;
     }
-    // SIGHUP has certificates read again; without them it ends the node, as it ends any program.
+    // SIGHUP reloads certificates; without certificates it ends the node, as it ends any program.
     let shows = file.tls.is_some() || membership.tls.is_some();
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(shows.then_some(SIGHUP))).map_err(untaken)?;
 
@@ -104,7 +104,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
                 Ok(opened)
             })?;
             let Some(running) = running else {
-                return Ok(()); // a signal came before they began
+                return Ok(()); // a signal came before the tasks began
             };
             (listening.tasks, listening.own) = (Some(running.told()), own);
             Some(running)
@@ -114,7 +114,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let zenoh = zenoh.transpose()?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
     let node = membership.node;
-    // What serves a log in etcd to this node, and its folder, which other users do not see into.
+    // Bridge from a socket to the log in etcd, and the socket's folder, which other users cannot read.
     let (log, _served) = match &membership.log {
         LogAddress::Socket(log) => (log.clone(), None),
         LogAddress::Etcd(address) => {
@@ -136,7 +136,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let waker = listening.waker();
     let send = Orders {
         control,
-        // A waker that fails leaves the loop to its next beat.
+        // If the waker fails, the loop looks at its next beat.
         wake: Arc::new(move || drop(waker.wake())),
     };
     let have_ended = tasks.as_ref().map(RunningTasks::ended);
@@ -156,7 +156,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         })
     };
     {
-        // It ends with this process: a lookup may take long.
+        // Not joined, because a lookup may take long: the thread ends with the process.
         let (nodes, has_ended) = (membership.nodes.clone(), Arc::clone(&has_ended));
         let tell = move |found: BTreeMap<u32, PeerAddress>| {
             let found = found.into_iter().map(|(number, address)| (NodeId(number), address));
@@ -167,7 +167,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let (tell, told) = sync_channel::<Seen>(LINES_MAX);
     let writes = thread::spawn(move || {
         for seen in told {
-            // A closed standard output ends no node.
+            // A closed standard output must not end the node.
             drop(line(node, &seen.what).map(|line| print(&line)));
         }
     });
@@ -182,7 +182,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         executors: EXECUTORS,
         gate: Gate::Timely(Timely::new(TIME_LEFT).on_linux()),
     };
-    // A line that does not fit is not told: the loop never waits for a reader.
+    // A line beyond the queue's capacity is dropped: the loop never waits for a reader.
     let ended = listening.run(&setup, log, replica, LinuxOs, orders, move |seen| {
         drop(tell.try_send(seen));
     });
@@ -204,7 +204,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     Failure::all([ended, tasks, decided])
 }
 
-/// The objects that tasks set, each once.
+/// Objects that the tasks set, each once.
 fn own_readings(file: &NodeFile) -> Vec<Arc<OwnReading>> {
     let sets = file.tasks.iter().flat_map(|tasks| &tasks.sets);
     let mut keys: Vec<&str> = sets.map(|set| set.object.as_str()).collect();
@@ -215,7 +215,7 @@ fn own_readings(file: &NodeFile) -> Vec<Arc<OwnReading>> {
         .collect()
 }
 
-/// What a line tells of a node.
+/// Line of text for an event of a node.
 fn line(node: NodeId, what: &What) -> Option<String> {
     Some(match what {
         What::Reigns(epoch) => format!("node {node} is the master (epoch {epoch})\n"),
@@ -233,7 +233,8 @@ fn line(node: NodeId, what: &What) -> Option<String> {
     })
 }
 
-/// Which programs may connect: `of_clients` names the files of certificates for clients, `of_nodes` those for nodes.
+/// Rules on which programs may connect: `of_clients` names the files of certificates for clients, `of_nodes` those for
+/// nodes.
 pub(super) fn access(
     users: Vec<User>,
     of_clients: Option<&TlsPaths>,
@@ -262,7 +263,7 @@ pub(super) fn access(
     }
 }
 
-/// Reads certificates again whose files have changed; all of them where that `is_asked`.
+/// Reloads certificates whose files have changed; all of them if `is_asked`.
 pub(super) fn renew(access: &Access, is_asked: bool) {
     #[cfg(feature = "tls")]
     for tls in [&access.clients, &access.peers].into_iter().flatten() {
@@ -274,16 +275,16 @@ pub(super) fn renew(access: &Access, is_asked: bool) {
     let _ = (access, is_asked);
 }
 
-/// The way to a node's loop.
+/// Channel of orders to a node's loop.
 #[derive(Clone)]
 struct Orders {
     control: Sender<Control>,
-    /// Has the loop look.
+    /// Wakes the node's loop.
     wake: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Orders {
-    /// Whether the loop is still there.
+    /// Sends an order; returns whether the loop still runs.
     fn send(&self, control: Control) -> bool {
         let is_there = self.control.send(control).is_ok();
         (self.wake)();
@@ -291,7 +292,8 @@ impl Orders {
     }
 }
 
-/// Has the node leave at a signal, and end where that takes longer than `drain_max`; reads certificates again.
+/// Handles signals: the first tells the node to leave, and ends it if that takes longer than `drain_max`; SIGHUP
+/// reloads certificates.
 fn look(
     mut signals: Signals,
     orders: &Orders,
@@ -322,8 +324,8 @@ fn look(
     }
 }
 
-/// Looks up where nodes are, by their places in the list, and tells that, and again when it changes, until `tell` says
-/// that no thread hears it.
+/// Looks up the nodes' addresses, by their position in the list. Calls `tell` with the first result and with each
+/// change, until it returns `false`.
 pub(super) fn find_peers(
     nodes: &[String],
     mut tell: impl FnMut(BTreeMap<u32, PeerAddress>) -> bool,
@@ -333,7 +335,7 @@ pub(super) fn find_peers(
     while !has_ended.load(Ordering::SeqCst) {
         let mut found = told.clone();
         for (number, node) in nodes.iter().enumerate() {
-            // A name that has no address now keeps the one before.
+            // A name that has no address now keeps its former one.
             if let Some(socket) = resolve(node) {
                 let name = node.rsplit_once(':').map_or("", |(host, _)| host);
                 let name = name.trim_matches(['[', ']']).to_owned();

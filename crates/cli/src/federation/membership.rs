@@ -1,4 +1,4 @@
-//! What the file of a node says of its federation: the section `[federation]`.
+//! Section `[federation]` of a node's file.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -12,51 +12,51 @@ use punctual_units::Nanos;
 use crate::scenario::Section;
 use crate::serve::file::{TlsPaths, tls, within};
 
-/// The most nodes of a federation: each has a connection to each.
+/// Most nodes of a federation: each has a connection to every other.
 const NODES_MAX: usize = 64;
-/// The most that a request may be stated to cost a node.
+/// Largest artificial cost of a request that a file may state.
 pub const WORK_MAX: Nanos = Nanos::from_secs(1);
-/// What a store may be given, in bytes; the log has entries of 1 MiB.
+/// Allowed sizes of a store, in bytes; at least 16 log entries of 1 MiB each.
 pub const STORE_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 40;
-/// What it is given unless the file says otherwise, in bytes.
+/// Default size of a store, in bytes.
 pub const STORE_BYTES_USUAL: u64 = 1 << 30;
-/// The most entries that the log keeps for nodes that are behind, unless the file says otherwise.
+/// Default number of entries that the log keeps for nodes that are behind.
 pub const LOG_ENTRIES_MAX: u64 = 10_000;
 
-/// What a node knows of its federation.
+/// Settings of a node within its federation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     pub federation: FederationId,
     pub node: NodeId,
-    /// Where nodes reach each other, by their numbers: host and port.
+    /// Addresses at which nodes reach each other, by node number: host and port.
     pub nodes: Vec<String>,
-    /// Where this one listens for the others; unless it is given, at its own place among them.
+    /// Address on which this node listens for the others; `None`: its own in `nodes`.
     pub listen: Option<SocketAddr>,
-    /// Where readings are told to all nodes at once.
+    /// Multicast group for readings.
     pub multicast: Option<Multicast>,
     pub log: LogAddress,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
-    /// Certificates that nodes show each other. [`TlsPaths::clients`] is there.
+    /// Certificates between nodes, with their authority in [`TlsPaths::clients`].
     pub tls: Option<TlsPaths>,
-    /// The processor time that each request takes beside what it needs: for trying out a load.
+    /// Processor time that each request takes in addition to its own cost, to try out a load.
     pub work: Nanos,
-    /// The mean delay that the bound of the backlog is turned for.
+    /// Control of the backlog's bound; `None`: a fixed bound.
     pub backlog: Option<BacklogFile>,
 }
 
-/// What is asked of the bound of a node's backlog.
+/// Settings of the control of a node's backlog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BacklogFile {
-    /// The mean delay of queries.
+    /// Target for the mean delay of queries.
     pub target: Nanos,
-    /// How often the bound is turned.
+    /// Interval between changes of the bound.
     pub period: Nanos,
-    /// Where the node's model is; it is written there once it is learned.
+    /// File of the node's model; written once the model is learned.
     pub model: Option<PathBuf>,
 }
 
-/// Reads it.
+/// Reads the table `backlog`.
 fn backlog(section: &mut Section<'_, '_>) -> BacklogFile {
     let targets = Nanos::from_millis(1)..=Nanos::from_secs(60);
     let target = within(section, "target", targets);
@@ -74,12 +74,12 @@ fn backlog(section: &mut Section<'_, '_>) -> BacklogFile {
     }
 }
 
-/// Where a federation's log is.
+/// Storage of a federation's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogAddress {
-    /// Behind a socket of this machine (`punctual federation log`).
+    /// Unix socket on this machine (`punctual federation log`).
     Socket(PathBuf),
-    /// In an etcd, by its address; `punctual federation found` has made the place the federation's.
+    /// Address in etcd; `punctual federation found` has created the log there.
     Etcd(String),
 }
 
@@ -107,7 +107,7 @@ impl FromStr for LogAddress {
     }
 }
 
-/// Reads it.
+/// Reads the section `[federation]`.
 pub fn read(section: &mut Section<'_, '_>) -> Membership {
     let name = section.text("name").unwrap_or_default();
     if name.is_empty() {
@@ -151,7 +151,7 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
     }
 }
 
-/// The group of all nodes, and this machine's interface to it.
+/// Multicast group of all nodes, and this machine's interface to it.
 fn multicast(section: &mut Section<'_, '_>) -> Option<Multicast> {
     let interface = section.text("multicast_interface").map(|address| address.parse());
     if let Some(Err(_)) = &interface {
@@ -173,7 +173,7 @@ fn multicast(section: &mut Section<'_, '_>) -> Option<Multicast> {
     }
 }
 
-/// Where nodes reach each other.
+/// Addresses at which nodes reach each other.
 pub fn nodes(section: &mut Section<'_, '_>) -> Vec<String> {
     let nodes = section.texts("nodes").unwrap_or_default();
     if !(1..=NODES_MAX).contains(&nodes.len()) {
@@ -193,7 +193,7 @@ pub fn nodes(section: &mut Section<'_, '_>) -> Vec<String> {
     nodes
 }
 
-/// The certificates of nodes, and of balancers: each shows one to each.
+/// Certificates of nodes and balancers, which present one to each other.
 pub fn of_nodes(section: &mut Section<'_, '_>) -> Option<TlsPaths> {
     let certificates = section.has("tls").then(|| section.table("tls", tls));
     if certificates.as_ref().is_some_and(|tls| tls.clients.is_none()) {
@@ -203,7 +203,7 @@ pub fn of_nodes(section: &mut Section<'_, '_>) -> Option<TlsPaths> {
     certificates
 }
 
-/// The number of a federation of that name: the same for each program and version (FNV-1a, 64 bits).
+/// Number of a federation by its name, the same in every program and version (FNV-1a, 64 bits).
 pub fn number_of(name: &str) -> u64 {
     let step = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     name.bytes().fold(0xcbf2_9ce4_8422_2325, step)

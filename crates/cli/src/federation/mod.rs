@@ -1,5 +1,5 @@
-//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`),
-//! whose parts are there alone, too (`balance`, `load`), and seen (`watch`).
+//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`);
+//! its parts can be started (`balance`, `load`) and observed (`watch`) separately.
 
 mod backlog;
 pub mod balance;
@@ -34,12 +34,12 @@ use crate::failure::Failure;
 use crate::output::{Output, apart};
 use crate::summary::count;
 
-/// Seeds that are simulated between two looks for a failing one.
+/// Seeds simulated between two checks for a failing one.
 const BLOCK: u64 = 64;
-/// How often progress is told.
+/// Interval between progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// What came out of seeds up to the first that fails.
+/// Totals over seeds, up to the first that fails.
 #[derive(Debug, Default)]
 struct Sum {
     seeds: u64,
@@ -49,7 +49,7 @@ struct Sum {
     longest_without_master: Nanos,
 }
 
-/// What one seed adds.
+/// Contribution of one seed.
 struct Part {
     seed: u64,
     sum: Sum,
@@ -57,7 +57,7 @@ struct Part {
     exported: String,
 }
 
-/// A seed that broke a promise, simulated again with its trace.
+/// A seed that broke a guarantee, simulated again with its trace.
 struct Failed {
     seed: u64,
     violation: Violation,
@@ -134,7 +134,7 @@ fn sim(arguments: &FederationSim, command: &str) -> Result<(), Failure> {
     }
 }
 
-/// The planted fault of that name.
+/// Planted fault by its name.
 fn planted(name: &str) -> Result<Plant, Failure> {
     let found = Plant::ALL.into_iter().find(|plant| plant.name() == name);
     found.ok_or_else(|| {
@@ -143,7 +143,7 @@ fn planted(name: &str) -> Result<Plant, Failure> {
     })
 }
 
-/// Simulates seeds in order, some at a time, and adds them up; the first that fails ends it.
+/// Simulates seeds in order, a block at a time, and adds up their parts; stops at the first that fails.
 fn sweep(
     settings: &Settings,
     seeds: std::ops::Range<u64>,
@@ -176,7 +176,8 @@ fn sweep(
     (sum, None)
 }
 
-/// Each seed of a block, in order, by as many threads as there are cores: a seed does not depend on another.
+/// Simulates the seeds of a block by as many threads as there are cores, because seeds are independent; returns the
+/// parts in order.
 fn parts(settings: &Settings, block: std::ops::Range<u64>, plant: Option<Plant>, export: Option<Export>) -> Vec<Part> {
     let threads = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let mut parts: Vec<Part> = thread::scope(|scope| {
@@ -232,7 +233,7 @@ impl Sum {
     }
 }
 
-/// Simulates a failing seed again, for what led to its violation.
+/// Simulates a failing seed again, to trace the events before its violation.
 fn again(settings: &Settings, seed: u64, at: Time, plant: Option<Plant>) -> Result<Failed, Failure> {
     let report = cluster::run(settings, seed, plant, Keep::TraceUntil(at));
     match (report.violation, report.trace) {
@@ -243,7 +244,7 @@ fn again(settings: &Settings, seed: u64, at: Time, plant: Option<Plant>) -> Resu
     }
 }
 
-/// Whether promises were kept, in a sentence.
+/// Sentence on whether all guarantees held.
 fn verdict(sum: &Sum, first: u64, plant: Option<Plant>, failed: Option<&Failed>) -> String {
     let planted = plant.map_or(String::new(), |plant| format!(", with {} planted", plant.name()));
     match failed {
@@ -267,7 +268,7 @@ fn kinds(counts: &BTreeMap<&'static str, u64>) -> String {
     }
 }
 
-/// What was summed up, by name.
+/// Names and texts of the totals.
 fn rows(sum: &Sum) -> [(&'static str, String); 4] {
     [
         ("faults", kinds(&sum.faults)),

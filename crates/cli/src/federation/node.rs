@@ -1,5 +1,5 @@
-//! `punctual federation node`: one node as a process, for the one that started it. And what removes a run's files where
-//! the run itself was killed.
+//! `punctual federation node`: one node as a process, for its parent. And `federation sweep`, which removes a run's
+//! files if the run itself was killed.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -34,47 +34,47 @@ use crate::failure::Failure;
 use crate::serve::raise_descriptors;
 use crate::serve::zenoh::{self, ZenohFile};
 
-/// Queries that a node's store answers at once.
+/// Queries that a node's store executes at the same time.
 pub(super) const EXECUTORS: usize = 2;
-/// The most lines that wait to be told; what comes on top is not told.
+/// Capacity of the queue of lines to print; lines beyond it are dropped.
 const TOLD_MAX: usize = 1024;
-/// How often, and how many times, the files of a run are tried to be removed: its nodes end within that.
+/// Interval and number of attempts to remove a run's files: its nodes end within that time.
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
 const SWEEPS: usize = 200;
 
-/// What a node is told first, as a line of JSON on its standard input.
+/// First line on a node's standard input, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Begin {
-    /// The process that starts it: it ends with that.
+    /// Process id of the parent; the node ends with it.
     pub parent: i32,
     pub node: NodeId,
     pub federation: FederationId,
-    /// All nodes, this one included.
+    /// All nodes, including this one.
     pub nodes: Vec<NodeId>,
-    /// The socket of the log.
+    /// Socket of the log.
     pub log: PathBuf,
-    /// The address of an etcd: then the node itself serves that socket.
+    /// Address of an etcd; if given, the node itself serves the log's socket.
     pub etcd: Option<String>,
-    /// The folder of its store.
+    /// Folder of the store.
     pub store: PathBuf,
-    /// Where it listens; port 0 takes a free one.
+    /// Addresses to listen on; port 0 takes a free port.
     pub clients: SocketAddr,
     pub peers: SocketAddr,
-    /// Where its figures are for Prometheus.
+    /// Address of the metrics for Prometheus.
     pub metrics: SocketAddr,
-    /// Whether these addresses are of a network that no other machine reaches.
+    /// Whether these addresses belong to a network that no other machine reaches.
     pub private: bool,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
-    /// Where readings are told to all nodes at once, on this machine.
+    /// Multicast group for readings, on this machine.
     pub multicast: Option<SocketAddrV4>,
-    /// Readings from Zenoh.
+    /// Subscription to readings from Zenoh.
     pub zenoh: Option<ZenohFile>,
-    /// The processor time that each request takes, besides what it needs.
+    /// Processor time that each request takes in addition to its own cost.
     pub work: Nanos,
 }
 
-/// What it is told after that, each as a line. The end of the input is the end of the node.
+/// Later lines on a node's standard input. The end of the input ends the node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Order {
@@ -82,15 +82,15 @@ pub(super) enum Order {
     Leave,
 }
 
-/// What it tells, each as a line on its standard output.
+/// Lines on a node's standard output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Told {
-    /// It listens.
+    /// The node listens at these addresses.
     Listens {
         clients: SocketAddr,
         peers: SocketAddr,
-        /// Its figures for Prometheus; a balancer has none.
+        /// Address of the metrics for Prometheus; `None` for a balancer.
         metrics: Option<SocketAddr>,
     },
     Seen(Seen),
@@ -139,11 +139,11 @@ pub(super) fn node() -> Result<(), Failure> {
             line.push('\n');
             let mut out = std::io::stdout().lock();
             if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
-                return; // the one that would read it has ended
+                return; // the parent, which read the lines, has ended
             }
         }
     });
-    // A line that does not fit is not told: the loop never waits for a reader.
+    // A line beyond the queue's capacity is dropped: the loop never waits for a reader.
     drop(tell.try_send(Told::Listens {
         clients,
         peers,
@@ -176,14 +176,15 @@ pub(super) fn node() -> Result<(), Failure> {
         let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
         listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
-    // What takes longer ends with the process.
+    // A session that takes longer to close ends with the process.
     zenoh.iter().for_each(|zenoh| _ = zenoh.close());
     drop((tell, log));
     drop(writing.join());
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
 }
 
-/// As `punctual serve` has them. Starts are counted by the time of day at least: a node that lost its store goes on.
+/// Settings as for `punctual serve`. The count of starts is at least the time of day, so it still rises after the store
+/// is lost.
 pub(super) fn temporal() -> Temporal {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Temporal {
@@ -192,19 +193,19 @@ pub(super) fn temporal() -> Temporal {
     }
 }
 
-/// Carries out `punctual federation member`: becomes a member of etcd; why it could not.
+/// Carries out `punctual federation member`: becomes a member of etcd by `exec`. Returns only with an error.
 pub(super) fn member(parent: i32, program: &Path, arguments: &[String]) -> Failure {
     process::die_with(parent);
     let error = std::process::Command::new(program).args(arguments).exec();
     Failure::input([format!("{}: cannot be started: {error}", program.display())])
 }
 
-/// What a store takes beyond twice its records: what is in the log must be applied, and a batch of many small changes
-/// copies that many pages. It is address space until then.
+/// Quota of a store beyond twice its records: entries of the log must always be applied, and a batch of many small
+/// changes copies as many pages. Until used, it is only address space.
 const BEYOND_BYTES: usize = 512 << 20;
 
-/// Each commit is on the medium but for the newest one, which the log has: what a power cut leaves is a state that was
-/// committed.
+/// Opens a node's replica. Every commit is synced except the newest, which the log has: after a power cut, the store is
+/// in a state that was committed.
 pub(super) fn open(
     folder: &Path,
     bytes_max: u64,
@@ -222,7 +223,7 @@ pub(super) fn open(
     };
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
     let replica = Replica::new(store, temporal.validity).bounded(bytes_max);
-    // The clock that persons set: no other one is the same on several machines.
+    // The wall clock, because no other clock is comparable between machines.
     let clock = || {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -241,7 +242,7 @@ fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<C
             }
             Order::Leave => Control::Leave,
         };
-        // A line that is no order is of a newer program, and not for this one.
+        // An unknown order comes from a newer program; it is ignored.
         if let Ok(order) = serde_json::from_str(&line)
             && control.send(control_of(order)).is_ok()
         {
@@ -253,17 +254,18 @@ fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<C
     }
 }
 
-/// The beginning of the name of a run's folder.
+/// Prefix of the name of a run's folder.
 pub(super) const FOLDER_PREFIX: &str = "punctual-federation-";
 
-/// Any user may name any folder: only one of a run is removed, with nothing in it but a log and nodes' stores.
+/// Refuses a folder that is not a run's, because any user may name any folder: it must have the prefix, and contain
+/// only a log and nodes' stores.
 fn check_swept(folder: &Path) -> Result<(), Failure> {
     let begins = |name: Option<&std::ffi::OsStr>, with: &[&str]| {
         let name = name.map(|name| name.to_string_lossy()).unwrap_or_default();
         with.iter().any(|with| name.starts_with(with))
     };
     let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
-        // What cannot be read is not removed either.
+        // Entries that cannot be read cannot be removed either.
         entry.is_err() || entry.is_ok_and(|entry| begins(Some(&entry.file_name()), &["log", "node-"]))
     };
     let are_ours = std::fs::read_dir(folder).map_or(true, |mut entries| entries.all(is_ours));
@@ -276,13 +278,13 @@ fn check_swept(folder: &Path) -> Result<(), Failure> {
     )]))
 }
 
-/// Waits until the process ends that holds the other end of the standard input, then removes its folder.
+/// Waits until the process that holds the other end of standard input ends, then removes its folder.
 ///
 /// # Errors
-/// Where that is no folder of a run: nothing is removed.
+/// If that is no folder of a run: nothing is removed.
 pub(super) fn sweep(folder: &Path) -> Result<(), Failure> {
     process::leave_signals_to_parent();
-    // The kernel sends it to a process group that is stopped as its parent ends (_exit(2)), so that it goes on.
+    // The kernel sends SIGHUP (and SIGCONT) to a stopped process group whose parent ends (_exit(2)).
     process::pass_over(libc::SIGHUP);
     check_swept(folder)?;
     let mut nothing = String::new();
@@ -294,7 +296,7 @@ pub(super) fn sweep(folder: &Path) -> Result<(), Failure> {
         nothing.clear();
     }
     for _ in 0..SWEEPS {
-        // Where the run has ended in order, nothing is there.
+        // After an orderly end of the run, the folder is gone already.
         if !folder.exists() {
             return Ok(());
         }

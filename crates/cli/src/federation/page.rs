@@ -9,7 +9,7 @@ use super::{Failed, Sum, rows, settings, verdict};
 use crate::page::{escape, framed, sheet};
 use crate::summary::count;
 
-/// The page; `command` is what was typed to get it.
+/// The page; `command` is the command line that produced it.
 pub fn page(
     settings: &Settings,
     sum: &Sum,

@@ -1,4 +1,4 @@
-//! A file of settings of a simulated cluster.
+//! Settings file of a simulated cluster.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::scenario::{Section, read_document};
 
-/// Reads a file; what it leaves out is as by default.
+/// Reads a file; missing keys keep their defaults.
 ///
 /// # Errors
-/// [`Failure::Input`] with one line per problem: file, line, key, what to do.
+/// [`Failure::Input`] with one line per problem: file, line, key, remedy.
 pub fn load(file: &Path) -> Result<Settings, Failure> {
     let shown = file.display();
     let text = crate::bounded::text(file)
@@ -53,12 +53,12 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
     }
 }
 
-/// The nearest number of seconds, so that 150 ms are 0.15.
+/// Seconds, by division of exact nanoseconds, so that 150 ms are 0.15.
 fn seconds(span: Nanos) -> f64 {
     span.0 as f64 / 1e9
 }
 
-/// The settings as JSON.
+/// The settings as a JSON object.
 pub fn document(settings: &Settings) -> Value {
     json!({
         "nodes": settings.nodes,

@@ -1,126 +1,126 @@
-//! One client of the load: a session of the federation, which counts and reads its count, and knows what became of each
-//! of its requests. Pure: the driver has the socket and the clock.
+//! A client of the load: a session of the federation that increments and reads its own counter, and tracks the outcome
+//! of each request. Pure: the driver has the socket and the clock.
 
 use punctual_server::resp::{Value, Version, Writer};
 use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
-/// How long a client waits for an answer beyond the deadline that it gave: a node answers before the deadline, and the
-/// rest is for this machine's scheduler.
+/// Time that a client waits for an answer beyond its deadline: a node answers before the deadline, and the rest is for
+/// this machine's scheduler.
 const GRACE: Nanos = Nanos::from_millis(250);
-/// How long a client asks for the outcome of a request before it gives up.
+/// Time after which a client stops asking for the outcome of a request.
 const OUTCOME_MAX: Nanos = Nanos::from_secs(60);
-/// How long one question for an outcome, or for a session, may take.
+/// Time limit of a question for an outcome, or for a session.
 const ASK_MAX: Nanos = Nanos::from_millis(500);
-/// The shortest wait before something is asked again.
+/// Shortest wait before a question is repeated.
 pub(super) const AGAIN: Nanos = Nanos::from_millis(5);
 
-/// What a request is for.
+/// Kinds of requests of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// `INCR` of the client's own counter.
     Count,
-    /// `GET` of it.
+    /// `GET` of the client's own counter.
     Read,
 }
 
-/// How an arrival ended.
+/// Ending of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Ending {
     /// Acknowledged before its deadline.
     Timely,
-    /// Acknowledged after it.
+    /// Acknowledged after its deadline.
     Overdue,
-    /// It was not executed: what is admitted already leaves too little time.
+    /// Not executed: admitted work leaves too little time.
     Backlog,
-    /// It was not executed: its time was over.
+    /// Not executed: its deadline had passed.
     Expired,
-    /// It was not executed: there was no master.
+    /// Not executed: there was no master.
     NoMaster,
-    /// It was told that the outcome is unknown, or its connection broke.
+    /// Answered with an unknown outcome, or the connection broke.
     Unknown,
-    /// It cannot be executed.
+    /// Refused, because it cannot be executed.
     Refused,
-    /// No client was free to send it in time: the driver has too few.
+    /// Not sent: no client was free in time, so the driver has too few.
     Unsent,
 }
 
-/// What became of one transaction, as its client knows it.
+/// Outcome of a transaction, as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
-    /// Acknowledged, with what it returned, and what it should have.
+    /// Acknowledged with a value.
     Acknowledged {
-        /// What it returned.
+        /// Value that the transaction returned.
         returned: i64,
-        /// What it should have.
+        /// Value that the client expects.
         right: i64,
     },
-    /// Told that it was late, or refused.
+    /// Answered as late or refused.
     NotExecuted,
-    /// Its outcome was asked for: it is in the log.
+    /// In the log, according to a question for its outcome.
     Committed,
-    /// Its outcome was asked for: it is not, and never will be.
+    /// Never to be executed, according to a question for its outcome.
     NeverExecuted,
     /// No answer, and none to the question for its outcome.
     Missing,
 }
 
-/// What a client has learned.
+/// Results that a client reports to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Learned {
-    /// How an arrival ended that was due at `at`.
+    /// An arrival that was due at `at` has ended.
     Ended { kind: Kind, at: Time, ending: Ending },
-    /// What became of a transaction: its session and number.
+    /// Outcome of a transaction, with its session and number.
     Fate(u64, u64, Fate),
-    /// A read answered what it cannot have read.
+    /// A read returned a value that it cannot have read.
     WrongRead,
 }
 
-/// What a client waits for.
+/// States of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A connection.
+    /// Waits for a connection.
     Away,
-    /// Its session.
+    /// Waits for its session.
     Greeting,
-    /// A request to send.
+    /// Ready for a request.
     Idle,
     Asked {
         kind: Kind,
         at: Time,
         deadline: Time,
     },
-    /// The outcome of its last transaction.
+    /// Waits for the outcome of its last transaction.
     Resolving,
-    /// To ask for that again.
+    /// Waits before it asks for the outcome again.
     Pausing,
 }
 
-/// What the driver is to do about a client's connection.
+/// Next step of the driver on a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// Go on.
+    /// Keep the connection as it is.
     Stay,
-    /// End it, and connect to the next address.
+    /// Close the connection, and connect to the next address.
     Move,
 }
 
-/// A client.
+/// A client's state, without its socket.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    /// The name of its counter.
+    /// Key of its counter.
     counter: String,
     session: u64,
     number: u64,
-    /// What its counter is.
+    /// Expected value of its counter.
     count: i64,
-    /// Whether its session has seen that, so that a read must find it: a session that goes on by another connection
-    /// names no revision.
+    /// Whether its session has seen that value, so that a read must return it: a session that continues on another
+    /// connection names no revision.
     has_seen: bool,
-    /// Its last transaction has no fate, since then.
+    /// Instant since when the outcome of its last transaction is unknown; `None` if known.
     unresolved: Option<Time>,
     stage: Stage,
-    /// When it does something by itself.
+    /// Instant of its next timeout.
     due: Time,
     pub learned: Vec<Learned>,
 }
@@ -140,27 +140,27 @@ impl Client {
         }
     }
 
-    /// The name of its counter, and what it is to be.
+    /// Key and expected value of its counter.
     pub fn counted(&self) -> (String, i64) {
         (self.counter.clone(), self.count)
     }
 
-    /// Whether a request may be given to it.
+    /// Whether it can take a request.
     pub fn is_idle(&self) -> bool {
         self.stage == Stage::Idle
     }
 
-    /// Whether it waits for what became of something.
+    /// Whether a request or an outcome is still pending.
     pub fn is_open(&self) -> bool {
         self.unresolved.is_some() || matches!(self.stage, Stage::Asked { .. })
     }
 
-    /// When it wants [`Client::wake`].
+    /// Instant at which to call [`Client::wake`].
     pub fn due(&self) -> Time {
         self.due
     }
 
-    /// It has a connection: it tells its session.
+    /// Sends the session over a new connection.
     pub fn connected(&mut self, now: Time, out: &mut Vec<u8>) {
         self.stage = Stage::Greeting;
         self.due = now + ASK_MAX + GRACE;
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Its connection has ended, or could not be made.
+    /// Handles the end of the connection, or a failed attempt.
     pub fn disconnected(&mut self, now: Time) {
         if let Stage::Asked { kind, at, .. } = self.stage {
             let ending = Ending::Unknown;
@@ -186,7 +186,7 @@ impl Client {
         (self.stage, self.due) = (Stage::Away, Time::MAX);
     }
 
-    /// A request that was due at `at`, for an idle client.
+    /// Sends a request that was due at `at`; the client must be idle.
     pub fn ask(&mut self, kind: Kind, at: Time, deadline: Time, now: Time, out: &mut Vec<u8>) {
         let ms = millis(deadline.since(now));
         let command = match kind {
@@ -201,7 +201,7 @@ impl Client {
         self.due = deadline + GRACE;
     }
 
-    /// An instant has come.
+    /// Handles a timeout that is due.
     pub fn wake(&mut self, now: Time, out: &mut Vec<u8>) -> Then {
         if now < self.due {
             return Then::Stay;
@@ -212,7 +212,7 @@ impl Client {
                 self.settle(now, out);
                 Then::Stay
             }
-            // There was no answer.
+            // There was no answer in time.
             Stage::Greeting | Stage::Asked { .. } | Stage::Resolving => Then::Move,
             Stage::Away | Stage::Idle => {
                 self.due = Time::MAX;
@@ -221,13 +221,13 @@ impl Client {
         }
     }
 
-    /// A reply has come.
+    /// Handles a reply in the client's present state.
     pub fn hear(&mut self, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
         match self.stage {
             Stage::Greeting => self.greeted(reply, now, out),
             Stage::Asked { kind, at, deadline } => self.answered(kind, at, deadline, reply, now, out),
             Stage::Resolving => self.resolved(reply, now, out),
-            Stage::Away | Stage::Idle | Stage::Pausing => Then::Move, // it has asked for nothing
+            Stage::Away | Stage::Idle | Stage::Pausing => Then::Move, // a reply without a request
         }
     }
 
@@ -242,7 +242,7 @@ impl Client {
         Then::Stay
     }
 
-    /// Asks for the outcome that it has to know before it goes on.
+    /// Asks for the outcome of the last transaction, if that is unknown; otherwise becomes idle.
     fn settle(&mut self, now: Time, out: &mut Vec<u8>) {
         match self.unresolved {
             None => (self.stage, self.due) = (Stage::Idle, Time::MAX),
@@ -279,7 +279,7 @@ impl Client {
             }
             (_, Value::Error(text)) => {
                 match kind {
-                    // It had no number.
+                    // The request did not consume its number.
                     Kind::Count if text.starts_with("ERR") => self.number -= 1,
                     Kind::Count => self.fate(Fate::NotExecuted),
                     Kind::Read => {}
@@ -291,7 +291,7 @@ impl Client {
                 }
                 late(text).unwrap_or(Ending::Refused)
             }
-            // No answer to this question.
+            // The reply does not fit the question.
             _ => return Then::Move,
         };
         self.learned.push(Learned::Ended { kind, at, ending });
@@ -299,7 +299,7 @@ impl Client {
         then
     }
 
-    /// A read finds the count, or an earlier one where the session did not name a revision.
+    /// Checks that a read returned the count; an earlier value is allowed if the session did not name a revision.
     fn read(&mut self, reply: &Value) {
         let found = match reply {
             Value::Bulk(bytes) => std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()),
@@ -338,7 +338,7 @@ impl Client {
         self.learned.push(Learned::Fate(self.session, self.number, fate));
     }
 
-    /// Gives an outcome up that was asked for long enough.
+    /// Abandons an outcome that was asked for longer than `OUTCOME_MAX`.
     fn give_up(&mut self, now: Time) {
         if self.unresolved.is_some_and(|since| now.since(since) >= OUTCOME_MAX) {
             self.fate(Fate::Missing);
@@ -346,7 +346,7 @@ impl Client {
     }
 }
 
-/// Which kind of late an error says, if it does.
+/// Kind of lateness in an error; `None` for other errors.
 fn late(text: &str) -> Option<Ending> {
     let told = text.strip_prefix("LATE ")?;
     let reason = told.split(' ').find_map(|word| word.strip_prefix("reason="))?;
@@ -357,7 +357,7 @@ fn late(text: &str) -> Option<Ending> {
     }
 }
 
-/// The whole milliseconds of a span, at least one.
+/// Whole milliseconds of a span, at least one.
 fn millis(span: Nanos) -> String {
     (span.0 / 1_000_000).max(1).to_string()
 }

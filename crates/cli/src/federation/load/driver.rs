@@ -1,4 +1,4 @@
-//! The event loop of the load: requests at random instants, each given to a client that has nothing else to do.
+//! Event loop of the load: requests at random instants, each assigned to an idle client.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read, Write};
@@ -14,65 +14,65 @@ use punctual_units::{Clock, Nanos, Time};
 use super::client::{AGAIN, Client, Ending, Kind, Learned, Then};
 use super::{Dial, Ended, Offer, Told};
 
-/// The most arrivals that wait for a client; what comes on top is not sent.
+/// Most arrivals that wait for a client; those beyond are not sent.
 const WAITING_MAX: usize = 10_000;
-/// How often the driver prints what it has learned.
+/// Interval between reports of the driver.
 const TELL_EVERY: Nanos = Nanos::from_millis(20);
-/// Clients that ask all the time while the capacity is measured: enough for every executor and a batch.
+/// Clients that are busy while the capacity is measured: enough for every executor and a batch.
 const BUSY_CLIENTS: usize = 64;
-/// For how long the capacity is measured, after a warm-up of as long.
+/// Duration of the measurement of the capacity, and of the warm-up before it.
 const MEASURED: Nanos = Nanos::from_millis(2000);
-/// The time that a request has meanwhile.
+/// Deadline of requests during the measurement.
 const BUSY_DEADLINE: Nanos = Nanos::from_secs(5);
-/// How long clients have at the start to open their sessions.
+/// Time limit for clients to open their sessions at the start.
 const CONNECT_MAX: Nanos = Nanos::from_secs(20);
-/// How long clients have at the end to learn what became of their requests.
+/// Time limit for clients at the end to learn the outcomes of their requests.
 const SETTLE_MAX: Nanos = Nanos::from_secs(70);
 
 const WAKER: Token = Token(0);
 const FIRST: usize = 1;
 
-/// What the load does at present.
+/// Phases of the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     /// Clients open their sessions.
     Connecting { until: Time },
-    /// A number of clients ask all the time, from then on; so many were served since the warm-up.
+    /// Busy clients measure the capacity: the phase's start, and the number served since the warm-up.
     Busy { from: Time, served: u64 },
-    /// Requests come at random instants; the next one then.
+    /// Requests come at random instants; `next` is the next one.
     Open { rate: f64, next: Time },
-    /// Nothing new comes; clients learn what became of what they asked.
+    /// No new requests; clients learn the outcomes of earlier ones.
     Settling { until: Time },
 }
 
-/// A client's socket.
+/// A client's connection and its buffers.
 struct Line {
     stream: Option<Stream>,
-    /// The answer to AUTH has not come.
+    /// Whether the answer to AUTH is still pending.
     logs_in: bool,
     parser: ReplyParser,
     out: Vec<u8>,
     sent: usize,
-    /// Which of the addresses it is connected to, or is to be.
+    /// Index of the address that it is connected to, or will be.
     place: usize,
     connected: bool,
     retry_at: Time,
 }
 
-/// The load.
+/// The load with all its clients.
 pub(super) struct Driver<'t> {
     offer: Offer,
     dial: Dial,
     poll: Poll,
     clients: Vec<(Client, Line)>,
-    /// When each client does something by itself: it is in here under its own [`due`].
+    /// Instants at which clients act by themselves, ordered; each client is in here under its own [`due`].
     due: BTreeSet<(Time, usize)>,
     idle: VecDeque<usize>,
-    /// Whether a client is in there.
+    /// Whether each client is in `idle`.
     is_idle: Vec<bool>,
     waiting: VecDeque<(Time, Kind)>,
     phase: Phase,
-    /// When requests began to come at random instants.
+    /// Instant from which requests came at random.
     began: Time,
     random: u64,
     scratch: Vec<u8>,
@@ -80,12 +80,12 @@ pub(super) struct Driver<'t> {
     fates: Vec<(u64, u64, super::Fate)>,
     wrong_reads: u64,
     told: Time,
-    /// Why no server takes this load.
+    /// Reason why no server accepts this load.
     refused: Option<String>,
     tell: &'t mut dyn FnMut(Told),
 }
 
-/// When a client or its line does something by itself.
+/// Instant at which a client or its connection acts by itself.
 fn due(client: &Client, line: &Line) -> Time {
     match line.stream {
         Some(_) => client.due(),
@@ -94,7 +94,7 @@ fn due(client: &Client, line: &Line) -> Time {
 }
 
 impl<'t> Driver<'t> {
-    /// A load for the addresses of an offer, whose hosts `dial` names in the same order; `tell` hears what came of it.
+    /// A load for the addresses of an offer, whose host names `dial` has in the same order; results go to `tell`.
     pub fn new(offer: Offer, dial: Dial, poll: Poll, tell: &'t mut dyn FnMut(Told)) -> Driver<'t> {
         let now = LinuxOs.now();
         let client = |number: usize| {
@@ -135,7 +135,7 @@ impl<'t> Driver<'t> {
         }
     }
 
-    /// What has the loop look at `ends`.
+    /// Waker that makes the loop check `ends`.
     ///
     /// # Errors
     /// Those of the system.
@@ -143,7 +143,7 @@ impl<'t> Driver<'t> {
         Waker::new(poll.registry(), WAKER)
     }
 
-    /// Offers requests until `ends` says so, then waits for what became of them; `ends_now` ends it at once.
+    /// Offers requests until `ends` is true, then waits for their outcomes; `ends_now` stops at once.
     ///
     /// # Errors
     /// Those of the system.
@@ -190,7 +190,7 @@ impl<'t> Driver<'t> {
         Ok(())
     }
 
-    /// Whether nothing new comes, and nothing more will be learned.
+    /// Whether no requests are offered any more, and no outcome is still to be learned.
     fn has_settled(&self, now: Time) -> bool {
         match self.phase {
             Phase::Settling { until } => until <= now || !self.clients.iter().any(|(client, _)| client.is_open()),
@@ -205,7 +205,7 @@ impl<'t> Driver<'t> {
         (self.tell)(Told::Begins { at: now, rate });
     }
 
-    /// Gives clients what is due.
+    /// Creates the arrivals that are due, and assigns them to clients.
     fn arrive(&mut self, now: Time) {
         match self.phase {
             Phase::Connecting { until } => {
@@ -229,7 +229,7 @@ impl<'t> Driver<'t> {
                     self.waiting.push_back((now, kind));
                     self.give(now);
                 }
-                // Those that are not connected yet are none that ask.
+                // Clients that are not connected yet do not count as busy.
                 self.waiting.clear();
             }
             Phase::Open { rate, mut next } => {
@@ -255,7 +255,7 @@ impl<'t> Driver<'t> {
         }
     }
 
-    /// Gives what waits to clients that are idle.
+    /// Assigns waiting arrivals to idle clients.
     fn give(&mut self, now: Time) {
         let deadline = match self.phase {
             Phase::Busy { .. } => BUSY_DEADLINE,
@@ -272,7 +272,7 @@ impl<'t> Driver<'t> {
             };
             self.is_idle[number] = false;
             if !self.clients[number].0.is_idle() {
-                continue; // it has lost its connection meanwhile
+                continue; // the client has lost its connection meanwhile
             }
             self.waiting.pop_front();
             self.change(number, now, |client, line| {
@@ -282,7 +282,7 @@ impl<'t> Driver<'t> {
         }
     }
 
-    /// Changes a client, and keeps the books on when it is due and whether it is idle.
+    /// Changes a client, and updates its entries in `due` and `idle`.
     fn change<R>(&mut self, number: usize, now: Time, change: impl FnOnce(&mut Client, &mut Line) -> R) -> R {
         let (client, line) = &mut self.clients[number];
         self.due.remove(&(due(client, line), number));
@@ -310,7 +310,7 @@ impl<'t> Driver<'t> {
                 let is_served = matches!(ending, Ending::Timely | Ending::Overdue);
                 *served += u64::from(is_served && now.since(*from) >= MEASURED);
             }
-            // What was asked before counts for the capacity.
+            // Requests from before belong to the measurement of the capacity.
             _ if at < self.began => {}
             _ => self.ended.push(Ended {
                 kind,
@@ -322,7 +322,7 @@ impl<'t> Driver<'t> {
         }
     }
 
-    /// Has clients do what they do by themselves, and connects those that are not.
+    /// Handles due timeouts of clients, and reconnects those without a connection.
     fn wake(&mut self, now: Time) {
         while let Some((_, number)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             if self.clients[number].1.stream.is_none() {
@@ -355,7 +355,7 @@ impl<'t> Driver<'t> {
         }
     }
 
-    /// A connection is over: the next one is to the next address.
+    /// Drops a connection; the next attempt goes to the next address.
     fn lose(&mut self, number: usize, now: Time) {
         let places = self.offer.addresses.len();
         self.change(number, now, |client, line| {
@@ -367,7 +367,7 @@ impl<'t> Driver<'t> {
         line.place = (line.place + 1) % places;
     }
 
-    /// A socket has told something.
+    /// Handles an event of a socket.
     fn ready(&mut self, number: usize, now: Time) {
         let (client, line) = &mut self.clients[number];
         let Some(stream) = &mut line.stream else { return };
@@ -419,7 +419,7 @@ impl<'t> Driver<'t> {
         }
     }
 
-    /// The answer to AUTH: one that is refused for good ends the load.
+    /// Handles the answer to AUTH: a wrong password ends the load.
     fn admitted(&mut self, reply: &Value) -> io::Result<()> {
         match reply {
             Value::Simple(_) => return Ok(()),
@@ -427,7 +427,7 @@ impl<'t> Driver<'t> {
                 self.refused
                     .get_or_insert(format!("AUTH was answered {text}: see --user and --password-file"));
             }
-            // Too many passwords are being checked: the client comes again.
+            // The server checks too many passwords already: the client reconnects.
             _ => {}
         }
         Err(io::ErrorKind::ConnectionAborted.into())
@@ -449,7 +449,7 @@ impl<'t> Driver<'t> {
         }
         line.out.clear();
         line.sent = 0;
-        // What TLS has encrypted and the socket has not taken goes out with the next event.
+        // Encrypted bytes that the socket did not take go out at its next event.
         match stream.flush() {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => self.lose(number, now),
             _ => {}
@@ -477,7 +477,7 @@ impl<'t> Driver<'t> {
         }
     }
 
-    /// Between 0 and 1, without 0 (SplitMix64; Steele, Lea and Flood, 2014).
+    /// Uniform between 0 and 1, without 0 (SplitMix64; Steele, Lea and Flood, 2014).
     fn uniform(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -489,7 +489,7 @@ impl<'t> Driver<'t> {
 fn known(mut stream: Stream, registry: &mio::Registry, token: Token) -> io::Result<Stream> {
     let socket = stream.socket();
     registry.register(socket, token, Interest::READABLE | Interest::WRITABLE)?;
-    // One that is not connected yet refuses this on some systems, and is as good without it.
+    // Some systems refuse this before the connection is there; the load works without it.
     drop(socket.set_nodelay(true));
     Ok(stream)
 }

@@ -1,5 +1,5 @@
-//! `punctual federation load`: clients that offer requests at random instants (Poisson), each timed from the instant at
-//! which it was to be sent, whether the servers keep up or not.
+//! `punctual federation load`: clients that send requests at random instants (Poisson arrivals). Response times count
+//! from the scheduled instant, whether the servers keep up or not.
 
 mod client;
 mod driver;
@@ -29,63 +29,63 @@ use crate::commands::print;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// What is offered.
+/// Parameters of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Where: clients are shared out evenly, and go to the next one where a connection ends.
+    /// Servers: clients are spread evenly, and reconnect to the next one if a connection ends.
     pub addresses: Vec<SocketAddr>,
-    /// Requests a second; `None`: `times` what was served as fast as it could be, measured first.
+    /// Requests a second; `None`: `times` the capacity, which is measured first.
     pub rate: Option<f64>,
-    /// See [`Offer::rate`].
+    /// Load as a multiple of the measured capacity; unused if `rate` is given.
     pub times: f64,
-    /// The share of requests that count, 0 to 1; the others read.
+    /// Share of requests that count (INCR), 0 to 1; the others read.
     pub writes: f64,
-    /// Clients that send them, one at a time each.
+    /// Number of clients, each with one request at a time.
     pub clients: usize,
-    /// The time that each has, from when it was to be sent.
+    /// Deadline of each request, counted from its scheduled instant.
     pub deadline: Nanos,
-    /// Of the instants.
+    /// Seed of the random instants.
     pub seed: u64,
 }
 
 /// An arrival that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// What it was for.
+    /// Kind of the request.
     pub kind: Kind,
-    /// How it ended.
+    /// Ending of the request.
     pub ending: Ending,
-    /// From when it was to be sent.
+    /// Time since the scheduled instant.
     pub took: Nanos,
-    /// When it ended.
+    /// Instant of the end.
     pub at: Time,
-    /// The client, and which address it was connected to; `None`: it was not sent.
+    /// Client, and index of the address that it was connected to; `None` if it was not sent.
     pub by: Option<(u32, u8)>,
 }
 
-/// What a load tells the process that started it.
+/// Reports of a load to its parent process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
-    /// What was served as fast as it could be, requests a second.
+    /// Measured capacity, in requests a second.
     Capacity(f64),
-    /// Requests come at random instants from then on.
+    /// Requests come at random instants from now on.
     Begins {
-        /// When.
+        /// Instant of the start.
         at: Time,
-        /// So many a second.
+        /// Rate in requests a second.
         rate: f64,
     },
-    /// What was learned since the last one.
+    /// Results since the last report.
     Learned {
         /// Arrivals that have ended.
         ended: Vec<Ended>,
-        /// Sessions, numbers, and what became of these transactions.
+        /// Outcomes of transactions, each with session and number.
         fates: Vec<(u64, u64, Fate)>,
-        /// Reads that answered what they cannot have read.
+        /// Reads that returned a value that they cannot have read.
         wrong_reads: u64,
     },
-    /// The load has told everything. Each client's counter, and what it is to be.
+    /// Last report: key and expected value of each client's counter.
     Done(Vec<(String, i64)>),
 }
 
@@ -129,7 +129,8 @@ fn offer(arguments: &FederationLoad) -> Result<Offer, Failure> {
     })
 }
 
-/// Offers it until standard input ends: a line there has it offer nothing further, and wait for what it has asked.
+/// Runs the load for a parent process: a line on standard input stops new requests, the end of standard input ends the
+/// process.
 fn for_a_run(offer: Offer, dial: Dial, parent: i32) -> Result<(), Failure> {
     process::die_with(parent);
     process::leave_signals_to_parent();
@@ -152,7 +153,7 @@ fn for_a_run(offer: Offer, dial: Dial, parent: i32) -> Result<(), Failure> {
         line.push('\n');
         let mut out = std::io::stdout().lock();
         if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
-            ends_now.store(true, Ordering::SeqCst); // the one that would read it has ended
+            ends_now.store(true, Ordering::SeqCst); // the parent, which read the lines, has ended
         }
     };
     let now = || ends_now.load(Ordering::SeqCst);
@@ -170,7 +171,7 @@ fn alone(offer: Offer, dial: Dial, arguments: &FederationLoad) -> Result<(), Fai
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The second one ends this process as if it had no handler.
+        // The second signal ends this process as if it had no handler.
         let handled = flag::register_conditional_default(signal, Arc::clone(&ends))
             .and_then(|_| flag::register(signal, Arc::clone(&ends)));
         handled.map_err(|error| failed(&error))?;

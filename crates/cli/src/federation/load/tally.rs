@@ -1,4 +1,4 @@
-//! How requests ended, counted.
+//! Counts of requests by their ending, and their response times.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,12 +10,12 @@ use super::client::{Ending, Fate};
 use super::{Ended, Told};
 use crate::summary::count;
 
-/// Steps of a histogram from one span to twice that.
+/// Steps of a histogram per doubling.
 const STEPS: f64 = 32.0;
-/// The first span of a histogram, in nanoseconds; shorter ones are as that.
+/// First step of a histogram in nanoseconds; shorter times count as this.
 const LEAST: f64 = 10_000.0;
 
-/// How often each span was seen, to 2 %: it takes as much memory for an hour as for a second.
+/// Histogram of times, exact to 2 %; its memory does not grow with the run.
 #[derive(Clone, Debug, Default)]
 struct Histogram {
     counts: Vec<u64>,
@@ -30,7 +30,7 @@ impl Histogram {
         self.counts[place] += 1;
     }
 
-    /// The middle of the step that has the span of that rank.
+    /// Middle of the step that holds the quantile `share`.
     fn quantile(&self, share: f64) -> Option<Nanos> {
         let all: u64 = self.counts.iter().sum();
         let rank = (share * all as f64).ceil().max(1.0) as u64;
@@ -43,11 +43,11 @@ impl Histogram {
     }
 }
 
-/// What a load came to.
+/// Totals of a load.
 #[derive(Clone, Debug)]
 pub struct Tally {
     deadline: Nanos,
-    /// What was served as fast as it could be, requests a second, if that was measured.
+    /// Measured capacity, in requests a second; `None` if not measured.
     pub capacity: Option<f64>,
     rate: f64,
     began: Option<Time>,
@@ -58,7 +58,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// A tally without requests yet.
     pub fn new(deadline: Nanos) -> Tally {
         Tally {
             deadline,
@@ -72,7 +72,7 @@ impl Tally {
         }
     }
 
-    /// Takes what was told.
+    /// Adds a report of the load.
     pub fn take(&mut self, told: &Told) {
         match told {
             Told::Capacity(capacity) => self.capacity = Some(*capacity),
@@ -95,11 +95,11 @@ impl Tally {
         if ended.ending == Ending::Timely {
             self.timely.add(ended.took);
         }
-        // An arrival counts for the time at which it was to be sent.
+        // An arrival counts at its scheduled instant.
         self.last = self.last.max(Time(ended.at.0.saturating_sub(ended.took.0)));
     }
 
-    /// How many ended so.
+    /// Number of requests with this ending.
     pub fn count(&self, ending: Ending) -> u64 {
         self.endings.get(&ending).copied().unwrap_or(0)
     }
@@ -109,12 +109,12 @@ impl Tally {
         self.endings.values().sum()
     }
 
-    /// Answers that were not what the client has counted.
+    /// Answers that differ from the client's count.
     pub fn wrong(&self) -> u64 {
         self.wrong
     }
 
-    /// For how long requests came.
+    /// Time during which requests were offered.
     pub fn offered_for(&self) -> Nanos {
         self.began.map_or(Nanos::ZERO, |began| self.last.since(began))
     }
@@ -127,14 +127,14 @@ impl Tally {
         }
     }
 
-    /// Timely answers as a share of the capacity, if that was measured.
+    /// Timely answers as a share of the measured capacity.
     pub fn timely_of_capacity(&self) -> Option<f64> {
         self.capacity
             .filter(|capacity| *capacity > 0.0)
             .map(|capacity| self.timely_per_s() / capacity)
     }
 
-    /// How many ended in each way, by name.
+    /// Number of requests per ending, by name.
     pub fn answers(&self) -> BTreeMap<&'static str, u64> {
         use Ending::{Backlog, Expired, NoMaster, Overdue, Refused, Timely, Unknown, Unsent};
         let names = [
@@ -150,12 +150,12 @@ impl Tally {
         names.map(|(name, ending)| (name, self.count(ending))).into()
     }
 
-    /// Medians and worst of what timely answers took.
+    /// Median and 99th percentile of timely response times.
     pub fn latencies(&self) -> [Option<Nanos>; 2] {
         [0.5, 0.99].map(|share| self.timely.quantile(share))
     }
 
-    /// In words.
+    /// Summary as lines of text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let number = |ending| count(self.count(ending));
@@ -199,7 +199,7 @@ impl Tally {
         text
     }
 
-    /// For programs.
+    /// Totals as a JSON object.
     pub fn document(&self) -> Value {
         let ms = |span: Option<Nanos>| span.map(|span| span.0 as f64 * 1e-6);
         let [half, most] = self.latencies();

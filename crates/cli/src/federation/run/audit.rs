@@ -1,4 +1,4 @@
-//! What the log has, entry by entry, and what clients were told: whether the two agree.
+//! Audit of a run: compares the entries of the log with the answers that clients got.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use punctual_logs::{Appended, CommitLog, Identity, Local, LogError, Record, Stre
 
 use super::super::load::Fate;
 
-/// A log, and a list of what was appended to it: trimming takes nothing from the list.
+/// A log that records every append, so that trimming loses nothing for the audit.
 #[derive(Debug)]
 pub(super) struct Audited {
     log: Local,
@@ -17,19 +17,19 @@ pub(super) struct Audited {
     pub audit: Audit,
 }
 
-/// What the log has.
+/// Summary of a log's entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Audit {
     reign: Reign,
-    /// The requests of sessions that are in the log.
+    /// Requests of sessions that are in the log.
     pub requests: Requests,
-    /// Those that are in it more than once.
+    /// Requests that are in the log more than once.
     pub twice: u64,
     pub entries: u64,
     pub reigns: u64,
-    /// Entries that the master of their reign has not made.
+    /// Entries from a node that was not the master of the term.
     pub double_masters: u64,
-    /// Entries that cannot be read.
+    /// Entries that cannot be decoded.
     pub unreadable: u64,
 }
 
@@ -42,7 +42,7 @@ impl Audited {
         }
     }
 
-    /// Why the log answers no more, if it does not.
+    /// Reason why the log no longer answers; `None` while it does.
     pub fn failure(&self) -> Option<&str> {
         self.log.failure()
     }
@@ -94,7 +94,7 @@ impl Audit {
             Body::Batch(transactions) => {
                 let is_masters = self.reign.master == Some(id.member) && epoch == id.epoch;
                 self.double_masters += u64::from(!is_masters);
-                // Those of no session open one, or raise a floor: each may be there more than once.
+                // Requests without a session open one or raise a floor: each may occur more than once.
                 for logged in transactions.iter().filter(|logged| logged.id.session != SessionId(0)) {
                     self.twice += u64::from(!self.requests.insert(logged.id));
                 }
@@ -103,15 +103,15 @@ impl Audit {
     }
 }
 
-/// Requests of sessions, a bit each: a session numbers them one by one, so an hour of them takes a few megabytes.
+/// Set of requests, a bit each: sessions number requests consecutively, so an hour of them takes a few megabytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
-    /// By session, and by their numbers over 64.
+    /// Words of 64 bits, by session and by number / 64.
     words: BTreeMap<(SessionId, u64), u64>,
 }
 
 impl Requests {
-    /// Adds one; whether it was not there.
+    /// Adds a request; returns whether it was new.
     pub fn insert(&mut self, id: RequestId) -> bool {
         let word = self.words.entry((id.session, id.number / 64)).or_default();
         let bit = 1 << (id.number % 64);
@@ -120,7 +120,7 @@ impl Requests {
         is_new
     }
 
-    /// How many of these are not in `others`, or are.
+    /// Number of these requests that are in `others` (`are`), or are not.
     fn count(&self, others: &Requests, are: bool) -> u64 {
         let each = self.words.iter().map(|(place, word)| {
             let there = others.words.get(place).copied().unwrap_or(0);
@@ -130,20 +130,20 @@ impl Requests {
     }
 }
 
-/// What clients were told.
+/// Answers to all clients of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clients {
-    /// Requests that were acknowledged, or whose outcome says that they are in the log.
+    /// Requests that were acknowledged, or are in the log by their outcome.
     committed: Requests,
-    /// Those that were not executed, as clients were told.
+    /// Requests that were answered as not executed.
     not_executed: Requests,
     missing: u64,
-    /// Answers that were not what the client has counted.
+    /// Answers that differ from the client's count.
     pub wrong: u64,
 }
 
 impl Clients {
-    /// Takes note of what became of a request.
+    /// Records the outcome of a request.
     pub fn take(&mut self, id: RequestId, fate: Fate) {
         match fate {
             Fate::Acknowledged { returned, right } => {
@@ -157,33 +157,33 @@ impl Clients {
     }
 }
 
-/// What does not agree; all of it is to be 0.
+/// Disagreements between log and answers; all must be 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Faults {
-    /// Requests that were acknowledged, and are not in the log.
+    /// Acknowledged requests that are missing in the log.
     pub acknowledged_lost: u64,
-    /// Entries of the log that a node made which was not the master.
+    /// Log entries from a node that was not the master.
     pub double_masters: u64,
-    /// Requests that got no answer, nor one to the question for their outcome.
+    /// Requests without an answer, whose outcome could not be determined either.
     pub answers_missing: u64,
     /// Requests that are in the log more than once.
     pub executed_twice: u64,
-    /// Requests that are in the log, and of which the client was told that they were not executed.
+    /// Requests that are in the log although their clients were answered that they were not executed.
     pub executed_though_late: u64,
-    /// Acknowledged requests that returned something else than the order of the log says.
+    /// Acknowledged requests that returned another value than the order of the log implies.
     pub wrong_answers: u64,
-    /// Nodes whose records differ at the end from what clients were told.
+    /// Nodes whose records at the end differ from the answers to clients.
     pub nodes_that_differ: u64,
 }
 
 impl Faults {
-    /// Whether there is one.
+    /// Whether there is any disagreement.
     pub fn any(&self) -> bool {
         *self != Faults::default()
     }
 }
 
-/// Holds what clients were told against the log.
+/// Compares the log with the answers to clients.
 pub(super) fn compare(audit: &Audit, clients: &Clients) -> Faults {
     Faults {
         acknowledged_lost: clients.committed.count(&audit.requests, false),

@@ -1,4 +1,4 @@
-//! An etcd as the log of a run.
+//! etcd as the log of a run.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -20,25 +20,25 @@ use super::log::Backing;
 use crate::args::LogKind;
 use crate::failure::Failure;
 
-/// Members that a run starts.
+/// Members of etcd that a run starts.
 const MEMBERS: usize = 3;
-/// How long members may take to have a leader: far longer than they do on a busy machine.
+/// Time limit for the members to elect a leader: far longer than a busy machine takes.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How long etcd may take to answer where there is time.
+/// Time limit for an answer of etcd, where there is time.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// The entries that are read at once.
+/// Most entries read at once.
 const READ_MAX: usize = 256;
-/// How long the bare client waits for an answer, and how often it writes.
+/// Time limit of an answer to the witness (a bare client of etcd), and interval between its writes.
 const WITNESS_WAIT: Duration = Duration::from_millis(15);
 const WITNESS_EVERY: Duration = Duration::from_millis(10);
 
-/// Serves the log at `address` to this process's node, at a socket at `path`.
+/// Bridges the log at `address` to a socket at `path`, for this process's node.
 pub fn log_in_etcd(address: &str, path: &Path) -> Result<LogServer, String> {
     bridge(address, path).map_err(|error| error.to_string())
 }
 
-/// Makes the place at `address` the log of a federation, and tells its last revision. With `after` it begins behind
-/// that, and may not be there yet.
+/// Creates a federation's log at `address`, and returns its last revision. With `after`, the log begins behind that
+/// revision, and must not exist yet.
 pub fn found(address: &str, identity: Identity, after: Option<Revision>) -> Result<Revision, Failure> {
     let address: Address = address.parse().map_err(|error: EtcdError| input(&error))?;
     let log = Etcd::new(&address, true).map_err(|error| input(&error))?;
@@ -54,7 +54,7 @@ pub fn found(address: &str, identity: Identity, after: Option<Revision>) -> Resu
     }
 }
 
-/// What is known of the entries so far, and what stopped that.
+/// Audit of the entries so far, and the error that stopped it.
 #[derive(Default)]
 struct Noted {
     audit: Audit,
@@ -66,11 +66,11 @@ struct InEtcd {
     log: Etcd,
     identity: Identity,
     address: Address,
-    /// Those that this run has started.
+    /// Members that this run has started; `None` for an etcd that runs already.
     members: Option<Members>,
     killed: Option<usize>,
     noted: Arc<Mutex<Noted>>,
-    /// When the bare client was acknowledged.
+    /// Instants at which the witness's writes were acknowledged.
     beats: Arc<Mutex<Vec<Time>>>,
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -84,7 +84,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A member of etcd as a command: it ends with this process, and is not in the terminal's group.
+/// Command that starts a member of etcd, which ends with this process and is outside of the terminal's group.
 fn member(program: &Path) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -138,7 +138,7 @@ pub(super) fn open(kind: &LogKind, folder: &Path, federation: FederationId) -> R
             locked(&noted).stopped = Some(error);
         }
     }));
-    // Only where its leader may be killed: it costs etcd 100 writes a second.
+    // Only if its leader may be killed, because it costs etcd 100 writes a second.
     if backing.members.is_some() {
         let mut witness = Etcd::with_wait(&address, WITNESS_WAIT).map_err(|error| input(&error))?;
         let (beats, ends) = (Arc::clone(&backing.beats), Arc::clone(&backing.ends));
@@ -155,7 +155,7 @@ pub(super) fn open(kind: &LogKind, folder: &Path, federation: FederationId) -> R
     Ok(Box::new(backing))
 }
 
-/// Asks until there is an answer.
+/// Repeats a request until it is answered, at most for `ANSWER_MAX`.
 fn answered<T>(mut ask: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
     let until = Instant::now() + ANSWER_MAX;
     loop {
@@ -166,8 +166,7 @@ fn answered<T>(mut ask: impl FnMut() -> Result<T, LogError>) -> Result<T, LogErr
     }
 }
 
-/// Notes entries in the order in which they were appended. etcd's history keeps them for some seconds longer than the
-/// log does.
+/// Audits entries in the order of their appends. etcd's history keeps them for some seconds longer than the log does.
 fn note(
     log: &mut Etcd,
     identity: Identity,
@@ -231,7 +230,7 @@ impl Backing for InEtcd {
             let why = "this run has not started etcd, and does not kill it: run it with --log etcd";
             return Err(Failure::input([why]));
         };
-        // Two that are away would take the majority along.
+        // A second missing member would cost the majority.
         members.await_leader(START_MAX).map_err(|error| input(&error))?;
         let leader = members.leader().map_err(|error| input(&error))?;
         let at = LinuxOs.now();
@@ -264,7 +263,8 @@ impl Drop for InEtcd {
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
-        // With the run its nodes' stores are gone, and the log is of no use. Members go with the folder.
+        // After the run the nodes' stores are gone, so the log has no use. Members of the run are removed with the
+        // folder.
         if self.members.is_none() {
             drop(answered(|| self.log.remove()));
         }

@@ -1,4 +1,4 @@
-//! Nodes without balancers and without a load, for measurements.
+//! Nodes without balancers and load, for measurements.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::federation::node::FOLDER_PREFIX;
 
 /// Nodes that run until this is dropped.
 pub struct Idle {
-    // Ended in this order: processes, their log, its folder.
+    // Dropped in this order: processes, their log, its folder.
     processes: Processes,
     _log: Box<dyn Backing>,
     _folder: tempfile::TempDir,
@@ -23,10 +23,10 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Starts them; one is the master.
+    /// Starts the nodes, and waits until one is the master.
     ///
     /// # Errors
-    /// [`Failure`] where they cannot start.
+    /// [`Failure`] if they cannot start.
     pub fn start(settings: &Settings) -> Result<Idle, Failure> {
         let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
         let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir();
@@ -50,12 +50,12 @@ impl Idle {
         })
     }
 
-    /// Where clients reach the nodes, in the order of their numbers.
+    /// Client addresses of the nodes, by node number.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.processes.addresses(true)
     }
 
-    /// The numbers of their processes.
+    /// Process ids of the nodes.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.ids().map(|(_, _, process)| process).collect()
     }

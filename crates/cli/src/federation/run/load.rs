@@ -1,4 +1,4 @@
-//! The load of a run: a process of its own, and what it tells.
+//! The load of a run, as a separate process, and its reports.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -15,31 +15,31 @@ use super::super::load::{Ended, Ending, Kind, Offer, Tally, Told};
 use super::audit::Clients;
 use crate::failure::Failure;
 
-/// How long the load may take to begin: to connect, and to measure what is served.
+/// Time limit for the load to begin: to connect, and to measure the capacity.
 const BEGIN_MAX: Duration = Duration::from_secs(60);
-/// How long it may take to end: its clients ask for outcomes for a minute at most.
+/// Time limit for the load to end: its clients ask for outcomes for a minute at most.
 const END_MAX: Duration = Duration::from_secs(90);
-/// How far back what has ended is kept, for the gaps around a fault.
+/// Time for which ended requests are kept, to find the gaps around a fault.
 const KEPT: Nanos = Nanos::from_secs(10);
 
-/// The load that runs.
+/// Process of the load while it runs.
 pub(super) struct Load {
     child: Child,
     stdin: Option<ChildStdin>,
     told: Receiver<Told>,
-    /// How requests ended.
+    /// Counts of requests by their ending.
     pub tally: Tally,
-    /// What clients were told.
+    /// Answers to all clients, for the audit.
     pub clients: Clients,
-    /// Each client's counter, and what it is to be, once it has ended.
+    /// Name and expected value of each client's counter, once the load has ended.
     pub counters: Vec<(String, i64)>,
-    /// What has ended lately, in the order in which it was told: instants rise but for some milliseconds.
+    /// Requests that ended lately, in the order of the reports: nearly sorted by instant, to some milliseconds.
     pub recent: VecDeque<Ended>,
     began: bool,
 }
 
 impl Load {
-    /// Starts it.
+    /// Starts the process of the load.
     pub fn start(offer: &Offer) -> Result<Load, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::input([format!("the load cannot be started: {error}")]);
         let mut command = Command::new("/proc/self/exe");
@@ -80,12 +80,12 @@ impl Load {
         })
     }
 
-    /// Its process.
+    /// Process id of the load.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until requests come at random instants; `goes_on` is asked meanwhile.
+    /// Waits until requests come at random instants; calls `goes_on` meanwhile.
     pub fn begins(&mut self, mut goes_on: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
         let until = Instant::now() + BEGIN_MAX;
         while !self.began && goes_on()? {
@@ -101,7 +101,7 @@ impl Load {
         }
     }
 
-    /// Takes what it has told; whether it still runs.
+    /// Takes pending reports; returns whether the load still runs.
     pub fn take(&mut self) -> Result<bool, Failure> {
         while let Ok(told) = self.told.try_recv() {
             self.learn(told);
@@ -140,11 +140,11 @@ impl Load {
         }
     }
 
-    /// Has it offer nothing further, and waits until it has learned what became of what it has asked; where it is to
-    /// end at once, it is not waited for.
+    /// Tells the load to stop offering, and waits until it knows the outcomes of its requests; with `at_once`, does not
+    /// wait.
     pub fn end(&mut self, at_once: &dyn Fn() -> bool) -> Result<(), Failure> {
         if let Some(stdin) = &mut self.stdin {
-            // One that has ended is seen to have.
+            // A write error means that the load has ended, which the loop below notices.
             drop(writeln!(stdin));
         }
         let until = Instant::now() + END_MAX;
@@ -154,14 +154,14 @@ impl Load {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        // What it told last came before its end.
+        // The last reports were sent before the process ended.
         while let Ok(told) = self.told.recv_timeout(Duration::from_millis(200)) {
             self.learn(told);
         }
         Ok(())
     }
 
-    /// What was served of a kind from `from` on, as instants in order.
+    /// Instants, in order, at which requests of a kind were served, from `from` on.
     pub fn served(&self, kind: Option<Kind>, from: Time) -> Vec<Time> {
         let is_served = |ended: &&Ended| {
             matches!(ended.ending, Ending::Timely | Ending::Overdue)
@@ -173,13 +173,13 @@ impl Load {
         served
     }
 
-    /// Whether what is kept reaches back before `at`: it does for as long as something of before it is there.
+    /// Whether the kept requests reach back to `at`: true while one from before is kept.
     pub fn reaches(&self, at: Time) -> bool {
         self.recent.front().is_none_or(|first| first.at < at)
     }
 
-    /// The place among the addresses at which most was answered lately: clients whose connection ended stay where they
-    /// went.
+    /// Index of the address that answered most requests lately: clients stay on the address that they moved to when a
+    /// connection ended.
     pub fn busiest(&self) -> Option<usize> {
         let mut counts = std::collections::BTreeMap::new();
         let last = self.recent.back()?.at;
@@ -196,13 +196,13 @@ impl Load {
             .map(|(place, _)| place)
     }
 
-    /// How many requests that ended within a span were not served in time.
+    /// Number of requests that ended within the span and were not served in time.
     pub fn not_served(&self, from: Time, until: Time) -> u64 {
         let is_so = |ended: &&Ended| ended.ending != Ending::Timely && (from..=until).contains(&ended.at);
         self.recent.iter().filter(is_so).count() as u64
     }
 
-    /// How long the clients that were connected to one address went without an answer from `at` on.
+    /// Longest time without an answer, from `at` on, of the clients that were connected to one address.
     pub fn gap_of(&self, place: usize, at: Time) -> Option<Nanos> {
         let before = self.recent.iter().filter(|ended| ended.at < at && served(ended));
         let mut last = std::collections::BTreeMap::new();

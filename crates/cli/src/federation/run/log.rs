@@ -1,4 +1,4 @@
-//! The log of a run: a file behind this process, or an etcd.
+//! Log of a run: a file served by this process, or an etcd.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::args::LogKind;
 use crate::failure::Failure;
 
 impl LogKind {
-    /// In a few words, for people.
+    /// Description in a few words.
     pub fn described(&self) -> String {
         match self {
             LogKind::Local => "local (one file of this machine, not replicated)".into(),
@@ -21,7 +21,7 @@ impl LogKind {
         }
     }
 
-    /// In a word.
+    /// Name of the kind in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             LogKind::Local => "local",
@@ -29,56 +29,56 @@ impl LogKind {
         }
     }
 
-    /// Whether it is there without this machine, or at least without one of the processes that keep it.
+    /// Whether the log survives the loss of this machine, or at least of one of the processes that keep it.
     pub fn is_replicated(&self) -> bool {
         !matches!(self, LogKind::Local)
     }
 }
 
-/// Why no leader of a log in a file can be killed.
+/// Error for a fault of the leader on a log in a file.
 pub(super) const NO_LEADER: &str = "a log in one file has no leader to be killed: run it with --log etcd";
 
-/// What a run does with its log.
+/// Operations of a run on its log.
 pub(super) trait Backing {
-    /// Where nodes ask it themselves; `None`: at the socket of the run.
+    /// Address at which nodes reach the log directly; `None`: the socket of the run.
     fn address(&self) -> Option<String>;
 
-    /// Why it answers no more, if it does not.
+    /// Reason why the log no longer answers; `None` while it does.
     fn failure(&mut self) -> Option<String>;
 
-    /// All that was appended to it.
+    /// Audit of every entry that was appended.
     ///
     /// # Errors
-    /// Where it cannot be read to its end.
+    /// If the log cannot be read to its end.
     fn audit(&mut self) -> Result<Audit, Failure>;
 
-    /// Kills the process that leads it; when.
+    /// Kills the log's leader process, and returns the instant.
     ///
     /// # Errors
-    /// Where there is none that this run has started.
+    /// If this run has not started the log's processes.
     fn kill_leader(&mut self) -> Result<Time, Failure>;
 
-    /// Starts again what was killed.
+    /// Restarts the killed process.
     ///
     /// # Errors
     /// Those of the system.
     fn restart(&mut self) -> Result<(), Failure>;
 
-    /// For how long it acknowledged nothing to a client of its own, at most, between two instants; `None` where there
-    /// is no such client.
+    /// Longest time between two instants in which the log acknowledged nothing to the run's witness client; `None`
+    /// without such a client.
     fn own_gap(&self, from: Time, to: Time) -> Option<Nanos>;
 }
 
-/// A file, served at a socket.
+/// Log in a file, served at a socket.
 struct File {
     log: Shared<Audited>,
     _server: LogServer,
 }
 
-/// Makes the log of a run, with its files in `folder` and its socket at `socket`.
+/// Creates the log of a run, with its files in `folder` and its socket at `socket`.
 ///
 /// # Errors
-/// Where it cannot start.
+/// If the log cannot start.
 pub(super) fn open(
     kind: &LogKind,
     folder: &Path,

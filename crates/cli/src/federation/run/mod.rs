@@ -1,4 +1,4 @@
-//! `punctual federation run`: balancers and nodes as processes of this machine, a load, and what an outage is made of.
+//! `punctual federation run`: balancers and nodes as processes of this machine, a load, and the phases of an outage.
 
 mod audit;
 #[cfg(feature = "etcd")]
@@ -55,45 +55,45 @@ use crate::failure::Failure;
 use crate::output::{Output, apart};
 use crate::terminal::Live;
 
-/// How often a run looks for signals.
+/// Interval between looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long processes that came back may take to serve, beyond the run's duration: the load goes on meanwhile.
+/// Time limit, beyond the run's duration, for restarted processes to serve; the load goes on meanwhile.
 const SERVE_MAX: Nanos = Nanos::from_secs(60);
-/// How long all nodes may take at the end to have what clients were told.
+/// Time limit at the end for all nodes to have every write that was acknowledged to clients.
 const AGREE_MAX: Duration = Duration::from_secs(60);
-/// The most counters that a node is asked for at once.
+/// Most counters that a node is asked for at once.
 const COUNTERS_MAX: usize = 100;
-/// The most outages that a run names one by one.
+/// Most outages that the text lists one by one.
 const NAMED_MAX: usize = 20;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was asked for.
+    /// Settings of the run, from its file and options.
     pub settings: Settings,
-    /// How requests ended.
+    /// Counts of requests by their ending.
     pub tally: Tally,
-    /// Each outage.
+    /// All outages, in order.
     pub outages: Vec<Outage>,
-    /// What does not agree.
+    /// Disagreements between log and answers.
     pub faults: Faults,
-    /// What processes took.
+    /// Memory, descriptors and processor time of each process.
     pub usage: Usage,
-    /// Entries of the log, and takeovers among them.
+    /// Entries of the log.
     pub entries: u64,
-    /// See [`Report::entries`].
+    /// Entries of the log that begin a term of a master.
     pub takeovers: u64,
-    /// It was ended by a signal.
+    /// Whether a signal ended the run.
     pub interrupted: bool,
 }
 
-/// What a run shows when it has begun.
+/// Addresses that a run prints when it begins.
 pub struct Began<'r> {
-    /// Where clients reach balancers.
+    /// Client addresses of the balancers.
     pub balancers: &'r [SocketAddr],
-    /// Where they reach nodes, in the order of their numbers.
+    /// Client addresses of the nodes, by node number.
     pub nodes: &'r [SocketAddr],
-    /// Where balancers reach nodes.
+    /// Addresses on which nodes listen for balancers and each other.
     pub peers: &'r [SocketAddr],
 }
 
@@ -106,7 +106,7 @@ pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
     ])?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let html = Output::prepare_some(arguments.html.as_ref())?;
-    // Told before anything is started.
+    // Refused before anything is started.
     if matches!(arguments.fault, Fault::Leader | Fault::Both) && settings.log == LogKind::Local {
         return Err(Failure::input([log::NO_LEADER]));
     }
@@ -170,10 +170,10 @@ pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
 }
 
 impl Report {
-    /// Whether promises were kept, and nothing grew.
+    /// Checks that all guarantees held, and that no process grew.
     ///
     /// # Errors
-    /// [`Failure::Refuted`].
+    /// [`Failure::Refuted`] otherwise.
     pub fn verdict(&self) -> Result<(), Failure> {
         if self.faults.any() {
             return Err(Failure::Refuted("a promise was broken, see above".into()));
@@ -185,8 +185,8 @@ impl Report {
     }
 }
 
-/// A fault of some kind each so often. Cuts are left out: with them, no other program would reach the run's balancers;
-/// so are those of a log that the run may not have started.
+/// Plans a random fault every `every`. Cuts are left out, because with them no other program would reach the run's
+/// balancers; so are faults of the log, which the run may not have started.
 fn now_and_then(every: Nanos, settings: &Settings) -> Result<Vec<(Nanos, Fault)>, Failure> {
     if every < AWAY {
         return Err(Failure::input([format!(
@@ -207,7 +207,7 @@ fn now_and_then(every: Nanos, settings: &Settings) -> Result<Vec<(Nanos, Fault)>
     Ok((1..settings.duration.0.div_ceil(every.0)).map(fault).collect())
 }
 
-/// The next random number (SplitMix64; Steele, Lea and Flood, 2014).
+/// Next random number (SplitMix64; Steele, Lea and Flood, 2014).
 fn drawn(random: &mut u64) -> u64 {
     *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -215,10 +215,10 @@ fn drawn(random: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Runs a federation under load, with faults at instants from the load's beginning.
+/// Runs a federation under load, with faults at instants counted from the load's beginning.
 ///
 /// # Errors
-/// Where it cannot start, or a process ends by itself.
+/// If it cannot start, or a process ends by itself.
 pub fn federation(
     settings: &Settings,
     faults: &[(Nanos, Fault)],
@@ -227,12 +227,12 @@ pub fn federation(
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The second one ends this process as if it had no handler.
+        // The second signal ends this process as if it had no handler.
         flag::register_conditional_default(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
         flag::register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
     }
     let cuts = faults.iter().any(|(_, fault)| *fault == Fault::Cut);
-    // Before anything else is started, which is then in it.
+    // The network comes first, so that every later process is in it.
     if cuts && settings.log != LogKind::Local {
         let why = "cuts: the log would be cut off with its node, by a network that no etcd is in: leave out --log";
         return Err(Failure::input([why]));
@@ -244,7 +244,7 @@ pub fn federation(
     let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir();
     let folder = folder.map_err(|error| input(&format!("a folder for the nodes' stores: {error}")))?;
     let _sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
-    // Other machines may have processes of the same number as this one.
+    // Random, because process ids repeat on other machines.
     let federation = FederationId(RandomState::new().hash_one(std::process::id()));
     let socket = folder.path().join("log.socket");
     let mut log = log::open(&settings.log, folder.path(), &socket, federation)?;
@@ -282,7 +282,7 @@ pub fn federation(
         random: settings.seed,
     };
     let troubled = run.trouble(faults, &is_over);
-    // Where it is to end at once, clients ask for no outcomes.
+    // With an immediate end, clients ask for no outcomes.
     let ended = run.load.end(&|| is_over() || troubled.is_err());
     troubled.and(ended)?;
     run.explain(true);
@@ -302,7 +302,7 @@ pub fn federation(
     healthy(&mut *log)?;
     let interrupted = is_over();
     if interrupted {
-        // Neither did clients ask to the end, nor were nodes waited for: that says nothing of promises.
+        // Clients did not ask to the end, and nodes were not waited for: these two figures say nothing then.
         (faults.answers_missing, faults.nodes_that_differ) = (0, 0);
     }
     processes.leave();
@@ -318,28 +318,28 @@ pub fn federation(
     })
 }
 
-/// Whether the log answers, as far as this process knows.
+/// Fails if the log no longer answers, as far as this process knows.
 fn healthy(log: &mut dyn Backing) -> Result<(), Failure> {
     log.failure().map_or(Ok(()), |failure| Err(Failure::input([failure])))
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run<'s> {
     settings: &'s Settings,
-    /// When the load began.
+    /// Instant at which the load began.
     start: Time,
     processes: Processes,
     load: Load,
     log: Box<dyn Backing>,
     usage: Usage,
-    /// Processes that have yet to come back, and from when on.
+    /// Processes that are still away, with the instant at which to bring each back.
     away: Vec<(Time, Part, Fault)>,
     outages: Vec<Outage>,
     random: u64,
 }
 
 impl Run<'_> {
-    /// Waits for the end of the run, or a signal, and does to processes what was planned.
+    /// Injects the planned faults until the run ends, or a signal comes.
     fn trouble(&mut self, faults: &[(Nanos, Fault)], is_over: &dyn Fn() -> bool) -> Result<(), Failure> {
         let mut planned = faults.iter();
         let mut next = planned.next();
@@ -350,8 +350,8 @@ impl Run<'_> {
             if self.usage.is_due(after) {
                 self.look(after);
             }
-            // A process that came back serves again, however long that takes on a busy machine; `differ` has the last
-            // word on one that does not.
+            // A restarted process is waited for until it serves, however long that takes on a busy machine; one that
+            // never does is counted by `differ`.
             let served = self.processes.all_serve() || after >= self.settings.duration + SERVE_MAX;
             let settled = self.outages.last().is_none_or(|outage| outage.is_settled(now)) || served && is_over();
             let all = next.is_none() && self.away.is_empty() && served && settled;
@@ -391,7 +391,7 @@ impl Run<'_> {
                 at
             }
         };
-        // One that is replaced is away as long as it takes to end.
+        // A process that is upgraded stays away only until it has ended.
         let until = if fault == Fault::Upgrade { at } else { at + AWAY };
         self.away.push((until, part, fault));
         let name = self.processes.name(part);
@@ -399,7 +399,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Brings processes back whose time has come; all of them at the end.
+    /// Brings back the processes that are due; at the end, all of them.
     fn bring_back(&mut self, now: Time, ends: bool) -> Result<(), Failure> {
         let Run {
             away, processes, log, ..
@@ -425,7 +425,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Explains the last outage; each is settled before the next one begins.
+    /// Explains the last outage; each one is settled before the next begins.
     fn explain(&mut self, is_last: bool) {
         let now = LinuxOs.now();
         let Some(outage) = self
@@ -438,19 +438,19 @@ impl Run<'_> {
         let is_away = self.away.iter().any(|(_, part, _)| *part == outage.part);
         if outage.back.is_none() && !is_away {
             outage.back = match outage.fault {
-                // It never said that it does not serve.
+                // A stopped, cut or leaderless process never reported that it stopped serving.
                 Fault::Stop | Fault::Cut | Fault::Leader => Some(outage.at + AWAY),
                 _ => self.processes.serves(outage.part),
             };
         }
-        // What was found before stays where too little is known of the load by now.
+        // Keeps the former explanation if the kept requests no longer reach back to the fault.
         if self.load.reaches(outage.at) {
             outage.explain(&self.processes.seen, &self.load, self.processes.nodes(), now);
         }
         outage.log_gap = self.log.own_gap(outage.at, outage.at + AWAY);
     }
 
-    /// Notes what each process takes.
+    /// Samples the usage of each process.
     fn look(&mut self, after: Nanos) {
         for (part, _, id) in self.processes.ids().collect::<Vec<_>>() {
             self.usage.look(self.processes.name(part), id, after);
@@ -461,15 +461,15 @@ impl Run<'_> {
 }
 
 impl Outage {
-    /// Whether nothing more will be known of it.
+    /// Whether later events can no longer change this outage.
     fn is_settled(&self, now: Time) -> bool {
         self.back
             .is_some_and(|back| now.since(back) > AFTER + Nanos::from_millis(100))
     }
 }
 
-/// How many nodes do not come to have what clients were told. Nodes are listened to meanwhile: one that came back late
-/// has yet to be told where its peers are.
+/// Number of nodes whose records still differ from the clients' counters after `AGREE_MAX`. Reads the nodes' lines
+/// meanwhile, because a node that came back late still needs its peers' addresses.
 fn differ(processes: &mut Processes, counters: &[(String, i64)], ends: &AtomicBool) -> Result<u64, Failure> {
     let until = Instant::now() + AGREE_MAX;
     let agrees = |address: &SocketAddr| -> std::io::Result<bool> {
@@ -531,8 +531,8 @@ fn ask(stream: &mut TcpStream, parser: &mut ReplyParser, words: &[&str], patienc
     }
 }
 
-/// A process that removes the run's folder where this one is killed. It lives as long as this process holds the other
-/// end of its input, and a moment longer.
+/// Process that removes the run's folder if this one is killed. It ends shortly after this process closes the other end
+/// of its input.
 struct Sweeper {
     child: Child,
     input: Option<PipeWriter>,
@@ -545,7 +545,8 @@ impl Sweeper {
         command
             .args(["federation", "sweep"])
             .arg(folder)
-            // What a terminal sends to the run's processes (closed, Ctrl-\) must not end what tidies up after them.
+            // Signals from a terminal to the run's processes (hang-up, Ctrl-\) must not end this one, which cleans up
+            // after them.
             .process_group(0)
             .stdin(output)
             .stdout(Stdio::null());

@@ -1,27 +1,28 @@
-//! A network of a run's own, so that a node can be cut off: each node has a network namespace, and a cable (veth) to a
-//! switch (bridge) in that of this process. Namespaces without names end with their processes: nothing is left behind.
+//! A private network for a run, so that a node can be cut off: each node has a network namespace, and a cable (veth) to
+//! a switch (bridge) in the namespace of this process. Namespaces without names end with their processes: nothing is
+//! left behind.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The switch.
+/// Name of the bridge's interface.
 const SWITCH: &str = "switch";
-/// Addresses of documentation (RFC 5737), which no network that can be reached has.
+/// First bytes of the addresses: a block reserved for documentation (RFC 5737), which no reachable network uses.
 const NET: [u8; 3] = [192, 0, 2];
-/// This process's own.
+/// Last byte of this process's address.
 const OWN: u8 = 254;
 
-/// The network.
+/// Private network of this process and its children.
 #[derive(Debug)]
 pub(super) struct Network(());
 
 impl Network {
-    /// Takes this thread, and what it starts from now on, into a network of their own.
+    /// Moves this thread, and every process that it starts from now on, into a new network namespace.
     ///
     /// # Errors
-    /// In words, where there are no rights, or no `ip`.
+    /// A sentence, if rights or the program `ip` are missing.
     pub fn start() -> Result<Network, String> {
         // SAFETY: a plain number; only the calling thread changes its namespace.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -42,12 +43,12 @@ impl Network {
         Ok(Network(()))
     }
 
-    /// The address of a node.
+    /// IP address of a node.
     pub fn of(&self, node: usize) -> IpAddr {
         address(node as u8 + 1)
     }
 
-    /// Has a command start in a namespace of its own, without a cable yet.
+    /// Makes a command start in its own namespace, without a cable yet.
     pub fn apart(&self, command: &mut Command) {
         // SAFETY: the closure calls what may be called between fork and exec.
         unsafe {
@@ -58,14 +59,14 @@ impl Network {
         }
     }
 
-    /// Gives a process that was started so a cable, and its node's address.
+    /// Connects a process started by `Network::apart` with a cable, and sets its node's address.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence for the user.
     pub fn join(&self, node: usize, process: u32) -> Result<(), String> {
         let (cable, process) = (cable(node), process.to_string());
         let of_node = format!("{}/24", self.of(node));
-        // The one before goes with the namespace of its process, a moment after that.
+        // The former cable disappears with the namespace of its process, but slightly later.
         drop(ip(&["link", "del", &cable]));
         ip(&[
             "link", "add", "name", &cable, "type", "veth", "peer", "name", "eth0", "netns", &process,
@@ -83,10 +84,10 @@ impl Network {
         Ok(())
     }
 
-    /// Pulls a node's cable out, or plugs it in again.
+    /// Disconnects a node's cable, or connects it again.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence for the user.
     pub fn cut(&self, node: usize, is_cut: bool) -> Result<(), String> {
         ip(&["link", "set", &cable(node), if is_cut { "down" } else { "up" }])
     }

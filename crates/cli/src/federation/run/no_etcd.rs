@@ -1,4 +1,4 @@
-//! In place of an etcd as the log of a run, in a program that was built without.
+//! Stands in for etcd as the log of a run in a build without it.
 
 use std::path::Path;
 

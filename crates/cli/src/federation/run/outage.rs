@@ -1,4 +1,4 @@
-//! What a run does to its processes, and what that costs clients.
+//! Faults that a run injects into its processes, and their cost for clients.
 
 use punctual_federation::ids::NodeId;
 use punctual_node::seen::{Seen, What};
@@ -8,34 +8,34 @@ use super::load::Load;
 use super::processes::{Part, Processes};
 use crate::federation::load::Kind;
 
-/// How long a killed process stays dead, a stopped one stopped, and a cut node cut.
+/// Time for which a killed process stays dead, a stopped one stopped, and a cut node cut.
 pub(super) const AWAY: Nanos = Nanos::from_secs(1);
-/// How long after a process is back what it costs is still looked for.
+/// Time after a process is back during which its cost is still counted.
 pub(super) const AFTER: Nanos = Nanos::from_millis(300);
 
-/// What becomes of a process.
+/// Faults that a run can inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Fault {
-    /// The master is killed, and started again after a second
+    /// Kill the master, and restart it after 1 s
     Kill,
-    /// The master stands still (SIGSTOP) for a second
+    /// Stop the master (SIGSTOP) for 1 s
     Stop,
-    /// The master's network cable is out for a second; needs the rights to make network namespaces
+    /// Cut the master off the network for 1 s; needs the rights to create network namespaces
     Cut,
-    /// A slave is killed, and started again after a second
+    /// Kill a replica, and restart it after 1 s
     SlaveKill,
-    /// A balancer is killed, and started again after a second; its clients go to the other
+    /// Kill a balancer, and restart it after 1 s; its clients move to the other one
     BalancerKill,
-    /// The master gets the order to leave; when it has ended, another process takes its place
+    /// Tell the master to leave; once it has ended, start another process in its place
     Upgrade,
-    /// The process that leads the log is killed, and started again after a second (with --log etcd)
+    /// Kill the leader of the log, and restart it after 1 s (with --log etcd)
     Leader,
-    /// The master is killed with it
+    /// Kill the leader of the log and the master, and restart both after 1 s (with --log etcd)
     Both,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults, in the order of the help.
     pub const ALL: [Fault; 8] = [
         Fault::Kill,
         Fault::Stop,
@@ -47,7 +47,7 @@ impl Fault {
         Fault::Both,
     ];
 
-    /// In words.
+    /// Past participle for reports.
     pub fn name(self) -> &'static str {
         match self {
             Fault::Kill => "killed",
@@ -61,7 +61,7 @@ impl Fault {
         }
     }
 
-    /// Which process it happens to now; `None` where there is no such one.
+    /// Process to inject the fault into; `None` if there is no suitable one.
     pub(super) fn victim(self, processes: &Processes, load: &Load, draw: u64) -> Option<Part> {
         let (master, _) = processes.master?;
         let master = master.0 as usize;
@@ -80,35 +80,35 @@ impl Fault {
     }
 }
 
-/// One outage, from the fault on.
+/// An outage, from the fault on.
 #[derive(Clone, Debug)]
 pub struct Outage {
-    /// The fault, the process that had it, in words, and when.
+    /// Kind of the injected fault.
     pub fault: Fault,
-    /// See [`Outage::fault`].
+    /// Name of the process that had the fault.
     pub name: String,
-    /// See [`Outage::fault`].
+    /// Instant of the fault.
     pub at: Time,
     pub(super) part: Part,
-    /// When the first other node no longer counted on it.
+    /// Instant at which the first other node suspected it.
     pub suspected: Option<Time>,
-    /// When the next master had the whole log, and asked for the reign.
+    /// Instant at which the next master had the whole log, and applied for the term.
     pub caught_up: Option<Time>,
-    /// When it had it.
+    /// The next master, and the instant at which its term was decided.
     pub decided: Option<(NodeId, Time)>,
-    /// The first acknowledgement after that.
+    /// First acknowledgement after that.
     pub acknowledged: Option<Time>,
-    /// The longest time between two acknowledgements of transactions: until the first one after another node is the
-    /// master, or, where it was not the master, until the process is back. Of a balancer: the time that its clients
-    /// went without an answer.
+    /// Longest time between two acknowledgements of transactions: until the first one after another node is the master,
+    /// or, for a fault of another process, until that is back. For a balancer: the time that its clients went without
+    /// an answer.
     pub gap: Option<Nanos>,
-    /// The longest time between two answers to reads, until the process is back.
+    /// Longest time between two answers to reads, until the process is back.
     pub reads_gap: Option<Nanos>,
-    /// The longest time in which the log itself acknowledged nothing to a client of its own, where there is one.
+    /// Longest time in which the log itself acknowledged nothing to the witness client; `None` without one.
     pub log_gap: Option<Nanos>,
-    /// When the process was back, and served.
+    /// Instant at which the process was back, and served.
     pub back: Option<Time>,
-    /// Requests that were not answered in time, from the fault until a moment after the process was back.
+    /// Requests not answered in time, from the fault until a moment after the process was back.
     pub not_served: u64,
 }
 
@@ -131,7 +131,7 @@ impl Outage {
         }
     }
 
-    /// From what nodes have told, and from what clients were answered.
+    /// Fills the figures from the nodes' reports and the clients' answers.
     pub(super) fn explain(&mut self, seen: &[(NodeId, Seen)], load: &Load, nodes: usize, now: Time) {
         let until = self.back.unwrap_or(now) + AFTER;
         self.not_served = load.not_served(self.at, until);
@@ -147,8 +147,7 @@ impl Outage {
         }
         self.explain_takeover(seen);
         let decided = match (self.fault, self.decided) {
-            // The master may stay; while the log is without a leader, nodes may also ask for the reign one after the
-            // other.
+            // The master may stay; while the log has no leader, several nodes may apply for the term in turn.
             (Fault::Leader, _) => self.at + AWAY,
             (_, Some((_, decided))) => decided,
             (_, None) => return,
@@ -179,8 +178,7 @@ impl Outage {
     }
 }
 
-/// The longest time between two instants that follow each other, from the last one before `from` to the first one that
-/// is not before `until`.
+/// Longest time between two consecutive instants, from the last one before `from` to the first one not before `until`.
 fn gap(rising: &[Time], from: Time, until: Time) -> Option<Nanos> {
     let before = rising.partition_point(|at| *at < from).saturating_sub(1);
     let last = rising.partition_point(|at| *at < until);

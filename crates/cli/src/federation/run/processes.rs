@@ -21,59 +21,59 @@ use super::network::Network;
 use super::settings::Settings;
 use crate::failure::Failure;
 
-/// How long nodes may take to listen, and to have a master: far longer than they do on a busy machine.
+/// Time limit for nodes to listen and to elect a master: far longer than a busy machine takes.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How long a node may take to leave before it is killed.
+/// Time limit for a node to leave before it is killed.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
-/// The most notes of nodes that a run shows.
+/// Most notes of nodes that a run shows.
 const NOTES_MAX: usize = 32;
-/// How often a node that has died by itself is looked for.
+/// Interval between looks for a node that died by itself.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How far back what nodes have told is kept, for what an outage is made of.
+/// Time for which nodes' reports are kept, to find the phases of an outage.
 const KEPT: Nanos = Nanos::from_secs(60);
 
-/// A process, by its place in the run: nodes by their numbers, then balancers.
+/// A process, by its index in the run: nodes by their numbers, then balancers.
 pub(super) type Part = usize;
 
 enum Role {
     Node(Box<Begin>),
-    /// Where it listens: somewhere, then there again.
+    /// Address to listen on: port 0 at first, the same port again after a restart.
     Balancer(SocketAddr),
 }
 
-/// One that runs, or has run.
+/// A process that runs, or has run.
 struct Process {
     role: Role,
     child: Option<(Child, ChildStdin)>,
-    /// How many times it was started: what an earlier start tells late is of the past.
+    /// Number of starts; late reports of an earlier start are ignored.
     starts: u32,
-    /// Where clients and peers reach it, once it has told.
+    /// Addresses for clients and for peers, once it has reported them.
     listens: Option<(SocketAddr, SocketAddr)>,
-    /// When this start has told that it serves.
+    /// Instant at which the present start reported that it serves.
     serves: Option<Time>,
-    /// It was told to leave, so that its end is no trouble.
+    /// Whether it was ordered to leave, so that its end is no error.
     leaves: bool,
 }
 
-/// All of them.
+/// All processes of a run, nodes first.
 pub(super) struct Processes {
     all: Vec<Process>,
     tell: Sender<(Part, u32, Told)>,
     told: Receiver<(Part, u32, Told)>,
-    /// What nodes have told, in the order in which it came.
+    /// Reports of nodes, in the order of their arrival.
     pub seen: Vec<(NodeId, Seen)>,
-    /// The last that has told that it reigns, and in which reign.
+    /// The last node that reported a term as the master, with its epoch.
     pub master: Option<(NodeId, Epoch)>,
     network: Option<Network>,
-    /// How many notes were shown.
+    /// Number of notes shown so far.
     notes: usize,
-    /// A signal has asked for the end.
+    /// Set once a signal asked for the end.
     ends: Arc<AtomicBool>,
 }
 
 impl Processes {
     /// Starts the nodes of a federation, with their stores in `folder`, then its balancers, and waits until there is a
-    /// master. Nodes ask the log at the socket `log`, or at an address of `etcd`.
+    /// master. Nodes reach the log at the socket `log`, or at an address of `etcd`.
     pub fn start(
         federation: FederationId,
         folder: &Path,
@@ -141,7 +141,7 @@ impl Processes {
         Ok(processes)
     }
 
-    /// In words.
+    /// Name of a process for reports.
     pub fn name(&self, part: Part) -> String {
         match part.checked_sub(self.nodes()) {
             None => format!("node {part}"),
@@ -149,18 +149,18 @@ impl Processes {
         }
     }
 
-    /// How many of them are nodes; the others are balancers.
+    /// Number of nodes; the remaining processes are balancers.
     pub fn nodes(&self) -> usize {
         let is_node = |process: &Process| matches!(process.role, Role::Node(_));
         self.all.partition_point(is_node)
     }
 
-    /// All of them.
+    /// Indices of all processes.
     pub fn parts(&self) -> std::ops::Range<Part> {
         0..self.all.len()
     }
 
-    /// Their numbers for the system, and how often each was started.
+    /// Running processes with their number of starts and their process id.
     pub fn ids(&self) -> impl Iterator<Item = (Part, u32, u32)> {
         let with = |(part, process): (Part, &Process)| {
             let (child, _) = process.child.as_ref()?;
@@ -169,7 +169,7 @@ impl Processes {
         self.all.iter().enumerate().filter_map(with)
     }
 
-    /// Starts one; once it listened somewhere, it listens there again. It ends with the calling thread.
+    /// Starts a process, on its former port if it had one. It ends with the calling thread.
     fn spawn(&mut self, part: Part) -> Result<(), Failure> {
         let name = self.name(part);
         let failed = |error: &dyn std::fmt::Display| Failure::input([format!("{name} cannot be started: {error}")]);
@@ -209,7 +209,7 @@ impl Processes {
             network.join(part, child.id()).map_err(|error| failed(&error))?;
         }
         if let Role::Node(begin) = &process.role {
-            // It ends with an error of its own if this one has no end.
+            // With an incomplete first line, the process ends with its own error.
             let begin = serde_json::to_string(begin).unwrap_or_default();
             drop(writeln!(stdin, "{begin}"));
         }
@@ -226,7 +226,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Tells a node where all of them are.
+    /// Sends a node the addresses of all nodes.
     fn introduce(&mut self, part: Part) {
         let address = |process: &Process| match &process.role {
             Role::Node(begin) => process.listens.map(|(_, peers)| (begin.node, peers)),
@@ -242,12 +242,12 @@ impl Processes {
             ..
         }) = self.all.get_mut(part)
         {
-            // One that has ended is seen to have.
+            // A write error means that the process has ended, which is noticed elsewhere.
             drop(writeln!(stdin, "{}", serde_json::to_string(order).unwrap_or_default()));
         }
     }
 
-    /// Takes what they tell, for so long, or until another node is the master.
+    /// Takes reports for `span`, or until another node is the master.
     pub fn listen(&mut self, span: Duration) -> Result<(), Failure> {
         let until = Instant::now() + span;
         let master = self.master;
@@ -311,7 +311,7 @@ impl Processes {
         }
     }
 
-    /// What an operator should know.
+    /// Prints a node's note for the operator, up to `NOTES_MAX` notes.
     fn note(&mut self, part: Part, text: &str) {
         self.notes += 1;
         let name = self.name(part);
@@ -324,17 +324,17 @@ impl Processes {
         drop(std::io::stderr().write_all(line.as_bytes()));
     }
 
-    /// Whether each that was started serves, as far as it has told.
+    /// Whether every process serves, as far as it has reported.
     pub fn all_serve(&self) -> bool {
         self.all.iter().all(|process| process.serves.is_some())
     }
 
-    /// When its present start has told that it serves.
+    /// Instant at which the present start of a process reported that it serves.
     pub fn serves(&self, part: Part) -> Option<Time> {
         self.all.get(part)?.serves
     }
 
-    /// One that has ended by itself has said why, on standard error.
+    /// Fails if a process has ended by itself; the process has printed its reason on standard error.
     fn look(&mut self) -> Result<(), Failure> {
         for part in self.parts() {
             let process = &mut self.all[part];
@@ -365,7 +365,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Where clients reach nodes, or balancers.
+    /// Client addresses of the nodes, or of the balancers.
     pub fn addresses(&self, of_nodes: bool) -> Vec<SocketAddr> {
         let nodes = self.nodes();
         let parts = if of_nodes { 0..nodes } else { nodes..self.all.len() };
@@ -373,17 +373,17 @@ impl Processes {
         listening.map(|(clients, _)| clients).collect()
     }
 
-    /// Where balancers reach nodes.
+    /// Addresses on which nodes listen for balancers and each other.
     pub fn peers(&self) -> Vec<SocketAddr> {
         let listening = self.all[..self.nodes()].iter().filter_map(|process| process.listens);
         listening.map(|(_, peers)| peers).collect()
     }
 
-    /// Kills one, as a power cut of its machine would end it, but that its sockets are reset; when.
+    /// Kills a process, and returns the instant. Like a power cut of its machine, except that its sockets are reset.
     pub fn kill(&mut self, part: Part) -> Time {
         let at = LinuxOs.now();
         if let Some((mut child, _)) = self.all.get_mut(part).and_then(|process| process.child.take()) {
-            // One that has ended already is as dead.
+            // An error means that the process has ended already.
             drop(child.kill());
             drop(child.wait());
         }
@@ -393,7 +393,7 @@ impl Processes {
         at
     }
 
-    /// Sends a process a signal (SIGSTOP, SIGCONT); when.
+    /// Sends a process a signal (SIGSTOP, SIGCONT), and returns the instant.
     pub fn signal(&mut self, part: Part, signal: i32) -> Time {
         let at = LinuxOs.now();
         if let Some(Process {
@@ -401,16 +401,16 @@ impl Processes {
             ..
         }) = self.all.get_mut(part)
         {
-            // SAFETY: plain numbers; the process is a child that was not waited for, so the number is its own.
+            // SAFETY: plain numbers; the process is a child that was not waited for, so its id is not reused.
             unsafe { libc::kill(child.id() as i32, signal) };
         }
         at
     }
 
-    /// Pulls a node's cable out, or plugs it in again; when.
+    /// Disconnects a node's cable, or connects it again; returns the instant.
     ///
     /// # Errors
-    /// Where there is no network of the run's own, or it refuses.
+    /// If the run has no private network, or the change fails.
     pub fn cut(&mut self, part: Part, is_cut: bool) -> Result<Time, Failure> {
         let at = LinuxOs.now();
         let Some(network) = &self.network else {
@@ -420,7 +420,7 @@ impl Processes {
         Ok(at)
     }
 
-    /// Tells a node to finish what it has, and end; when.
+    /// Orders a node to finish its requests and end; returns the instant.
     pub fn drain(&mut self, part: Part) -> Time {
         let at = LinuxOs.now();
         if let Some(process) = self.all.get_mut(part) {
@@ -430,22 +430,22 @@ impl Processes {
         at
     }
 
-    /// Whether it runs no more.
+    /// Whether the process no longer runs.
     pub fn has_ended(&self, part: Part) -> bool {
         self.all.get(part).is_none_or(|process| process.child.is_none())
     }
 
-    /// Starts one again that has ended.
+    /// Restarts a process that has ended.
     pub fn restart(&mut self, part: Part) -> Result<(), Failure> {
         self.spawn(part)
     }
 
-    /// Has all nodes leave, and ends those that do not.
+    /// Orders all nodes to leave, and kills those that do not.
     pub fn leave(mut self) {
         for part in self.parts() {
             match self.all[part].role {
                 Role::Node(_) => self.order(part, &Order::Leave),
-                // It has nothing that could get lost.
+                // A balancer has no state to lose.
                 Role::Balancer(_) => _ = self.kill(part),
             }
         }

@@ -1,4 +1,4 @@
-//! What a run came to, for people and for programs.
+//! Report of a run as text and as JSON.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Fault, NAMED_MAX, Outage, Report};
 use crate::summary::count;
 
-/// The text.
+/// Report as text, one line per figure.
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
     if report.interrupted {
@@ -92,7 +92,7 @@ fn ms(span: Nanos) -> String {
     format!("{:.1} ms", span.0 as f64 * 1e-6)
 }
 
-/// All of it.
+/// Report as a JSON object.
 pub(super) fn document(report: &Report) -> Value {
     let span = |span: Option<Nanos>| span.map(|span| span.0 as f64 * 1e-6);
     let outages: Vec<Value> = report

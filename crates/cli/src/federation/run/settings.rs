@@ -1,4 +1,4 @@
-//! What is run: a file, and what the command line changes of it.
+//! Settings of a run, from a file and the command line.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -11,47 +11,47 @@ use crate::federation::membership::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_US
 use crate::scenario::{Section, read_document};
 use crate::serve::zenoh::ZenohFile;
 
-/// The most nodes of a run on one machine.
+/// Most nodes of a run on one machine.
 const NODES_MAX: u32 = 16;
-/// The most balancers.
+/// Most balancers of a run.
 const BALANCERS_MAX: u32 = 8;
-/// The most requests a second: what one process that makes them keeps up with.
+/// Most requests a second: as many as the process of the load can send.
 pub const RATE_MAX: f64 = 50_000.0;
-/// The most clients: what a balancer takes, because all go to one where the others are gone.
+/// Most clients: as many as one balancer takes, because all move to it if the others are gone.
 const CLIENTS_MAX: usize = 1000;
 
-/// A run.
+/// Settings of a run; the default is two balancers, three nodes, twice their capacity, 10 s.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Nodes.
+    /// Number of nodes, at most `NODES_MAX`.
     pub nodes: u32,
-    /// Balancers between them and clients.
+    /// Number of balancers between nodes and clients, at most `BALANCERS_MAX`.
     pub balancers: u32,
-    /// For how long the load is offered.
+    /// Duration of the load, 1 s to 24 h.
     pub duration: Nanos,
-    /// Requests a second; `None`: `times` what was served as fast as it could be, measured first.
+    /// Requests a second; `None`: `times` the capacity, which is measured first.
     pub rate: Option<f64>,
-    /// See [`Settings::rate`].
+    /// Load as a multiple of the measured capacity; unused if `rate` is given.
     pub times: f64,
-    /// The processor time that a node spends on each request, besides what it needs.
+    /// Processor time that a node spends on each request, in addition to its own cost.
     pub work: Nanos,
-    /// The share of requests that write, 0 to 1.
+    /// Share of requests that write, 0 to 1.
     pub writes: f64,
-    /// Clients, each with one request at a time; `None`: enough ([`Settings::clients`]).
+    /// Number of clients, each with one request at a time; `None`: enough ([`Settings::clients`]).
     pub clients: Option<usize>,
-    /// The time that each request has.
+    /// Deadline of each request, counted from its scheduled instant.
     pub deadline: Nanos,
-    /// The most entries that the log keeps for nodes that are behind.
+    /// Most entries that the log keeps for nodes that are behind.
     pub log_entries_max: u64,
-    /// The most bytes of each node's store.
+    /// Size limit of each node's store, in bytes.
     pub store_bytes_max: u64,
-    /// Where readings are told to all nodes at once.
+    /// Multicast group for readings.
     pub multicast: Option<SocketAddrV4>,
-    /// What nodes hear of Zenoh.
+    /// Nodes' subscriptions to Zenoh.
     pub zenoh: Option<ZenohFile>,
-    /// Of the load's instants.
+    /// Seed of the load's random instants.
     pub seed: u64,
-    /// Where the order of commits is kept.
+    /// Log that orders the commits.
     pub log: LogKind,
 }
 
@@ -78,10 +78,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Those that were asked for.
+    /// Settings of the file and the command line, which wins.
     ///
     /// # Errors
-    /// [`Failure::Input`].
+    /// [`Failure::Input`] for an unusable file or value.
     pub fn of(arguments: &FederationRun) -> Result<Settings, Failure> {
         let mut settings = match &arguments.file {
             Some(file) => load(file)?,
@@ -101,7 +101,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Clients: twice as many as have a request under way if each takes all of its time, 16 at least.
+    /// Number of clients: twice as many as have a request pending if each takes its whole deadline, at least 16.
     pub fn clients(&self) -> usize {
         let usual = |rate: f64| (2.0 * rate * self.deadline.as_secs_f64()) as usize;
         let usual = self.rate.map_or(CLIENTS_MAX, usual).clamp(16, CLIENTS_MAX);

@@ -1,4 +1,4 @@
-//! What each process of a run takes while it lasts: memory and descriptors, and whether that grows; and CPU time.
+//! Memory, descriptors and processor time of each process of a run, and whether memory or descriptors grow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,31 +7,31 @@ use punctual_os::linux::thread::process_cpu_time_of;
 use punctual_units::Nanos;
 use serde::Serialize;
 
-/// The most samples that are kept of a process: beyond, every second one is dropped, and half as many are taken.
+/// Most samples kept per process: beyond, every second one is dropped, and the interval doubles.
 const SAMPLES_MAX: usize = 512;
-/// A run that is shorter says nothing of growth.
+/// Shortest run from which growth is judged.
 const LEAST: Nanos = Nanos::from_secs(60);
-/// What is no growth: a quarter more, and this, in bytes.
+/// Allowed growth in bytes, beyond a quarter.
 const BYTES_SLACK: u64 = 8 << 20;
-/// What is no growth of descriptors beside clients': connections come and go with faults.
+/// Allowed growth of descriptors, beyond those of clients: connections come and go with faults.
 const DESCRIPTORS_SLACK: u64 = 64;
 
-/// What a process took at one instant. One that takes the place of another has its name, and a number of its own.
+/// Usage of a process at one instant. A process that replaces another keeps its name, but has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sample {
-    /// From the run's beginning, in milliseconds.
+    /// Milliseconds since the run's beginning.
     pub at_ms: u64,
-    /// Memory that is its own and not backed by a file, in bytes.
+    /// Private memory that is not backed by a file, in bytes.
     pub bytes: u64,
-    /// Open descriptors.
+    /// Number of open descriptors.
     pub descriptors: u64,
-    /// The number of the process.
+    /// Process id, which changes at a restart.
     pub process: u32,
-    /// CPU time since it started, of all its threads, in microseconds.
+    /// Processor time of all its threads since it started, in microseconds.
     pub cpu_us: u64,
 }
 
-/// The samples of all processes, by name.
+/// Samples of all processes, by name.
 #[derive(Clone, Debug)]
 pub struct Usage {
     every: Nanos,
@@ -50,7 +50,7 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// Whether it is time for the next samples, at `after` the run's beginning.
+    /// Whether the next samples are due, at `after` the run's beginning.
     pub fn is_due(&mut self, after: Nanos) -> bool {
         let is_due = after >= self.next;
         if is_due {
@@ -59,9 +59,9 @@ impl Usage {
         is_due
     }
 
-    /// Looks at a process.
+    /// Samples a process, unless it has ended.
     pub fn look(&mut self, name: String, process: u32, after: Nanos) {
-        // One that has just ended has neither.
+        // A process that has just ended has neither.
         if let Some(((bytes, descriptors), cpu)) = taken(process).zip(process_cpu_time_of(process)) {
             let sample = Sample {
                 at_ms: after.0 / 1_000_000,
@@ -89,7 +89,8 @@ impl Usage {
         }
     }
 
-    /// The most that each process took in the second quarter of the run and in the last one, in bytes and descriptors.
+    /// Largest samples of each process in the second quarter and in the last quarter of the run, in bytes and
+    /// descriptors.
     pub fn rows(&self) -> Vec<(String, [Sample; 2])> {
         let row = |(name, samples): (&String, &Vec<Sample>)| {
             let end = samples.last()?.at_ms;
@@ -107,7 +108,8 @@ impl Usage {
         self.samples.iter().filter_map(row).collect()
     }
 
-    /// What each process took of one core, on average from its first sample to its last, while it was there.
+    /// Share of a core that each process used, on average from its first to its last sample, without the time it was
+    /// away.
     pub fn shares(&self) -> BTreeMap<String, f64> {
         let share = |samples: &Vec<Sample>| {
             let pairs = samples.iter().zip(samples.iter().skip(1));
@@ -121,7 +123,7 @@ impl Usage {
         self.samples.iter().filter_map(named).collect()
     }
 
-    /// Which processes grew, in words. All `clients` of the run may have come to one balancer, when the others died.
+    /// Sentences on processes that grew. All `clients` of the run may have moved to one balancer, when the others died.
     pub fn growth(&self, clients: usize) -> Vec<String> {
         let descriptors_slack = DESCRIPTORS_SLACK + clients as u64;
         let grew = |(name, [early, late]): (String, [Sample; 2])| {

@@ -1,70 +1,70 @@
-//! What a node or a balancer tells by INFO, as numbers.
+//! Figures that a node or a balancer reports by INFO.
 
 use std::collections::BTreeMap;
 
 use punctual_node::spans::Place;
 
-/// One answer of a node's, or a balancer's: that has no number and no standing, and nothing of the log.
+/// An answer to INFO of a node or a balancer; a balancer has no number, standing and log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    /// All that it told, by name.
+    /// All fields of the answer, by name.
     pub all: BTreeMap<String, String>,
-    /// Its number.
+    /// Number of the node.
     pub node: String,
-    /// Its role and its standing, as words.
+    /// Role: master, slave or balancer.
     pub role: String,
-    /// See [`Look::role`].
+    /// Standing: joining, serving, paused, leaving or copying.
     pub standing: String,
-    /// The reign.
+    /// Epoch of the present term.
     pub epoch: u64,
-    /// The log is applied up to here, and so many entries are not.
+    /// Last revision of the log that is applied.
     pub applied: u64,
-    /// See [`Look::applied`].
+    /// Number of log entries not yet applied.
     pub lag: u64,
-    /// d: the items up to which it admits queries.
+    /// Bound d: queries are admitted up to this many items of backlog.
     pub bound: f64,
     /// Items admitted and not finished.
     pub backlog: u64,
-    /// Requests taken and not answered.
+    /// Requests received and not answered.
     pub waiting: u64,
-    /// Requests executed.
+    /// Number of requests executed.
     pub done: u64,
-    /// Those that were not: backlog, expired, no master; unknown; refused.
+    /// Requests not executed, in the order of `WHY`: backlog, expired, no master; unknown; refused.
     pub not_done: [u64; 5],
-    /// Late ones, by where they were; and what they spent there, in microseconds.
+    /// Late requests per stage.
     pub late_at: [u64; Place::ALL.len()],
-    /// See [`Look::late_at`].
+    /// Time that late requests spent per stage, in microseconds.
     pub late_us: [u64; Place::ALL.len()],
-    /// Temporal objects, and those whose source it is.
+    /// Number of temporal objects.
     pub objects: u64,
-    /// See [`Look::objects`].
+    /// Temporal objects with this node as their source.
     pub own: u64,
-    /// The age of the oldest reading in milliseconds.
+    /// Age of the oldest reading in milliseconds.
     pub age_ms: Option<u64>,
     /// Readings set by its clients.
     pub set: u64,
-    /// Readings taken from its peers, and numbers that were left out.
+    /// Readings received from its peers.
     pub taken: u64,
-    /// See [`Look::taken`].
+    /// Readings of its peers that were skipped, by their sequence numbers.
     pub skipped: u64,
     /// Datagrams of its peers that are missing.
     pub missing: u64,
-    /// Of its peers, so many live.
+    /// Peers that are alive, and all peers.
     pub live: (u64, u64),
-    /// The newest late requests.
+    /// Newest late requests, a line each.
     pub late: Vec<String>,
-    /// Jobs of tasks in its process, and those of them that were late; none where it has no tasks.
+    /// Jobs of tasks in its process, and the late ones among them; `None` without tasks.
     pub jobs: Option<(u64, u64)>,
-    /// Readings from Zenoh that were set; none where it listens to no Zenoh.
+    /// Readings set from Zenoh; `None` without a subscription.
     pub zenoh: Option<u64>,
 }
 
-/// A balancer's role.
+/// Role that a balancer reports.
 const BALANCER: &str = "balancer";
-/// The most tasks that a process has.
+/// Most tasks of a process that are summed.
 const TASKS_MAX: usize = 256;
 
-/// Why requests were not done, as [`Look::not_done`] has them.
+/// Reasons why requests were not done, in the order of [`Look::not_done`]: field, and name.
 pub const WHY: [(&str, &str); 5] = [
     ("late_backlog", "backlog"),
     ("late_expired", "expired"),
@@ -74,12 +74,12 @@ pub const WHY: [(&str, &str); 5] = [
 ];
 
 impl Look {
-    /// Whether a balancer told it.
+    /// Whether this is the answer of a balancer.
     pub fn is_balancer(&self) -> bool {
         self.role == BALANCER
     }
 
-    /// From the text; `None` where it is none of a federation.
+    /// Parses an answer to INFO; `None` if it is not from a federation.
     pub fn of(text: &str) -> Option<Look> {
         let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
         let all: BTreeMap<String, String> = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -132,7 +132,7 @@ impl Look {
     }
 }
 
-/// A number of a line of parts: `a=1,b=2`.
+/// Number of a field within a line of parts: `a=1,b=2`.
 pub fn part(line: &str, name: &str) -> Option<u64> {
     let value = line
         .split(',')

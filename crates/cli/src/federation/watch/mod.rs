@@ -1,5 +1,5 @@
-//! `punctual federation watch`: what nodes tell of themselves (INFO), four times a second, as a live view, as lines,
-//! as a page and as JSON. `federation run` shows its nodes by the same.
+//! `punctual federation watch`: the nodes' own figures (INFO), four times a second, as a live view, as lines, as a page
+//! and as JSON. `federation run` shows its nodes by the same means.
 
 mod look;
 mod page;
@@ -30,26 +30,26 @@ use crate::failure::Failure;
 use crate::output::{Output, apart};
 use crate::terminal::{Live, Stop, TICK};
 
-/// How often nodes are asked.
+/// Interval between questions to a node.
 const EVERY: Duration = Duration::from_millis(250);
-/// How long one may take to answer before it counts as silent.
+/// Time without an answer after which a node counts as silent.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often lines are printed where there is no live view.
+/// Interval between printed lines without a live view.
 const LINES_EVERY: Duration = Duration::from_secs(1);
-/// The most answers that wait to be shown.
+/// Capacity of the queue of answers to be shown.
 const TOLD_MAX: usize = 1024;
 
-/// What one node told, or why not.
+/// Number of a node, and its answer or the error.
 type Told = (usize, Instant, Result<Box<Look>, String>);
 
-/// Nodes that are watched, until this is ended.
+/// Watch over nodes, until it is ended.
 pub struct Watching {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Past>,
 }
 
 impl Watching {
-    /// Begins to ask nodes, and to draw what they tell where `live` is given. Where a user presses `q` or Ctrl-C, this
+    /// Starts to ask the nodes, and to draw their figures if `live` is given. If the user presses `q` or Ctrl-C, this
     /// process gets SIGINT, as from any terminal.
     pub fn start(addresses: &[SocketAddr], live: Option<Live>) -> Watching {
         let over = Arc::new(AtomicBool::new(false));
@@ -66,7 +66,7 @@ impl Watching {
                         let is_interrupt =
                             key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
                         if is_interrupt || key.code == KeyCode::Char('q') {
-                            // It cannot be refused to a process itself.
+                            // A process may always signal itself.
                             drop(raise(SIGINT));
                         }
                     }
@@ -81,14 +81,14 @@ impl Watching {
         Watching { over, thread }
     }
 
-    /// Ends it, and gives the terminal back; all that was told.
+    /// Ends the watch, restores the terminal, and returns all figures.
     pub fn end(self) -> Option<Past> {
         self.over.store(true, Ordering::SeqCst);
         self.thread.join().ok()
     }
 }
 
-/// Asks each node by a thread of its own, so that a silent one keeps no other waiting.
+/// Asks each node by a separate thread, so that a silent one does not delay the others.
 fn ask_all(places: &[Place], dial: &Dial, over: &Arc<AtomicBool>) -> Receiver<Told> {
     let (tell, told) = sync_channel(TOLD_MAX);
     for (number, place) in places.iter().enumerate() {
@@ -107,7 +107,7 @@ fn ask_on(number: usize, place: &Place, dial: &Dial, tell: &SyncSender<Told>, ov
             connection = None;
         }
         let looked = looked.map(Box::new).map_err(|error| error.to_string());
-        // Where answers are not taken, this one is not told.
+        // With a full queue, this answer is dropped.
         drop(tell.try_send((number, Instant::now(), looked)));
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -120,7 +120,7 @@ fn look(connection: &mut Option<Stream>, place: &Place, dial: &Dial) -> io::Resu
             let socket = TcpStream::connect_timeout(&place.socket, PATIENCE)?;
             socket.set_read_timeout(Some(PATIENCE))?;
             socket.set_write_timeout(Some(PATIENCE))?;
-            // It waits, as long as that: nothing here asks the system whether it is ready.
+            // The socket blocks, up to that limit: this thread does not poll.
             let mut stream = dial.begin(mio::net::TcpStream::from_std(socket), &place.host)?;
             if let Some(login) = dial.login() {
                 match ask(&mut stream, login)? {
@@ -160,7 +160,7 @@ fn ask(stream: &mut Stream, request: &[u8]) -> io::Result<Value> {
     }
 }
 
-/// Takes what was told, and waits a little for more.
+/// Takes pending answers; waits up to `TICK` for the first.
 fn take(told: &Receiver<Told>, past: &mut Past) {
     match told.recv_timeout(TICK) {
         Ok(first) => [first]
@@ -222,13 +222,13 @@ pub fn watch(arguments: &FederationWatch, command: &str) -> Result<(), Failure> 
     }
 }
 
-/// Whether a live view is to be shown.
+/// Whether to show a live view.
 pub fn is_live(plain: bool) -> bool {
     use std::io::IsTerminal;
     !plain && io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// What was told as a page; `command` is what was typed to get it.
+/// The figures as a page; `command` is the command line that produced it.
 pub fn written(past: &Past, command: &str) -> String {
     page::page(past, command)
 }

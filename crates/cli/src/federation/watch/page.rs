@@ -1,4 +1,4 @@
-//! What nodes have told, as one HTML page.
+//! Figures of watched nodes as one HTML page.
 
 use std::fmt::Write;
 
@@ -13,15 +13,15 @@ use crate::summary::count;
 
 /// Classes of the style sheet, by node.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// The height of a node's lane, and the room for its name.
+/// Height of a node's lane, and width of its name, in pixels.
 const LANE: f64 = 17.0;
 const NAMES: f64 = 84.0;
-/// The class of a master's lane.
+/// Class of a master's lane.
 const MASTER: &str = "c";
-/// The most late requests of a node that are shown.
+/// Most late requests of a node that are shown.
 const LATE_SHOWN: usize = 8;
 
-/// The page; `command` is what was typed to get it.
+/// The page; `command` is the command line that produced it.
 pub fn page(past: &Past, command: &str) -> String {
     let mut body = String::new();
     let _ = writeln!(body, "<p class=\"verdict plain\">{}</p>", escape(&sentence(past)));
@@ -48,7 +48,7 @@ fn looks(past: &Past) -> impl Iterator<Item = (&Node, &Look)> {
         .filter_map(|node| Some((node, node.last.as_ref()?.1.as_ref())))
 }
 
-/// The masters, one after the other.
+/// Sentence that lists the masters in order.
 fn sentence(past: &Past) -> String {
     let reigns = past.nodes.iter().flat_map(|node| {
         let reigning = stretches(node, past.length())
@@ -67,7 +67,7 @@ fn sentence(past: &Past) -> String {
 }
 
 fn tiles(body: &mut String, past: &Past) {
-    // What balancers passed on, nodes count once more; and a node that starts again counts from 0.
+    // Requests through balancers are counted by balancers and by nodes; and a restarted node counts from 0.
     let has_balancers = looks(past).any(|(_, look)| look.is_balancer());
     let asked = |of: fn(&Look) -> u64| {
         let looks = looks(past).filter(|(_, look)| look.is_balancer() == has_balancers);
@@ -162,7 +162,7 @@ fn curves(
     figure(body, title, what, &keys, &chart.svg());
 }
 
-/// A lane for each node: what it was at each moment, until the next.
+/// A lane for each node, with its role at each moment.
 fn roles(past: &Past) -> String {
     let (length, height) = (past.length().max(1.0), TOP + BOTTOM + LANE * past.nodes.len() as f64);
     let x = |at: f64| NAMES + (WIDTH - RIGHT - NAMES) * (at / length).clamp(0.0, 1.0);
@@ -194,7 +194,7 @@ fn roles(past: &Past) -> String {
     drawing("what each node was over time", NAMES, height, &[], &along, &inner)
 }
 
-/// Stretches of one class, from when to when.
+/// Stretches of one class, with start and end in seconds.
 fn stretches(node: &Node, end: f64) -> Vec<(&'static str, f64, f64)> {
     let class = |moment: &Moment| match (moment.is_there, moment.is_master) {
         (false, _) => "late",
@@ -272,7 +272,7 @@ fn nodes(body: &mut String, past: &Past) {
               readings that a newer one took the place of before they came. Oldest: the age at most.</p>\n";
 }
 
-/// Where the time of late requests went, as sums and one by one.
+/// Time of late requests per stage, as sums, and the late requests one by one.
 fn late(body: &mut String, past: &Past) {
     *body += "<h2>Where the time of late requests went</h2>\n";
     let mut rows = vec![vec!["node".to_owned()]];

@@ -1,4 +1,4 @@
-//! What nodes and balancers have told so far.
+//! Figures of nodes and balancers so far.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -10,59 +10,59 @@ use super::look::{Look, WHY};
 use super::{PATIENCE, Told};
 use crate::summary::count;
 
-/// The most moments that are kept of a node: beyond, every other one is let go, and from then on as many are left out.
+/// Most moments kept of a node: beyond, every other one is dropped, and only every second later one is taken.
 const KEPT_MAX: usize = 2400;
 
-/// What a node was at one moment.
+/// Figures of a node at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moment {
-    /// Seconds from the beginning.
+    /// Seconds since the watch began.
     pub at: f64,
-    /// Whether it answered.
+    /// Whether the node answered.
     pub is_there: bool,
-    /// Whether it was the master.
+    /// Whether the node was the master.
     pub is_master: bool,
     /// Requests done a second since the moment before.
     pub done: f64,
-    /// Requests late a second, by time, backlog or want of a master; and unknown.
+    /// Requests late a second (deadline, backlog or no master), and of unknown outcome.
     pub late: f64,
-    /// Entries that it lacked.
+    /// Log entries not yet applied.
     pub lag: f64,
-    /// d; none where it admits everything.
+    /// Bound d in items; `None` where every query is admitted.
     pub bound: Option<f64>,
-    /// Readings a second, of its clients and from its peers.
+    /// Readings a second, from its clients and its peers.
     pub readings: f64,
-    /// The age of the oldest reading, in milliseconds.
+    /// Age of the oldest reading in milliseconds.
     pub age_ms: Option<f64>,
 }
 
-/// One node, or a balancer.
+/// A watched node or balancer.
 #[derive(Debug)]
 pub struct Node {
-    /// Its place among all that are watched.
+    /// Index among all that are watched.
     place: usize,
-    /// Where it is.
+    /// Address for clients, which is asked.
     pub address: SocketAddr,
-    /// The last that it told, and when.
+    /// Last answer, and its instant.
     pub last: Option<(Instant, Box<Look>)>,
-    /// The last thing that went wrong, if that was later.
+    /// Last error, if that was later.
     pub trouble: Option<String>,
-    /// What it was.
+    /// Figures along the watch, oldest first.
     pub moments: Vec<Moment>,
-    /// One of so many is kept, and so many were left out since.
+    /// Stride between kept moments, and the number left out since the last kept one.
     stride: (usize, usize),
 }
 
-/// All that was told.
+/// Figures of all nodes since the watch began.
 #[derive(Debug)]
 pub struct Past {
     began: Instant,
-    /// By node.
+    /// By node, in the order of the addresses.
     pub nodes: Vec<Node>,
 }
 
 impl Past {
-    /// Nothing yet.
+    /// A watch without figures yet.
     pub fn new(addresses: &[SocketAddr]) -> Past {
         let node = |(place, address): (usize, &SocketAddr)| Node {
             place,
@@ -84,7 +84,7 @@ impl Past {
         last.map(|moment| moment.at).fold(0.0, f64::max)
     }
 
-    /// Takes what a node told.
+    /// Takes the answer of a node.
     pub fn take(&mut self, (number, at, looked): Told) {
         let began = self.began;
         if let Some(node) = self.nodes.get_mut(number) {
@@ -92,7 +92,7 @@ impl Past {
         }
     }
 
-    /// Whether it answered as late as any other one, or nearly: at the end of a run all leave.
+    /// Whether the node's last answer is nearly as new as the newest of any node: at the end of a run all leave.
     pub fn answered_to_the_end(&self, node: &Node) -> bool {
         let told = |node: &Node| Some(node.last.as_ref()?.0);
         let newest = self.nodes.iter().filter_map(told).max();
@@ -106,14 +106,14 @@ impl Past {
         self.nodes.iter().any(|node| node.last.is_some())
     }
 
-    /// Why none did.
+    /// For each node, the reason why it did not answer.
     pub fn complaints(&self) -> Vec<String> {
         let why = |node: &Node| node.trouble.clone().unwrap_or_else(|| "no answer".into());
         let line = |node: &Node| format!("{}: {}", node.address, why(node));
         self.nodes.iter().map(line).collect()
     }
 
-    /// A line for each node, as it is now.
+    /// A line for each node, with its present figures.
     pub fn lines(&self) -> String {
         let mut text = String::new();
         for node in &self.nodes {
@@ -159,7 +159,7 @@ impl Past {
         text
     }
 
-    /// All of it.
+    /// All figures as a JSON object.
     pub fn document(&self) -> Value {
         let moment = |moment: &Moment| {
             json!({
@@ -189,7 +189,7 @@ impl Past {
     }
 }
 
-/// An age in milliseconds, as people read it.
+/// Age in ms or s, for display.
 pub fn age(ms: u64) -> String {
     match ms {
         ..10_000 => format!("{} ms", count(ms)),
@@ -197,7 +197,7 @@ pub fn age(ms: u64) -> String {
     }
 }
 
-/// d, as people read it.
+/// Bound d for display.
 pub fn bound(bound: f64) -> String {
     match bound {
         bound if bound.is_finite() && bound < 1e9 => count(bound as u64),
@@ -206,18 +206,17 @@ pub fn bound(bound: f64) -> String {
 }
 
 impl Node {
-    /// Whether its last answer is of now.
+    /// Whether the node answers at present.
     pub fn answers(&self) -> bool {
         self.trouble.is_none() && self.last.as_ref().is_some_and(|(at, _)| at.elapsed() < 2 * PATIENCE)
     }
 
-    /// Whether it is a balancer, as far as it has told.
+    /// Whether it is a balancer, according to its last answer.
     pub fn is_balancer(&self) -> bool {
         self.last.as_ref().is_some_and(|(_, look)| look.is_balancer())
     }
 
-    /// What it is called: its number, once that is known. A balancer has none: it is called by its place among all
-    /// that are watched.
+    /// Name for display: the node's number, once known; a balancer's index among all that are watched.
     pub fn name(&self) -> String {
         match &self.last {
             Some((_, look)) if look.is_balancer() => format!("balancer {}", self.place),
@@ -270,7 +269,7 @@ impl Node {
     }
 }
 
-/// What a node was, by what it told now and before. A node that has started again counts from 0.
+/// Figures of a node, from the differences between two answers. A restarted node counts from 0.
 fn moment(look: &Look, before: &Look, at: f64, span: f64) -> Moment {
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / span.max(1e-3);
     let late = |look: &Look| look.not_done[..4].iter().sum::<u64>();
@@ -287,7 +286,7 @@ fn moment(look: &Look, before: &Look, at: f64, span: f64) -> Moment {
     }
 }
 
-/// Why requests were not done, by the last that a node told: those that there were.
+/// Counts of requests not done by reason, from a node's last answer; without zeros.
 pub fn why(look: &Look) -> Vec<(&'static str, u64)> {
     let all = WHY.iter().zip(look.not_done).map(|((_, name), count)| (*name, count));
     all.filter(|(_, count)| *count > 0).collect()

@@ -1,5 +1,4 @@
-//! The picture of a federation: a pure function from what nodes have told to a terminal frame. Laid out for 80 x 24 and
-//! up.
+//! Picture of a federation: a pure function from the nodes' figures to a terminal frame. Laid out for at least 80 x 24.
 
 use punctual_node::spans::Place;
 use ratatui::Frame;
@@ -13,9 +12,9 @@ use super::past::{Moment, Node, Past, age, bound, why};
 use crate::summary::count;
 use crate::view::panel;
 
-/// Parts of a character, from the bottom.
+/// Bars of increasing height, in eighths of a character.
 const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
-/// Colours of the places where late requests were.
+/// Colours of the stages at which requests were late.
 const PLACES: [Color; Place::ALL.len()] = [
     Color::Gray,
     Color::Yellow,
@@ -28,8 +27,8 @@ const PLACES: [Color; Place::ALL.len()] = [
 const NAMES: usize = 11;
 /// Columns of a node's name in the table.
 const NAME: u16 = 7;
-/// A column of the table of nodes: its title, its width, and the narrowest terminal on which it is shown, if all names
-/// are as short as a node's.
+/// A column of the table of nodes: its title, its width, and the narrowest terminal that shows it if all names are as
+/// short as a node's.
 type Column = (&'static str, u16, u16, fn(&Look, &Moment) -> String);
 const COLUMNS: [Column; 12] = [
     ("standing", 9, 0, |look, _| look.standing.clone()),
@@ -48,7 +47,7 @@ const COLUMNS: [Column; 12] = [
     ("peers", 5, 85, |look, _| format!("{}/{}", look.live.0, look.live.1)),
 ];
 
-/// Draws everything; `hint` says what keys do.
+/// Draws the whole frame; `hint` explains the keys.
 pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
     let nodes = past.nodes.len() as u16;
     let [title, table, late, curves, hints] = Layout::vertical([
@@ -72,7 +71,7 @@ pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
     frame.render_widget(Line::from(format!(" {hint}").dim()), hints);
 }
 
-/// Draws a border; the room inside.
+/// Draws a border, and returns the area inside.
 fn framed(frame: &mut Frame<'_>, area: Rect, title: Line<'static>) -> Rect {
     let block = panel(title);
     let inside = block.inner(area);
@@ -127,7 +126,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
         };
         let role = match look.role.as_str() {
             "master" => "master".green().bold(),
-            // Its name says it.
+            // The name of a balancer already says it.
             _ if look.is_balancer() => "".into(),
             role => role.to_owned().into(),
         };
@@ -154,7 +153,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     frame.render_widget(table, inside);
 }
 
-/// Why requests were not done, and where the time of late ones went: a bar whose parts are the places.
+/// Reasons why requests were not done, and the stages at which late ones spent their time, as a bar of coloured parts.
 fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let places = Place::ALL.iter().zip(PLACES).flat_map(|(place, color)| {
         [
@@ -188,7 +187,7 @@ fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-/// A bar of `width` columns whose parts are as `spent`; nothing where nothing was spent.
+/// A bar of `width` columns, divided in proportion to `spent`; empty if all are 0.
 fn parts(spent: &[u64; Place::ALL.len()], width: usize) -> Vec<Span<'static>> {
     let all: u64 = spent.iter().sum();
     if all == 0 {
@@ -204,7 +203,7 @@ fn parts(spent: &[u64; Place::ALL.len()], width: usize) -> Vec<Span<'static>> {
     spans
 }
 
-/// A row for each node: its last minute, all rows in one scale.
+/// A row for each node with its last minute, all rows in one scale.
 fn draw_curves(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -213,7 +212,7 @@ fn draw_curves(
     color: Color,
     of: fn(&Moment) -> Option<f64>,
 ) {
-    /// Seconds.
+    /// Time on the axis, in seconds.
     const SHOWN: f64 = 60.0;
     let inside = framed(frame, area, title.bold().into());
     let width = (inside.width as usize).saturating_sub(NAMES + 1);
