@@ -1,4 +1,4 @@
-//! The certificates of `punctual serve`, as it starts and while it runs.
+//! Certificates of `punctual serve`: read at the start, and again while it runs.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,7 +9,7 @@ use super::file::TlsPaths;
 use crate::commands::print;
 use crate::failure::Failure;
 
-/// Reads what a node's file names.
+/// Reads the files that a node's file names.
 pub fn load(paths: &TlsPaths) -> Result<Arc<Tls>, Failure> {
     let files = TlsFiles {
         certificate: paths.certificate.clone(),
@@ -20,12 +20,12 @@ pub fn load(paths: &TlsPaths) -> Result<Arc<Tls>, Failure> {
     Ok(Arc::new(tls))
 }
 
-/// Reads them again, and says what came of it; a server that runs goes on with the former ones.
+/// Reads the files again, and prints the result; on an error, the server keeps the former certificates.
 pub fn reload(tls: &Tls) {
     let said = print(&match tls.reload(SystemTime::now()) {
         Ok(()) => "certificate read again; connections that begin get it\n".to_owned(),
         Err(error) => format!("certificate kept as it was: {error}\n"),
     });
-    // A full disk under its output ends no server.
+    // A failing standard output (such as a full disk) must not end the server.
     drop(said);
 }

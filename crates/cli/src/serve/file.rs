@@ -1,4 +1,4 @@
-//! The file of a node.
+//! Configuration file of a node, in TOML.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,44 +16,44 @@ use crate::failure::Failure;
 use crate::federation::membership::{self, LogAddress, Membership};
 use crate::scenario::{Section, read_document};
 
-/// What a node serves, and how.
+/// Settings of a node, from its file.
 #[derive(Clone, Debug)]
 pub struct NodeFile {
     pub listen: SocketAddr,
     pub options: Options,
     pub store: PathBuf,
     pub durability: Durability,
-    /// In bytes.
+    /// Greatest size of the store, in bytes.
     pub quota: usize,
     pub verify: Verify,
     pub users: Vec<User>,
     pub tls: Option<TlsPaths>,
-    /// Where figures are told, on this machine.
+    /// Loopback address of the metrics.
     pub metrics: Option<SocketAddr>,
     pub objects: Vec<ObjectSpec>,
-    /// How many there may be, with those that clients make.
+    /// Most temporal objects, including those that clients create.
     pub objects_max: usize,
-    /// Where decisions of the loop are written at the end.
+    /// File for the log of the loop's decisions, written at the end.
     pub record: Option<PathBuf>,
-    /// Tasks beside the server.
+    /// Tasks to run in the server's process.
     pub tasks: Option<TasksFile>,
-    /// Readings from Zenoh.
+    /// Subscriptions to readings from Zenoh.
     pub zenoh: Option<ZenohFile>,
-    /// If given, it is a node of a federation.
+    /// Membership of a federation; `None` for a single node.
     pub federation: Option<Membership>,
 }
 
-/// The files of certificates.
+/// Paths of certificate files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsPaths {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Authorities of clients, which then need a certificate each.
+    /// Authorities of client certificates; `None`: clients need no certificate.
     pub clients: Option<PathBuf>,
 }
 
 impl TlsPaths {
-    /// Relative paths are from this folder on.
+    /// Resolves relative paths against this folder.
     pub fn lie_in(&mut self, folder: &Path) {
         let paths = [&mut self.certificate, &mut self.key]
             .into_iter()
@@ -84,25 +84,25 @@ impl Default for NodeFile {
     }
 }
 
-/// The most threads that call the store, and the most connections: each takes a descriptor and some memory.
+/// Most threads that call the store, and most connections: each takes a descriptor and some memory.
 const THREADS_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = 100_000;
-/// What the connections of a server may take at least: a longest request, and its reply.
+/// Least memory limit for the connections of a server: the longest request and its reply must fit.
 const BYTES_MIN: usize = 64 << 20;
-/// The longest value of a temporal object, in bytes, and the most objects: each has its place in memory from the start.
+/// Longest value of a temporal object, in bytes, and most objects: memory for all is reserved at the start.
 const TEMPORAL_LEN_MAX: usize = 1 << 20;
 const OBJECTS_MAX: usize = 1 << 20;
 
-/// Reads a file; what it leaves out is as by default.
+/// Reads a node's file; missing keys keep their defaults.
 ///
 /// # Errors
-/// [`Failure::Input`] with one line per problem: file, line, key, what to do.
+/// [`Failure::Input`] with one line per problem: file, line, key, remedy.
 pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     let shown = file.display();
     let text = crate::bounded::text(file)
         .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a node")]))?;
     let mut node = read(&text, &shown.to_string()).map_err(Failure::input)?;
-    // Beside the file, wherever the command was typed.
+    // Relative paths start at the file's folder, not at the current one.
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
         node.record = node.record.map(|record| folder.join(record));
@@ -190,14 +190,14 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     node
 }
 
-/// Complains about objects that tasks and clients cannot share.
+/// Reports objects that tasks and clients cannot share.
 fn check_objects(top: &mut Section<'_, '_>, objects: &[ObjectSpec], tasks: &TasksFile, is_member: bool) {
     for spec in objects.iter().filter(|spec| tasks::is_taken(&spec.key)) {
         let key = spec.key.escape_ascii();
         let what = format!("{key} is a key of the scenario's own objects: give the object another key");
         top.complain("object", what);
     }
-    // Those of a federation are made while it runs.
+    // Objects of a federation are created while it runs, so their keys are not known here.
     let known = |key: &str| objects.iter().find(|spec| spec.key == key.as_bytes());
     let sets = tasks.sets.iter().map(|set| &set.object);
     for key in tasks.reads.iter().chain(sets.clone()) {
@@ -232,7 +232,7 @@ fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     options.drain_max = within(section, "drain_max", spans).unwrap_or(options.drain_max);
 }
 
-/// Where clients come to.
+/// Address to listen on for clients.
 pub fn listen(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
     let listen = section.text("listen")?.parse();
     if listen.is_err() {
@@ -241,7 +241,7 @@ pub fn listen(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
     listen.ok()
 }
 
-/// Where figures for Prometheus are.
+/// Address of the metrics for Prometheus.
 pub fn metrics(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
     let address = of_this_machine(&section.text("metrics")?);
     if let Err(what) = &address {
@@ -250,7 +250,7 @@ pub fn metrics(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
     address.ok()
 }
 
-/// An address that no other machine reaches.
+/// Parses an address that no other machine can reach.
 pub fn of_this_machine(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse::<SocketAddr>().ok();
     let address = address.filter(|address| address.ip().is_loopback());
@@ -293,7 +293,7 @@ pub fn tls(section: &mut Section<'_, '_>) -> TlsPaths {
     }
 }
 
-/// The users of a node or a balancer.
+/// Users of a node or a balancer.
 pub fn users(top: &mut Section<'_, '_>) -> Vec<User> {
     let users = top.tables("user", user);
     for (at, user) in users.iter().enumerate() {
@@ -314,7 +314,7 @@ fn user(section: &mut Section<'_, '_>) -> User {
         let what = format!("each user has a name of 1 to {USER_NAME_MAX} letters, digits and signs, without blanks");
         section.complain("name", what);
     }
-    // Nothing of what is there is said: it may be the password itself.
+    // The error does not quote the value, which may be the password itself.
     let password = section.secret("password").unwrap_or_default().parse();
     if let Err(NoHash) = password {
         section.complain("password", NoHash.to_string());
@@ -359,7 +359,7 @@ fn object(section: &mut Section<'_, '_>) -> ObjectSpec {
     }
 }
 
-/// A value that must lie in a range.
+/// Value of a key that must lie in `range`.
 pub fn within<T: Setting>(
     section: &mut Section<'_, '_>,
     key: &'static str,
@@ -374,7 +374,7 @@ pub fn within<T: Setting>(
     None
 }
 
-/// What a key may hold.
+/// Types of values that `within` can read.
 pub trait Setting: PartialOrd + std::fmt::Display + Sized {
     fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<Self>;
 }

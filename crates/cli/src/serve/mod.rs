@@ -39,12 +39,12 @@ use crate::failure::Failure;
 use crate::federation::member;
 use crate::output::Output;
 
-/// Descriptors that are no connections: the store's, the event loop's.
+/// Descriptors that are not connections: those of the store and the event loop.
 const DESCRIPTORS_KEPT: u64 = 64;
-/// In how many looks at a server its certificates are looked at: each second.
+/// Looks between two checks of the certificate files: once a second.
 #[cfg(feature = "tls")]
 const CERTIFICATES_EVERY: u64 = 50;
-/// How often a server that runs is looked at.
+/// Interval between looks at a running server.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Carries out `punctual serve`.
@@ -88,15 +88,15 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
             room.max(1)
         ))?;
     }
-    // Signals first: one that comes while the store is opened ends the server in order as well. A second one ends it at
-    // once, as a kill does: handlers run in this order, so that the first finds `asked` unset.
+    // Signals first: a signal while the store is opened also ends the server in order. A second one ends it at once,
+    // like a kill: handlers run in this order, so the first signal finds `asked` unset.
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
             .and_then(|_| register(signal, Arc::clone(&asked)))
             .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
     }
-    // SIGHUP has certificates read again; without them it ends the server, as it ends any program.
+    // SIGHUP reloads certificates; without certificates it ends the server, as it ends any program.
     let taken = [SIGINT, SIGTERM].into_iter().chain(node.tls.as_ref().map(|_| SIGHUP));
     let signals = Signals::new(taken)
         .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
@@ -110,7 +110,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         let what = "tls: this build of punctual has no TLS: build it with `--features tls`";
         return Err(Failure::input([what]));
     }
-    // The port before the store: a second server says what is wrong without a look at the store.
+    // The port before the store: a second server fails here, without opening the store.
     node.options.users = Arc::new(Users::new(std::mem::take(&mut node.users), password::salt()?));
     let listening = Listening::bind_with(node.listen, &node.options.users).map_err(|error| input(&error))?;
     let page = match node.metrics.map(Page::bind).transpose() {
@@ -137,13 +137,13 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         Ok(opened)
     })?;
     let (Some(running), Some(store)) = (running, shared) else {
-        return Ok(()); // a signal came before they began
+        return Ok(()); // a signal came before the tasks began
     };
     node.options.tasks = Some(running.told());
     serve_on(listening, store, &node, page, signals, Some((running, record)))
 }
 
-/// Serves the store until a signal asks it to end.
+/// Serves the store until a signal asks for the end.
 fn serve_on<E: Engine + 'static>(
     listening: Listening,
     store: Arc<Store<E, LinuxOs>>,
@@ -188,7 +188,7 @@ fn serve_on<E: Engine + 'static>(
     asked.and(ended).and(stopped)
 }
 
-/// Raises what this process may have open up to what it may set itself; how many that are.
+/// Raises the limit of open descriptors to its hard limit; returns the new limit.
 pub fn raise_descriptors() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -230,7 +230,7 @@ fn until_asked<E: Engine>(
             return Err(Failure::Internal(what.into()));
         }
         if tasks.is_some_and(|tasks| tasks.ended()()) {
-            // Why is told with what they came to.
+            // The reason is printed with the results of the tasks.
             return Ok(());
         }
         std::thread::sleep(LOOK_EVERY);
@@ -238,7 +238,7 @@ fn until_asked<E: Engine>(
     Ok(())
 }
 
-/// Opens the store, with the objects of `base`, those of the file, and those that clients have made in earlier runs.
+/// Opens the store, with the objects of `base`, those of the file, and those that clients created in earlier runs.
 fn open<E: Engine>(
     node: &mut NodeFile,
     base: StoreOptions,
@@ -260,7 +260,7 @@ fn open<E: Engine>(
             (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded),
         )? {
             let (key, record) = record?;
-            // A node's store has records of the store's own there, too.
+            // The store of a federation's node has the store's own records in this table, too.
             if is_reserved(&key) || objects.iter().any(|known| known.key == *key) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! In place of readings from Zenoh, in a program that was built without.
+//! Stands in for readings from Zenoh in a build without it.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::scenario::Section;
 const WITHOUT: &str = "this program was built without Zenoh: build it with `cargo build --release --features zenoh`, or \
                        leave it out";
 
-/// There is none.
+/// Has no value: a build without Zenoh reads no such settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ZenohFile {}
 
-/// There is none.
+/// Has no value: a build without Zenoh opens no session.
 pub enum Source {}
 
-/// Complains about what is there.
+/// Reports Zenoh's keys as errors.
 pub fn read(top: &mut Section<'_, '_>) -> Option<ZenohFile> {
     for key in ["zenoh", "zenoh_session"] {
         if top.has(key) {

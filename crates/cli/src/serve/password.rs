@@ -1,4 +1,4 @@
-//! `punctual serve hash`: from a password to what a node's file keeps of it.
+//! `punctual serve hash`: computes the line for a password in a node's file.
 
 use std::io::{BufRead, IsTerminal, Read, stdin};
 
@@ -19,7 +19,7 @@ pub fn hash(rounds: u32) -> Result<(), Failure> {
     print(&format!("{}\n", Hashed::of(&password, salt()?, rounds)))
 }
 
-/// One line of standard input, without its end. What a terminal's user types is not shown.
+/// Reads a password: one line of standard input, without its end. Turns the echo of a terminal off meanwhile.
 fn read() -> Result<Vec<u8>, Failure> {
     let input = stdin().lock();
     let silent = input.is_terminal().then(Silent::begin);
@@ -41,7 +41,7 @@ fn read() -> Result<Vec<u8>, Failure> {
     Ok(password.to_vec())
 }
 
-/// Bytes that no other program knows.
+/// Random bytes of the kernel, as a salt.
 pub fn salt() -> Result<[u8; 16], Failure> {
     let mut salt = [0; 16];
     std::fs::File::open("/dev/urandom")
@@ -50,13 +50,13 @@ pub fn salt() -> Result<[u8; 16], Failure> {
     Ok(salt)
 }
 
-/// A terminal that does not show what is typed, until this is dropped.
+/// Terminal without echo, until this is dropped; holds the former settings.
 struct Silent(Option<libc::termios>);
 
 impl Silent {
     fn begin() -> Silent {
         let mut before = std::mem::MaybeUninit::<libc::termios>::uninit();
-        // SAFETY: a place for what the call writes.
+        // SAFETY: the pointer is valid for the write of the call.
         if unsafe { libc::tcgetattr(libc::STDIN_FILENO, before.as_mut_ptr()) } != 0 {
             return Silent(None);
         }
@@ -64,7 +64,7 @@ impl Silent {
         let before = unsafe { before.assume_init() };
         let mut quiet = before;
         quiet.c_lflag &= !libc::ECHO;
-        // SAFETY: settings that the call above has given, but for one flag.
+        // SAFETY: settings from the call above, except for one flag.
         unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, &quiet) };
         Silent(Some(before))
     }
@@ -73,7 +73,7 @@ impl Silent {
 impl Drop for Silent {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // SAFETY: the settings that there were before.
+            // SAFETY: the settings from before.
             unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, before) };
         }
     }

@@ -13,20 +13,20 @@ use super::file::within;
 use crate::failure::Failure;
 use crate::scenario::Section;
 
-/// The most objects that puts set, unless the file says another number: a stranger that names new ones all the time
-/// leaves the federation room for its own.
+/// Default for the most objects that Zenoh publishers may create: a publisher that invents new ones all the time leaves
+/// the federation room for its own.
 const OBJECTS: usize = 256;
 
-/// What the file says.
+/// Settings of Zenoh from a node's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZenohFile {
-    /// The session.
+    /// Session, and the rules from keys to objects.
     pub spec: Spec,
-    /// The most objects that puts set.
+    /// Most objects that Zenoh publishers may create.
     pub objects_max: usize,
 }
 
-/// Reads it.
+/// Reads the tables `[[zenoh]]` and `[zenoh_session]`.
 pub fn read(top: &mut Section<'_, '_>) -> Option<ZenohFile> {
     let tables = top.tables("zenoh", table);
     let has_session = top.has("zenoh_session");
@@ -84,10 +84,10 @@ fn session(section: &mut Section<'_, '_>) -> (Spec, usize) {
     (spec, within(section, "objects_max", 1..=most).unwrap_or(OBJECTS))
 }
 
-/// Opens the session for a node that is to begin.
+/// Opens the session of a node that starts.
 ///
 /// # Errors
-/// [`Failure::Input`] where it cannot be opened, with what to do.
+/// [`Failure::Input`] with a remedy, if it cannot be opened.
 pub fn start(file: &ZenohFile, listening: &mut Listening) -> Result<Arc<Source>, Failure> {
     let failed = |error: &dyn std::fmt::Display| {
         let what = "look at [zenoh_session]: `listen` names free ports of this machine, and with mode = \"client\" one \
@@ -98,7 +98,7 @@ pub fn start(file: &ZenohFile, listening: &mut Listening) -> Result<Arc<Source>,
     let own = namings.iter().filter_map(|naming| naming.plain());
     let own = own.map(|name| name.as_bytes().to_vec());
     let waker = listening.waker();
-    // A waker that fails leaves the loop to its next beat.
+    // If the waker fails, the loop looks at its next beat.
     let wake = move || drop(waker.wake());
     let (len_max, objects_max) = (listening.temporal.max_len, file.objects_max);
     let letterbox = Arc::new(Letterbox::new(len_max, objects_max, own, wake));

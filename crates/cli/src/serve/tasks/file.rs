@@ -1,35 +1,35 @@
-//! What the section `[tasks]` says.
+//! Section `[tasks]` of a node's file.
 
 use std::path::PathBuf;
 
 use crate::scenario::Section;
 
-/// The longest number of a job, in bytes.
+/// Longest number of a job, in decimal digits.
 const NUMBER_BYTES: usize = 20;
 
-/// What the section says.
+/// Settings of the tasks in a server's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TasksFile {
-    /// The scenario.
+    /// File of the scenario with the tasks.
     pub scenario: PathBuf,
-    /// Whether the readings of its sensors come from clients, in place of its recording.
+    /// Whether the readings of its sensors come from clients instead of its recording.
     pub from_clients: bool,
-    /// Temporal objects that tasks read which read sensors, besides the scenario's own.
+    /// Temporal objects that its sensor-reading tasks read, in addition to the scenario's own.
     pub reads: Vec<String>,
     /// Temporal objects that a task sets at the end of each job.
     pub sets: Vec<SetBy>,
 }
 
-/// An object that a task sets.
+/// A temporal object, and the task that sets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetBy {
-    /// By its name in the scenario.
+    /// Name of the task in the scenario.
     pub task: String,
-    /// Its key.
+    /// Key of the temporal object.
     pub object: String,
 }
 
-/// Reads the section.
+/// Reads the section `[tasks]`.
 pub fn read(section: &mut Section<'_, '_>) -> TasksFile {
     let scenario = section.text("scenario").unwrap_or_default();
     if scenario.is_empty() {
@@ -59,12 +59,12 @@ pub fn read(section: &mut Section<'_, '_>) -> TasksFile {
     }
 }
 
-/// Whether `key` is one that a scenario's own objects have.
+/// Whether `key` has the form of a scenario's own objects.
 pub fn is_taken(key: &[u8]) -> bool {
     key.len() == 12 && (key.starts_with(b"sens") || key.starts_with(b"objt")) && key[4..].iter().all(u8::is_ascii_digit)
 }
 
-/// Whether an object with values of at most so many bytes takes the number of any job.
+/// Whether values of at most `max_len` bytes can hold the number of any job.
 pub fn takes_numbers(max_len: usize) -> bool {
     max_len >= NUMBER_BYTES
 }

@@ -1,4 +1,4 @@
-//! The section `[tasks]` of a node's file: the tasks of a scenario in the process that serves (decision 46).
+//! The section `[tasks]` of a node's file: tasks of a scenario in the server's process (decision 46).
 
 pub mod file;
 
@@ -29,14 +29,14 @@ use crate::failure::Failure;
 use crate::scenario::{self, Loaded};
 use crate::{protection, summary, trace};
 
-/// How often what tasks have come to is told to the server.
+/// Interval between updates of the tasks' figures in the server.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
-/// How often the thread that tells it looks whether the server ends.
+/// Interval at which the thread of these updates checks whether the server ends.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The longest reading that a task reads without memory being found for it.
+/// Longest reading that a task reads without an allocation.
 const READING_BYTES: usize = 1 << 10;
 
-/// Tasks that were read and checked, and have not begun.
+/// Tasks that were read and checked, but not started.
 pub struct ReadyTasks {
     file: TasksFile,
     loaded: Loaded,
@@ -47,7 +47,7 @@ impl ReadyTasks {
     /// Reads the scenario.
     ///
     /// # Errors
-    /// [`Failure::Input`] where it is none, or none for a node.
+    /// [`Failure::Input`] if the file is no scenario, or not suitable for a node.
     pub fn load(file: &TasksFile) -> Result<ReadyTasks, Failure> {
         let loaded = scenario::load(Some(&file.scenario), &[])?;
         let mut wrong = Vec::new();
@@ -96,20 +96,20 @@ impl ReadyTasks {
         })
     }
 
-    /// The store may take so many bytes.
+    /// Limits the store to `map_bytes`.
     pub fn within(&mut self, map_bytes: u64) {
         self.request.scenario.store.map_bytes = map_bytes;
     }
 
-    /// Decisions are to be kept.
+    /// Requests a log of the decisions.
     pub fn record(&mut self) {
         self.request.record = true;
     }
 
-    /// Starts the tasks on the store that `open` opens, unless `asked` says meanwhile that it is to end.
+    /// Starts the tasks on the store that `open` opens. Returns `None` if `asked` is set meanwhile.
     ///
     /// # Errors
-    /// [`Failure`]; the machine has been put back.
+    /// [`Failure`]; the machine's settings are restored by then.
     pub fn start(
         self,
         asked: &AtomicBool,
@@ -118,7 +118,7 @@ impl ReadyTasks {
         let ReadyTasks { file, loaded, request } = self;
         let mut watch = |progress: Progress<'_>| {
             if let Progress::Stage(what) = progress {
-                // A reader that has gone away misses it.
+                // A reader that has gone away misses the line.
                 drop(print(&format!("tasks of {}: {what}\n", loaded.shown())));
             }
             match asked.load(Ordering::SeqCst) {
@@ -144,8 +144,8 @@ impl ReadyTasks {
     }
 }
 
-/// Takes the calling thread off the exclusive cores of this process, and so the threads that it starts from now on: a
-/// sweep moves those of other programs.
+/// Moves the calling thread, and threads that it starts later, off the exclusive cores of this process. The sweep of
+/// those cores moves only threads of other programs.
 fn keep_off() {
     let found = recovery::look(&recovery::folder()).unwrap_or_default();
     let own = { found.holders.iter() }.find(|holder| holder.process == std::process::id() as i32);
@@ -153,12 +153,12 @@ fn keep_off() {
     let mut left = thread::allowed_cores();
     left.retain(|core| !exclusive.contains(core));
     if !exclusive.is_empty() && !left.is_empty() {
-        // Where it is refused, the server's threads are as other threads below the tasks' priority.
+        // If this fails, the server's threads behave like other threads below the tasks' priority.
         drop(thread::pin_to(&left));
     }
 }
 
-/// What was obtained for the tasks, and what was not.
+/// Line on the started tasks, and one for each protection that was refused.
 fn begun(header: &RunHeader, loaded: &Loaded) -> String {
     let tasks = loaded.scenario.tasks.len();
     let mut text = format!("tasks of {}: {tasks} run beside the server\n", loaded.shown());
@@ -170,7 +170,7 @@ fn begun(header: &RunHeader, loaded: &Loaded) -> String {
     text
 }
 
-/// Tasks that run.
+/// Tasks that run in the server's process.
 pub struct RunningTasks {
     runtime: Runtime<NodeEngine>,
     told: Arc<Tasks>,
@@ -219,22 +219,22 @@ impl RunningTasks {
         })
     }
 
-    /// Where they tell what they have come to.
+    /// Figures of the tasks, as INFO shows them.
     pub fn told(&self) -> Arc<Tasks> {
         Arc::clone(&self.told)
     }
 
-    /// Says whether they have ended by themselves.
+    /// Function that returns whether the tasks have ended by themselves.
     pub fn ended(&self) -> impl Fn() -> bool + Send + use<> {
         let ended = Arc::clone(&self.ended);
         move || ended.load(Ordering::SeqCst)
     }
 
-    /// Ends them after the jobs under way, puts the machine back, and prints what they came to. What was decided, if it
-    /// was to be kept.
+    /// Stops the tasks after their current jobs, restores the machine's settings, and prints the report. Returns the
+    /// log of decisions, if one was requested.
     ///
     /// # Errors
-    /// [`Failure`] where the store failed, or the machine could not be put back.
+    /// [`Failure`] if the store failed, or the settings could not be restored.
     pub fn end(mut self) -> Result<Option<EventLog>, Failure> {
         self.stop.store(true, Ordering::SeqCst);
         let ended = self.runtime.stop();
@@ -246,7 +246,7 @@ impl RunningTasks {
     }
 }
 
-/// Where something else has failed: the machine is put back all the same.
+/// After another error, the machine's settings are restored here.
 impl Drop for RunningTasks {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
@@ -271,12 +271,12 @@ fn figures_of(task: &TaskReport) -> TaskFigures {
 }
 
 thread_local! {
-    /// What a task has read last.
+    /// Buffer for the reading that this thread's task read last.
     static READING: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(READING_BYTES));
 }
 
-/// What tasks with a store of their own have to do with a node's readings: they read what the node has in memory, and
-/// leave what the node is to set.
+/// Access to a node's readings for tasks with a separate store: they read values that the node has in memory, and leave
+/// new values for the node to install.
 pub fn beside<E: Engine + 'static>(
     file: &TasksFile,
     store: Arc<NodeStore>,
@@ -304,13 +304,13 @@ pub fn beside<E: Engine + 'static>(
     }
 }
 
-/// What tasks have to do with a store that is also the server's.
+/// Access to readings for tasks that share the server's store.
 pub fn shared(file: &TasksFile, store: Arc<NodeStore>) -> Opened {
     let objects = |key: &String| store.object(key.as_bytes());
     let read = |object| -> beside::Read {
         let store = Arc::clone(&store);
         Arc::new(move || {
-            // What became of it is not asked: an object without a value costs the look all the same.
+            // The result is ignored: a read of an object without a value costs as much time.
             READING.with_borrow_mut(|value| drop(store.read(object, value)));
         })
     };
