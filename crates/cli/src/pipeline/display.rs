@@ -1,7 +1,7 @@
-//! The thread that draws the live view and hears keys and signals while a pipeline runs.
+//! Thread that draws the live view and reads keys and signals while a pipeline runs.
 //!
-//! The pipeline never waits for it: pictures go through a queue of one place, and a picture that finds it full is not
-//! shown. The thread has no real-time priority.
+//! The pipeline never waits for this thread: pictures go through a queue of capacity one, and a picture that finds it
+//! full is dropped. The thread has no real-time priority.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +17,23 @@ use super::view;
 use crate::failure::Failure;
 use crate::terminal::{Live, STOPPING, Stop, TICK, say};
 
-/// Frames per second, at most.
+/// Highest frame rate, in frames per second.
 pub const RATE_MAX: f64 = 100_000.0;
-/// Keys that wait until the run looks.
+/// Capacity of the queue of requests by keys.
 const ASKED_MAX: usize = 16;
-/// The slowest rate that keys give, in frames per second.
+/// Lowest frame rate that keys can set, in frames per second.
 const RATE_MIN: f64 = 1.0;
 
-/// What a key asks for.
+/// Requests to the run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Asked {
     Stage(Wish),
     Rate(Rate),
-    /// That the run looks: something has changed.
+    /// A change that the run should look at.
     Look,
 }
 
-/// Tells a run that a thread has ended, however it has: the thread has this until then.
+/// Guard of a thread: when the thread ends in any way, its drop sets a flag and notifies the run.
 #[derive(Debug)]
 pub struct Ending {
     ended: Arc<AtomicBool>,
@@ -43,12 +43,12 @@ pub struct Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        // Where the queue is full, the run looks in any case.
+        // If the queue is full, the run looks anyway.
         let _ = self.asks.try_send(Asked::Look);
     }
 }
 
-/// How a key changes the rate.
+/// Changes of the frame rate by a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     Real,
@@ -57,7 +57,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// The time between two frames after such a change of `period`; `real` is that of real time.
+    /// Time between two frames after this change of `period`; `real` is the time of the recording.
     pub fn of(self, real: Nanos, period: Option<Nanos>) -> Nanos {
         let real = real.as_secs_f64();
         let now = period.map_or(real, Nanos::as_secs_f64);
@@ -72,13 +72,13 @@ impl Rate {
 
 enum Notice {
     Show(Box<Shown>),
-    /// The terminal is to be given back, which the channel is told.
+    /// Restore the terminal, then reply on the channel.
     Leave(SyncSender<()>),
 }
 
-/// Hears the user, and draws where there is a terminal.
+/// Front end of the thread: reads keys and signals, and draws if there is a terminal.
 pub struct Display {
-    /// The user wants the end.
+    /// Set once the user asks to stop.
     pub stop: Arc<AtomicBool>,
     /// Whether there is a live view.
     pub live: bool,
@@ -88,10 +88,10 @@ pub struct Display {
 }
 
 impl Display {
-    /// With a picture where `live`.
+    /// Starts the thread, with a picture if `live`.
     ///
     /// # Errors
-    /// [`Failure`] where signals cannot be heard, or the terminal cannot be used.
+    /// [`Failure`] if signal handlers cannot be installed, or the terminal cannot be used.
     pub fn start(live: bool) -> Result<Display, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let heard = Stop::listen(Arc::clone(&stop))?;
@@ -119,34 +119,34 @@ impl Display {
         Ok(display)
     }
 
-    /// Shows this, unless the terminal is busy with what came before.
+    /// Shows this picture, unless the thread still draws the previous one.
     pub fn show(&self, shown: Shown) {
         let _ = self.notices.try_send(Notice::Show(Box::new(shown)));
     }
 
-    /// What keys have asked for.
+    /// Next request by a key, if there is one.
     pub fn asked(&self) -> Option<Asked> {
         self.asked.try_recv().ok()
     }
 
-    /// Waits until a key asks for something, the user wants the end or a thread has ended, for `at_most`. Answers what
-    /// was asked for.
+    /// Waits at most `at_most` until a key requests something, the user asks to stop or a thread has ended. Returns the
+    /// request.
     pub fn wait(&self, at_most: Duration) -> Option<Asked> {
         self.asked.recv_timeout(at_most).ok()
     }
 
-    /// What a thread has until it ends, and the flag that tells that it has.
+    /// Guard for a new thread, and the flag that is set when the thread ends.
     pub fn ending(&self) -> (Ending, Arc<AtomicBool>) {
         let (ended, asks) = (Arc::new(AtomicBool::new(false)), self.asks.clone());
         let flag = Arc::clone(&ended);
         (Ending { ended, asks }, flag)
     }
 
-    /// Gives the terminal back, so that what follows (a report, an error) can be read. Signals are heard on.
+    /// Restores the terminal, so that later output (a report, an error) is readable. Signals are still handled.
     pub fn leave(&mut self) {
         let (told, left) = sync_channel(1);
         if self.notices.send(Notice::Leave(told)).is_ok() {
-            // Where the thread has panicked, there is no picture any more.
+            // If the thread has panicked, the terminal is restored already.
             let _ = left.recv();
         }
     }
@@ -163,9 +163,9 @@ struct Screen {
     stop: Stop,
     asks: SyncSender<Asked>,
     shown: Shown,
-    /// The number of the stage that keys are about.
+    /// Index of the stage that keys act on.
     chosen: usize,
-    /// The user knows that the run is stopping.
+    /// Whether the user was notified that the run is stopping.
     told: bool,
 }
 
@@ -211,7 +211,7 @@ impl Screen {
         for key in keys {
             self.chosen = chosen(self.chosen, self.shown.stages.len(), &key);
             if let Some(asked) = self.meant(&key) {
-                // One too many is passed over.
+                // Dropped if the queue is full.
                 let _ = self.asks.try_send(asked);
             }
         }
@@ -234,7 +234,7 @@ impl Screen {
     }
 }
 
-/// The stage that is chosen after a key.
+/// Index of the chosen stage after a key.
 fn chosen(now: usize, stages: usize, key: &KeyEvent) -> usize {
     match key.code {
         KeyCode::Down | KeyCode::Tab => (now + 1) % stages.max(1),

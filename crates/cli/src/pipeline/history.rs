@@ -1,4 +1,4 @@
-//! What the page shows along a run, in a bounded number of columns: a longer run has wider ones.
+//! Figures along a run for the page, in a bounded number of columns: a longer run has wider ones.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use punctual_os::LinuxOs;
 use punctual_runtime::linux::pipeline::{Cause, Handover, Panel};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
-/// Between two looks at cores and queues.
+/// Interval between looks at cores and queues.
 const LOOK: Nanos = Nanos::from_millis(2);
-/// Columns at most.
+/// Most columns; beyond, pairs are merged.
 const COLUMNS_MAX: usize = 240;
-/// The width of a column at first.
+/// Initial width of a column.
 const COLUMN: Nanos = Nanos::from_millis(5);
-/// Blackouts are told apart by so many parts of a decade...
+/// Blackouts are counted in this many classes per decade of their length.
 pub const PARTS: u32 = 10;
-/// ...from a tenth of a microsecond on, over so many decades.
+/// Number of decades, from a tenth of a microsecond on.
 pub const DECADES: u32 = 8;
 
-/// What happened in one column.
+/// Counts within one column.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Column {
     pub looks: u32,
-    /// At how many looks stage `s` was on core `c`, at `s * cores + c`.
+    /// Number of looks at which stage `s` was on core `c`, at index `s * cores + c`.
     pub on_core: Vec<u32>,
-    /// The sum of each queue's levels.
+    /// Sum of the levels of each queue over the looks.
     pub waiting: Vec<u64>,
-    /// How many blackouts there were of that cause and part of a decade.
+    /// Number of blackouts by cause and class of length.
     pub blackouts: BTreeMap<(Kind, u32), u32>,
 }
 
-/// Why a stage had no process for a while.
+/// Reason why a stage had no process for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Moved,
@@ -37,7 +37,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// `None` where the stage has just begun.
+    /// `None` for a stage that has just started.
     pub fn of(cause: Cause) -> Option<Kind> {
         match cause {
             Cause::Began => None,
@@ -48,7 +48,7 @@ impl Kind {
 }
 
 impl Column {
-    /// Both as one.
+    /// Merges two columns into one.
     fn with(mut self, other: Column) -> Column {
         if self.looks == 0 && self.blackouts.is_empty() {
             return other;
@@ -68,7 +68,7 @@ fn add<T: Copy + Default + std::ops::AddAssign>(sums: &mut Vec<T>, more: &[T]) {
     sums.iter_mut().zip(more).for_each(|(sum, value)| *sum += *value);
 }
 
-/// The columns so far.
+/// All columns so far, each of the same width.
 #[derive(Clone, Debug)]
 pub struct History {
     pub width: Nanos,
@@ -77,7 +77,7 @@ pub struct History {
 }
 
 impl History {
-    /// Of a pipeline on so many cores.
+    /// A history without columns, of a pipeline on this many cores.
     pub fn new(cores: usize) -> History {
         History {
             width: COLUMN,
@@ -86,7 +86,7 @@ impl History {
         }
     }
 
-    /// A look at `at`, since the beginning: the number of each stage's core, and the levels of the queues.
+    /// Records a look at `at` (since the beginning): the index of each stage's core, and the levels of the queues.
     pub fn look(&mut self, at: Nanos, on: &[Option<usize>], waiting: &[u64]) {
         let cores = self.cores;
         let column = self.column(at);
@@ -101,18 +101,18 @@ impl History {
         add(&mut column.waiting, waiting);
     }
 
-    /// A blackout that ended at `at`.
+    /// Records a blackout that ended at `at`.
     pub fn blackout(&mut self, at: Nanos, kind: Kind, lasted: Nanos) {
         *self.column(at).blackouts.entry((kind, part(lasted))).or_default() += 1;
     }
 
-    /// The share of a column's looks at which a stage was on a core.
+    /// Share of a column's looks at which a stage was on a core.
     pub fn share(&self, column: &Column, stage: usize, core: usize) -> f64 {
         let looks = column.on_core.get(stage * self.cores + core).copied().unwrap_or(0);
         f64::from(looks) / f64::from(column.looks.max(1))
     }
 
-    /// The column of an instant; where it would be one too many, all become twice as wide.
+    /// Column of an instant; once that would exceed `COLUMNS_MAX`, all become twice as wide.
     fn column(&mut self, at: Nanos) -> &mut Column {
         while at.0 / self.width.0 >= COLUMNS_MAX as u64 {
             self.width.0 *= 2;
@@ -130,7 +130,7 @@ impl History {
     }
 }
 
-/// Looks at a pipeline again and again.
+/// Samples a pipeline into a history.
 pub struct Watched {
     pub history: History,
     cores: Vec<CoreId>,
@@ -139,7 +139,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Of a pipeline on these cores.
+    /// Starts with a pipeline on these cores.
     pub fn new(cores: &[CoreId]) -> Watched {
         let now = LinuxOs.now();
         Watched {
@@ -150,12 +150,12 @@ impl Watched {
         }
     }
 
-    /// How long it may be left alone.
+    /// Time until the next look is due.
     pub fn due_in(&self) -> Nanos {
         LOOK.saturating_sub(LinuxOs.now().since(self.looked))
     }
 
-    /// Takes in what has happened, and looks where it is time to.
+    /// Records handovers, and looks at cores and queues if that is due.
     pub fn look(&mut self, panel: &Panel, handovers: &[Handover]) {
         let now = LinuxOs.now();
         for handover in handovers {
@@ -174,13 +174,13 @@ impl Watched {
     }
 }
 
-/// The part of a decade in which a span lies.
+/// Class of a blackout's length.
 fn part(span: Nanos) -> u32 {
     let decades = (span.as_micros_f64() * 10.0).max(1.0).log10();
     ((decades * f64::from(PARTS)) as u32).min(PARTS * DECADES - 1)
 }
 
-/// The mean power of spectra.
+/// Mean power of spectra, for each band.
 #[derive(Clone, Debug, Default)]
 pub struct Mean {
     powers: Vec<f64>,
@@ -195,7 +195,7 @@ impl Mean {
         self.spectra += 1;
     }
 
-    /// In decibels; none where there was no spectrum.
+    /// Mean in decibels; empty without a spectrum.
     pub fn decibels(&self) -> Vec<f64> {
         let mean = |power: &f64| 10.0 * (power / self.spectra as f64).log10();
         self.powers.iter().map(mean).collect()

@@ -1,4 +1,4 @@
-//! Moves, kills and replaces stages: as often as the command line says, and when a key says so.
+//! Moves, kills and replaces stages: at intervals from the command line, and on keys.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -7,28 +7,28 @@ use std::time::{Duration, Instant};
 use punctual_runtime::linux::pipeline::{Cause, Handover, Mechanism, MoveError, Panel, StageNow};
 use punctual_units::CoreId;
 
-/// Hand-overs that the report's figures are of, the first ones.
+/// Most handovers that the report's figures cover, the first ones.
 const HANDOVERS_MAX: usize = 500_000;
-/// Hand-overs that a live view's figures are of, the last ones.
+/// Most handovers that a live view's figures cover, the last ones.
 const RECENT_MAX: usize = 1000;
-/// Wishes that wait: more keys than a person presses while a stage is handed over.
+/// Capacity of the queue of requests: more keys than a person presses during a handover.
 const WISHES_MAX: usize = 16;
-/// How often what could not be done at once is tried again.
+/// Interval between retries of a request that was refused for now.
 const AGAIN: Duration = Duration::from_micros(200);
-/// How long a wish is tried: a process that takes a stage over has to be started first.
+/// Time for which a request is retried: a process that takes a stage over has to be started first.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// What a key asks of the stage of that name.
+/// Request by a key about the stage of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// To the next core.
+    /// Move to the next core.
     Move(String),
-    /// To a new process of the same program.
+    /// Replace by a new process of the same program.
     Upgrade(String),
     Kill(String),
 }
 
-/// How stages are moved, killed and replaced, and how often without being asked.
+/// Mechanism of moves, and the intervals of automatic moves, kills and replacements.
 #[derive(Clone, Debug)]
 pub struct Orders {
     pub mechanism: Mechanism,
@@ -40,7 +40,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Nothing but what keys ask for.
+    /// No automatic moves, kills and replacements.
     pub fn none() -> Orders {
         Orders {
             mechanism: Mechanism::Announced,
@@ -53,7 +53,7 @@ impl Orders {
     }
 }
 
-/// What was asked of the stages, and what came of it.
+/// Carries out requests about stages, and counts their results.
 pub struct Meddler {
     orders: Orders,
     cores: Vec<CoreId>,
@@ -61,10 +61,10 @@ pub struct Meddler {
     next_move: Duration,
     next_kill: Duration,
     draw: u64,
-    /// Stages that are to be replaced yet.
+    /// Stages that are still to be replaced.
     to_upgrade: Vec<String>,
     wishes: VecDeque<(Wish, Instant)>,
-    /// What became of the last wish.
+    /// Result of the last request, as a sentence.
     pub answer: Option<String>,
     pub migrations: u64,
     pub kills: u64,
@@ -95,19 +95,19 @@ impl Meddler {
         }
     }
 
-    /// How stages are moved.
+    /// Mechanism by which stages move.
     pub fn mechanism(&self) -> Mechanism {
         self.orders.mechanism
     }
 
-    /// Takes a wish; one too many is passed over.
+    /// Queues a request; dropped if the queue is full.
     pub fn wish(&mut self, wish: Wish) {
         if self.wishes.len() < WISHES_MAX {
             self.wishes.push_back((wish, Instant::now()));
         }
     }
 
-    /// Does what is due, and answers the hand-overs since the last look.
+    /// Carries out requests that are due, and returns the handovers since the last look.
     pub fn look(&mut self, panel: &Panel) -> Vec<Handover> {
         let fetched = self.fetch(panel);
         let elapsed = self.begin.elapsed();
@@ -130,20 +130,20 @@ impl Meddler {
         fetched
     }
 
-    /// How long it may be left alone: until something is due. `None`: until a wish comes.
+    /// Time until the next request is due; `None`: until a key.
     pub fn due_in(&self) -> Option<Duration> {
         let elapsed = self.begin.elapsed();
         let upgrade = self.orders.upgrade_at.filter(|_| !self.to_upgrade.is_empty());
         let kill = self.orders.kill_every.map(|_| self.next_kill);
         let moved = self.orders.migrate_every.map(|_| self.next_move);
         let orders = [upgrade, kill, moved].into_iter().flatten();
-        // What is due already was tried at the last look.
+        // Requests that are due already were tried at the last look.
         let orders = orders.map(|at| at.saturating_sub(elapsed).max(AGAIN));
         let wish = self.wishes.front().map(|_| AGAIN);
         orders.chain(wish).min()
     }
 
-    /// The hand-overs since the last call.
+    /// Handovers since the last call.
     pub fn fetch(&mut self, panel: &Panel) -> Vec<Handover> {
         let fetched = panel.handovers();
         let room = HANDOVERS_MAX - self.handovers.len();
@@ -154,7 +154,7 @@ impl Meddler {
         fetched
     }
 
-    /// Replaces the next stage of all; one that is not ready is asked for again.
+    /// Replaces the next of the remaining stages; a refusal is retried at the next look.
     fn upgrade_one(&mut self, panel: &Panel) {
         if let Some(name) = self.to_upgrade.last()
             && panel.replace(name, &self.orders.upgrade_to).is_ok()
@@ -164,7 +164,7 @@ impl Meddler {
         }
     }
 
-    /// Moves a stage that is drawn; one that cannot be moved now is being handed over, or starts again.
+    /// Moves a random stage; a refusal means that it is in a handover, or restarts.
     fn move_one(&mut self, panel: &Panel) -> bool {
         let Some(stage) = self.drawn(panel) else {
             return false;
@@ -175,7 +175,7 @@ impl Meddler {
         target.is_some_and(|core| panel.move_stage(&stage.name, core, self.orders.mechanism).is_ok())
     }
 
-    /// Tries the oldest wish.
+    /// Tries the oldest request.
     fn fulfil(&mut self, panel: &Panel) {
         let Some((wish, since)) = self.wishes.front().cloned() else {
             return;
@@ -226,8 +226,8 @@ impl Meddler {
         stages.into_iter().nth(number)
     }
 
-    /// A number below `below`, drawn from the seed (the multiplier is Knuth's: The Art of Computer Programming, section
-    /// 3.3.4).
+    /// A number below `below`, from the seed (a linear congruential generator; the multiplier is Knuth's: The Art of
+    /// Computer Programming, section 3.3.4).
     fn number(&mut self, below: usize) -> usize {
         self.draw = self
             .draw
@@ -237,8 +237,8 @@ impl Meddler {
     }
 }
 
-/// The core after that of the stage, round and round; `None` where there is no other one. A pinned stage is asked for
-/// the first core, which tells that it is pinned.
+/// The next core after the stage's, cyclically; `None` if there is no other one. For a pinned stage, the first core:
+/// the refusal then says that it is pinned.
 fn next_core(cores: &[CoreId], stages: &[StageNow], name: &str) -> Option<CoreId> {
     let own = stages.iter().find(|stage| stage.name == name)?.core;
     let Some(own) = own else { return cores.first().copied() };

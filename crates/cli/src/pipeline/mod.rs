@@ -1,4 +1,4 @@
-//! What a person sees of a pipeline while it runs, and afterwards: of the radio, and of a scenario's stages.
+//! Views of a pipeline, during and after its run; for the radio, and for the stages of a scenario.
 
 pub mod display;
 pub mod history;
@@ -10,7 +10,7 @@ pub mod view;
 use punctual_units::percentile;
 use serde::Serialize;
 
-/// Percentiles of a span.
+/// Number and percentiles of spans, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spans {
     pub n: usize,
@@ -31,7 +31,7 @@ impl Spans {
     }
 }
 
-/// Panics where a test has ordered it, in debug builds: what a fault of ours leaves behind is to be seen.
+/// Panics if a test has ordered it, in debug builds, so that tests can check the state after a panic.
 pub fn planted_panic(place: &str) {
     if cfg!(debug_assertions) && std::env::var_os("PUNCTUAL_TEST_PANIC").is_some_and(|ordered| ordered == place) {
         panic!("as ordered");

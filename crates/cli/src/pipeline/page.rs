@@ -1,5 +1,5 @@
-//! The page of a pipeline that ran: where its stages were, how full its queues, how long stages had no process. It
-//! loads nothing from elsewhere, and its size has a bound whatever the length of the run.
+//! Page of a pipeline's run: cores of its stages, levels of its queues, times without a process. It loads nothing from
+//! elsewhere, and its size is bounded whatever the length of the run.
 
 use std::fmt::Write;
 
@@ -11,27 +11,27 @@ use crate::page::chart::{BOTTOM, Chart, Curve, HEIGHT, LEFT, RIGHT, TOP, WIDTH, 
 use crate::page::{escape, framed, stages};
 use crate::stages::{is_good, notes, sentence};
 
-/// Classes of the style sheet, by the core's number among the pipeline's, and by curve.
+/// Classes of the style sheet, by the core's index among the pipeline's, and by curve.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// The height of a stage's lane, and the room for its name.
+/// Height of a stage's lane, and width of its name, in pixels.
 const LANE: f64 = 17.0;
 const NAMES: f64 = 84.0;
-/// Shares of a lane are drawn in so many steps.
+/// Shares within a lane are rounded to this many steps.
 const STEPS: f64 = 16.0;
 
-/// What happened along a run.
+/// Figures along a run.
 pub struct Along<'h> {
     pub history: &'h History,
-    /// The name of each stage, and whether it may move.
+    /// Name of each stage, and whether it may move.
     pub stages: Vec<(String, bool)>,
     pub cores: Vec<u32>,
-    /// What each queue is before, in the order of the history's levels: queues of one name are one curve.
+    /// Name of the stage after each queue, in the order of the history's levels: queues of one name share a curve.
     pub queues: Vec<String>,
-    /// Frames that a queue holds.
+    /// Capacity of each queue in frames.
     pub slots: u32,
 }
 
-/// The page of a scenario that has stages only; `command` is what was typed to get it.
+/// Page of a scenario with stages only; `command` is the command line that produced it.
 pub fn page(scenario: &str, seconds: f64, rows: &[StageReport], shown: &Along<'_>, command: &str) -> String {
     let good = if is_good(rows) { " good" } else { "" };
     let mut body = format!("<p class=\"verdict{good}\">{}</p>\n", escape(&sentence(rows)));
@@ -44,7 +44,7 @@ pub fn page(scenario: &str, seconds: f64, rows: &[StageReport], shown: &Along<'_
     framed(scenario, &head, &body, command)
 }
 
-/// Three figures: the cores of stages, the queues, and the hand-overs.
+/// Three figures: the cores of stages, the queues, and the handovers.
 pub fn along(body: &mut String, along: &Along<'_>) {
     *body += "<h2>Along the run</h2>\n<div class=\"charts\">\n";
     let cores = along.cores.iter().zip(CLASSES.iter().cycle());
@@ -60,7 +60,7 @@ pub fn along(body: &mut String, along: &Along<'_>) {
               drawn as a part of its lane for each core. The larger a dot, the more hand-overs.</p>\n";
 }
 
-/// A figure with its title and its keys.
+/// A figure with title and legend.
 pub fn figure(body: &mut String, title: &str, what: &str, keys: &[(String, &str)], svg: &str) {
     let _ = write!(body, "<figure><figcaption><b>{title}</b>");
     if !what.is_empty() {
@@ -72,7 +72,7 @@ pub fn figure(body: &mut String, title: &str, what: &str, keys: &[(String, &str)
     let _ = writeln!(body, "</figcaption>\n{svg}\n</figure>");
 }
 
-/// A drawing with axes, of which both have labels at shares of their length.
+/// A drawing with axes; labels lie at shares of an axis.
 pub fn drawing(
     what: &str,
     left: f64,
@@ -107,7 +107,7 @@ pub fn drawing(
     svg + inner + "</svg>"
 }
 
-/// Seconds along an axis that is `length` long.
+/// Labels in seconds for an axis of `length` seconds.
 fn seconds(length: f64) -> Vec<(f64, String)> {
     let ticks = ticks(0.0, length).into_iter();
     ticks
@@ -115,7 +115,7 @@ fn seconds(length: f64) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// A lane for each stage, coloured by the core that it was on.
+/// A lane for each stage, coloured by its core.
 fn lanes(along: &Along<'_>) -> String {
     let history = along.history;
     let moving: Vec<usize> = (0..along.stages.len()).filter(|it| along.stages[*it].1).collect();
@@ -149,7 +149,7 @@ fn lanes(along: &Along<'_>) -> String {
     )
 }
 
-/// The part of a stage's lane that belongs to one core: in each column as high as the share of the time there.
+/// Path of one core in a stage's lane: in each column as high as the core's share of the time.
 fn lane_path(history: &History, stage: usize, core: usize, top: f64) -> String {
     let across = (WIDTH - RIGHT - NAMES) / history.columns.len().max(1) as f64;
     let steps = |share: f64| (share * STEPS).round();
@@ -176,14 +176,14 @@ fn lane_path(history: &History, stage: usize, core: usize, top: f64) -> String {
     path
 }
 
-/// How long the columns are together, in seconds.
+/// Length of all columns together, in seconds.
 fn length(history: &History) -> f64 {
     (Nanos(history.width.0 * history.columns.len() as u64))
         .as_secs_f64()
         .max(1e-3)
 }
 
-/// The mean levels of the queues, group by group.
+/// Mean levels of the queues, by group.
 fn queues(along: &Along<'_>) -> Chart {
     let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
     for (queue, name) in along.queues.iter().enumerate() {
@@ -216,7 +216,7 @@ fn levels(history: &History, queues: &[usize]) -> Vec<(f64, Option<f64>)> {
     points.collect()
 }
 
-/// Each hand-over, by when and how long no process could carry out a step, on a logarithmic scale.
+/// Handovers by their instant and the time without a process, on a logarithmic scale.
 fn blackouts(history: &History) -> String {
     let (foot, end, length) = (HEIGHT - BOTTOM, WIDTH - RIGHT, length(history));
     let texts = [

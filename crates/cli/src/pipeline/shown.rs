@@ -1,4 +1,4 @@
-//! What the live view shows, as a value, and how it follows from two looks at a running pipeline.
+//! Content of the live view as a value, computed from two looks at a running pipeline.
 
 use std::time::Instant;
 
@@ -10,87 +10,87 @@ use punctual_workload::TaskGoal;
 use super::Spans;
 use super::meddler::Meddler;
 
-/// A stage between two looks.
+/// A stage, with rates between two looks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StageShown {
     pub name: String,
-    /// `None`: it is pinned to the process of the command.
+    /// Core of its process; `None` if it is pinned to the process of the command.
     pub core: Option<CoreId>,
     pub pid: i32,
     pub steps_per_s: f64,
-    /// The share of a core that its steps take.
+    /// Share of a core that its steps take.
     pub load: f64,
-    /// Time of a core for each frame, and cycles where the clock can be read.
+    /// Processor time for each frame, and its cycles if the clock can be read.
     pub frame_us: Option<f64>,
     pub frame_cycles: Option<u64>,
-    /// 0 where it is not known.
+    /// Memory of its process, in bytes; 0 if unknown.
     pub memory_bytes: u64,
-    /// How often another program has taken it over.
+    /// Number of times that another program took it over.
     pub version: u16,
-    /// Processes that died, and those of them that hung.
+    /// Number of its processes that died, and how many of them hung.
     pub restarts: u64,
     pub hung: u64,
-    /// Frames that wait at its fullest input, and how many that may hold; none of the first stage.
+    /// Frames at its fullest input, and the capacity of that; `None` for the first stage.
     pub queue: Option<(u64, u32)>,
 }
 
-/// A stage's goal, and how its frames stand to it.
+/// Goal of a stage, and the tardiness of its frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoalShown {
     pub stage: String,
     pub goal: TaskGoal,
-    /// Of the frames that it took.
+    /// Tardiness (response time / deadline) of the frames that it took.
     pub taken: TardinessFigures,
 }
 
-/// How a figure is to be taken.
+/// Weight of a figure for the eye.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     #[default]
     Plain,
-    /// It explains another one.
+    /// Explains another figure, so it is dimmed.
     Aside,
     Warning,
     Bad,
 }
 
 impl Tone {
-    /// Bad where there is any.
+    /// Bad if the number is above 0.
     pub fn bad(number: u64) -> Tone {
         if number > 0 { Tone::Bad } else { Tone::Plain }
     }
 }
 
-/// Everything that the view shows.
+/// Content of the whole view.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// What runs, and how fast.
+    /// Title of the run, and its pace.
     pub title: String,
     pub pace: String,
     pub elapsed_s: f64,
-    /// What came of its frames.
+    /// Counts of frames by outcome.
     pub counts: Vec<(String, Tone)>,
     pub mechanism: &'static str,
     pub cores: Vec<CoreId>,
     pub stages: Vec<StageShown>,
-    /// Of the stages that have one.
+    /// Goals of the stages that have one.
     pub goals: Vec<GoalShown>,
-    /// Frames that queues have dropped.
+    /// Frames dropped by queues.
     pub dropped: u64,
     pub migrations: u64,
     pub kills: u64,
     pub upgrades: u64,
-    /// Blackouts of the last moves, and times from a kill until another process had the stage.
+    /// Blackouts of the last moves, and times from a kill until another process had the stage, in microseconds.
     pub moved: Option<Spans>,
     pub died: Option<Spans>,
-    /// Of its sound in decibels of full scale, where it has one.
+    /// Spectrum of its sound in decibels of full scale; `None` without sound.
     pub spectrum: Option<Vec<f32>>,
-    /// Whether keys change the rate.
+    /// Whether keys change the frame rate.
     pub rates: bool,
     pub answer: Option<String>,
 }
 
-/// Looks again and again.
+/// Compares each look with the one before.
 pub struct Observer {
     begin: Instant,
     last: Instant,
@@ -107,12 +107,13 @@ impl Observer {
         }
     }
 
-    /// When the last look was.
+    /// Instant of the last look.
     pub fn last(&self) -> Instant {
         self.last
     }
 
-    /// What any pipeline shows; what runs in it, the caller adds. Answers how many seconds it is about, too.
+    /// Content common to all pipelines; the caller adds what runs in it. Also returns the seconds since the previous
+    /// look.
     pub fn look(&mut self, panel: &Panel, meddler: &Meddler) -> (Shown, f64) {
         let (now, queues) = (Instant::now(), panel.queues());
         let seconds = now.duration_since(self.last).as_secs_f64().max(1e-9);
@@ -140,7 +141,7 @@ impl Observer {
     }
 }
 
-/// Stages between two looks that are `seconds` apart.
+/// Figures of stages between two looks that are `seconds` apart.
 fn between(
     before: &[StageNow],
     now: &[StageNow],

@@ -1,4 +1,4 @@
-//! The picture of a running pipeline: a pure function from [`Shown`] to a terminal frame. Laid out for 80 x 24 and up.
+//! Picture of a running pipeline: a pure function from [`Shown`] to a terminal frame. Laid out for at least 80 x 24.
 
 use punctual_units::CoreId;
 use ratatui::Frame;
@@ -13,7 +13,7 @@ use crate::stages::{late_of, standing_of};
 use crate::summary::count;
 use crate::view::panel;
 
-/// Colours of the cores, by their number among the pipeline's.
+/// Colours of the cores, by their index among the pipeline's.
 const CORES: [Color; 8] = [
     Color::Cyan,
     Color::Magenta,
@@ -24,25 +24,25 @@ const CORES: [Color; 8] = [
     Color::LightCyan,
     Color::LightMagenta,
 ];
-/// Columns of a queue's gauge.
+/// Width of a queue's gauge, in columns.
 const GAUGE: usize = 5;
-/// The keys that change the rate.
+/// Keys that change the frame rate.
 const RATES: &str = "+ - r";
-/// The quietest and the loudest that the spectrum shows, in decibels of full scale.
+/// Range of the spectrum in decibels of full scale.
 const QUIET: f32 = -84.0;
 const LOUD: f32 = -12.0;
-/// Parts of a character, from the bottom.
+/// Bars of increasing height, in eighths of a character.
 const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Lines of a panel besides its rows: the border, and the head.
 const FRAME: u16 = 3;
-/// Columns of the panel of moves.
+/// Width of the panel of moves, in columns.
 const FOOT: u16 = 42;
-/// Columns of a goal, and of a tardiness.
+/// Widths of a goal and of a tardiness, in columns.
 const GOAL: u16 = 14;
 const TARDINESS: u16 = 5;
 
-/// Draws everything; `chosen` is the number of the stage that keys are about.
+/// Draws the whole frame; `chosen` is the index of the stage that keys act on.
 pub fn draw(frame: &mut Frame<'_>, shown: &Shown, chosen: usize, stopping: bool) {
     let stages = shown.stages.len() as u16 + 3;
     let [title, counts, table, foot, answer, hints] = Layout::vertical([
@@ -106,13 +106,13 @@ fn draw_counts(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
     frame.render_widget(Line::from(spans), area);
 }
 
-/// The colour of a core.
+/// Colour of a core.
 fn color(cores: &[CoreId], core: Option<CoreId>) -> Color {
     let number = core.and_then(|core| cores.iter().position(|it| *it == core));
     number.map_or(Color::Gray, |number| CORES[number % CORES.len()])
 }
 
-/// A column of the table of stages: its title, its width, and the narrowest terminal on which it is shown.
+/// A column of the table of stages: its title, its width, and the narrowest terminal that shows it.
 struct Column {
     title: &'static str,
     width: u16,
@@ -129,7 +129,7 @@ const fn column(title: &'static str, width: u16, from: u16, cell: fn(&StageShown
     }
 }
 
-/// All columns between the stage's name and its queue.
+/// Columns between the stage's name and its queue.
 const COLUMNS: [Column; 9] = [
     column("core", 4, 0, |it| it.core.map_or("-".into(), |core| core.to_string())),
     column("process", 7, WIDE, |it| match it.pid {
@@ -155,7 +155,7 @@ const COLUMNS: [Column; 9] = [
         hung => format!("{} ({hung})", it.restarts),
     }),
 ];
-/// Columns of a terminal with room for all.
+/// Width from which a terminal shows all columns.
 const WIDE: u16 = 100;
 
 fn draw_stages(frame: &mut Frame<'_>, area: Rect, shown: &Shown, chosen: usize) {
@@ -181,7 +181,7 @@ fn row<'s>(stage: &'s StageShown, columns: &[&Column], cores: &[CoreId]) -> Row<
     Row::new(cells.chain([Cell::from(gauge(stage.queue))])).style(Style::new().fg(color(cores, stage.core)))
 }
 
-/// How full a queue is.
+/// Gauge of a queue's level.
 fn gauge(queue: Option<(u64, u32)>) -> String {
     let Some((waiting, slots)) = queue else {
         return String::new();
@@ -210,7 +210,8 @@ fn draw_moves(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
     frame.render_widget(Paragraph::new(lines).block(panel(title)), area);
 }
 
-/// Every stage that has a goal, as the panel of tasks shows theirs. The last line says that there are more.
+/// Panel of all stages with a goal, in the style of the panel of tasks. If there are more than fit, the last line says
+/// so.
 fn draw_goals(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
     let block = panel(Line::from(vec![" goals ".bold(), "tardiness: 1 is due ".dim()]));
     let fit = usize::from(block.inner(area).height.saturating_sub(1));
@@ -268,7 +269,7 @@ fn draw_spectrum(frame: &mut Frame<'_>, area: Rect, spectrum: &[f32]) {
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inner);
 }
 
-/// The character of a column of that power in the line that has `above` lines below it.
+/// Character in the line that has `above` lines below it, for a column of that power.
 fn part(power: f32, above: u16, height: u16) -> &'static str {
     let share = ((power - QUIET) / (LOUD - QUIET)).clamp(0.0, 1.0);
     let eighths = (share * f32::from(height) * 8.0) as usize;
