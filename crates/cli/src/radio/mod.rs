@@ -1,4 +1,4 @@
-//! `punctual radio`: an FM receiver as a pipeline of processes, whose stages move, die and start again while it plays.
+//! `punctual radio`: an FM receiver as a pipeline of processes, whose stages move, die and restart while it plays.
 
 mod page;
 mod pipes;
@@ -27,7 +27,7 @@ use report::Report;
 use seen::Seen;
 use session::Heard;
 
-/// Carries out `punctual radio`; `command` is what was typed to get it.
+/// Carries out `punctual radio`; `command` is the command line.
 pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     let plan = Plan::new(arguments)?;
     let graph = punctual_radio::graph(&plan.radio).map_err(|why| Failure::input([why.to_string()]))?;
@@ -42,7 +42,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     };
     let made: Options = plan.radio.clone();
     let bodies = Arc::new(move |name: &str| punctual_radio::stage(name, &made).ok());
-    // In a process that a radio has started, this serves and does not return.
+    // In a process started by a radio, this serves the stage and does not return.
     let started = Pipeline::start(graph, &options, bodies);
     let pipeline = started.map_err(|why| Failure::input([explained(&why)]))?;
     plan.check_moves(&pipeline.supervisor().cores())?;
@@ -70,7 +70,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     let text = report.to_string();
     let to_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
     if to_stdout(&arguments.json) || to_stdout(&arguments.wav) {
-        // Where standard error is closed, the exit code tells.
+        // If standard error is closed, only the exit code reports the result.
         let _ = std::io::stderr().write_all(text.as_bytes());
     } else {
         crate::commands::print(&text)?;
@@ -79,8 +79,8 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     report.verdict(arguments.check)
 }
 
-/// Whether there is a live view: it needs a terminal to draw on and to hear keys from, besides what the sound goes to
-/// and comes from.
+/// Whether there is a live view: it needs a terminal to draw on and to read keys from, apart from the destination and
+/// the source of the sound.
 fn is_watched(arguments: &Radio) -> bool {
     let is_standard = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
     let output_taken = is_standard(&arguments.wav) || is_standard(&arguments.json);
@@ -92,7 +92,7 @@ fn is_watched(arguments: &Radio) -> bool {
     !arguments.plain && seen && heard && terminal::is_there()
 }
 
-/// What the page shows besides the report.
+/// Content of the page besides the report.
 fn shown<'h>(plan: &Plan, heard: &'h Heard, seen: &'h Seen) -> page::Shown<'h> {
     page::Shown {
         history: &seen.watched.history,
@@ -109,7 +109,7 @@ fn explained(why: &PipelineError) -> String {
     why.to_string()
 }
 
-/// The sound of the file at `path`, to be compared with.
+/// True sound of the file at `path`, to compare with.
 fn reference(path: &Path) -> Result<Vec<f32>, Failure> {
     sound::read(path).map_err(|why| Failure::input([why.to_string()]))
 }

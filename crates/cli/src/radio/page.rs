@@ -1,4 +1,4 @@
-//! The report of a radio as one HTML page that loads nothing from elsewhere: its sound is in it. Its size has a bound
+//! Report of a radio as one HTML page that loads nothing from elsewhere and contains its sound. Its size is bounded
 //! whatever the length of the run: a minute of sound, and columns that become wider.
 
 use std::fmt::Write;
@@ -15,30 +15,30 @@ use crate::pipeline::history::History;
 use crate::pipeline::page::{Along, along, drawing, figure};
 use crate::summary::count;
 
-/// Samples of sound in the page: a minute, 4 MB of it.
+/// Most samples of sound in the page: a minute, 4 MB.
 pub const PAGE_SAMPLES: usize = 60 * AUDIO_RATE as usize;
 /// Columns of the picture of the sound.
 const WAVES: usize = 460;
-/// The quietest that spectra show, in decibels of full scale.
+/// Lowest level of spectra, in decibels of full scale.
 const QUIET: f64 = -100.0;
 
-/// What the page shows besides the report.
+/// Content of the page besides the report.
 pub struct Shown<'s> {
     pub history: &'s History,
-    /// The numbers of the stages that each queue is between, in the order of the history's levels.
+    /// Indices of the stages before and after each queue, in the order of the history's levels.
     pub queues: Vec<(usize, usize)>,
-    /// Frames that a queue holds.
+    /// Capacity of each queue in frames.
     pub slots: u32,
-    /// The mean spectrum of the input in decibels, from half of the rate below the station to half of it above.
+    /// Mean spectrum of the input in decibels, from half the sample rate below the station to half above.
     pub input: Vec<f64>,
-    /// That of the sound, and the frequencies between its bands in hertz.
+    /// Mean spectrum of the sound in decibels, and the frequencies between its bands in hertz.
     pub sound: Vec<f64>,
     pub edges: Vec<f32>,
-    /// The beginning of the sound.
+    /// Beginning of the sound.
     pub samples: &'s [f32],
 }
 
-/// The page; `command` is what was typed to get it.
+/// The page; `command` is the command line that produced it.
 pub fn page(report: &Report, shown: &Shown<'_>, command: &str) -> String {
     let verdict = report.faults();
     let (good, said) = match &verdict {
@@ -79,7 +79,7 @@ pub fn page(report: &Report, shown: &Shown<'_>, command: &str) -> String {
     framed(&format!("{} · radio", report.recording), &head, &body, command)
 }
 
-/// The bands' queues are one curve.
+/// Figures along the run; the queues of all bands are one curve.
 fn along_of<'s>(report: &Report, shown: &Shown<'s>) -> Along<'s> {
     let group = |name: &str| if name.starts_with("band-") { "bands" } else { name }.to_string();
     Along {
@@ -95,7 +95,7 @@ fn along_of<'s>(report: &Report, shown: &Shown<'s>) -> Along<'s> {
     }
 }
 
-/// What a reader should know besides the verdict.
+/// Remarks for the reader besides the verdict.
 fn why(report: &Report) -> Option<String> {
     let same = report
         .audio_sha256_one_thread
@@ -139,7 +139,7 @@ fn tiles(body: &mut String, report: &Report) {
     *body += "</div>\n";
 }
 
-/// The sound itself, and its waves.
+/// Player for the sound, and its waveform.
 fn listen(body: &mut String, samples: &[f32]) {
     let heard = &samples[..samples.len().min(PAGE_SAMPLES)];
     if heard.is_empty() {
@@ -159,7 +159,7 @@ fn listen(body: &mut String, samples: &[f32]) {
     );
 }
 
-/// The least and the greatest sample of each column.
+/// Path through the smallest and the largest sample of each column.
 fn waves(samples: &[f32]) -> String {
     let (width, middle) = (WIDTH * 2.0, 40.0);
     let mut path = String::new();
@@ -178,7 +178,7 @@ fn waves(samples: &[f32]) -> String {
     )
 }
 
-/// Decibels up an axis from [`QUIET`] to 0.
+/// Labels of an axis in decibels, from [`QUIET`] to 0.
 fn decibels() -> Vec<(f64, String)> {
     (0..=5)
         .map(|step| (f64::from(step) / 5.0, format!("{:.0}", QUIET + 20.0 * f64::from(step))))

@@ -1,4 +1,4 @@
-//! Recordings and sound over descriptors that may be silent, or full, for long: no wait outlasts the user's patience.
+//! Recordings and sound over descriptors that may block for long: no wait outlasts the user's stop request.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -9,24 +9,24 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How soon a wait notices that the user wants the end, in milliseconds.
+/// Interval at which a wait checks for the user's stop request, in milliseconds.
 const LOOK_MS: i32 = 100;
-/// Bytes that are read at a time: what a pipe holds.
+/// Bytes read at a time: the usual capacity of a pipe.
 const READ: usize = 1 << 16;
-/// Bytes that are written at a time: a pipe that is ready takes so many without a wait (pipe(7), PIPE_BUF).
+/// Bytes written at a time: a ready pipe takes this many without blocking (pipe(7), PIPE_BUF).
 const WRITE: usize = 4096;
 
-/// The latest values of a stream, for figures of it. The thread that adds never waits for one that looks.
+/// The latest values of a stream, for measurements. The writing thread never waits for a reader.
 #[derive(Debug)]
 pub struct Tap<T>(Mutex<VecDeque<T>>, usize);
 
 impl<T: Copy> Tap<T> {
-    /// Keeps so many.
+    /// A tap that keeps the last `room` values.
     pub fn new(room: usize) -> Tap<T> {
         Tap(Mutex::new(VecDeque::with_capacity(room)), room)
     }
 
-    /// Adds values, unless another thread is looking.
+    /// Adds values, unless another thread reads at the moment.
     pub fn add(&self, values: &[T]) {
         let Ok(mut kept) = self.0.try_lock() else { return };
         let values = &values[values.len().saturating_sub(self.1)..];
@@ -35,24 +35,24 @@ impl<T: Copy> Tap<T> {
         kept.extend(values);
     }
 
-    /// The latest ones.
+    /// The latest values, oldest first.
     pub fn latest(&self) -> Vec<T> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().copied().collect()
     }
 }
 
-/// A file or pipe that is read until its end, or until the user wants the end.
+/// A file or pipe that is read until its end, or until the user asks to stop.
 pub struct Incoming {
     file: BufReader<File>,
     stop: Arc<AtomicBool>,
 }
 
 impl Incoming {
-    /// What is at `path`; the standard input for `-`. A named pipe may get its writer later.
+    /// Opens `path`; standard input for `-`. A named pipe may get its writer later.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of open(2).
     pub fn open(path: &Path, stop: &Arc<AtomicBool>) -> io::Result<Incoming> {
         let file = match path == Path::new("-") {
             true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
@@ -82,7 +82,7 @@ impl Read for Incoming {
     }
 }
 
-/// A reader whose bytes are tapped, and which breaks off when the user wants the end.
+/// A reader that copies its bytes to a tap, and fails once the user asks to stop.
 pub struct Tapped<R> {
     pub reader: R,
     pub tap: Arc<Tap<u8>>,
@@ -100,7 +100,7 @@ impl<R: Read> Read for Tapped<R> {
     }
 }
 
-/// The standard output as a pipe that is written until the user wants the end.
+/// Standard output as a pipe that is written until the user asks to stop.
 pub struct Outgoing {
     file: File,
     stop: Arc<AtomicBool>,
@@ -108,7 +108,7 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// # Errors
-    /// What the system says where there is no standard output.
+    /// Those of the system, if there is no standard output.
     pub fn stdout(stop: &Arc<AtomicBool>) -> io::Result<Outgoing> {
         Ok(Outgoing {
             file: File::from(io::stdout().as_fd().try_clone_to_owned()?),
@@ -128,7 +128,7 @@ impl Write for Outgoing {
     }
 }
 
-/// Waits until the descriptor is ready, has ended, or fails. One that is ready is used whatever the user wants.
+/// Waits until the descriptor is ready, at its end or failed. A ready one is used even after a stop request.
 fn wait(descriptor: BorrowedFd<'_>, events: i16, stop: &AtomicBool) -> io::Result<()> {
     let mut poll = libc::pollfd {
         fd: descriptor.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! What a run of the radio is to do.
+//! Settings of a run of the radio, checked.
 
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
@@ -22,30 +22,32 @@ use crate::failure::Failure;
 use crate::pipeline::display::RATE_MAX;
 use crate::pipeline::meddler::Orders;
 
-/// The recording that is played where none is named, and its true sound.
+/// Recording played by default, and its true sound.
 const RECORDING: &str = "data/fm/station.cu8.zst";
 const SOUND: &str = "data/fm/reference.wav";
-/// The least tardiness that clocks are held to: frames that come slowly are due long after they are done.
+/// Least goal of tardiness for control of the clocks: at low frame rates, frames are done long before they are due.
 const SOON: f64 = 0.5;
 
-/// What a run is to do.
+/// Settings of a run, from the command line.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// `None`: the shipped one.
+    /// File of the recording; `None`: the shipped one.
     pub recording: Option<PathBuf>,
     pub reference: Option<PathBuf>,
     pub radio: Options,
-    /// Between two frames; `None`: as fast as possible.
+    /// Time between two frames; `None`: as fast as possible.
     pub period: Option<Nanos>,
     pub cores: Vec<CoreId>,
     pub orders: Orders,
     pub wav: Option<PathBuf>,
-    /// A page is asked for.
+    /// Whether a page was requested.
     pub records: bool,
     pub frames: Option<u64>,
 }
 
 impl Plan {
+    /// Checks the command line.
+    ///
     /// # Errors
     /// [`Failure::Input`] naming the option.
     pub fn new(arguments: &Radio) -> Result<Plan, Failure> {
@@ -104,15 +106,15 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The time between two frames as they were received.
+    /// Time between two frames as received.
     pub fn real_period(&self) -> Nanos {
         real_period(&self.radio)
     }
 
-    /// Whether stages can be moved at all, where they are to be.
+    /// Checks that stages can be moved, if moves were requested.
     ///
     /// # Errors
-    /// [`Failure::Input`] on one core.
+    /// [`Failure::Input`] on a single core.
     pub fn check_moves(&self, cores: &[CoreId]) -> Result<(), Failure> {
         match (cores, self.orders.migrate_every) {
             ([only], Some(_)) => Err(Failure::input([format!(
@@ -122,14 +124,14 @@ impl Plan {
         }
     }
 
-    /// The stages' first cores: the demodulator, with half of all work, on the second one, all others on the first.
+    /// First core of each stage: the demodulator, with half of all work, on the second one, all others on the first.
     pub fn placement(&self, graph: &Graph) -> Vec<usize> {
         let stages = graph.stages().iter();
         stages.map(|stage| usize::from(stage.name == "demodulator")).collect()
     }
 
-    /// How clocks are turned, where a table decides: by its rows, and above them so that frames leave the last stage
-    /// before the sink while half of the sink's queue is still to be played.
+    /// Control of the clocks under a policy with a table: clocks follow its rows, or run higher so that frames reach
+    /// the sink while half of the sink's queue is still to be played.
     pub fn clocks(&self, arguments: &Radio) -> Option<ClockOptions> {
         let waits = |period: Nanos| period.as_secs_f64() * f64::from(self.radio.slots) / 2.0;
         let least = |period| TaskGoal::Tardiness((1.0 - waits(period) / LEAD.as_secs_f64()).max(SOON));
@@ -144,10 +146,10 @@ impl Plan {
         })
     }
 
-    /// Opens the recording, which breaks off when the user wants the end.
+    /// Opens the recording; reads fail once the user asks to stop.
     ///
     /// # Errors
-    /// [`Failure::Input`] where it cannot be read.
+    /// [`Failure::Input`] if it cannot be read.
     pub fn open(&self, stop: &Arc<AtomicBool>, tap: &Arc<Tap<u8>>) -> Result<Recording, Failure> {
         let reader: Box<dyn Read + Send> = match self.recording.as_deref() {
             Some(path) if !is_packed(path) => {
@@ -172,7 +174,7 @@ impl Plan {
         (self.radio.frame * IQ_BYTES) as u64
     }
 
-    /// All of a packed recording, so that unpacking it keeps no frame waiting.
+    /// Decompresses a whole recording in advance, so that decompression delays no frame.
     fn unpacked(&self, path: Option<&Path>) -> Result<Vec<u8>, Failure> {
         let recording = match path {
             Some(path) => Recording::open(path),
@@ -194,7 +196,7 @@ impl Plan {
         Ok(plain.bytes)
     }
 
-    /// Whether it comes from a pipe or a device, which cannot be read again, and may be silent for a while.
+    /// Whether the recording is a pipe or a device, which cannot be read again, and may be silent for a while.
     pub fn is_live(&self) -> bool {
         let path = self.recording.as_deref();
         let path = path.map(|path| {
@@ -207,31 +209,31 @@ impl Plan {
         path.is_some_and(|path| path.metadata().is_ok_and(|found| !found.is_file()))
     }
 
-    /// Whether it can be read again.
+    /// Whether the recording can be read again.
     pub fn can_be_read_again(&self) -> bool {
         self.recording.as_deref() != Some(Path::new("-")) && !self.is_live()
     }
 
-    /// Samples of the sound's beginning that are of use after it was played: to compare, or for a page.
+    /// Number of samples to keep from the beginning of the sound, for the comparison or a page.
     pub fn keeps(&self) -> usize {
         let compared = self.reference.is_some() || self.recording.is_none();
         match (compared, self.records) {
             (true, _) => COMPARED_MAX,
-            // One more tells that there was more.
+            // The extra sample tells that the sound was longer.
             (false, true) => PAGE_SAMPLES + 1,
             (false, false) => 0,
         }
     }
 
-    /// What is played, for reports.
+    /// Path of the recording, for reports.
     pub fn name(&self) -> PathBuf {
         self.recording.clone().unwrap_or_else(|| RECORDING.into())
     }
 
-    /// The true sound, where it is known.
+    /// The true sound, if it is known.
     ///
     /// # Errors
-    /// [`Failure::Input`] where it cannot be read.
+    /// [`Failure::Input`] if its file cannot be read.
     pub fn true_sound(&self) -> Result<Option<Vec<f32>>, Failure> {
         match (&self.reference, &self.recording) {
             (Some(path), _) => super::reference(path).map(Some),
@@ -249,7 +251,7 @@ fn is_packed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "zst")
 }
 
-/// The shipped recording, unpacked as it is read.
+/// The shipped recording, decompressed as it is read.
 fn packed() -> Box<dyn Read + Send> {
     let bytes = builtin::file(RECORDING).unwrap_or_default();
     match ruzstd::decoding::StreamingDecoder::new(bytes) {
@@ -258,7 +260,7 @@ fn packed() -> Box<dyn Read + Send> {
     }
 }
 
-/// Bytes up to a limit.
+/// Collects bytes up to a limit.
 struct Limited {
     bytes: Vec<u8>,
     limit: Option<usize>,

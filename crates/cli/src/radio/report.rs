@@ -1,4 +1,4 @@
-//! What a run of the radio tells.
+//! Report of a run of the radio.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,59 +15,59 @@ use super::session::Heard;
 use crate::failure::Failure;
 use crate::pipeline::Spans;
 
-/// A stage at the end.
+/// Figures of a stage at the end of the run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Stage {
     pub name: String,
-    /// `None`: it is pinned to the process of the command.
+    /// Core of its process; `None` if it is pinned to the process of the command.
     pub core: Option<u32>,
     pub steps: u64,
-    /// Mean time of a step.
+    /// Mean time of a step, in microseconds.
     pub step_us: f64,
-    /// Time that its processes ran, for each step: what being woken takes with it. `None` of a pinned one.
+    /// Processor time of its processes per step, wake-ups included, in microseconds; `None` for a pinned stage.
     pub cpu_us: Option<f64>,
-    /// Memory of its process, pages that it shares included; 0 of a pinned one.
+    /// Resident memory of its process in bytes, shared pages included; 0 for a pinned stage.
     pub memory_bytes: u64,
     pub restarts: u64,
 }
 
-/// What a run tells, as `--json` writes it.
+/// Report of a run, as `--json` writes it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub recording: String,
     pub frames_offered: u64,
     pub frames_delivered: u64,
     pub frames_lost: u64,
-    /// Because the first queue was full, or they were late: only of a live input, and only where that is asked for.
+    /// Dropped because the first queue was full or the frames were late: only from a live input, and only on request.
     pub frames_dropped: u64,
-    /// In queues at the end.
+    /// Frames in queues at the end.
     pub frames_under_way: u64,
     pub frames_duplicated: u64,
     pub frames_late: u64,
     pub frames_excused: u64,
-    /// Times that a live input was silent when a frame was due.
+    /// Number of times that a live input was silent when a frame was due.
     pub input_stalls: u64,
-    /// What ended the run: `input` (its end), `user`, or `reader` (the reader of the sound has gone).
+    /// Cause of the end: `input` (its end), `user`, or `reader` (the reader of the sound has gone).
     pub ended_by: &'static str,
     pub seconds: f64,
     pub frames_per_s: f64,
     pub migrations: u64,
-    /// Moves that the policy has had made.
+    /// Moves requested by the policy.
     pub policy_moves: u64,
-    /// The clocks beneath it at the end in MHz, by the name of their knob, where a table's rows set them.
+    /// Processor clocks at the end in MHz, by the name of their knob, if a table set them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub clocks_mhz: BTreeMap<String, f64>,
     pub kills: u64,
     pub upgrades: u64,
-    /// From the instant at which the old process stopped until the new one could go on.
+    /// Time from the stop of the old process until the new one could continue.
     pub blackout_us: Option<Spans>,
-    /// From a kill until another process had the stage.
+    /// Time from a kill until another process had the stage.
     pub restart_us: Option<Spans>,
     pub queue_least: Option<u64>,
     pub cores: Vec<u32>,
     pub stages: Vec<Stage>,
     pub audio_sha256: String,
-    /// Of the same graph in one thread; none where the recording was a pipe.
+    /// SHA-256 of the sound of the same graph in one thread; `None` if the recording was a pipe.
     pub audio_sha256_one_thread: Option<String>,
     pub correlation: Option<f64>,
     pub snr_db: Option<f64>,
@@ -75,8 +75,10 @@ pub struct Report {
 }
 
 impl Report {
+    /// Computes the report.
+    ///
     /// # Errors
-    /// [`Failure`] where the recording or the true sound cannot be read.
+    /// [`Failure`] if the recording or the true sound cannot be read.
     pub fn new(plan: &Plan, heard: &Heard) -> Result<Report, Failure> {
         let (delivered, counts) = (&heard.delivered, &heard.delivered.counts);
         let (dropped, under_way) = (dropped(&heard.queues), under_way(&heard.queues));
@@ -137,7 +139,7 @@ impl Report {
         })
     }
 
-    /// What is not as it should be: frames that were lost, came twice or late, another sound than that of one thread.
+    /// The first fault found: lost, repeated or late frames, or a sound that differs from that of one thread.
     pub fn faults(&self) -> Option<String> {
         let late = self.frames_late > self.frames_excused;
         let one = self.audio_sha256_one_thread.as_ref();
@@ -151,10 +153,10 @@ impl Report {
         }
     }
 
-    /// Whether all came, once, in time, and sounds as in one thread.
+    /// Checks that every frame came once and in time, and that the sound equals that of one thread.
     ///
     /// # Errors
-    /// [`Failure::Refuted`] where `checked` and not so.
+    /// [`Failure::Refuted`] for a fault, if `checked`.
     pub fn verdict(&self, checked: bool) -> Result<(), Failure> {
         match self.faults().filter(|_| checked) {
             Some(what) => Err(Failure::Refuted(what)),
@@ -164,20 +166,20 @@ impl Report {
 }
 
 fn judged(sound: &[f32], reference: &[f32]) -> Result<Option<Quality>, Failure> {
-    // A part of the recording is compared with the same part of the sound.
+    // For a part of the recording, the same part of the true sound is compared.
     let reference = &reference[..reference.len().min(sound.len())];
     quality(sound, reference).map(Some).or(Ok(None))
 }
 
-/// Frames that queues have dropped.
+/// Frames dropped by queues.
 pub fn dropped(queues: &[QueueNow]) -> u64 {
     queues.iter().map(|queue| queue.dropped).sum()
 }
 
-/// Frames on the way from the first stage to the last one: each stage makes one of one, so any way tells.
+/// Frames between the first stage and the last one. Each stage makes one frame of one, so any path gives the number.
 pub fn under_way(queues: &[QueueNow]) -> u64 {
     let (mut at, mut frames) = (0, 0);
-    // A graph has no cycle.
+    // The walk ends, because a graph has no cycle.
     while let Some(queue) = queues.iter().find(|queue| queue.from == at) {
         frames += queue.waiting;
         at = queue.to;
@@ -185,8 +187,8 @@ pub fn under_way(queues: &[QueueNow]) -> u64 {
     frames
 }
 
-/// The fingerprint of the sound of so many frames, where the same stages run in one thread; a frame at a time, because
-/// a recording may be longer than memory.
+/// Fingerprint of the sound of `frames` frames from the same stages in one thread; frame by frame, because a recording
+/// may be longer than memory.
 fn one_thread(plan: &Plan, frames: u64) -> Result<Option<String>, Failure> {
     if !plan.can_be_read_again() {
         return Ok(None);
@@ -206,7 +208,7 @@ fn one_thread(plan: &Plan, frames: u64) -> Result<Option<String>, Failure> {
 }
 
 impl Report {
-    /// What is to be said of the input and of the end, where that is not the usual.
+    /// Writes lines on the input and the end of the run, unless both were as usual.
     fn write_input(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (offered, delivered) = (self.frames_offered, self.frames_delivered);
         let (dropped, under_way) = (self.frames_dropped, self.frames_under_way);

@@ -1,4 +1,4 @@
-//! What the page shows, gathered while a radio plays.
+//! Figures for the page, gathered while a radio plays.
 
 use punctual_os::LinuxOs;
 use punctual_radio::{InputSpectrum, Spectrum};
@@ -8,13 +8,13 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 use super::sink::Wires;
 use crate::pipeline::history::{Mean, Watched};
 
-/// Between two spectra.
+/// Interval between two spectra.
 const SPECTRUM: Nanos = Nanos::from_millis(100);
-/// Bands of the sound's spectrum, and lines of the input's.
+/// Number of bands in the sound's spectrum, and of lines in the input's.
 const BANDS: usize = 48;
 const LINES: usize = 256;
 
-/// Everything that is gathered.
+/// All figures that are gathered.
 pub struct Seen {
     pub watched: Watched,
     pub input: Mean,
@@ -25,7 +25,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Of a pipeline on these cores.
+    /// Starts with a pipeline on these cores.
     pub fn new(cores: &[CoreId]) -> Seen {
         let now = LinuxOs.now();
         Seen {
@@ -38,7 +38,7 @@ impl Seen {
         }
     }
 
-    /// Takes in what has happened, and looks where it is time to.
+    /// Records handovers, and takes samples and spectra that are due.
     pub fn look(&mut self, supervisor: &Supervisor, wires: &Wires, handovers: &[Handover]) {
         let now = LinuxOs.now();
         self.watched.look(supervisor, handovers);
@@ -48,7 +48,7 @@ impl Seen {
         }
     }
 
-    /// Adds the spectra of the latest sound and input, where there is enough of both.
+    /// Adds the spectra of the latest sound and input, if there are enough samples.
     fn measure(&mut self, wires: &Wires) {
         let (sound, input) = (wires.sound.latest(), wires.input.latest());
         let mut powers = Vec::new();
@@ -56,7 +56,7 @@ impl Seen {
             self.spectrum.measure(&sound, &mut powers);
             self.sound.add(&powers);
         }
-        // The tap keeps an even number of bytes, but may begin within a sample.
+        // The tap keeps an even number of bytes, but may start within a sample.
         if input.len() >= 2 * InputSpectrum::SAMPLES {
             self.input_spectrum.measure(input.as_chunks().0, &mut powers);
             self.input.add(&powers);

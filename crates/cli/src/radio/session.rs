@@ -1,4 +1,4 @@
-//! One run of the radio: source and sink in this process, moves and kills beside.
+//! A run of the radio: source and sink are threads of this process; moves and kills come from a third.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,14 +30,14 @@ use crate::pipeline::shown::{Observer, Shown, Tone};
 use crate::summary::count;
 use crate::terminal::FRAME;
 
-/// The priority of the stages' processes (`SCHED_FIFO`), where it is allowed; source and sink have one more.
+/// Priority of the stages' processes (`SCHED_FIFO`), if permitted; source and sink have one more.
 pub const PRIORITY: u8 = 40;
-/// Bands of the spectrum that is shown.
+/// Bands of the displayed spectrum.
 const BANDS: usize = 32;
-/// How often a run looks at least: whether another process has asked for another rate.
+/// Longest interval between looks, for changes of the rate by another process.
 const LOOK: Duration = FRAME;
 
-/// What came of a run.
+/// Result of a run.
 pub struct Heard {
     pub delivered: Delivered,
     pub offered: u64,
@@ -46,26 +46,26 @@ pub struct Heard {
     pub migrations: u64,
     pub kills: u64,
     pub upgrades: u64,
-    /// Moves that the policy has had made.
+    /// Moves requested by the policy.
     pub policy_moves: u64,
-    /// The clocks that were set at the end, where any were.
+    /// Clocks set at the end; empty if none was.
     pub clocks: Vec<(KnobId, Hertz)>,
     pub stages: Vec<StageNow>,
     pub measured: Vec<StageStatistics>,
     pub cores: Vec<CoreId>,
-    /// For a page, where one is asked for.
+    /// Figures for a page, if one was requested.
     pub seen: Option<Seen>,
     pub seconds: f64,
-    /// The user has ended it.
+    /// Whether the user ended the run.
     pub stopped: bool,
-    /// What the machine refused, once each.
+    /// Refusals of the machine, once each.
     pub refused: Vec<String>,
 }
 
-/// Plays the recording to its end, or until the user wants the end.
+/// Plays the recording to its end, or until the user asks to stop.
 ///
 /// # Errors
-/// [`Failure::Input`] where the recording cannot be read or a stage cannot go on.
+/// [`Failure::Input`] if the recording cannot be read or a stage cannot continue.
 pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard, Failure> {
     let failed = |why: String| Failure::input([why]);
     let wires = Arc::new(Wires::new(plan.period, Spectrum::SAMPLES));
@@ -151,14 +151,14 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
             .map(|refusal| refusal.to_string()),
     );
     let clocks = hand.as_ref().map(ClockHand::set).unwrap_or_default();
-    // Where a stage cannot go on, the source's thread ends, too.
+    // If a stage cannot continue, the source's thread ends, too.
     let in_order = wires.stop.swap(true, Ordering::AcqRel);
     pipeline.end().map_err(|why| failed(why.to_string()))?;
     let joined = |thread: &str| failed(format!("the {thread}'s thread panicked"));
     let (offered, broken_off) = feeding.join().map_err(|_| joined("source"))?.map_err(failed)?;
     let delivered = playing.join().map_err(|_| joined("sink"))??;
     let stopped = display.stop.load(Ordering::Acquire);
-    // What was read before has been heard to its end.
+    // Frames read before the error were played to the end.
     if let Some(why) = broken_off.filter(|_| !in_order) {
         return Err(failed(why));
     }
@@ -188,7 +188,7 @@ fn measured_bands(bands: &mut Spectrum, wires: &Wires) -> Vec<f32> {
     powers
 }
 
-/// The picture of a pipeline, with what the radio played and how fast.
+/// The live view of a pipeline, with the counts and the rate of the radio added.
 fn with_sound(shown: Shown, plan: &Plan, wires: &Wires, fps: f64) -> Shown {
     let counts = wires.counts();
     let late = counts.late - counts.excused;
@@ -215,13 +215,13 @@ fn with_sound(shown: Shown, plan: &Plan, wires: &Wires, fps: f64) -> Shown {
     }
 }
 
-/// Asks for the rate of a key. Where it is out of range, the rate stays.
+/// Requests the rate of a key; a rate out of range is refused, and the rate stays.
 fn change(rate: Rate, plan: &Plan, supervisor: &Supervisor, pace: &Pace) {
     let period = rate.of(plan.real_period(), pace.period());
     let _ = supervisor.set_rate(1.0 / period.as_secs_f64());
 }
 
-/// Plays at the rate that is asked for: by a key, or by another process (`punctual pipeline set rate`).
+/// Adopts the requested rate: of a key, or of another process (`punctual pipeline set rate`).
 fn follow(supervisor: &Supervisor, pace: &Pace) {
     let asked = supervisor.rate().map(|rate| Nanos::from_secs_f64(1.0 / rate));
     if asked.is_some() && asked != pace.period() {
@@ -229,7 +229,7 @@ fn follow(supervisor: &Supervisor, pace: &Pace) {
     }
 }
 
-/// Waits until processes that may have a stage next are there, for a while.
+/// Waits, at most 5 s, until processes that may take a stage over are ready.
 fn prepare(supervisor: &Supervisor, spares: bool) {
     let start = Instant::now();
     while !supervisor.keep_replicas(spares) && start.elapsed() < Duration::from_secs(5) {
@@ -237,7 +237,7 @@ fn prepare(supervisor: &Supervisor, spares: bool) {
     }
 }
 
-/// Probes that notice gaps of the cores, and why some are not there.
+/// Probes that detect gaps of the cores, and the reasons for missing ones.
 fn probes(cores: &[CoreId]) -> (Vec<GapProbe>, Vec<String>) {
     let (probes, refused): (Vec<_>, Vec<_>) = { cores.iter() }
         .map(|core| GapProbe::start(*core, PRIORITY + 10, probe::PERIOD))
@@ -247,10 +247,10 @@ fn probes(cores: &[CoreId]) -> (Vec<GapProbe>, Vec<String>) {
     (probes.into_iter().flatten().collect(), told)
 }
 
-/// What the source has made, and why the recording could not be read on.
+/// Number of frames from the source, and the reason why the recording broke off.
 type Fed = Result<(u64, Option<String>), String>;
 
-/// Begins to read the recording.
+/// Starts to read the recording.
 fn feed(plan: &Plan, pipeline: &Pipeline, wires: &Arc<Wires>) -> Result<JoinHandle<Fed>, Failure> {
     let recording = plan.open(&wires.stop, &wires.input)?;
     let source = pipeline.pinned(SOURCE);
@@ -267,14 +267,14 @@ fn feed(plan: &Plan, pipeline: &Pipeline, wires: &Arc<Wires>) -> Result<JoinHand
     }))
 }
 
-/// Real time for the two ends, where that is allowed: the machine's refusal was told by the probes.
+/// Real-time priority for source and sink, if permitted; a refusal was already reported by the probes.
 fn set_up() {
     let _ = punctual_os::linux::thread::real_time(PRIORITY + 1);
     let _ = thread::pin_to(&thread::allowed_cores());
 }
 
-/// Stamps frames: captured now, due a while after the first frame's capture, and a period after the one before; of a
-/// live input that was silent meanwhile, a while after their own capture.
+/// Sets the due time of frames: `LEAD` after the capture for the first frame, then a period after the previous one;
+/// for a live input that was silent meanwhile, `LEAD` after the frame's own capture.
 fn stamper(live: bool, wires: &Arc<Wires>) -> impl FnMut(u64) -> Head + Send + 'static {
     let (clock, wires) = (LinuxOs, Arc::clone(wires));
     let mut due = None;

@@ -1,4 +1,4 @@
-//! The end of the radio: takes a frame when it is due, writes its sound, and counts what it sees.
+//! Sink of the radio: takes each frame when it is due, writes its sound, and counts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,19 +16,20 @@ use punctual_units::{Clock, Nanos, Time};
 use super::pipes::{Outgoing, Tap};
 use crate::failure::Failure;
 
-/// From the first frame's capture until it is due: queues are full by then. Where an input has been silent, again.
+/// Time from the first frame's capture until it is due, so that queues are full by then. Applies again after a silence
+/// of the input.
 pub const LEAD: Nanos = Nanos::from_millis(200);
-/// Samples of sound that are kept to be compared with the true sound: ten minutes. A radio may play for a year.
+/// Most samples kept for the comparison with the true sound: ten minutes, because a radio may play for a year.
 pub const COMPARED_MAX: usize = 600 * AUDIO_RATE as usize;
-/// The longest sleep for a due time, so that the end of a slow radio is soon heard.
+/// Longest sleep, so that a slow radio soon notices its end.
 const SLICE: Nanos = Nanos::from_millis(100);
 
-/// The time between two frames, which the user may change while it plays.
+/// Time between two frames, which the user may change meanwhile.
 #[derive(Debug, Default)]
 pub struct Pace(AtomicU64);
 
 impl Pace {
-    /// As fast as possible where there is none.
+    /// Sets the period; `None`: as fast as possible.
     pub fn set(&self, period: Option<Nanos>) {
         self.0
             .store(period.map_or(0, |period| period.0.max(1)), Ordering::Relaxed);
@@ -39,40 +40,40 @@ impl Pace {
     }
 }
 
-/// What the sink has counted.
+/// Counts of frames at the sink.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub frames: u64,
-    /// Frames that came before their predecessors, or twice.
+    /// Frames that came after a successor, or twice.
     pub duplicated: u64,
     pub late: u64,
     /// Late frames that a gap of the machine explains.
     pub excused: u64,
-    /// Times that the input was silent when a frame was due.
+    /// Number of times that the input was silent when a frame was due.
     pub stalls: u64,
-    /// The fewest frames in the last queue when one was due.
+    /// Fewest frames in the last queue when a frame was due.
     pub queue_least: Option<u64>,
 }
 
-/// What the sink got.
+/// Frames and sound that reached the sink.
 #[derive(Clone, Debug, Default)]
 pub struct Delivered {
     pub counts: Counts,
-    /// The beginning of the sound, to be compared with the true one.
+    /// Beginning of the sound, for the comparison with the true one.
     pub sound: Vec<f32>,
-    /// Of all of it.
+    /// Fingerprint of the whole sound.
     pub fingerprint: Fingerprint,
-    /// The reader of the sound has gone.
+    /// Whether the reader of the sound has gone.
     pub reader_gone: bool,
 }
 
-/// What the sink's thread shares with others.
+/// State that the sink's thread shares with others.
 #[derive(Debug)]
 pub struct Wires {
-    /// The radio is to end in order: the user wants it, or no process reads the sound any more.
+    /// Set when the radio is to end in order: the user asked to stop, or the sound has no reader any more.
     pub stop: Arc<AtomicBool>,
     pub pace: Pace,
-    /// The latest sound, and the latest bytes of the input.
+    /// The latest samples of the sound, and the latest bytes of the input.
     pub sound: Tap<f32>,
     pub input: Arc<Tap<u8>>,
     counts: Mutex<Counts>,
@@ -91,7 +92,7 @@ impl Wires {
         }
     }
 
-    /// What was counted so far.
+    /// Copy of the counts so far.
     pub fn counts(&self) -> Counts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,10 +102,10 @@ impl Wires {
     }
 }
 
-/// Opens what the sound is written to.
+/// Opens the destination of the sound.
 ///
 /// # Errors
-/// [`Failure::Input`] where it cannot be written.
+/// [`Failure::Input`] if it cannot be written.
 pub fn open(wav: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Option<Sound>, Failure> {
     let sound = match wav {
         None => return Ok(None),
@@ -118,15 +119,15 @@ pub fn open(wav: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Option<Sound>,
     sound.map(Some).map_err(|why| Failure::input([why.to_string()]))
 }
 
-/// What the last frames left.
+/// Sound and counts of the frames so far.
 #[derive(Default)]
 struct Kept {
     delivered: Delivered,
-    /// The number of the next frame.
+    /// Number of the next frame.
     next: u64,
-    /// The sound of the last frame, until it is written.
+    /// Sound of the last frame, until it is written.
     fresh: Vec<f32>,
-    /// Samples that are kept.
+    /// Most samples to keep.
     room: usize,
 }
 
@@ -148,32 +149,32 @@ fn locked<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How the wait for a frame has ended.
+/// End of the wait for a frame.
 enum Awaited {
-    /// It is there, and due; late where it was not there when it was due.
+    /// A frame has come and is due; `late` if it was missing when due.
     Frame { late: bool },
-    /// No more will come.
+    /// No more frames will come.
     End,
 }
 
-/// The sink's thread.
+/// State of the sink's thread.
 pub struct Player<'p> {
     pub sink: Pinned,
     pub wires: &'p Wires,
     pub probes: &'p [GapProbe],
-    /// The input is a pipe: it may be silent, which no stage is to blame for.
+    /// Whether the input is a pipe: its silence is no fault of a stage.
     pub live: bool,
-    /// Samples of the beginning that are kept.
+    /// Number of samples to keep from the beginning.
     pub keeps: usize,
-    /// When the next frame is to be played; `None` before the first one, and where it plays as fast as possible.
+    /// Instant at which to play the next frame; `None` before the first one, and without a period.
     pub due: Option<Time>,
 }
 
 impl Player<'_> {
-    /// Plays to the end.
+    /// Plays until the end of the stream.
     ///
     /// # Errors
-    /// [`Failure::Input`] where the sound cannot be written, or a stage cannot go on.
+    /// [`Failure::Input`] if the sound cannot be written, or a stage cannot continue.
     pub fn play(mut self, mut sound: Option<Sound>) -> Result<Delivered, Failure> {
         let failed = |why: String| Failure::input([why]);
         let room = self.keeps;
@@ -207,7 +208,7 @@ impl Player<'_> {
                 if !why.is_gone() && !self.wires.stopped() {
                     return Err(failed(why.to_string()));
                 }
-                // What is under way comes to its end, unheard.
+                // Frames in the queues are still consumed, without output.
                 (sound, kept.delivered.reader_gone) = (None, why.is_gone());
                 self.wires.stop.store(true, Ordering::Release);
             }
@@ -220,7 +221,7 @@ impl Player<'_> {
         Ok(std::mem::take(&mut kept.delivered))
     }
 
-    /// Waits until the next frame is there and due.
+    /// Waits until the next frame has come and is due.
     fn awaited(&mut self, counts: &mut Counts) -> Awaited {
         let mut late = false;
         loop {
@@ -231,7 +232,7 @@ impl Player<'_> {
                 if self.sink.is_last(0) || !self.sink.runs() {
                     return Awaited::End;
                 }
-                // At the end that the user wants, frames are played before they are due.
+                // After a stop request, frames are played before they are due.
                 late |= self.due.is_some() && !self.wires.stopped();
                 self.sink.wait(heard, None);
                 continue;
@@ -243,7 +244,7 @@ impl Player<'_> {
                     continue;
                 }
                 (Some(_), Some(due)) => {
-                    // It came in after it was to be heard: the input was silent, and what is played goes on later.
+                    // The frame was captured after it was due: the input was silent, and later frames are shifted.
                     if late && self.live && head.captured_at > due {
                         counts.stalls += 1;
                         self.due = Some(Time(head.captured_at.0 + LEAD.0));
@@ -273,8 +274,8 @@ impl Player<'_> {
         }
     }
 
-    /// Writes the sound of a frame, and says when the next one is due. While the reader of a pipe takes nothing, the
-    /// clock of playing stands still.
+    /// Writes the sound of a frame, and shifts the next due time by the time that a pipe blocked: the playing clock
+    /// stops meanwhile.
     fn write(&mut self, sound: &mut Sound, fresh: &[f32]) -> Result<(), SoundError> {
         let begin = self.sink.now();
         let written = sound.write(fresh);
@@ -298,7 +299,7 @@ impl Player<'_> {
             .any(|probe| probe.longest_gap(from, now) >= now.since(due))
     }
 
-    /// Goes on to the next frame, and has the counts looked at by other threads.
+    /// Advances to the next frame, and publishes the counts.
     fn tell(&mut self, counts: &Counts) {
         self.due = match (self.due, self.wires.pace.period()) {
             (Some(due), Some(period)) => Some(Time(due.0 + period.0)),
