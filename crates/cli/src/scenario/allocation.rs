@@ -1,4 +1,4 @@
-//! `[allocation]`: which cache ways and how much bandwidth each core gets, and the profiles of tasks that decide it.
+//! Table `[allocation]`: the cache ways and memory bandwidth of each core, and the profiles of tasks that decide them.
 
 use std::path::PathBuf;
 
@@ -8,41 +8,41 @@ use punctual_workload::TaskSpec;
 
 use super::section::Section;
 
-/// Most ways, and most bandwidth partitions: what a profile may speak of.
+/// Most cache ways, and most bandwidth partitions: the limits of a profile.
 const PARTS_MAX: u8 = 64;
 /// Largest cache way in KiB.
 pub const WAY_KIB_MAX: u32 = 1 << 20;
-/// Size of a way where nothing says otherwise, in KiB: the fifth paper's machine.
+/// Default size of a way in KiB: that of the fifth paper's machine.
 const WAY_KIB: u32 = 2048;
 
-/// What is split among tasks with profiles, and by which policy. Only the simulated machine does it so far.
+/// Split of cache ways and bandwidth among tasks with profiles. Only the simulated machine carries it out so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allocation {
-    /// The policy that decides; `None` only where no task has a profile.
+    /// Policy of the split; `None` only if no task has a profile.
     pub policy: Option<Policy>,
-    /// When another split is taken up.
+    /// Instants at which the split may change.
     pub changes: Changes,
-    /// What the machine splits. Profiles must be for it.
+    /// Ways and partitions of the machine, for which profiles must be.
     pub grid: Grid,
-    /// Size of a cache way in KiB; 0 where a way that is gained costs nothing.
+    /// Size of a cache way in KiB; 0: gained ways are full at once.
     pub way_kib: u32,
 }
 
-/// The file with a task's profile.
+/// File with a task's profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileFile {
-    /// The task's name.
+    /// Name of the task in the scenario.
     pub task: String,
-    /// The file.
+    /// Path, not resolved yet.
     pub path: PathBuf,
-    /// Where it was named and by which key, such as `scenarios/x.toml:12: task[0].profile`.
+    /// File, line and key that name it, such as `scenarios/x.toml:12: task[0].profile`.
     pub place: String,
 }
 
-/// The policy of this name.
+/// Policy of this name.
 ///
 /// # Errors
-/// A sentence with the names that there are.
+/// A sentence with all names.
 pub fn parse_policy(name: &str) -> Result<Policy, String> {
     let names = || Policy::ALL.map(Policy::name).join(", ");
     Policy::named(name).ok_or_else(|| format!("no such policy; there are {}", names()))

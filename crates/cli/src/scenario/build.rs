@@ -1,6 +1,6 @@
-//! From a document to a [`Scenario`]: which keys there are, what they mean, and what they are when left out.
+//! Builds a [`Scenario`] from a document: all keys, their meaning, and their defaults.
 //!
-//! `scenarios/README.md` says the same for users.
+//! `scenarios/README.md` is the reference for users.
 
 use std::path::PathBuf;
 
@@ -23,29 +23,29 @@ const CONTROLLERS: [(&str, ControllerKind); 4] = [
     (ControllerKind::Mimo.name(), ControllerKind::Mimo),
 ];
 
-/// What a scenario file says, with its paths as written.
+/// Content of a scenario file, with its paths as written.
 #[derive(Debug)]
 pub struct Draft {
-    /// The scenario; meaningless where the report holds problems.
+    /// The scenario; meaningless if the report holds problems.
     pub scenario: Scenario,
     /// `control.model`: relative to the scenario file.
     pub model: Option<String>,
     /// `store.path`: relative to the current directory.
     pub store_path: Option<String>,
-    /// `[movie]`: what `bench movie` plays.
+    /// `[movie]`: the file that `bench movie` plays.
     pub movie: MovieFile,
-    /// `[allocation]`: which cache ways and how much bandwidth each core gets.
+    /// `[allocation]`: the cache ways and memory bandwidth of each core.
     pub allocation: Allocation,
-    /// `exclusive`: what other programs have to do with exclusive cores.
+    /// `exclusive`: programs that may stay on exclusive cores.
     pub neighbours: Neighbours,
     /// `stage`, `edge` and `pipeline`, with paths as written.
     pub stages: StagesSpec,
 }
 
-/// Bytes of a program's name that the kernel keeps (`TASK_COMM_LEN` less the final zero, proc_pid_comm(5)).
+/// Length of a program's name in the kernel (`TASK_COMM_LEN` less the final zero, proc_pid_comm(5)).
 const NAME_BYTES: usize = 15;
 
-/// The file of `bench movie`, and what goes on beside it.
+/// The file of `bench movie`, and the load beside it.
 #[cfg_attr(
     not(feature = "lab"),
     expect(dead_code, reason = "checked with the rest of the file, and played by the lab")
@@ -56,15 +56,15 @@ pub struct MovieFile {
     pub frame_bytes: u32,
     /// Bytes of the file.
     pub file_bytes: u32,
-    /// Bytes of it that the page cache may keep.
+    /// Bytes of the file that the page cache may keep.
     pub cache_bytes: u32,
-    /// Frames in one run.
+    /// Frames played in one run.
     pub frames: u32,
-    /// Whether the disk is kept busy.
+    /// Whether a background load keeps the disk busy.
     pub busy_disk: bool,
 }
 
-/// Reads a whole document; `name` is the scenario's name where the document gives none.
+/// Reads a whole document; `name` is the default for the scenario's name.
 pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
     let name = top.text("name").unwrap_or_else(|| name.to_string());
     let seed = top.count("seed").unwrap_or(1);
@@ -143,7 +143,7 @@ fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
     }
 }
 
-/// Control groups, as the kernel names them.
+/// Control groups, by their absolute paths in the hierarchy.
 fn groups(section: &mut Section<'_, '_>, key: &'static str) -> Vec<PathBuf> {
     let names = section.texts(key).unwrap_or_default();
     for group in &names {
@@ -157,7 +157,7 @@ fn groups(section: &mut Section<'_, '_>, key: &'static str) -> Vec<PathBuf> {
     names.into_iter().map(Into::into).collect()
 }
 
-/// Names as the kernel keeps them; a longer one would never be found.
+/// Program names as the kernel truncates them; a longer one would never match.
 fn spare(section: &mut Section<'_, '_>) -> Vec<String> {
     let names = section.texts("spare").unwrap_or_default();
     for name in &names {
@@ -174,7 +174,7 @@ fn spare(section: &mut Section<'_, '_>) -> Vec<String> {
     names
 }
 
-/// A frame of 50 Mbit/s at 24 per second; the paper's cache of 7 K pages; a file that does not fit into it.
+/// Defaults: frames of 50 Mbit/s at 24 per second; the paper's cache of 7 K pages; a file larger than the cache.
 fn movie(section: &mut Section<'_, '_>) -> MovieFile {
     MovieFile {
         frame_bytes: section.count("frame_bytes").unwrap_or(256 << 10),
@@ -195,7 +195,7 @@ fn goal(section: &mut Section<'_, '_>) -> Goal {
     }
 }
 
-/// What a table asks of jobs, if it does: a share that may be late, or a mean.
+/// Goal of a table, if it has one: a share of jobs that may be late, or a mean tardiness.
 pub(super) fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
     let (late, tardiness) = (section.percent("late"), section.number("tardiness"));
     if section.has("late") && section.has("tardiness") {
@@ -214,7 +214,7 @@ fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
     let kind = section
         .choice("controller", &CONTROLLERS)
         .unwrap_or(ControllerKind::Mimo);
-    // The sooner a late job is answered, the fewer there are; only the clock can be turned while a job runs.
+    // The faster the reaction to a late job, the fewer there are; and only the clock can change during a job.
     let usual = match kind.turns_clock() && !section.has("period") {
         true => Pace::Job,
         false => every_period,
@@ -277,7 +277,7 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
     (store, section.text("path"))
 }
 
-/// In place of sensors, of a scenario that has stages only.
+/// Stands in for the sensors of a scenario with stages only.
 const SILENT: SensorLoad = SensorLoad {
     source: SensorSource::Synthetic {
         count: 1,

@@ -1,8 +1,8 @@
-//! Scenario files: TOML and overrides in, a checked [`Scenario`] or every complaint at once out.
+//! Scenario files: from TOML and overrides to a checked [`Scenario`], or to all problems at once.
 //!
-//! The document becomes a tree that knows where each value was written ([`tree`]), overrides are put into it
-//! ([`set`]), it is read key by key ([`section`], [`build`]), and the scenario checks itself. Complaints of all stages
-//! come out in one form: `scenarios/x.toml:12: task[0].period: what is wrong; what to do`.
+//! The document becomes a tree that knows where each value was written ([`tree`]), overrides are inserted ([`set`]),
+//! the tree is read key by key ([`section`], [`build`]), and the scenario checks itself. Problems of all steps have one
+//! form: `scenarios/x.toml:12: task[0].period: what is wrong; what to do`.
 
 mod allocation;
 mod build;
@@ -36,58 +36,58 @@ use tree::{Entries, Origin, Value};
 use crate::builtin;
 use crate::failure::Failure;
 
-/// What runs without a scenario on the command line, and where it lies in the project's folder.
+/// Path of the default scenario in the project's folder.
 pub const SHIPPED_PATH: &str = "scenarios/fire-rescue.toml";
 
-/// A scenario that has been read and checked.
+/// A scenario that was read and checked.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The scenario.
+    /// The scenario with its defaults.
     pub scenario: Scenario,
-    /// The file it came from; none for a built-in one.
+    /// Path of the file; `None` for a built-in one.
     pub file: Option<PathBuf>,
-    /// Where it came from, for messages.
+    /// Name of its source, for messages.
     pub shown: String,
-    /// The model or controller document that the scenario or the command line names.
+    /// Model or controller file that the scenario or the command line names.
     pub model: Option<PathBuf>,
-    /// Where the store is kept; none for a temporary one.
+    /// Folder of its store; `None` for a temporary one.
     pub store_path: Option<PathBuf>,
-    /// What `bench movie` plays.
+    /// The file that `bench movie` plays.
     #[cfg_attr(
         not(feature = "lab"),
         expect(dead_code, reason = "checked with the rest of the file, and played by the lab")
     )]
     pub movie: MovieFile,
-    /// What is split among tasks with profiles, and by which policy.
+    /// Split of cache ways and bandwidth among tasks with profiles.
     pub allocation: Allocation,
-    /// The profiles of tasks; not read yet.
+    /// Profile files of its tasks; not read yet.
     pub profiles: Vec<ProfileFile>,
-    /// Programs that are left on exclusive cores.
+    /// Programs that may stay on exclusive cores.
     pub neighbours: Neighbours,
-    /// Its stages, with their files found.
+    /// Stages, with their files resolved.
     pub stages: StagesSpec,
-    /// The scenario as it was written, with the overrides in it.
+    /// The document, with the overrides applied.
     pub document: Entries,
-    /// What was put over it.
+    /// Overrides that were applied.
     pub overrides: Vec<Override>,
-    /// The text of the file.
+    /// Text of the file.
     pub text: String,
 }
 
-/// Where processes find files that another one has open.
+/// Prefix of paths to another process's open files.
 const KEPT: &str = "/proc/";
 
 impl Loaded {
-    /// Where the scenario came from, for messages.
+    /// Name of the scenario's source, for messages.
     pub fn shown(&self) -> String {
         self.shown.clone()
     }
 
-    /// Keeps the text as it was read, for processes of the scenario's stages that start later; answers what tells them
-    /// where it is. It is there until this process ends.
+    /// Keeps the text as it was read, in a temporary file for later processes of the scenario's stages; returns the
+    /// path of that file, which exists until this process ends. Empty for a built-in scenario, and in such a process.
     ///
     /// # Errors
-    /// [`Failure::Internal`] where there is no room for it.
+    /// [`Failure::Internal`] if there is no room for it.
     pub fn keep(&self) -> Result<String, Failure> {
         if self.file.is_none() || told().is_some() {
             return Ok(String::new());
@@ -100,18 +100,18 @@ impl Loaded {
         Ok(format!("{KEPT}{}/fd/{descriptor}", std::process::id()))
     }
 
-    /// Whether it has stages, and nothing that the loop has to do with.
+    /// Whether the scenario has stages, and no tasks for the control loop.
     pub fn is_stages_only(&self) -> bool {
         !self.stages.stages.is_empty() && self.scenario.tasks.is_empty()
     }
 
-    /// Where `key` was written, for a problem that only the machine shows: the file and the line, or the option.
+    /// Place of `key`, for problems that only show on the machine: file and line, or the option.
     pub fn place_of(&self, key: &str) -> String {
         place(origin_of(&self.document, key), &self.shown(), &self.overrides)
     }
 }
 
-/// Reads the scenario at `path` (or the shipped one), else the built-in one of that name, with `overrides` put over it.
+/// Reads the scenario at `path` (or the shipped one), else the built-in one of that name, and applies `overrides`.
 ///
 /// # Errors
 /// [`Failure::Input`] with one line per problem.
@@ -147,12 +147,12 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
     })
 }
 
-/// Where the scenario is as the process has read it that started this one's pipeline: the file may have changed since.
+/// Path of the text that the parent's process has read, because the file may have changed since.
 fn kept() -> Option<PathBuf> {
     told().filter(|tag| tag.starts_with(KEPT)).map(PathBuf::from)
 }
 
-/// Reads a document that is no scenario, with `read`; or one line per problem, which says where it is in `shown`.
+/// Reads a document other than a scenario with `read`; the error has one line per problem, with its place in `shown`.
 pub fn read_document<T>(
     text: &str,
     shown: &str,
@@ -187,7 +187,8 @@ fn read(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// The text of a scenario in `folder`, typed and checked, and the profiles that it names; or one line per problem.
+/// Parses and checks the text of a scenario in `folder`, and lists the profiles that it names; the error has one line
+/// per problem.
 fn check(
     text: &str,
     shown: &str,
@@ -227,7 +228,7 @@ fn check(
     Ok((draft, profiles, document))
 }
 
-/// What is wrong with what could be read.
+/// Problems of a draft whose values could all be read.
 fn problems(draft: &build::Draft) -> Vec<Problem> {
     let stages_only = !draft.stages.stages.is_empty() && draft.scenario.tasks.is_empty();
     let mut problems = if stages_only {
@@ -242,8 +243,8 @@ fn problems(draft: &build::Draft) -> Vec<Problem> {
     problems
 }
 
-/// The profiles of the scenario's tasks. A file named in the scenario lies beside it, one named on the command line
-/// where the user is.
+/// Profile files of the scenario's tasks. A path in the scenario is relative to its folder, one on the command line to
+/// the current folder.
 fn profiles(
     scenario: &Scenario,
     document: &Entries,

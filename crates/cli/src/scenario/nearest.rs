@@ -1,9 +1,9 @@
-//! Which key the user may have meant.
+//! Suggestions for misspelt keys.
 
-/// Edits (insert, delete, replace, swap of neighbours) beyond which two keys are not alike.
+/// Largest number of edits (insert, delete, replace, swap of neighbours) between similar keys.
 const ALIKE_EDITS: usize = 2;
 
-/// A hint for an unknown `key`: the valid keys nearest to it, else those of the same table.
+/// Hint for an unknown `key`: the most similar valid keys, else those of the same table.
 pub fn nearest(key: &str, known: &[String]) -> String {
     let (table, leaf) = key.rsplit_once('.').unwrap_or(("", key));
     let split = |known: &'_ str| -> (String, String) {
@@ -18,7 +18,7 @@ pub fn nearest(key: &str, known: &[String]) -> String {
         })
         .filter(|(edits, elsewhere, candidate)| {
             let name = candidate.rsplit('.').next().unwrap_or(candidate);
-            // A short key is within two edits of many; elsewhere only the very same name is a good guess.
+            // A short key is within two edits of many others; in another table, only an equal name is a good guess.
             *edits == 0 || (!elsewhere && *edits <= ALIKE_EDITS && *edits < name.chars().count())
         })
         .collect();
@@ -41,7 +41,7 @@ pub fn nearest(key: &str, known: &[String]) -> String {
     }
 }
 
-/// Optimal string alignment distance: edits that turn `a` into `b`, no part edited twice.
+/// Optimal string alignment distance: edits that turn `a` into `b`, with no part edited twice.
 fn edits(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

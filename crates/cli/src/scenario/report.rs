@@ -1,51 +1,51 @@
-//! Everything that is wrong with a scenario, gathered so that the user sees it at once.
+//! Problems of a scenario, collected so that the user sees all at once.
 
 use super::nearest::nearest;
 use super::set::Override;
 use super::tree::{Entries, Origin, Value};
 
-/// Problems and known keys, gathered while a scenario is read.
+/// Problems and known keys, collected while a scenario is read.
 #[derive(Debug, Default)]
 pub struct Report {
     problems: Vec<(Origin, String)>,
     unknown: Vec<(Origin, String)>,
-    /// Every key that the reader asked for, whether it was there or not.
+    /// Keys that the reader asked for, present or not.
     known: Vec<String>,
 }
 
 impl Report {
-    /// Notes that the value of `key` is wrong.
+    /// Records that the value of `key` is wrong.
     pub fn problem(&mut self, origin: Origin, key: &str, what: impl AsRef<str>) {
         self.problems.push((origin, format!("{key}: {}", what.as_ref())));
     }
 
-    /// Notes that the document could not be read at all at this place.
+    /// Records a syntax error of the document at this line.
     pub fn syntax(&mut self, line: usize, what: &str) {
         self.problems.push((Origin::Line(line), format!("not TOML: {what}")));
     }
 
-    /// Notes a key that no reader asked for.
+    /// Records a key that no reader asked for.
     pub fn unknown(&mut self, origin: Origin, key: String) {
         self.unknown.push((origin, key));
     }
 
-    /// Notes a key that a scenario may have.
+    /// Records a valid key.
     pub fn known(&mut self, key: String) {
         self.known.push(key);
     }
 
-    /// Every key that the reader asked for.
+    /// Keys that the reader asked for.
     #[cfg(test)]
     pub fn known_keys(&self) -> &[String] {
         &self.known
     }
 
-    /// Whether every value could be read, so that what was built from them means something.
+    /// Whether every value could be read, so that the result is meaningful.
     pub fn readable(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// One line per problem, in the order of the file, then of the command line.
+    /// The problems, one line each, in the order of the file, then of the command line.
     pub fn lines(mut self, file: &str, overrides: &[Override]) -> Vec<String> {
         for (origin, key) in std::mem::take(&mut self.unknown) {
             let text = format!("{key}: unknown key; {}", nearest(&key, &self.known));
@@ -57,7 +57,7 @@ impl Report {
     }
 }
 
-/// A place in words: the file and the line, or the option that the user wrote.
+/// Text of a place: file and line, or the option as typed.
 pub fn place(origin: Origin, file: &str, overrides: &[Override]) -> String {
     match origin {
         Origin::Document => file.to_string(),
@@ -66,7 +66,7 @@ pub fn place(origin: Origin, file: &str, overrides: &[Override]) -> String {
     }
 }
 
-/// Where `key` (such as `task[0].period`) was written, or else the innermost table around it that was.
+/// Place at which `key` (such as `task[0].period`) was written, else that of the innermost table around it.
 pub fn origin_of(document: &Entries, key: &str) -> Origin {
     let mut origin = Origin::Document;
     let mut entries = document;

@@ -1,8 +1,8 @@
-//! Reads one table of a scenario, key by key, and notes everything that is wrong with it.
+//! Reads one table of a scenario, key by key, and records every problem.
 //!
-//! Not serde: its first error ends the reading and does not know whether a value came from the file or from the command
-//! line. Every reader returns a placeholder after a complaint, so that the rest can be read; the caller must look at
-//! the report before using what was read.
+//! Not serde: its first error ends the reading, and it does not know whether a value came from the file or from the
+//! command line. Every reader returns a placeholder after a problem, so that the rest can be read; the caller must
+//! check the report before using the values.
 
 use punctual_platform::CoreChoice;
 use punctual_units::{CoreId, Nanos, Share};
@@ -11,21 +11,21 @@ use super::report::Report;
 use super::time::parse_time;
 use super::tree::{Entries, Node, Origin, Value};
 
-/// More cores than any machine that Linux is built for; bounds what a range can name.
+/// More cores than any machine that Linux is built for; limits the size of ranges.
 const CORES_MAX: u32 = 8_192;
 
-/// One table while it is read.
+/// Reader of a table.
 pub struct Section<'r, 't> {
     report: &'r mut Report,
     entries: Option<&'t Entries>,
     origin: Origin,
-    /// With its final dot, or empty for the top.
+    /// Key path of the table with its final dot, or empty for the top.
     prefix: String,
     asked: Vec<&'static str>,
 }
 
 impl<'r, 't> Section<'r, 't> {
-    /// The top of a document.
+    /// Reader of the top of a document.
     pub fn top(entries: &'t Entries, report: &'r mut Report) -> Self {
         Section {
             report,
@@ -36,7 +36,7 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Reads the table at `key` with `read`; a missing table reads as an empty one.
+    /// Reads the table at `key` with `read`; a missing table reads like an empty one.
     pub fn table<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'_, 't>) -> T) -> T {
         let node = self.find(key);
         let path = self.path(key);
@@ -86,7 +86,7 @@ impl<'r, 't> Section<'r, 't> {
         value
     }
 
-    /// Reports the keys that no reader asked for. Called once everything was read.
+    /// Reports the keys that no reader asked for. Called after everything was read.
     pub fn finish(self) {
         for (key, node) in self.entries.into_iter().flatten() {
             if !self.asked.contains(&key.as_str()) {
@@ -95,7 +95,7 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Complains about `key`, at its place if it is there, else at the table.
+    /// Records a problem of `key`, at its place if present, else at the table's.
     pub fn complain(&mut self, key: &str, what: impl AsRef<str>) {
         let origin = self
             .entries
@@ -105,12 +105,12 @@ impl<'r, 't> Section<'r, 't> {
         self.report.problem(origin, &path, what);
     }
 
-    /// Whether `key` is there.
+    /// Whether `key` is present.
     pub fn has(&mut self, key: &'static str) -> bool {
         self.find(key).is_some()
     }
 
-    /// A text.
+    /// Text of a key.
     pub fn text(&mut self, key: &'static str) -> Option<String> {
         match self.find(key).map(|node| &node.value) {
             None => None,
@@ -123,7 +123,7 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// A text that may be a secret: where another value is, none, and no complaint that would repeat it.
+    /// Text that may be a secret: `None` for another type, without a problem that would print the value.
     pub fn secret(&mut self, key: &'static str) -> Option<String> {
         match &self.find(key)?.value {
             Value::Text(text) => Some(text.clone()),
@@ -131,7 +131,7 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Texts in a list.
+    /// Texts in a list, such as program names.
     pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
         let expected = "expected a list of texts such as [\"chronyd\"]";
         let text = |item: &Node| match &item.value {
@@ -145,7 +145,7 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, texts)
     }
 
-    /// One of a few words.
+    /// Choice among a few words.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
         let value = &self.find(key)?.value;
         let found = match value {
@@ -160,32 +160,32 @@ impl<'r, 't> Section<'r, 't> {
         found.map(|(_, value)| *value)
     }
 
-    /// Cores: in a list, as a range in a text, or those that the kernel was booted to keep free.
+    /// Cores: a list, a range as text, or those isolated by the kernel's boot options.
     pub fn cores(&mut self, key: &'static str) -> Option<CoreChoice> {
         let value = &self.find(key)?.value;
         self.checked(key, cores(value))
     }
 
-    /// A number.
+    /// Number of a key, with or without fraction.
     pub fn number(&mut self, key: &'static str) -> Option<f64> {
         let value = &self.find(key)?.value;
         self.checked(key, number(value))
     }
 
-    /// A share of a whole, 0 to 1.
+    /// Share of a whole, 0 to 1.
     pub fn share(&mut self, key: &'static str) -> Option<Share> {
         let value = &self.find(key)?.value;
         let share = number(value).and_then(|x| Share::new(x).map_err(|error| error.to_string()));
         self.checked(key, share)
     }
 
-    /// A share in percent, such as `"1 %"`, or as a number from 0 to 1.
+    /// Share in percent, such as `"1 %"`, or as a number from 0 to 1.
     pub fn percent(&mut self, key: &'static str) -> Option<Share> {
         let value = &self.find(key)?.value;
         self.checked(key, percent(value))
     }
 
-    /// Numbers in a list.
+    /// Numbers in a list, with or without fraction.
     pub fn numbers(&mut self, key: &'static str) -> Option<Vec<f64>> {
         let value = &self.find(key)?.value;
         let numbers = match value {
@@ -198,7 +198,7 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, numbers)
     }
 
-    /// Yes or no.
+    /// Flag: true or false.
     pub fn flag(&mut self, key: &'static str) -> Option<bool> {
         let flag = match &self.find(key)?.value {
             Value::Flag(flag) => Ok(*flag),
@@ -207,7 +207,7 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, flag)
     }
 
-    /// A whole number.
+    /// Whole number within the range of `N`.
     pub fn count<N: TryFrom<i64>>(&mut self, key: &'static str) -> Option<N> {
         let value = &self.find(key)?.value;
         let count = match value {
@@ -217,7 +217,7 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, count)
     }
 
-    /// Whole numbers in a list.
+    /// List of whole numbers from 0 on.
     pub fn counts(&mut self, key: &'static str) -> Option<Vec<u32>> {
         let expected = "expected a list of whole numbers such as [1, 1]";
         let count = |item: &Node| match item.value {
@@ -231,13 +231,13 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, counts)
     }
 
-    /// A time.
+    /// Time with its unit, such as `"100ms"`.
     pub fn time(&mut self, key: &'static str) -> Option<Nanos> {
         let value = &self.find(key)?.value;
         self.checked(key, time(value))
     }
 
-    /// A time, or `"none"`.
+    /// Time with its unit, or `"none"`.
     pub fn time_or_none(&mut self, key: &'static str) -> Option<Option<Nanos>> {
         let value = &self.find(key)?.value;
         let time = match value {
@@ -247,7 +247,7 @@ impl<'r, 't> Section<'r, 't> {
         self.checked(key, time)
     }
 
-    /// Two times, the shorter one first.
+    /// Pair of times, the shorter one first.
     pub fn times(&mut self, key: &'static str) -> Option<(Nanos, Nanos)> {
         let value = &self.find(key)?.value;
         let expected = "expected two times, the shorter one first, such as [\"50ms\", \"150ms\"]";
@@ -305,7 +305,7 @@ fn cores(value: &Value) -> Result<CoreChoice, String> {
     }
 }
 
-/// The cores in a text such as "2-3,5"; none where a part of it is no core or range.
+/// Cores in a text such as "2-3,5"; `None` if a part is no core or range.
 fn cores_in(text: &str) -> Option<Vec<CoreId>> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

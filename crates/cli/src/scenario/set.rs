@@ -1,13 +1,13 @@
 //! Overrides from the command line: `--set task.analysis.period=80ms`.
 //!
-//! A key is written as in the scenario file, its parts joined by dots; a task, stage or edge is named by its
-//! number, as in `task[0]`, a task or stage also by its name, as in `task.analysis`.
+//! A key is spelt as in the scenario file, its parts joined by dots. Tasks, stages and edges are addressed by their
+//! index, as in `task[0]`; tasks and stages also by their name, as in `task.analysis`.
 
 use super::report::Report;
 use super::tree::{self, Entries, Node, Origin, Value};
 
-/// What setting a key (of a table) takes away from a scenario that says it another way, so that
-/// `--set trace.replicas=4` works where the file says `utilisation`.
+/// Keys that an override of another key removes, because they say the same in another way: `--set trace.replicas=4`
+/// works where the file has `utilisation`. Each entry: table, key, keys to remove.
 const REPLACES: [(&str, &str, &[&str]); 12] = [
     ("goal", "late", &["tardiness"]),
     ("goal", "tardiness", &["late"]),
@@ -23,10 +23,10 @@ const REPLACES: [(&str, &str, &[&str]); 12] = [
     ("trace", "sensors", &["dir"]),
 ];
 
-/// One value that the command line puts over the scenario file's.
+/// A value from the command line that replaces the scenario file's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// As the user wrote it, e.g. `--set goal.tardiness=0.9`.
+    /// The option as typed, e.g. `--set goal.tardiness=0.9`.
     pub written: String,
     /// The key, e.g. `goal.tardiness`.
     pub key: String,
@@ -35,7 +35,7 @@ pub struct Override {
 }
 
 impl Override {
-    /// An override given by an option of its own, such as `--duration 10s`.
+    /// Override from a dedicated option, such as `--duration 10s`.
     pub fn of_option(option: &str, key: &str, value: &str) -> Override {
         Override {
             written: format!("{option} {value}"),
@@ -44,7 +44,7 @@ impl Override {
         }
     }
 
-    /// Reads the argument of `--set`.
+    /// Parses the argument of `--set`.
     pub fn parse(argument: &str) -> Result<Override, String> {
         let (key, value) = argument
             .split_once('=')
@@ -61,7 +61,7 @@ impl Override {
     }
 }
 
-/// Puts `overrides` into the document, in order; what cannot be placed is reported.
+/// Applies `overrides` to the document, in order; reports those that cannot be placed.
 pub fn apply(document: &mut Entries, overrides: &[Override], report: &mut Report) {
     for (i, given) in overrides.iter().enumerate() {
         let origin = Origin::Override(i);
@@ -119,7 +119,7 @@ enum Which<'k> {
     Name(&'k str),
 }
 
-/// Lists of tables.
+/// Keys that hold lists of tables.
 const LISTS: [&str; 3] = ["task", "stage", "edge"];
 
 fn item<'t>(document: &'t mut Entries, list: &str, which: Which<'_>) -> Result<&'t mut Entries, String> {

@@ -1,4 +1,4 @@
-//! The stages of a scenario: `[[stage]]`, `[[edge]]` and `[pipeline]`.
+//! Stages of a scenario: `[[stage]]`, `[[edge]]` and `[pipeline]`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ use super::build::task_goal;
 use super::section::Section;
 use crate::builtin;
 
-/// Slots of an edge where nothing else is said: the paper's.
+/// Default capacity of an edge in frames: the paper's.
 const SLOTS: u32 = 14;
-/// The greatest real-time priority of stages: tasks with deadlines have higher ones.
+/// Greatest real-time priority of stages: tasks with deadlines have higher ones.
 const PRIORITY_MAX: u8 = 50;
 
-/// Reads all of them, with paths as written.
+/// Reads stages, edges and the pipeline, with paths as written.
 pub fn stages(top: &mut Section<'_, '_>) -> StagesSpec {
     let stages = top.tables("stage", stage);
     let edges = top.tables("edge", edge);
@@ -141,7 +141,7 @@ fn edge(section: &mut Section<'_, '_>) -> EdgeNeeds {
     }
 }
 
-/// An end of an edge: the name of a stage, and a port where it is not the first.
+/// End of an edge: the name of a stage, and a port other than the first.
 fn end(section: &mut Section<'_, '_>, key: &'static str) -> (String, usize) {
     let Some(text) = section.text(key) else {
         if !section.has(key) {
@@ -161,7 +161,7 @@ fn end(section: &mut Section<'_, '_>, key: &'static str) -> (String, usize) {
     (name.to_owned(), port)
 }
 
-/// With libraries and files beside the scenario, and those that are built in where the scenario is.
+/// Resolves libraries and files against the scenario's folder; with `built_in`, also among the built-in files.
 pub fn located(mut spec: StagesSpec, folder: &Path, built_in: bool) -> StagesSpec {
     for stage in &mut spec.stages {
         match &mut stage.does {
@@ -182,7 +182,7 @@ fn located_file(named: &Path, folder: &Path, built_in: bool) -> FileEnd {
     }
 }
 
-/// Whether a scenario is of stages only: its tasks and sensors need not be there then.
+/// Whether the scenario has stages only; tasks and sensors may be missing then.
 pub fn alone(top: &mut Section<'_, '_>) -> bool {
     top.has("stage") && !top.has("task") && !top.has("trace")
 }

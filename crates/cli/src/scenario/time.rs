@@ -1,8 +1,8 @@
-//! Times as people write them: "100ms", "1.5s", "50us".
+//! Times with units: "100ms", "1.5s", "50us".
 
 use punctual_units::Nanos;
 
-/// Units and how many nanoseconds each has. Longer names first, so that "ms" is not taken for "s".
+/// Units in nanoseconds. Longer names first, so that "ms" is not taken for "s".
 const UNITS: [(&str, f64); 7] = [
     ("min", 60e9),
     ("ns", 1.0),
@@ -13,7 +13,7 @@ const UNITS: [(&str, f64); 7] = [
     ("h", 3600e9),
 ];
 
-/// Reads a time; the error says what to write instead.
+/// Parses a time; the error says how to write it.
 pub fn parse_time(text: &str) -> Result<Nanos, String> {
     let text = text.trim();
     let hint = "write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"";

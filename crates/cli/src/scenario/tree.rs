@@ -1,37 +1,37 @@
-//! A TOML document as a tree whose every node knows where it was written.
+//! A TOML document as a tree whose nodes know where they were written.
 //!
-//! Overrides (`--set`) change the tree before anything is typed. So a value from the command line and one from the file
-//! pass through the same checks, and each complaint names the place that the user has to change.
+//! Overrides (`--set`) change the tree before types are checked. So a value from the command line and one from the file
+//! pass the same checks, and each problem names the place that the user has to change.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-/// Where a node was written.
+/// Place at which a node was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Nowhere in particular: the document as a whole.
+    /// The document as a whole.
     Document,
-    /// A line of the file, from 1.
+    /// Line of the file, from 1.
     Line(usize),
-    /// The override with this index.
+    /// Index of the override.
     Override(usize),
 }
 
-/// One value and where it was written.
+/// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where; for a table entry, the line of its key.
+    /// Place; for a table entry, the line of its key.
     pub origin: Origin,
-    /// What.
+    /// Value, not checked yet.
     pub value: Value,
 }
 
-/// The entries of a table.
+/// Entries of a table by key.
 pub type Entries = BTreeMap<String, Node>;
 
-/// What TOML can say, as far as scenarios use it.
+/// Values of TOML, as far as scenarios use them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Text(String),
@@ -40,12 +40,12 @@ pub enum Value {
     Flag(bool),
     List(Vec<Node>),
     Table(Entries),
-    /// What no key of a scenario accepts, in words.
+    /// A value of a type that no scenario accepts, described in words.
     Foreign(&'static str),
 }
 
 impl Value {
-    /// The value in words, for complaints: `the text "abc"`, `the number 3`.
+    /// Describes the value for problems: `the text "abc"`, `the number 3`.
     pub fn describe(&self) -> String {
         match self {
             Value::Text(text) => format!("the text \"{text}\""),
@@ -59,16 +59,16 @@ impl Value {
     }
 }
 
-/// A document that is not TOML.
+/// A syntax error of TOML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotToml {
-    /// The line, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What the parser expected.
+    /// Message of the parser.
     pub what: String,
 }
 
-/// Parses a document; every syntax error that the parser finds, in order.
+/// Parses a document; the error has every syntax error that the parser finds, in order.
 pub fn parse(text: &str) -> Result<Node, Vec<NotToml>> {
     let line_of = |at: usize| {
         1 + text.as_bytes()[..at.min(text.len())]
@@ -92,8 +92,8 @@ pub fn parse(text: &str) -> Result<Node, Vec<NotToml>> {
     Err(errors.iter().map(not_toml).collect())
 }
 
-/// One value as written on the command line: TOML where it is TOML, else the text itself, so that
-/// `--set goal.tardiness=0.9` and `--set store.update_mode=memory-first` both need no quotes.
+/// Parses a value from the command line: as TOML if that succeeds, else as text, so that `--set goal.tardiness=0.9` and
+/// `--set store.update_mode=memory-first` both need no quotes.
 pub fn parse_value(text: &str, origin: Origin) -> Node {
     let value = match DeValue::parse(text) {
         Ok(parsed) => convert(parsed.get_ref(), &|_| origin),
