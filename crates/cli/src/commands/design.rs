@@ -1,4 +1,4 @@
-//! `punctual design`: from a model to gains.
+//! `punctual design`: computes gains from a model.
 
 use punctual_workload::ControllerKind;
 

@@ -1,4 +1,4 @@
-//! `punctual doctor`: what this machine offers, what is missing, how to get it.
+//! `punctual doctor`: reports what this machine offers, what is missing, and how to get it.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,11 +12,11 @@ use crate::args::Doctor;
 use crate::failure::Failure;
 use crate::store::health;
 
-/// Files in this folder that are looked into for stores, and the longest of them, in bytes.
+/// Most files in this folder that are searched for stores, and their greatest length in bytes.
 const FILES_MAX: usize = 64;
 const FILE_MAX: u64 = 1 << 20;
 
-/// Carries out `punctual doctor`. What is missing is a finding, not a failure.
+/// Carries out `punctual doctor`. A missing feature is a finding, not a failure.
 pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     let mut findings = examine(&KernelTree::default());
     findings.push(cache_profiles());
@@ -30,7 +30,7 @@ pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     }
 }
 
-/// The stores that exist and are named by scenarios and nodes in this folder.
+/// Existing stores that scenarios and nodes in this folder name.
 fn named_here() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(".") else {
         return Vec::new();
@@ -44,8 +44,8 @@ fn named_here() -> Vec<PathBuf> {
     stores
 }
 
-/// `[store] path` of a scenario, or `store` of a node; none in any other file. What is wrong with a file is told by the
-/// command that uses it.
+/// Store of a file: `[store] path` of a scenario, or `store` of a node; `None` for other files. Errors in a file are
+/// left to the command that uses it.
 fn named_by(file: &Path) -> Option<PathBuf> {
     let about = fs::metadata(file).ok()?;
     if !about.is_file() || about.len() > FILE_MAX {
@@ -57,7 +57,7 @@ fn named_by(file: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(folder)).filter(|folder| folder.join("data.mdb").exists())
 }
 
-/// Whether, and in what, `punctual profile` can run a program.
+/// Finding on whether `punctual profile` can run, and in which emulator.
 fn cache_profiles() -> Finding {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let detail = match Emulator::find(&search) {

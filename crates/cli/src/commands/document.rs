@@ -1,4 +1,4 @@
-//! Model and controller files: which kind a file is, and what is wrong with it.
+//! Model and controller files: their kinds, and errors in them.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 
-/// The first thing that a file says about itself.
+/// Kind of a file, which is read before the rest.
 #[derive(Deserialize)]
 struct Kind {
     kind: String,
@@ -18,12 +18,12 @@ struct Kind {
 /// Reads a file that `identify` or `design` wrote.
 ///
 /// # Errors
-/// [`Failure::Input`] naming the file, and the line where it is not what it should be.
+/// [`Failure::Input`] naming the file, and the line of the mistake.
 pub fn controller(path: &Path) -> Result<ControllerSource, Failure> {
     of_text(path, &read(path)?)
 }
 
-/// As [`controller`], of a built-in file; `shown` stands for it in messages.
+/// As [`controller`], for a built-in file; messages call it `shown`.
 pub fn of_bytes(shown: &Path, content: &[u8]) -> Result<ControllerSource, Failure> {
     of_text(shown, &String::from_utf8_lossy(content))
 }

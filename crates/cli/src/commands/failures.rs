@@ -1,4 +1,4 @@
-//! Whose turn it is after a run that did not take place.
+//! Classifies errors of runs into those of the user and those of the program.
 
 use punctual_runtime::RuntimeError;
 use punctual_scenario::RunError;
@@ -6,7 +6,7 @@ use punctual_scenario::RunError;
 use crate::failure::Failure;
 use crate::scenario::Loaded;
 
-/// What a refused or broken run means to the user of `loaded`.
+/// Failure for a run that was refused or broke off; messages name the source of `loaded`.
 pub fn of_run(error: RunError, loaded: &Loaded) -> Failure {
     let in_file = |what: String| Failure::input([format!("{}: {what}", loaded.shown())]);
     match error {

@@ -1,4 +1,4 @@
-//! `punctual identify`: learns a model from what the knobs do on the running system.
+//! `punctual identify`: fits a model to the response of the running system to its knobs.
 
 use std::io::Write;
 
@@ -11,16 +11,16 @@ use crate::output::{self, Output};
 use crate::scenario;
 use crate::watch::Watcher;
 
-/// The controllers that work with a model, the most demanding one last: where none can use a model, the reason given is
-/// that of the least demanding.
+/// Controllers that work with a model, the most demanding one last: if none can use a model, the printed reason is that
+/// of the least demanding.
 const LAWS: [ControllerKind; 3] = [ControllerKind::Clock, ControllerKind::Qod, ControllerKind::Mimo];
 
-/// Carries out `punctual identify`. A model that explains too little is printed, but not written.
+/// Carries out `punctual identify`. A model with a poor fit is printed, but not written.
 pub fn identify(arguments: &Identify) -> Result<(), Failure> {
     let loaded = scenario::load(Some(&arguments.scenario), &arguments.change.overrides(None))?;
     if !loaded.stages.stages.is_empty() {
         let place = loaded.place_of("stage");
-        // Where standard error is closed, the exit code has to tell the rest.
+        // If standard error is closed, the exit code has to report the rest.
         let _ = writeln!(
             std::io::stderr(),
             "{place}: stage: stages are left out while a model is learnt"

@@ -1,4 +1,4 @@
-//! Models and controllers for people: matrices with their rows and columns named.
+//! Models and controllers as text: matrices with named rows and columns.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ pub fn model(model: &ArxModel) -> String {
     let mut text = String::new();
     for (name, matrices, columns) in [("A", model.a(), model.outputs()), ("B", model.b(), model.inputs())] {
         for (i, matrix) in matrices.iter().enumerate() {
-            // One lag needs no number.
+            // A single lag needs no number.
             let name = if matrices.len() == 1 {
                 name.to_string()
             } else {
@@ -43,7 +43,7 @@ pub fn model(model: &ArxModel) -> String {
     text
 }
 
-/// A controller's gains, poles, residual and verdict, for a loop that steps at this pace.
+/// Gains, poles, residual and verdict of a controller, for a loop of this pace.
 pub fn controller(design: &Design, pace: Pace) -> String {
     let mut text = named("K_P", &design.kp, &design.inputs, &design.outputs);
     text += &named("K_I", &design.ki, &design.inputs, &design.outputs);
@@ -66,7 +66,7 @@ pub fn controller(design: &Design, pace: Pace) -> String {
     text
 }
 
-/// How long the slowest mode takes; nothing for a loop that never settles.
+/// Time of the slowest mode; empty for a loop that never settles.
 fn settling(verdict: Stability, pace: Pace) -> String {
     let Some(samples) = verdict.settling_samples() else {
         return String::new();

@@ -1,4 +1,4 @@
-//! One file per command.
+//! Commands of the program, one file each.
 
 pub mod design;
 pub mod doctor;
@@ -19,7 +19,7 @@ use std::io::Write;
 
 use crate::failure::Failure;
 
-/// Prints a command's result. A reader that has gone away (`| head`) is no failure.
+/// Prints a command's result. A reader that closed the pipe (`| head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

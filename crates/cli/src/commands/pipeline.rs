@@ -1,4 +1,4 @@
-//! `punctual pipeline`: the pipelines that run, and what their stages are to do.
+//! `punctual pipeline`: lists running pipelines, and controls their stages.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -13,10 +13,11 @@ use crate::failure::Failure;
 use crate::scenario::parse_time;
 use crate::terminal::say;
 
-/// How long a command waits until a stage has another process: one that never gets ready is given up before.
+/// Time limit for a stage to get another process; a process that never gets ready is abandoned earlier.
 const PATIENCE: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(1);
-/// Looks in a row at which nothing is under way until a move counts as given up: its end is logged just before.
+/// Consecutive looks without a handover in progress until a move counts as abandoned: the end of a handover is logged
+/// just before.
 const QUIET_LOOKS: u32 = 50;
 
 /// Carries out `punctual pipeline`.
@@ -46,7 +47,7 @@ pub fn pipeline(arguments: &Pipeline) -> Result<(), Failure> {
     }
 }
 
-/// The pipeline that is meant.
+/// The only pipeline, or an error that asks for `--process`.
 fn the_one(found: &[Running]) -> Result<Panel, Failure> {
     let failed = |why: String| Failure::input([why]);
     match found {
@@ -64,7 +65,7 @@ fn the_one(found: &[Running]) -> Result<Panel, Failure> {
     }
 }
 
-/// Asks for a hand-over until it is begun, and waits for its end.
+/// Requests a handover until it is accepted, and waits for its end.
 fn hand_over(
     panel: &Panel,
     stage: &str,
@@ -74,7 +75,7 @@ fn hand_over(
     let failed = |why: String| Failure::input([why]);
     let (begin, before) = (Instant::now(), panel.stages());
     let number = before.iter().position(|it| it.name == stage);
-    // What happened before is not asked for.
+    // Discards earlier handovers.
     panel.handovers();
     loop {
         match ask(panel) {
@@ -89,7 +90,7 @@ fn hand_over(
         if let Some(handover) = handovers.iter().find(|it| Some(it.stage) == number) {
             return Ok(told(panel, stage, handover));
         }
-        // The death of a killed process is under way without a word about it.
+        // After a kill no handover is under way until the death is noticed, so only a move counts as abandoned.
         let given_up = is_move && !panel.is_under_way(stage).unwrap_or(false);
         quiet = if given_up { quiet + 1 } else { 0 };
         std::thread::sleep(LOOK);
@@ -106,7 +107,7 @@ fn told(panel: &Panel, stage: &str, handover: &Handover) -> String {
     format!("{stage}: {place}, {micros:.1} us without a process\n")
 }
 
-/// Changes a setting; answers what it is now.
+/// Changes a setting; returns its new value as text.
 fn set(panel: &Panel, key: &str, value: &str) -> Result<String, Failure> {
     let wrong = |what: String| Failure::input([format!("{key}: {what}")]);
     let span = || parse_time(value).map_err(wrong);
@@ -132,11 +133,11 @@ struct Listed {
     process: i32,
     cores: Vec<CoreId>,
     policy: &'static str,
-    /// The core of the worker that decides.
+    /// Core of the worker that decides.
     coordinator: Option<CoreId>,
-    /// Moves that policies have had made.
+    /// Moves requested by policies.
     policy_moves: u64,
-    /// Frames per second that are asked for, and that leave the pipeline.
+    /// Requested frame rate, in frames per second; `rate` is the rate of frames that leave the pipeline.
     rate_asked: Option<f64>,
     rate: f64,
     stages: Vec<Stage>,
@@ -150,15 +151,15 @@ struct Stage {
     steps: u64,
     busy_us: f64,
     restarts: u64,
-    /// The share of a core that it takes.
+    /// Share of a core that the stage takes.
     load: f64,
-    /// Time of a core for each frame that leaves the pipeline.
+    /// Processor time for each frame that leaves the pipeline.
     frame_us: Option<f64>,
-    /// The same in cycles, where the clock can be read.
+    /// Cycles for each frame that leaves the pipeline; `None` if the clock cannot be read.
     frame_cycles: Option<u64>,
-    /// Memory of its process, pages that it shares included.
+    /// Resident memory of its process in bytes, shared pages included.
     memory_bytes: u64,
-    /// Frames that wait at each input.
+    /// Frames waiting at each input.
     waiting: Vec<u64>,
 }
 
@@ -169,7 +170,7 @@ fn list(found: &[Running], json: bool) -> Result<(), Failure> {
             say(Some(format!("{} (process {}): {why}", running.name(), running.process)));
             None
         }
-        // It has ended meanwhile.
+        // The pipeline has ended meanwhile.
         Err(_) => None,
     };
     let listed: Vec<Listed> = found.iter().filter_map(panel).collect();
@@ -228,7 +229,7 @@ fn listed(running: &Running, panel: &Panel) -> Listed {
     let stages = panel.stages().into_iter().zip(statistics.stages);
     let stages = stages.map(|(stage, measured)| Stage {
         core: stage.core,
-        // A pinned one is a thread of the process that started the pipeline.
+        // A pinned stage is a thread of the process that started the pipeline.
         process: if stage.core.is_some() {
             stage.pid
         } else {

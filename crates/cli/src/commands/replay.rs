@@ -1,4 +1,4 @@
-//! `punctual replay`: the decisions of a recorded run, taken again.
+//! `punctual replay`: repeats the decisions of a recorded run.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::Replay;
 use crate::failure::Failure;
 
-/// A log as it lies in a file.
+/// Content of a log's file.
 #[derive(Serialize, Deserialize)]
 pub struct LogFile {
     kind: String,
@@ -16,7 +16,7 @@ pub struct LogFile {
     log: EventLog,
 }
 
-/// What a file says about itself; a log of the first version says nothing.
+/// Kind and version of a log; both are missing in the first version.
 #[derive(Deserialize)]
 struct Label {
     #[serde(default)]
@@ -26,7 +26,7 @@ struct Label {
 }
 
 impl LogFile {
-    /// A log of this version.
+    /// Labels a log with the current version.
     pub fn of(log: EventLog) -> LogFile {
         LogFile {
             kind: LOG_KIND.into(),
@@ -80,7 +80,7 @@ fn read(path: &Path) -> Result<EventLog, Failure> {
     Ok(file.log)
 }
 
-/// Refuses what is no log, or one of another version, before its content is looked at.
+/// Refuses other files, and logs of other versions, before their content is parsed.
 fn check_label(path: &Path, text: &str) -> Result<(), Failure> {
     let label: Label = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
     match (label.kind.as_deref(), label.version) {

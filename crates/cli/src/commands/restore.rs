@@ -1,4 +1,4 @@
-//! `punctual restore`: put back what dead programs of punctual have left changed.
+//! `punctual restore`: restores settings that dead programs of punctual left changed.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use punctual_platform::linux::recovery::{self, Recovered};
 use crate::args::Restore;
 use crate::failure::Failure;
 
-/// Carries out `punctual restore`. What could not be put back is for the user to mend.
+/// Carries out `punctual restore`. Settings that could not be restored are reported as the user's to fix.
 pub fn restore(arguments: &Restore) -> Result<(), Failure> {
     let folder = recovery::folder();
     let recovered = recovery::restore(&folder).map_err(|refusal| Failure::input([refusal.to_string()]))?;
@@ -32,7 +32,7 @@ pub fn restore(arguments: &Restore) -> Result<(), Failure> {
     }
 }
 
-/// What the superuser's programs have left.
+/// Leftovers of root's programs, which need root to be restored.
 fn out_of_reach() -> Result<Option<Refusal>, Failure> {
     let found = recovery::look(Path::new(recovery::SYSTEM)).map_err(|refusal| Failure::input([refusal.to_string()]))?;
     let dead = found.holders.iter().find(|holder| !holder.alive);

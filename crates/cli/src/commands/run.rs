@@ -27,7 +27,7 @@ use crate::{page, profiles, summary, trace};
 pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     let change = &arguments.change;
     let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(arguments.controller))?;
-    // In a process of the scenario's own stages, this serves and does not return.
+    // In a process of the scenario's own stages, this serves the stage and does not return.
     let prepared = stages::prepare(&loaded, change.platform, arguments.record.is_some())?;
     output::apart(&[
         ("the scenario", loaded.file.as_deref()),
@@ -60,14 +60,14 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     }
     let mut beside = stages::Beside::new(prepared);
     let finished = perform(&request, &watcher, &loaded, &mut beside);
-    // Before stages end: what their programs print then is to be seen.
+    // The view ends before the stages do, so that the last output of their programs is visible.
     drop(watcher);
     let (rows, failed) = beside.finish(&loaded);
     let Finished { mut report, log } = failed.and(finished)?;
     report.stages = rows;
     report.summary.notes.splice(0..0, learnt.note);
 
-    // The text says what is known: one output that cannot be written does not take the others with it.
+    // The text comes first, and one output that cannot be written does not prevent the others.
     let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let html = html.map_or(Ok(()), |file| file.text(&page::page(&report, command)));
@@ -79,7 +79,7 @@ pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
     Failure::all([told, json, html, record, checked(&report, arguments.check), stages])
 }
 
-/// Fails where the run was to hold its goals and did not.
+/// Fails if the run was to meet its goals and did not.
 fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
     let verdict = Verdict::of(report);
     match check && !verdict.is_good() {
@@ -88,7 +88,7 @@ fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
     }
 }
 
-/// What the runtime is asked for, without a controller.
+/// Request to the runtime, without a controller.
 pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
     let simulated = &change.simulated;
     if change.platform == Platform::Linux && simulated.is_some() {
@@ -115,7 +115,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
     })
 }
 
-/// Refuses options that change nothing in this run; what the scenario asks for in vain, its report tells.
+/// Refuses options without effect in this run; settings of the scenario without effect are noted in the report.
 fn refuse_without_effect(request: &RunRequest, arguments: &Run) -> Result<(), Failure> {
     let open = request.scenario.control.kind == ControllerKind::Open;
     let of_model = [
@@ -141,7 +141,7 @@ fn refuse_without_effect(request: &RunRequest, arguments: &Run) -> Result<(), Fa
     }
 }
 
-/// Refuses a model or controller that cannot hold a goal here, and names its file.
+/// Refuses a model or controller that cannot meet a goal here, and names its file.
 fn check_controller(request: &RunRequest, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let hint = |error: &RunError| match error {
@@ -152,17 +152,17 @@ fn check_controller(request: &RunRequest, path: Option<&Path>) -> Result<(), Fai
         .map_err(|error| Failure::input([format!("{}: {error}{}", path.display(), hint(&error))]))
 }
 
-/// What came of learning before a run.
+/// Result of learning a model before a run.
 #[derive(Default)]
 struct Learnt {
-    /// The model, for people.
+    /// The model as text.
     text: String,
-    /// What the report says where nothing useful was learnt.
+    /// Note in the report if no useful model was learnt.
     note: Option<String>,
 }
 
-/// Learns a model for the request's controller. Where what was learnt is of no use to it, the request goes on with the
-/// scenario's model, or without control where there is none that fits.
+/// Learns a model for the request's controller. If the result is unusable, the request continues with the scenario's
+/// model, or without control if none fits.
 fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<Learnt, Failure> {
     let mut text = String::new();
     let useless = match try_learn(request, watcher, loaded)? {
@@ -191,12 +191,12 @@ fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Re
     Ok(Learnt { text, note })
 }
 
-/// Whether the request's controller can run as it is; if not, why.
+/// Checks that the request's controller can run as it is; the error is the reason.
 fn usable(request: &RunRequest) -> Result<(), String> {
     punctual_scenario::check_controller(request).map_err(|error| error.to_string())
 }
 
-/// Refuses a task named twice by `--profile`: one of the two files would be passed over.
+/// Refuses a task named twice by `--profile`, because one of the files would be ignored.
 fn one_profile_each(given: &[(String, String)]) -> Result<(), Failure> {
     for (number, (task, file)) in given.iter().enumerate() {
         if let Some((_, first)) = given[..number].iter().find(|(other, _)| other == task) {
@@ -208,7 +208,7 @@ fn one_profile_each(given: &[(String, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The policy that splits ways and bandwidth; `None` where no task has a profile.
+/// Policy that splits ways and bandwidth; `None` if no task has a profile.
 fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
     let Allocation {
         policy,
@@ -245,7 +245,7 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
     }))
 }
 
-/// The machine in this file.
+/// Reads a machine file.
 fn machine(path: &Path) -> Result<MachineModel, Failure> {
     let refused = |what: String| Failure::input([format!("{}:{what}", path.display())]);
     let text = crate::bounded::text(path).map_err(|error| match error.kind() {
@@ -257,7 +257,8 @@ fn machine(path: &Path) -> Result<MachineModel, Failure> {
     MachineModel::from_toml(&text).map_err(|error| refused(error.to_string()))
 }
 
-/// The controller of `--model`, else of the scenario; `None` if neither names one, which the runtime refuses in words.
+/// Controller of `--model`, else of the scenario; `None` if neither names one, which the runtime refuses with a
+/// message.
 pub fn given_controller(
     option: Option<&Path>,
     loaded: &Loaded,
@@ -276,24 +277,24 @@ pub fn given_controller(
     .map(Some)
 }
 
-/// The file of `--model`, else of the scenario.
+/// File of `--model`, else of the scenario.
 fn model_path(option: Option<&Path>, loaded: &Loaded, platform: PlatformChoice) -> Option<PathBuf> {
     let of_scenario = || loaded.model.as_deref().map(|path| for_platform(path, platform));
     option.map(Path::to_path_buf).or_else(of_scenario)
 }
 
-/// A scenario runs on both machines, and each needs a model of its own: `{platform}` in the name stands for `linux`
-/// or `sim`.
+/// Path of a model for this platform: `{platform}` in the name becomes `linux` or `sim`, because a scenario runs on
+/// both machines and each needs its own model.
 fn for_platform(path: &Path, platform: PlatformChoice) -> PathBuf {
     path.to_string_lossy().replace("{platform}", platform.name()).into()
 }
 
-/// Learns a model with the request's scenario, watched.
+/// Learns a model with the request's scenario, under the live view.
 pub fn learn(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<(ModelDocument, RunReport), Failure> {
     try_learn(request, watcher, loaded)?.map_err(|why| Failure::input([why]))
 }
 
-/// The same; a record from which nothing can be learnt is no failure, but says why.
+/// As `learn`, but a record without a usable model is no failure: the inner error is the reason.
 fn try_learn(
     request: &RunRequest,
     watcher: &Watcher,

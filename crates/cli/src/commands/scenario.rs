@@ -1,4 +1,4 @@
-//! `punctual scenario`: the scenarios that the program carries, to look at and to start one's own from.
+//! `punctual scenario`: prints the built-in scenarios, as examples and as a start for your own.
 
 use super::print;
 use crate::args::ScenarioCommand;
@@ -22,7 +22,7 @@ pub fn scenario(what: &ScenarioCommand) -> Result<(), Failure> {
     }
 }
 
-/// Each scenario with the first line of its text.
+/// Lists the scenarios, each with the first line of its text.
 fn list() -> String {
     let line = |name: &str| {
         let text = builtin::text(&format!("scenarios/{name}.toml")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The stages of a scenario in `punctual run`: by themselves, or beside its tasks.
+//! Stages of a scenario in `punctual run`: alone, or beside its tasks.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -29,13 +29,13 @@ use crate::stages::{is_good, summary};
 use crate::summary::count;
 use crate::terminal::{FRAME, is_there, say};
 
-/// How often a run of stages is looked at.
+/// Interval between looks at a run of stages.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often a line tells how far it is.
+/// Interval between lines of progress.
 const LINE: Duration = Duration::from_secs(1);
 
-/// Starts the processes of the scenario's stages; `None` where it has none. In such a process, this serves and does not
-/// return.
+/// Starts the processes of the scenario's stages; `None` if it has none. In such a process, this serves the stage and
+/// does not return.
 pub fn prepare(loaded: &Loaded, platform: Platform, records: bool) -> Result<Option<Stages>, Failure> {
     match (loaded.stages.stages.as_slice(), platform) {
         ([], _) => Ok(None),
@@ -50,7 +50,7 @@ pub fn prepare(loaded: &Loaded, platform: Platform, records: bool) -> Result<Opt
     }
 }
 
-/// A failure with its place in the file, where it has one.
+/// Failure for a stage's error, with its place in the file if it has one.
 fn told(why: &StageError, loaded: &Loaded) -> Failure {
     let number = |name: &str| loaded.stages.stages.iter().position(|stage| stage.name == name);
     let at = |key: String, what: String| format!("{}: {key}: {what}", loaded.place_of(&key));
@@ -65,7 +65,7 @@ fn told(why: &StageError, loaded: &Loaded) -> Failure {
             let key = number(stage).map_or("stage".into(), |number| format!("stage[{number}].file"));
             Failure::input([at(key, format!("{path}: {why}"))])
         }
-        // Shared memory: what takes the most of it is to be made smaller.
+        // Shared memory was refused: the message names its largest user, to be made smaller.
         StageError::Pipeline(PipelineError::Machine(why)) => {
             Failure::input([at(largest(&loaded.stages), why.to_string())])
         }
@@ -77,10 +77,10 @@ fn told(why: &StageError, loaded: &Loaded) -> Failure {
     }
 }
 
-/// The key of what has the most bytes in shared memory.
+/// Key of the largest item in shared memory.
 fn largest(spec: &StagesSpec) -> String {
     let states = { spec.stages.iter().enumerate() }.map(|(number, stage)| {
-        // A state is there twice.
+        // A state has two copies.
         (
             2 * stage.state_bytes.unwrap_or(0),
             format!("stage[{number}].state_bytes"),
@@ -94,19 +94,19 @@ fn largest(spec: &StagesSpec) -> String {
     largest.map_or("stage".into(), |(_, key)| key)
 }
 
-/// What a run of stages only tells.
+/// JSON report of a run with stages only.
 #[derive(Debug, Serialize)]
 struct Told<'r> {
     scenario: &'r str,
     platform: &'static str,
     seconds: f64,
     stages: &'r [StageReport],
-    /// What the machine has not, and what is done instead.
+    /// Features that the machine lacks, and the fallbacks in use.
     refused: Vec<String>,
 }
 
 /// Runs a scenario of stages only, until its sinks have ended, its duration is over or the user ends it; `command` is
-/// what was typed to get it.
+/// the command line.
 pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) -> Result<(), Failure> {
     refuse_others(arguments)?;
     let json = Output::prepare_some(arguments.json.as_ref())?;
@@ -151,14 +151,14 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) 
     Failure::all([text, json, html, record, failed, checked(&stages, arguments.check)])
 }
 
-/// Looks after stages until they are to end; answers where they were and how full their queues.
+/// Supervises stages until their end; returns their cores and the levels of their queues over time.
 fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> Watched {
     let (begun, duration) = (Instant::now(), Duration::from_nanos(loaded.scenario.duration.0));
     let panel = run.panel();
     let mut seen = Watched::new(&panel.cores());
     let (mut meddler, mut observer) = (Meddler::new(&Orders::none(), &panel), Observer::new());
     let (mut lines, mut frames) = (Lines::new(), 0);
-    // Rates would need sources that look at them.
+    // Changes of the rate are ignored, because no source follows it here.
     let wishes = || {
         let asked = std::iter::from_fn(|| display.asked());
         asked.filter_map(|asked| match asked {
@@ -204,7 +204,7 @@ fn goal_shown((stage, goal, taken): (&str, TaskGoal, TardinessFigures)) -> GoalS
     }
 }
 
-/// What a page says of the pipeline besides its history: gathered before the end.
+/// Facts on the pipeline for the page besides its history, gathered before the end.
 struct Ends {
     stages: Vec<StageNow>,
     queues: Vec<QueueNow>,
@@ -238,7 +238,7 @@ impl Ends {
     }
 }
 
-/// Tells once a second how far the sinks are.
+/// Lines on the progress of the sinks, one a second.
 struct Lines(Instant);
 
 impl Lines {
@@ -259,7 +259,7 @@ impl Lines {
     }
 }
 
-/// Fails where the stages were to hold their goals and did not.
+/// Fails if the stages were to meet their goals and did not.
 pub fn checked(stages: &[StageReport], check: bool) -> Result<(), Failure> {
     match check && !is_good(stages) {
         true => Err(Failure::Refuted("--check: not every stage holds its goal".into())),
@@ -267,7 +267,7 @@ pub fn checked(stages: &[StageReport], check: bool) -> Result<(), Failure> {
     }
 }
 
-/// Refuses options that mean nothing without tasks.
+/// Refuses options without effect in a scenario without tasks.
 fn refuse_others(arguments: &Run) -> Result<(), Failure> {
     let given = [
         ("--controller", arguments.controller.is_some()),
@@ -286,7 +286,7 @@ fn refuse_others(arguments: &Run) -> Result<(), Failure> {
     }
 }
 
-/// Stages beside tasks: they begin with the run proper, and end with it.
+/// Stages beside tasks: they start with the run proper, and end with it.
 pub struct Beside {
     prepared: Option<Stages>,
     run: Option<StageRun>,
@@ -304,12 +304,12 @@ impl Beside {
         }
     }
 
-    /// How far the sinks are, once a second.
+    /// Progress of the sinks, once a second.
     pub fn news(&mut self) -> Option<String> {
         self.lines.next(self.run.as_ref()?)
     }
 
-    /// Looks after the stages; `Break` where they cannot begin.
+    /// Supervises the stages; `Break` if they cannot start.
     pub fn look(&mut self, progress: &Progress<'_>) -> ControlFlow<()> {
         if let Progress::Started(_) = progress
             && let Some(prepared) = self.prepared.take()
@@ -328,7 +328,7 @@ impl Beside {
         ControlFlow::Continue(())
     }
 
-    /// Ends them; what became of each, and whether any has failed.
+    /// Ends the stages; returns a report for each, and the first error.
     pub fn finish(self, loaded: &Loaded) -> (Vec<StageReport>, Result<(), Failure>) {
         let (rows, failed) = self.run.map_or((Vec::new(), None), StageRun::finish);
         let failed = self.failed.or(failed);

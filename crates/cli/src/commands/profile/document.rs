@@ -1,4 +1,4 @@
-//! Everything about a profile as JSON: what `punctual profile show --json` writes.
+//! A profile as JSON, for `punctual profile show --json`.
 
 use punctual_allocation::profile::{Accuracy, Recording, Smoothing, Timing};
 use punctual_allocation::{Grid, Profile, Share};
@@ -6,31 +6,31 @@ use serde::Serialize;
 
 use super::show::Shown;
 
-/// A compiled profile, what it was compiled from, and what that costs.
+/// A compiled profile, its source, and the error of the compilation.
 #[derive(Serialize)]
 pub struct Document<'a> {
     kind: &'static str,
     name: &'a str,
     grid: Grid,
     instructions: f64,
-    /// Of a profile by window; a measured one needs none.
+    /// Timing model of a profile traced in windows; `None` for a measured one.
     timing: Option<Timing>,
     smoothing: Smoothing,
     candidates: Vec<Kinds>,
     kinds: Option<usize>,
     phases_found: usize,
     accuracy: &'a Accuracy,
-    /// What a core may have: whatever is told by share is in this order.
+    /// Shares that a core may have, in the order of all lists by share.
     shares: Vec<Share>,
     /// Seconds of a whole run as recorded, by share.
     durations_s: Vec<f64>,
     phases: Vec<Phase<'a>>,
 }
 
-/// A stretch of the run in which rates stay as they are.
+/// A stretch of the run with constant rates.
 #[derive(Serialize)]
 struct Phase<'a> {
-    /// Progress at its beginning, a part of the run's instructions in 0..=1.
+    /// Progress at its beginning, as a share of the run's instructions in 0..=1.
     begins: f64,
     /// Progress at its end.
     ends: f64,
@@ -50,7 +50,7 @@ fn phases(profile: &Profile) -> Vec<Phase<'_>> {
         .collect()
 }
 
-/// How good so many kinds are.
+/// Quality of a clustering into `kinds` clusters.
 #[derive(Serialize)]
 struct Kinds {
     kinds: usize,
@@ -60,7 +60,7 @@ struct Kinds {
 }
 
 impl Document<'_> {
-    /// Of a profile that was read.
+    /// Document of a profile that was read.
     pub fn of(shown: &Shown) -> Document<'_> {
         let choice = shown.compiled.kinds.as_ref().map(|kinds| &kinds.choice);
         let candidates = choice.into_iter().flat_map(|choice| &choice.candidates);

@@ -8,16 +8,16 @@ use super::show::{Shown, named, ways};
 use crate::columns::columns;
 use crate::summary::{count, percent};
 
-/// Lines of a curve.
+/// Height of a curve, in lines.
 const HEIGHT: usize = 3;
-/// Room for the labels of an axis.
+/// Width of the labels of an axis, in characters.
 const MARGIN: usize = 8;
-/// The narrowest and the widest plot, in characters.
+/// Narrowest and widest plot, in characters.
 const WIDTH: std::ops::RangeInclusive<usize> = 32..=240;
 /// Eighths of a character, filled from below.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Everything that the command prints, for a terminal of so many characters.
+/// Text of the command, for a terminal of `width` characters.
 pub fn text(shown: &Shown, width: usize) -> String {
     let width = width.saturating_sub(MARGIN + 1).clamp(*WIDTH.start(), *WIDTH.end());
     let mut text = format!("{}\n", shown.title());
@@ -27,7 +27,7 @@ pub fn text(shown: &Shown, width: usize) -> String {
     let rates: Vec<(String, Vec<f64>)> = shown
         .shares
         .iter()
-        // Time adds up, so a column's rate is that of its mean time.
+        // Times can be added, so a column's rate is the inverse of its mean time.
         .map(|share| {
             (
                 named(*share),
@@ -66,7 +66,7 @@ pub fn text(shown: &Shown, width: usize) -> String {
     text + &figures(shown)
 }
 
-/// Curves under each other on one scale.
+/// Curves below each other on one scale.
 fn plots(text: &mut String, title: &str, curves: &[(String, Vec<f64>)]) {
     let values = curves.iter().flat_map(|(_, values)| values);
     let top = values.copied().filter(|value| value.is_finite()).fold(0.0, f64::max);
@@ -83,7 +83,7 @@ fn plots(text: &mut String, title: &str, curves: &[(String, Vec<f64>)]) {
     }
 }
 
-/// Lines of bars, the highest first; a value of `top` fills them all, and none is taller.
+/// Lines of bars, the highest first; a value of `top` fills all lines, and higher ones are cut off.
 fn bars(values: &[f64], top: f64) -> Vec<String> {
     let eighths = |value: &f64| {
         let share = if top > 0.0 && value.is_finite() {
@@ -102,11 +102,11 @@ fn bars(values: &[f64], top: f64) -> Vec<String> {
     (0..HEIGHT).rev().map(line).collect()
 }
 
-/// Phases in turn dark and light, and in between where several share a character.
+/// Ruler of the phases, alternately dark and light; characters with several phases are in between.
 fn ruler(profile: &Profile, width: usize) -> String {
     let cell = |column: usize| {
         let first = profile.phase_at(column as f64 / width as f64);
-        // The phase that ends exactly with the character does not begin the next one's.
+        // A phase that ends exactly with the character must not count for the next one.
         let last = profile.phase_at((column as f64 + 0.999) / width as f64);
         match last - first {
             0 if first.is_multiple_of(2) => '█',
@@ -119,7 +119,7 @@ fn ruler(profile: &Profile, width: usize) -> String {
     (0..width).map(cell).collect()
 }
 
-/// Three significant digits.
+/// Formats a value with three significant digits.
 fn short(value: f64) -> String {
     let decimals = (2 - value.abs().max(1e-3).log10().floor() as i32).clamp(0, 3) as usize;
     format!("{value:.decimals$}")

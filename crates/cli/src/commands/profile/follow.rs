@@ -1,4 +1,4 @@
-//! A program under way, until its end or Ctrl-C.
+//! Follows a running program until its end or Ctrl-C.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use signal_hook::iterator::Signals;
 use super::place::millions;
 use crate::failure::Failure;
 
-/// How often signals are looked at.
+/// Interval between looks for signals.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a program may take to end when it is asked to.
+/// Time for a program to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two lines of progress: over and over on the same line of a terminal, else now and then.
+/// Intervals between lines of progress: overwritten on a terminal, appended elsewhere.
 const TELL_TERMINAL: Duration = Duration::from_secs(1);
 const TELL_FILE: Duration = Duration::from_secs(10);
 
-/// The signals that end a program early.
+/// Signals that end a program early.
 pub fn signals() -> Result<Signals, Failure> {
     Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::Internal(format!("signals: {error}")))
 }
 
-/// Waits for the end, tells how far the program is, and asks it to end on the first Ctrl-C; the second ends it at once.
-/// Returns also whether it was asked to.
+/// Waits for the program's end, reports its progress, and asks it to end on the first Ctrl-C; the second ends it at
+/// once. Also returns whether it was asked to end.
 pub fn follow(run: &mut Run, signals: &mut Signals) -> Result<(Ending, bool), Failure> {
     let mut teller = Teller::new();
     let mut asked: Option<Instant> = None;
@@ -48,7 +48,7 @@ pub fn follow(run: &mut Run, signals: &mut Signals) -> Result<(Ending, bool), Fa
     }
 }
 
-/// Tells how far the program is, on standard error.
+/// Reports of the program's progress on standard error.
 struct Teller {
     every: Duration,
     begun: Instant,
@@ -81,7 +81,7 @@ impl Teller {
         ));
     }
 
-    /// Clears the line that was told over and over.
+    /// Clears the line of progress on a terminal.
     fn done(&self) {
         if self.terminal && self.told > self.begun {
             tell("\r\x1b[K");
@@ -89,7 +89,7 @@ impl Teller {
     }
 }
 
-/// A closed standard error is no reason to stop.
+/// Prints on standard error; a closed one is no reason to stop.
 pub fn tell(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! `punctual profile`: what the machine's cache and bandwidth are worth to a program, along its execution.
+//! `punctual profile`: measures the benefit of cache and bandwidth for a program, along its execution.
 
 mod document;
 mod draw;
@@ -16,7 +16,7 @@ pub use steps::Steps;
 use crate::args::{Profile, ProfileCommand};
 use crate::failure::Failure;
 
-/// Carries out `punctual profile`: profiles a program, unless another thing is asked for.
+/// Carries out `punctual profile`: profiles a program, unless a command is given.
 pub fn profile(arguments: &Profile, command: &str) -> Result<(), Failure> {
     match &arguments.what {
         None => trace::trace(&arguments.trace),

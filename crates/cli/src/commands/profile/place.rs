@@ -1,4 +1,4 @@
-//! Where a profile goes: its file, or one beside it that no reader takes for a whole profile.
+//! Destination of a profile: its file, or a second one that no reader takes for a complete profile.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// In this folder, under the program's own name.
+/// Default path: in the current folder, by the program's name.
 pub fn beside(program: &OsString) -> PathBuf {
     let mut name = Path::new(program).file_name().unwrap_or(program).to_os_string();
     name.push(".profile.csv");
     name.into()
 }
 
-/// Writes what was counted of a program that did not end well to `path`.partial, and says so; nothing where nothing was
-/// counted.
+/// Writes the counts of a program that ended early to `path`.partial, and prints so; does nothing without counts.
 pub fn keep(
     path: &Path,
     windows: usize,
@@ -37,12 +36,12 @@ pub fn keep(
     )))
 }
 
-/// `1 window`, `2 windows`.
+/// Count with its noun, such as `1 window`, `2 windows`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// `12.3 M`.
+/// Instructions in millions, such as `12.3 M`.
 pub fn millions(instructions: u64) -> String {
     format!("{:.1} M", instructions as f64 / 1e6)
 }

@@ -16,18 +16,18 @@ use crate::output::{Output, apart};
 use crate::summary::{count, percent};
 use crate::{page, profiles};
 
-/// Characters of a line where there is no terminal.
+/// Width of a line without a terminal, in characters.
 const WIDTH: usize = 100;
 
-/// A profile, and what is shown of it.
+/// A profile, and the parts of it that are shown.
 pub struct Shown {
     pub recording: Recording,
     pub options: Options,
-    /// In full.
+    /// The profile in full detail.
     pub course: Course,
-    /// In few phases.
+    /// The profile reduced to a few phases.
     pub compiled: Compiled,
-    /// The shares whose curves are drawn: everything, a quarter, the least.
+    /// Shares whose curves are drawn: everything, a quarter, the least.
     pub shares: Vec<Share>,
 }
 
@@ -75,7 +75,7 @@ impl Shown {
         Shown::of(&name, &bytes, options).map_err(|error| Failure::input([error.to_string()]))
     }
 
-    /// Reads and compiles the profile in `bytes`, which came from `file`.
+    /// Reads and compiles the profile in `bytes`; messages call it `file`.
     pub fn of(file: &str, bytes: &[u8], options: Options) -> Result<Shown, ReadError> {
         let recording = Recording::read(file, bytes, options.grid)?;
         let failed = |problem| ReadError {
@@ -101,7 +101,7 @@ impl Shown {
         })
     }
 
-    /// Which program.
+    /// Headline: program, kind of profile, and the machine's resources.
     pub fn title(&self) -> String {
         let grid = self.course.grid();
         let kind = match &self.recording {
@@ -111,7 +111,7 @@ impl Shown {
         format!("{}: {kind}; {}", self.recording.name(), named(grid.all()))
     }
 
-    /// How the rates came about.
+    /// Sentences on the origin of the rates.
     pub fn provenance(&self) -> Vec<String> {
         match &self.recording {
             Recording::Measured(_) => vec![
@@ -135,7 +135,7 @@ impl Shown {
         }
     }
 
-    /// The recorded rate, in million instructions per second.
+    /// Recorded rate, in million instructions per second.
     pub fn rate(&self, share: Share) -> Steps {
         Steps {
             ends: self.course.ends().to_vec(),
@@ -145,7 +145,7 @@ impl Shown {
         }
     }
 
-    /// The rate of the phases, in million instructions per second.
+    /// Rate of the phases, in million instructions per second.
     pub fn phase_rate(&self, share: Share) -> Steps {
         let phases = &self.compiled.profile.phases;
         Steps {
@@ -157,7 +157,7 @@ impl Shown {
         }
     }
 
-    /// Misses per 1000 instructions with fewest and with most ways; nothing where they were not recorded.
+    /// Misses per 1000 instructions with the fewest and with the most ways; empty if they were not recorded.
     pub fn misses(&self) -> Vec<(u8, Steps)> {
         let Recording::Windows(windows) = &self.recording else {
             return Vec::new();
@@ -181,7 +181,7 @@ impl Shown {
         ways.into_iter().map(|ways| (ways, of(ways))).collect()
     }
 
-    /// Time of a whole run with as many of both resources, in seconds and as a part of the longest.
+    /// Time of a whole run with equal numbers of both resources, in seconds and as a share of the longest.
     pub fn durations(&self) -> Vec<(Share, f64, f64)> {
         let Grid { ways, partitions } = self.course.grid();
         let most = ways.max(partitions);
@@ -204,7 +204,7 @@ impl Shown {
             .collect()
     }
 
-    /// Name and text of each figure that the terminal and the page both show.
+    /// Names and texts of the figures that the terminal and the page both show.
     pub fn figures(&self) -> Vec<(&'static str, String)> {
         let Compiled {
             profile,
@@ -274,13 +274,13 @@ impl Shown {
     }
 }
 
-/// `20 ways and 20 partitions`.
+/// Text such as `20 ways and 20 partitions`.
 pub fn named(share: Share) -> String {
     let s = if share.partitions == 1 { "" } else { "s" };
     format!("{} and {} partition{s}", ways(share.ways), share.partitions)
 }
 
-/// `20 ways`.
+/// Text such as `20 ways`.
 pub fn ways(count: u8) -> String {
     format!("{count} way{}", if count == 1 { "" } else { "s" })
 }

@@ -1,16 +1,16 @@
-//! A figure along a run that stays the same for a while and then changes.
+//! A step function along a run.
 
-/// Steps: the i-th value holds up to progress `ends[i]`, from where the one before ended.
+/// Steps: the i-th value holds up to progress `ends[i]`, from the end of the one before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Steps {
-    /// Growing; the last is 1.
+    /// Ends of the steps as progress, increasing; the last is 1.
     pub ends: Vec<f64>,
-    /// As many.
+    /// Values, as many as `ends`.
     pub values: Vec<f64>,
 }
 
 impl Steps {
-    /// The mean over each of `columns` equal parts of the run.
+    /// Mean over each of `columns` equal parts of the run.
     pub fn means(&self, columns: usize) -> Vec<f64> {
         let mut sums = vec![0.0; columns];
         let mut begin = 0.0;
@@ -26,7 +26,7 @@ impl Steps {
         sums
     }
 
-    /// The same steps with another value each.
+    /// Steps with the same ends, and each value mapped by `of`.
     #[must_use]
     pub fn map(&self, of: impl Fn(f64) -> f64) -> Steps {
         Steps {

@@ -10,7 +10,7 @@ use crate::args::Trace;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Ways of the private caches.
+/// Associativity of the private caches (first and second level).
 const PRIVATE_WAYS: u8 = 8;
 
 /// Carries out `punctual profile [trace] -- PROGRAM`.
@@ -70,7 +70,7 @@ fn geometry(arguments: &Trace) -> Geometry {
     }
 }
 
-/// Why a profile is not whole.
+/// Reason why a profile is incomplete.
 fn why(ending: Ending, stopped: bool, progress: &Progress) -> String {
     if stopped {
         "was stopped".into()
@@ -89,7 +89,7 @@ fn rows(windows: &[Window], geometry: &Geometry) -> Result<String, Failure> {
     String::from_utf8(text).map_err(|error| internal(&error))
 }
 
-/// What a profile says in a few lines.
+/// Summary of a profile in a few lines.
 struct Summary<'a> {
     windows: &'a [Window],
     progress: Progress,
