@@ -1,74 +1,74 @@
-//! One chart of the report page as inline SVG, without colours: the page's style sheet gives them by class.
+//! A chart of the report page as inline SVG, without colours, which the page's style sheet sets by class.
 
 use std::fmt::Write;
 
-/// Size in the units of the drawing, which the browser scales to the width there is. Small, so that text stays legible
-/// on a phone.
+/// Size in units of the drawing, which the browser scales to the available width. Small, so that text stays legible on
+/// a phone.
 pub(crate) const WIDTH: f64 = 520.0;
 pub(crate) const HEIGHT: f64 = 210.0;
-/// Room around the plot: left for labels of the axis, below for seconds.
+/// Margins of the plot: left for labels of the axis, below for seconds.
 pub(crate) const LEFT: f64 = 46.0;
 pub(crate) const RIGHT: f64 = 16.0;
 pub(crate) const TOP: f64 = 10.0;
 pub(crate) const BOTTOM: f64 = 22.0;
-/// Columns into which a curve with many more points is thinned; each keeps its lowest and highest point.
+/// Columns to which a curve with many more points is thinned; each keeps its lowest and highest point.
 const COLUMNS: usize = 500;
-/// About so many labels on an axis.
+/// Approximate number of labels on an axis.
 const TICKS: f64 = 5.0;
 
-/// A curve: `None` breaks it.
+/// A curve of points; `None` breaks the line.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// In the legend.
+    /// Name in the chart's legend.
     pub name: String,
-    /// Its class in the style sheet.
+    /// Class in the style sheet.
     pub class: &'static str,
-    /// Seconds and value.
+    /// Points: seconds, and value.
     pub points: Vec<(f64, Option<f64>)>,
 }
 
 /// A horizontal line: a set point or a limit.
 #[derive(Clone, Debug)]
 pub struct Level {
-    /// In the legend.
+    /// Name in the chart's legend.
     pub name: String,
-    /// Its class in the style sheet.
+    /// Class in the style sheet.
     pub class: &'static str,
-    /// Where.
+    /// Value on the vertical axis.
     pub value: f64,
 }
 
-/// A stretch of time with a meaning.
+/// A stretch of time that is shaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Band {
-    /// Its class in the style sheet.
+    /// Class in the style sheet.
     pub class: &'static str,
-    /// Seconds.
+    /// Start of the band, in seconds.
     pub from: f64,
-    /// Seconds.
+    /// End of the band, in seconds.
     pub to: f64,
 }
 
-/// Everything in one chart.
+/// Content of one chart.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
-    /// What is drawn, in plain text for readers that cannot see it.
+    /// Description as plain text, for screen readers.
     pub description: String,
-    /// Drawn in order.
+    /// Curves, drawn in this order.
     pub curves: Vec<Curve>,
-    /// Drawn over the curves.
+    /// Levels, drawn over the curves.
     pub levels: Vec<Level>,
-    /// Drawn under everything.
+    /// Bands, drawn under everything.
     pub bands: Vec<Band>,
     /// Instants marked at the foot, in seconds.
     pub marks: Vec<f64>,
-    /// The range of values that is shown whatever the curves do.
+    /// Range of values that is always visible.
     pub at_least: (f64, f64),
-    /// What is written after a label's number.
+    /// Unit after the numbers of the vertical axis.
     pub unit: &'static str,
-    /// The length of the horizontal axis: seconds, or `x_unit`.
+    /// Length of the horizontal axis: in seconds, or in `x_unit`.
     pub length_s: f64,
-    /// What is written after a number of the horizontal axis, where that is not time.
+    /// Unit of the horizontal axis; `None`: time in seconds.
     pub x_unit: Option<String>,
 }
 
@@ -159,7 +159,7 @@ impl Chart {
     }
 }
 
-/// From seconds and values to the drawing.
+/// Mapping from seconds and values to coordinates of the drawing.
 struct Axes {
     low: f64,
     high: f64,
@@ -192,7 +192,7 @@ fn path(curve: &Curve, axes: &Axes) -> String {
     path
 }
 
-/// A curve of at most 2 [`COLUMNS`] points whose extremes are those of `points`.
+/// Thins a curve to at most 2 [`COLUMNS`] points with the same extremes.
 fn thinned(points: &[(f64, Option<f64>)]) -> Vec<(f64, Option<f64>)> {
     if points.len() <= 2 * COLUMNS {
         return points.to_vec();
@@ -213,7 +213,7 @@ fn thinned(points: &[(f64, Option<f64>)]) -> Vec<(f64, Option<f64>)> {
         .collect()
 }
 
-/// A step of 1, 2 or 5 times a power of ten that divides `range` into about [`TICKS`] parts.
+/// Step of 1, 2 or 5 times a power of ten that divides `range` into about [`TICKS`] parts.
 pub(crate) fn step(range: f64) -> f64 {
     let rough = (range / TICKS).max(1e-9);
     let magnitude = 10f64.powf(rough.log10().floor());
@@ -226,7 +226,7 @@ pub(crate) fn step(range: f64) -> f64 {
 pub(crate) fn ticks(low: f64, high: f64) -> Vec<f64> {
     let step = step(high - low);
     let first = (low / step - 1e-9).ceil();
-    // The bound holds whatever the range: a step is at least a tenth of its rough size.
+    // The bound holds for every range: a step is at least a tenth of its rough size.
     (0..=60)
         .map(|i| (first + f64::from(i)) * step)
         .take_while(|value| *value <= high + step * 1e-9)

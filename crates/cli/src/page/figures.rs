@@ -1,4 +1,4 @@
-//! Which curves the page shows of a run.
+//! Figures of the page: curves along a run.
 
 use punctual_loop::ModeName;
 use punctual_platform::KnobId;
@@ -11,17 +11,17 @@ use crate::summary::provenance;
 /// Classes of curves, by their order in a chart.
 const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// One chart with its caption.
+/// A chart with its caption.
 pub struct Figure {
-    /// What it shows.
+    /// Title in the caption.
     pub title: &'static str,
-    /// How real it is, where that has to be said.
+    /// Provenance, such as simulated or no knob; `None` if it needs no mention.
     pub badge: Option<String>,
-    /// The chart.
+    /// Chart with its curves.
     pub chart: Chart,
 }
 
-/// The figures of `report`; those without a single value are left out.
+/// Figures of `report`; those without any value are left out.
 pub fn figures(report: &RunReport) -> Vec<Figure> {
     let mut figures = vec![
         tardiness(report),
@@ -160,7 +160,7 @@ fn level(name: &str, class: &'static str, value: f64) -> Level {
     }
 }
 
-/// One figure of a sample.
+/// Function that picks one figure of a sample.
 type Pick<'f> = &'f dyn Fn(&Sample) -> Option<f64>;
 
 fn curves(samples: &[Sample], figures: &[(&str, Pick<'_>)]) -> Vec<Curve> {
@@ -172,7 +172,7 @@ fn curves(samples: &[Sample], figures: &[(&str, Pick<'_>)]) -> Vec<Curve> {
     figures.iter().zip(&CLASSES).map(curve).collect()
 }
 
-/// A curve per core; of many cores, the most and the least loaded.
+/// A curve per core; for many cores, only the most and the least loaded.
 fn core_load(samples: &[Sample]) -> Vec<Curve> {
     let cores = samples.iter().map(|sample| sample.busy.len()).max().unwrap_or(0);
     if cores > CLASSES.len() {
@@ -194,7 +194,7 @@ fn core_load(samples: &[Sample]) -> Vec<Curve> {
         .collect()
 }
 
-/// The start-up, and every stretch of fallback.
+/// Bands for the start-up, and for every stretch of fallback.
 fn bands(report: &RunReport) -> Vec<Band> {
     let mut bands = vec![Band {
         class: "unsettled",

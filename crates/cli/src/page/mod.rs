@@ -1,7 +1,7 @@
-//! The report of a run as one HTML page that loads nothing from elsewhere: style, curves and figures are in it.
+//! Report of a run as one HTML page that loads nothing from elsewhere: style, curves and figures are in it.
 //!
-//! The curves are SVG of our own making rather than a plotting crate's: such crates write colours into the picture,
-//! and these take theirs from the style sheet, so that one page is right in light and in dark.
+//! The curves are SVG of our own rather than a plotting crate's: such crates write colours into the picture, and these
+//! take theirs from the style sheet, so that one page is right in light and in dark mode.
 
 pub(crate) mod chart;
 mod figures;
@@ -21,7 +21,7 @@ pub use profile::profile;
 
 pub(crate) const STYLE: &str = include_str!("style.css");
 
-/// The page of `report`; `command` is what was typed to get it.
+/// Page of `report`; `command` is the command line that produced it.
 pub fn page(report: &RunReport, command: &str) -> String {
     let header = &report.header;
     let verdict = Verdict::of(report);
@@ -88,7 +88,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
     page
 }
 
-/// The stages of the scenario's pipeline, where it has one.
+/// Table of the scenario's stages; nothing without stages.
 pub(crate) fn stages(page: &mut String, stages: &[StageReport]) {
     if stages.is_empty() {
         return;
@@ -207,7 +207,7 @@ fn protections(page: &mut String, protections: &[Protection]) {
     *page += "</table></div>\n";
 }
 
-/// A page around `body`, of which `head` is the first line; `command` is what was typed to get it.
+/// A page around `body`, with `head` as its headline; `command` is the command line that produced it.
 pub(crate) fn framed(title: &str, head: &str, body: &str, command: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{head}</h1>\n{body}<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
@@ -217,7 +217,7 @@ pub(crate) fn framed(title: &str, head: &str, body: &str, command: &str) -> Stri
     )
 }
 
-/// Rows of text as a table, the first one its head.
+/// Rows of text as a table; the first row is its head.
 pub(crate) fn sheet(page: &mut String, rows: &[Vec<String>]) {
     let cells = |row: &[String], tag: &str| {
         let cell = |(at, cell): (usize, &String)| {
@@ -238,7 +238,7 @@ pub(crate) fn sheet(page: &mut String, rows: &[Vec<String>]) {
     *page += "</tbody></table></div>\n";
 }
 
-/// Text as HTML, also inside attributes.
+/// Escapes text for HTML, also inside attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

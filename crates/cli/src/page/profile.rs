@@ -1,4 +1,4 @@
-//! The page of a program's profile: rate and misses along a run, phases, and what they cost.
+//! Page of a program's profile: rate and misses along a run, phases, and their error.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::commands::profile::{Shown, Steps, named, ways};
 /// Classes of curves, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// The page of `shown`; `command` is what was typed to get it.
+/// Page of `shown`; `command` is the command line that produced it.
 pub fn profile(shown: &Shown, command: &str) -> String {
     let (name, badge) = match &shown.recording {
         Recording::Measured(_) => (shown.recording.name(), "<span class=\"badge\">measured</span>"),
@@ -80,7 +80,7 @@ pub fn profile(shown: &Shown, command: &str) -> String {
     page
 }
 
-/// A chart of curves over percent of a run, with its phases shaded in turn where `phases` says so.
+/// A chart of curves over percent of a run; with `phases`, alternate phases are shaded.
 fn figure(page: &mut String, shown: &Shown, title: &str, curves: &[(String, Steps)], phases: bool) {
     if curves.is_empty() {
         return;
@@ -104,7 +104,7 @@ fn bands(shown: &Shown) -> Vec<Band> {
     pairs.map(band).collect()
 }
 
-/// The time of a whole run over as many of both resources (the fifth paper's figure 2).
+/// Time of a whole run over equal numbers of both resources (the fifth paper's figure 2).
 fn durations(page: &mut String, shown: &Shown) {
     let durations = shown.durations();
     let points = durations
@@ -124,7 +124,7 @@ fn durations(page: &mut String, shown: &Shown) {
     );
 }
 
-/// Both indices over the number of kinds, each as a share of its largest value.
+/// Curves of both cluster indices over the number of kinds, each as a share of its largest value.
 fn indices(page: &mut String, shown: &Shown) {
     let Some(kinds) = &shown.compiled.kinds else {
         return;

@@ -1,5 +1,5 @@
-//! Every task on the page: a table of figures, and for each task a histogram of its response times and where its time
-//! goes.
+//! Tasks on the page: a table of figures, and for each task a histogram of its response times and the parts of its
+//! time.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::summary::count;
 use crate::tasks::{is_late, late, responses, shares, time};
 use crate::verdict::Standing;
 
-/// The section, where there is a task with a deadline.
+/// Adds the section, unless there is no task.
 pub fn tasks(page: &mut String, tasks: &[TaskReport]) {
     if tasks.is_empty() {
         return;
@@ -59,7 +59,7 @@ fn why(task: &TaskReport) -> String {
     }
 }
 
-/// The parts of a job's time as one bar.
+/// Parts of a job's time as one bar.
 fn parts(parts: &WhereTimeWent) -> String {
     let told = |(part, share): (Part, f64)| {
         let words = format!("{} {:.0} %, {}", part.words(), share * 100.0, time(parts.part(part)));
@@ -73,7 +73,7 @@ fn parts(parts: &WhereTimeWent) -> String {
     format!("<div class=\"parts\">{all}</div>")
 }
 
-/// The part's class in the style sheet.
+/// Class of a part in the style sheet.
 const fn class(part: Part) -> &'static str {
     match part {
         Part::ReleasedLate => "w",
@@ -98,7 +98,7 @@ fn figure(page: &mut String, task: &TaskReport) {
     );
 }
 
-/// The histogram of `task`, both axes logarithmic, so that one late job in a thousand is seen.
+/// Histogram of `task`, both axes logarithmic, so that one late job in a thousand is visible.
 fn svg(task: &TaskReport) -> String {
     let axes = Axes::of(task);
     let name = escape(&task.name);
@@ -129,7 +129,7 @@ fn svg(task: &TaskReport) -> String {
     svg + "</svg>"
 }
 
-/// Microseconds from `low` to `high` across, jobs from under one to `most` up.
+/// Axes: microseconds from `low` to `high` across, jobs from below one to `most` upwards.
 struct Axes {
     low: f64,
     high: f64,
@@ -137,7 +137,7 @@ struct Axes {
 }
 
 impl Axes {
-    /// A job alone is as high as this part of a power of ten.
+    /// Height of a single job, as a part of a power of ten.
     const ONE_JOB: f64 = 0.5;
 
     fn of(task: &TaskReport) -> Axes {
@@ -186,7 +186,7 @@ impl Axes {
         }
     }
 
-    /// Round times within the axis: 1, 2 and 5 of each power of ten, or only 1 where that would be too many.
+    /// Round times within the axis: 1, 2 and 5 of each power of ten, or only 1 if those are too many.
     fn times(&self) -> Vec<f64> {
         const LABELS_MAX: usize = 8;
         let within = |steps: &[f64]| -> Vec<f64> {
@@ -199,7 +199,7 @@ impl Axes {
     }
 }
 
-/// A round time, without the digits that [`time`] adds.
+/// Label of a round time, without the digits that [`time`] adds.
 fn time_label(us: f64) -> String {
     match us {
         ..1.0 => format!("{:.0} ns", us * 1e3),
