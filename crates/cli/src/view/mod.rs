@@ -1,8 +1,8 @@
 //! The live view: a pure function from [`ViewState`] to a terminal frame.
 //!
-//! Each task with its goal, its figures, where its time goes and a histogram; four curves (tardiness, data response
+//! Shows each task with its goal, figures, parts of its time and a histogram; four curves (tardiness, data response
 //! ratio, admitted and fresh share, clock), each with its goal or minimum as a line; below them jobs and the load per
-//! core. Laid out for 80 x 24 and up; a smaller terminal shows the figures only.
+//! core. Laid out for at least 80 x 24; a smaller terminal shows the figures only.
 
 mod panels;
 mod state;
@@ -19,14 +19,14 @@ use ratatui::widgets::{LineGauge, Paragraph};
 pub use panels::panel;
 pub use state::{News, ViewState};
 
-/// The least size at which curves can be read.
+/// Least size of a terminal on which curves are legible: columns and lines.
 const CURVES_FIT: (u16, u16) = (60, 18);
 
-/// The two parts of a gauge differ in shape, for terminals without colours.
+/// Characters for the two parts of a gauge; they differ in shape, for terminals without colours.
 const FILLED: &str = "━";
 const UNFILLED: &str = "─";
 
-/// Draws everything.
+/// Draws the whole frame for a state.
 pub fn draw(frame: &mut Frame, state: &ViewState) {
     let [title, progress, body, hints] = Layout::vertical([
         Constraint::Length(1),

@@ -1,4 +1,4 @@
-//! The panels of the live view: curves, jobs, cores.
+//! Panels of the live view: curves, jobs, cores.
 
 use punctual_platform::Provenance;
 use punctual_runtime::report::RunHeader;
@@ -14,29 +14,29 @@ use super::state::ViewState;
 use super::{FILLED, UNFILLED};
 use crate::summary::{count, figure, update_mode};
 
-/// The least height of a chart that has room for a time axis.
+/// Least height of a chart with a time axis, in lines.
 const TIMES_FIT: u16 = 10;
 const LATE: Color = Color::Red;
 const GOAL: Color = Color::Yellow;
 const CURVE: Color = Color::Cyan;
 const SECOND_CURVE: Color = Color::Magenta;
-/// Columns of one core's gauge.
+/// Width of one core's gauge, in columns.
 const CORE_WIDTH: u16 = 24;
 /// Lines of the jobs panel inside its border.
 const JOB_LINES: u16 = 3;
 
-/// One curve chart.
+/// Content of a chart of curves.
 struct Curves<'a> {
     title: Line<'a>,
     curves: Vec<(Color, Vec<(f64, f64)>)>,
     /// Set points and limits, drawn across.
     levels: Vec<(Color, f64)>,
     bounds: [f64; 2],
-    /// A value as an axis label.
+    /// Formats a value as an axis label.
     label: fn(f64) -> String,
 }
 
-/// Response time over deadline, against its set point.
+/// Panel of tardiness (response time / deadline), with its set point.
 pub fn tardiness(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let points = state.curve(|sample| sample.tardiness);
     let goal = match header.goal.tasks {
@@ -66,7 +66,7 @@ pub fn tardiness(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunH
     draw_curves(frame, area, state, curves);
 }
 
-/// Time in the store over response time, against its set point.
+/// Panel of the data response ratio (time in the store / response time), with its set point.
 pub fn drr(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let points = state.curve(|sample| sample.drr);
     let levels = vec![(GOAL, header.goal.drr)];
@@ -85,7 +85,7 @@ pub fn drr(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader)
     draw_curves(frame, area, state, curves);
 }
 
-/// Admitted updates and fresh data, against the minimum.
+/// Panel of admitted updates and fresh data, with the minimum.
 pub fn shares(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let share = |value: Option<f64>| value.map_or("-".into(), |value| format!("{:.0} %", value * 100.0));
     let title = Line::from(vec![
@@ -108,7 +108,7 @@ pub fn shares(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHead
     draw_curves(frame, area, state, curves);
 }
 
-/// The clock, with how real it is.
+/// Panel of the clock, with its provenance.
 pub fn clock(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let points = state.curve(|sample| sample.clock_hz.map(|hz| hz as f64 * 1e-9));
     let (provenance, color) = match state.clock_provenance() {
@@ -141,7 +141,7 @@ pub fn clock(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeade
     draw_curves(frame, area, state, curves);
 }
 
-/// The whole steps around everything that is to be seen; an even number of them, so that the middle is one too.
+/// Range of whole steps around all points and levels; an even number of steps, so that the middle is one too.
 fn bounds(points: &[(f64, f64)], levels: &[(Color, f64)], step: f64) -> [f64; 2] {
     let values = || {
         points
@@ -176,7 +176,7 @@ fn draw_curves(frame: &mut Frame, area: Rect, state: &ViewState, curves: Curves)
             .map(|value| Line::from(label(*value).dark_gray()))
             .collect()
     };
-    // A low panel needs every row for the curve; the progress line tells the time.
+    // A low panel needs every row for the curve; the progress line shows the time.
     let times = [span[0], (span[0] + span[1]) / 2.0, span[1]];
     let times = if area.height < TIMES_FIT { &[][..] } else { &times };
     let chart = Chart::new(lines.iter().map(|(color, points)| dataset(*color, points)).collect())
@@ -197,7 +197,7 @@ fn draw_curves(frame: &mut Frame, area: Rect, state: &ViewState, curves: Curves)
     frame.render_widget(chart, area);
 }
 
-/// Lines that the foot needs: all cores if they fit into a third of `body`.
+/// Lines of the foot: for all cores, if they fit into a third of `body`.
 pub fn foot_height(body: Rect, state: &ViewState) -> u16 {
     let cores = state.last().map_or(0, |last| last.busy.len()) as u16;
     let columns = (body.width / 2 / CORE_WIDTH).max(1);
@@ -207,7 +207,7 @@ pub fn foot_height(body: Rect, state: &ViewState) -> u16 {
         + 2
 }
 
-/// Jobs on the left, cores on the right.
+/// Foot with jobs on the left, cores on the right.
 pub fn foot(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(area);
     jobs(frame, left, state, header);
@@ -267,7 +267,7 @@ fn cores(frame: &mut Frame, area: Rect, state: &ViewState) {
     }
 }
 
-/// For a terminal too small for curves: the figures of the last sample.
+/// Figures of the last sample, for a terminal too small for curves.
 pub fn figures(frame: &mut Frame, area: Rect, state: &ViewState) {
     let Some(last) = state.last() else { return };
     let share = |value: f64| format!("{:.0} %", value * 100.0);

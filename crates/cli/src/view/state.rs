@@ -1,32 +1,32 @@
-//! What the live view shows, as a value: news come in, nothing is drawn here.
+//! State of the live view: takes news, and draws nothing.
 
 use std::collections::VecDeque;
 
 use punctual_platform::{KnobId, Provenance};
 use punctual_runtime::report::{Progress, RunHeader, Sample, TaskReport};
 
-/// Samples kept for the curves: more than a wide terminal has columns of dots.
+/// Most samples kept for the curves: more than a wide terminal has columns of dots.
 pub const SAMPLES_MAX: usize = 2000;
 /// Seconds that the curves show at once; a longer run scrolls.
 pub const SPAN_S: f64 = 120.0;
 
-/// [`Progress`] that can be kept.
+/// Owned copy of a [`Progress`].
 #[derive(Clone, Debug)]
 pub enum News {
     /// A stage before or after the run proper.
     Stage(String),
     /// The run proper begins.
     Started(Box<RunHeader>),
-    /// One step of the loop.
+    /// Sample of a step of the loop.
     Sample(Box<Sample>),
-    /// The figures of each task so far.
+    /// Figures of each task so far.
     Tasks(Vec<TaskReport>),
-    /// What came to the sinks of the scenario's stages so far, in words.
+    /// Counts at the sinks of the scenario's stages so far, as text.
     Sinks(String),
 }
 
 impl News {
-    /// What is new, if anything.
+    /// News of a progress report; `None` if it has none to show.
     pub fn of(progress: Progress<'_>) -> Option<News> {
         Some(match progress {
             Progress::Stage(stage) => News::Stage(stage.into()),
@@ -38,31 +38,31 @@ impl News {
     }
 }
 
-/// Everything that the view shows.
+/// Content of the live view.
 #[derive(Clone, Debug, Default)]
 pub struct ViewState {
-    /// How long the run will last, in seconds.
+    /// Planned length of the run, in seconds.
     pub duration_s: f64,
-    /// Stages so far, the last of them under way until the run has started.
+    /// Stages so far; the last one is in progress until the run has started.
     pub stages: Vec<String>,
-    /// What runs where, once it does.
+    /// Header of the run; `None` before it starts.
     pub header: Option<RunHeader>,
     /// The latest samples, oldest first.
     pub samples: VecDeque<Sample>,
-    /// The figures of each task so far; empty until some are reported.
+    /// Figures of each task so far; empty before the first report.
     pub tasks: Vec<TaskReport>,
     /// Real-time jobs after the start-up so far.
     pub jobs: u64,
-    /// Late ones.
+    /// Late jobs among them.
     pub misses: u64,
-    /// What came to the sinks of the scenario's stages so far; empty without stages.
+    /// Counts at the sinks of the scenario's stages so far; empty without stages.
     pub sinks: String,
-    /// The user asked for the end.
+    /// Whether the user asked to stop.
     pub stopping: bool,
 }
 
 impl ViewState {
-    /// The view of a run of `duration_s` seconds that has told nothing yet.
+    /// State for a run of `duration_s` seconds before its first news.
     pub fn new(duration_s: f64) -> ViewState {
         ViewState {
             duration_s,
@@ -70,7 +70,7 @@ impl ViewState {
         }
     }
 
-    /// Takes news.
+    /// Updates the state by an item of news.
     pub fn update(&mut self, news: News) {
         match news {
             News::Stage(stage) => self.stages.push(stage),
@@ -96,7 +96,7 @@ impl ViewState {
         }
     }
 
-    /// The latest sample.
+    /// The latest sample; `None` before the first.
     pub fn last(&self) -> Option<&Sample> {
         self.samples.back()
     }
@@ -106,14 +106,14 @@ impl ViewState {
         self.last().map_or(0.0, |last| last.t_s)
     }
 
-    /// The seconds that the curves show.
+    /// Range of seconds that the curves show.
     pub fn span(&self) -> [f64; 2] {
         let length = self.duration_s.clamp(1.0, SPAN_S);
         let end = self.elapsed_s().max(length);
         [end - length, end]
     }
 
-    /// The curve of one figure of the samples, where it has values.
+    /// Curve of a figure of the samples, without missing values.
     pub fn curve(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
         let [from, to] = self.span();
         let within = self.samples.iter().filter(|sample| (from..=to).contains(&sample.t_s));
@@ -122,7 +122,7 @@ impl ViewState {
             .collect()
     }
 
-    /// How real the clock knob is; `None` where there is none.
+    /// Provenance of the clock knob; `None` without one.
     pub fn clock_provenance(&self) -> Option<Provenance> {
         self.header.as_ref()?.offered(KnobId::CLOCK)
     }

@@ -1,4 +1,4 @@
-//! The panel of the live view that shows every task: goal, figures, histogram, and where the time goes.
+//! Panel of the live view with all tasks: goal, figures, histogram, and parts of the time.
 
 use punctual_runtime::report::TaskReport;
 use punctual_workload::Part;
@@ -17,20 +17,20 @@ use crate::verdict::Standing;
 /// Lines of the panel besides its tasks: the border, and the head.
 const FRAME_LINES: u16 = 3;
 
-/// The panel takes at most this part of the room.
+/// Divisor of the available height: the panel takes at most a third.
 const PART_MAX: u16 = 3;
 
-/// Width from which there is room for a histogram and for the parts of the time.
+/// Width from which the histogram and the parts of the time fit.
 const HISTOGRAM_FITS: u16 = 100;
 
-/// Columns of a task's name at the least, and of a response time.
+/// Least width of a task's name, and width of a response time, in columns.
 const NAME_WIDTH: u16 = 10;
 const TIME_WIDTH: u16 = 8;
 
-/// Columns of a histogram, and of the parts of the time.
+/// Width of a histogram, and of the parts of the time, in columns.
 const PICTURE_WIDTH: u16 = 20;
 
-/// Lines that the panel needs; none before the first figures.
+/// Lines that the panel needs; 0 before the first figures.
 pub fn height(body: Rect, state: &ViewState) -> u16 {
     let frame = FRAME_LINES + u16::from(why(&state.tasks).is_some());
     match state.tasks.len() as u16 {
@@ -39,7 +39,7 @@ pub fn height(body: Rect, state: &ViewState) -> u16 {
     }
 }
 
-/// Draws every task that there is room for.
+/// Draws the tasks that fit.
 pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     if state.tasks.is_empty() {
         return;
@@ -53,7 +53,7 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     let inner = block.inner(area);
     let why = why(&state.tasks);
     let fit = usize::from(inner.height.saturating_sub(1 + u16::from(why.is_some())));
-    // The last line says that there are more.
+    // The last line tells that there are more.
     let shown = if state.tasks.len() > fit {
         fit.saturating_sub(1)
     } else {
@@ -85,7 +85,7 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     }
 }
 
-/// The top cause of the task that has most late jobs of its own.
+/// Top cause of the task with the largest share of late jobs.
 fn why(tasks: &[TaskReport]) -> Option<String> {
     let share = |task: &&TaskReport| task.late_share.unwrap_or(0.0);
     let worst = tasks.iter().max_by(|a, b| share(a).total_cmp(&share(b)))?;
@@ -121,7 +121,7 @@ fn histogram(task: &TaskReport) -> Line<'static> {
 }
 
 impl Standing {
-    /// The colour of figures that stand so.
+    /// Colour of figures with this standing.
     pub fn color(self) -> Color {
         match self {
             Standing::Missed => Color::Red,
@@ -131,7 +131,7 @@ impl Standing {
     }
 }
 
-/// Letters, so that a reader tells the parts apart without colours as well.
+/// Parts of the time as letters, so that they are distinguishable without colours.
 fn parts(task: &TaskReport) -> Line<'static> {
     let span = |(letter, part, columns): (char, Part, usize)| {
         let text = letter.to_string().repeat(columns);
